@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "account/shortage.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -23,6 +22,7 @@
 #include "interop/model_source.h"
 #include "interop/transfer.h"
 #include "observe/memory.h"
+#include "observe/shortage.h"
 #include "ops/tensor_thread.h"
 
 namespace argosy {
@@ -184,7 +184,7 @@ void evaluate(Options options, const Environment& environment) {
         try {
             evaluation.tasks.push_back(run_task(model, task, options.perplexity, environment));
         } catch (...) {
-            account::explain_shortage(
+            observe::explain_shortage(
                 {device.gpu.has_value(), options.dtype, options.perplexity.batch_tokens, longest});
         }
     }

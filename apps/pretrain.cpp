@@ -51,7 +51,7 @@ struct Run {
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len};
     const resume::RunLock lock{config, environment, control};
-    const resume::Start start = resume::restore(config, mesh.shape(), control, state);
+    const resume::Start start = load_state();
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
@@ -66,6 +66,12 @@ struct Run {
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
     observe::StepTimer timer{mesh};
 
+    resume::Start load_state() {
+        resume::Start loaded = resume::restore(config, mesh.shape(), control, state);
+        account.enter_phase("the preparation of the first step");
+        return loaded;
+    }
+
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
         auto reason = stop.agreed();
@@ -77,7 +83,7 @@ struct Run {
     train::StopReason take_step() {
         using enum observe::Phase;
         const auto in = [&](observe::Phase phase, auto work) {
-            account.doing(observe::describe(phase));
+            account.enter_phase(observe::describe(phase));
             return timer.in(phase, work);
         };
         context.memory.reset_peak();
@@ -121,17 +127,17 @@ struct Run {
 
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
-    const config::CommandLine command = config::parse_command_line(words);
-    if (command.request != config::Request::Run) {
-        if (ranks.rank() == 0) std::fputs(config::answer(command).c_str(), stdout);
+    const config::CommandLine line = config::parse_command_line(words);
+    if (line.command != config::Command::Run) {
+        if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
         return ExitCode::Done;
     }
     const double started = seconds_now();
-    resume::log_idle_checkpoint_keys(command.config);
-    account::MemoryAccount account(command.config);
+    resume::log_idle_checkpoint_keys(line.config);
+    account::MemoryAccount account(line.config);
     try {
-        setup::RankContext context(ranks, command.config, environment);
-        return Run{environment, command.config, account, context, started}.train();
+        setup::RankContext context(ranks, line.config, environment);
+        return Run{environment, line.config, account, context, started}.train();
     } catch (...) {
         account.explain();
     }

@@ -6,17 +6,17 @@
 # and each rank uses the GPU with its number within the node. Tests set ARGOSY_SYSFS to replace /sys.
 set -euo pipefail
 sysfs=${ARGOSY_SYSFS:-/sys}
-# mpirun's first, since its daemons inherit Slurm's.
+# mpirun's variables come first, because mpirun's daemons inherit those of Slurm.
 rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}
 ranks=${OMPI_COMM_WORLD_LOCAL_SIZE:-${ARGOSY_RANKS_HERE:-1}}
 
-# "0-3,8" as words.
+# cores_of "0-3,8": prints each number on a line.
 cores_of() {
     local part
     for part in ${1//,/ }; do seq "${part%-*}" "${part#*-}"; done
 }
 
-# The number of the GPU that has this UUID, or one that starts so, or a MIG device of this name. nvidia-smi -L prints
+# Prints the number of the GPU whose UUID, or one of whose MIG devices' UUIDs, begins with $1. nvidia-smi -L prints
 #   GPU 0: NVIDIA H200 (UUID: GPU-8932f937-...)
 #     MIG 1g.18gb Device 0: (UUID: MIG-0e1f...)
 number_of_uuid() {
@@ -24,7 +24,7 @@ number_of_uuid() {
         awk -v start="(UUID: $1" '/^GPU/ { number = $2 + 0 } index($0, start) && !found++ { print number }'
 }
 
-# PCI addresses of the GPUs that the job may use, in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID.
+# Prints the PCI addresses of the GPUs that the job may use, in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID.
 gpu_addresses() {
     local all visible name number address
     command -v nvidia-smi >/dev/null || return 0
@@ -41,8 +41,8 @@ gpu_addresses() {
 
 near_cores() { cat "$sysfs/bus/pci/devices/$1/local_cpulist" 2>/dev/null || true; }
 
-# How many folders two devices' ways from the root have in common: the more, the fewer bridges between them.
-common_way() {
+# Prints the number of folders that the paths of two devices share: the more, the fewer bridges between the devices.
+common_path() {
     local -a first second
     local i
     IFS=/ read -r -a first <<<"$(realpath "$1")"
@@ -53,7 +53,7 @@ common_way() {
     echo "$i"
 }
 
-# Adapters that are up, and of ARGOSY_HCA where that names some.
+# Prints the adapters that are up; only those in ARGOSY_HCA if it names any.
 adapters() {
     local path name
     for path in "$sysfs"/class/infiniband/*; do
@@ -63,24 +63,24 @@ adapters() {
     done
 }
 
-# Of equally near ones each rank takes the next.
+# Prints the adapter nearest to a GPU. If several are equally near, each rank takes the next one.
 nearest_adapter() {
-    local name way most=0
+    local name shared max=0
     local -a nearest=()
     for name in $(adapters); do
-        way=$(common_way "$sysfs/class/infiniband/$name/device" "$sysfs/bus/pci/devices/$1")
-        [ "$way" -lt "$most" ] && continue
-        [ "$way" -eq "$most" ] || nearest=()
-        most=$way
+        shared=$(common_path "$sysfs/class/infiniband/$name/device" "$sysfs/bus/pci/devices/$1")
+        [ "$shared" -lt "$max" ] && continue
+        [ "$shared" -eq "$max" ] || nearest=()
+        max=$shared
         nearest+=("$name")
     done
     [ ${#nearest[@]} -eq 0 ] || echo "${nearest[rank % ${#nearest[@]}]}"
 }
 
-# Cores near a GPU that the job has, one a line.
+# Prints the job's cores that are near a GPU, one per line.
 near_allowed() { comm -12 <(cores_of "$(near_cores "$1")" | sort) <(printf '%s\n' "${allowed[@]}" | sort) | sort -n; }
 
-# Whether cores can be divided by GPU: the job has a core near the GPU of every rank. Else two ranks would share some.
+# Whether cores can be divided by GPU: the job has a core near the GPU of every rank. Otherwise ranks would share cores.
 all_near() {
     local other
     for ((other = 0; other < ranks; other++)); do
@@ -96,7 +96,7 @@ if [ ${#gpus[@]} -gt 0 ]; then
     gpu=${gpus[rank % ${#gpus[@]}]}
     near=$(near_cores "$gpu")
     if all_near; then
-        # Of the ranks whose GPUs have the same cores, which is this one?
+        # This rank's place among the ranks whose GPUs are near the same cores.
         place=0 neighbours=0
         for ((other = 0; other < ranks; other++)); do
             [ "$(near_cores "${gpus[other % ${#gpus[@]}]}")" = "$near" ] || continue
@@ -111,7 +111,7 @@ if [ ${#gpus[@]} -gt 0 ]; then
 fi
 start=$((place * ${#allowed[@]} / neighbours))
 end=$(((place + 1) * ${#allowed[@]} / neighbours))
-own=("${allowed[@]:start:end > start ? end - start : 1}")  # one at least, where ranks share cores
+own=("${allowed[@]:start:end > start ? end - start : 1}")  # at least one core, if ranks share cores
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${#own[@]}}
 list=$(IFS=,; echo "${own[*]}")
 if [ "$rank" = 0 ]; then

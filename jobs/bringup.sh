@@ -53,15 +53,15 @@ try_collectives() {
         stop "the collectives; see $own/logs"
 }
 
-# The tokens a second of a rank: the median of a stage's steps, without its first ones, which warm up. Nothing where it
-# has no such step.
+# speed FOLDER: prints the tokens per second and rank: the median over the stage's steps without the first fifth, which
+# includes warm-up. Prints nothing if there is no such step.
 speed() {
     { grep -o '"tokens_per_second_per_device":[0-9.e+-]*' "$1/metrics.jsonl" || true; } | cut -d: -f2 |
         tail -n "+$((1 + steps / 5))" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 }
 
-# Sets `tokens`, the speed on so many nodes. Samples a step grow with them, so that a rank's work stays the same; nothing
-# is saved.
+# try_nodes N: sets `tokens`, the speed on N nodes. The samples per step grow with N, so that the work of a rank stays the
+# same. Nothing is saved.
 try_nodes() {
     local own=$folder/nodes-$1
     say "running $config on $1 nodes"

@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# Says how long a stage took that was more than a moment.
+# finish_stage NAME: reports the duration of a stage that took three seconds or more.
 finish_stage() {
     local seconds=$((SECONDS - stage_began))
     [ "$seconds" -lt 3 ] || echo "build: $1 took $seconds s" >&2

@@ -9,22 +9,23 @@ source "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}"
 # shellcheck source=jobs/run_folder.sh
 source "$ARGOSY_JOBS/run_folder.sh"
 
-# Of an array's task: by the plain number of its last one Slurm means the whole array.
+# A task of an array is named ARRAY_TASK: Slurm takes the plain number of the last task for the whole array.
 job_id=$SLURM_JOB_ID
 if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
     job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 fi
 ranks=${SLURM_NTASKS:-1}
-run='' steps=''  # its folder and that of its checkpoints, once open_run knows them
-step_pid=    # of the launcher under way
-step_ranks=  # that it starts
-warned=      # the signal before the time limit came
-ended=       # SIGTERM came: scancel, preemption, a failed node
-interrupted= # a signal cut a wait
+run='' steps=''  # the folders of the run and of its checkpoints; open_run sets them
+step_pid=    # the process of the running launcher
+step_ranks=  # the number of ranks that the launcher starts
+warned=      # the signal before the time limit has arrived
+ended=       # SIGTERM has arrived: scancel, preemption, a failed node
+interrupted= # a signal has interrupted `wait`
 
 say() { echo "argosy: $(date +%T) $*" >&2; }
 
-# A variable that the site or the user has set stays as it is; one whose value is not known is not set.
+# Exports the variables of a fabric profile. A variable that the site or the user has set keeps its value; a variable
+# whose value would be empty is not set.
 export_fabric() {
     local file=$ARGOSY_JOBS/fabric/$1.conf name value
     [ -e "$file" ] || { say "the fabric profile $file does not exist; set ARGOSY_FABRIC to a profile of jobs/fabric"; exit 2; }
@@ -37,11 +38,12 @@ export_fabric() {
     done <"$file"
 }
 
-# launcher RANKS PROGRAM: the words before a command that start it on so many ranks: all of the job's, or one. pretrain
-# starts with SIGUSR1 blocked, and unblocks it when its handler stands; older versions of env lack the option.
-# The step gets all of the job's cores on each node, which bind.sh divides. With a number of CPUs per task srun would take
-# no more than those, and take them on the first socket: the option implies --exact (srun's manual), and overrides
-# --whole. Slurm 22.05 reads the number from SRUN_CPUS_PER_TASK, 23.11 and later from the other two, which sbatch sets.
+# launcher RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
+# pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed; older versions of env lack the
+# option.
+# The step gets all cores that the job has on each node, and bind.sh divides them. With a number of CPUs per task, srun
+# would use only that many cores, on the first socket: the option implies --exact (srun's manual) and overrides --whole.
+# Slurm 22.05 reads the number from SRUN_CPUS_PER_TASK, 23.11 and later from the other two variables, which sbatch sets.
 launcher() {
     local count=$1 here=${SLURM_NTASKS_PER_NODE:-1}
     [ "$count" != 1 ] || here=1
@@ -69,8 +71,8 @@ empty_arrivals() {
     mkdir -p "$ARGOSY_ARRIVALS"
 }
 
-# launch RANKS COMMAND ...: its exit code. In the background, since a shell serves its traps only between commands or
-# in `wait`.
+# launch RANKS COMMAND ...: runs the command on the ranks and returns its exit code. The command runs in the background,
+# because a shell runs its traps only between commands or in `wait`.
 launch() {
     local code
     step_ranks=$1
@@ -80,7 +82,7 @@ launch() {
     [ -z "$warned$ended" ] || return 75
     "${words[@]}" "$@" &
     step_pid=$!
-    if [ -n "$warned" ]; then tell_ranks & fi  # it came between the check and the number
+    if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
     while :; do
         interrupted='' code=0
         wait "$step_pid" || code=$?
@@ -90,8 +92,9 @@ launch() {
     return "$code"
 }
 
-# The launcher passes SIGUSR1 on to its ranks. It gets it once all ranks have arrived, since while it starts them the
-# signal may end the launcher or a rank, or may be lost. Where nobody notes arrivals, it gets it at once.
+# Sends SIGUSR1 to the launcher, which forwards it to its ranks. Waits until all ranks have arrived, because while the
+# launcher starts them, the signal may end the launcher or a rank, or may be lost. If no arrivals are recorded, the
+# launcher gets the signal at once.
 tell_ranks() {
     local began=$SECONDS
     while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$step_ranks" ]; do
@@ -101,34 +104,34 @@ tell_ranks() {
     kill -USR1 "$step_pid" 2>/dev/null || true
 }
 
-# Before the time limit: the ranks are told, and save. They know of SIGTERM already: Slurm sends it to all.
+# Before the time limit: SIGUSR1 makes the ranks save and stop. Slurm itself sends SIGTERM to all ranks.
 on_warning() {
     warned=yes interrupted=yes
     say "the time limit is near: asking the run to save and stop"
-    if [ -n "$step_pid" ]; then tell_ranks & fi  # with `||` the trap would set $! also where nothing starts
+    if [ -n "$step_pid" ]; then tell_ranks & fi  # `||` would set $! even if nothing starts
 }
 on_end() { ended=yes interrupted=yes; }
 trap on_warning USR1
 trap on_end TERM
 
-# The checks of all nodes before a run: 0, or the code with which the job is to end.
+# Checks all nodes before a run. Returns 0, or the code with which the job ends.
 preflight() {
     local code=0
-    rm -f "$run/preflight.json"  # of an earlier start, on other nodes
+    rm -f "$run/preflight.json"  # an earlier start on other nodes left it
     [ "$ARGOSY_PREFLIGHT" != no ] || return 0
     ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
         --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
     return "$code"
 }
 
-# Names of nodes that the pre-flight found bad: "bad_nodes": ["n3"] in its JSON.
+# Prints the nodes that the pre-flight found bad: "bad_nodes": ["n3"] in its JSON.
 nodes_of_preflight() {
     [ -e "$run/preflight.json" ] || return 0
     tr -d '\n' <"$run/preflight.json" 2>/dev/null | sed -n 's/.*"bad_nodes": *\[\([^]]*\)\].*/\1/p' | tr -d '" '
 }
 
-# Names of nodes whose ranks others waited for in vain, out of the log since this start: "missing: rank 3, 5". Of most
-# of a job's nodes none: they lost each other, and the job would find no others.
+# Prints the nodes of the missing ranks that the log names since this start: "missing: rank 3, 5". Prints nothing if these
+# are several nodes and more than half of the job's: the network may be at fault, and too few other nodes may be free.
 nodes_of_watchdog() {
     local rank name names=() bad=()
     mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -146,7 +149,7 @@ nodes_of_watchdog() {
     fi
 }
 
-# Nothing where Slurm does not answer, even after some seconds.
+# Prints a field of this job in Slurm; nothing if Slurm does not answer within some seconds.
 job_field() {
     local answer
     for _ in {1..4}; do
@@ -158,8 +161,8 @@ job_field() {
     done
 }
 
-# requeue [NODES]: the same job once more, without these nodes. Slurm then ends this shell. Excluding comes after, since
-# only a job that waits can be changed; it waits two minutes at least (AuthInfo's cred_expire).
+# requeue [NODES]: requeues this job without these nodes. Slurm then ends this shell. The nodes are excluded afterwards,
+# because only a waiting job can be changed; it waits for at least two minutes (AuthInfo's cred_expire).
 requeue() {
     local nodes=${1:-} excluded attempt
     trap '' TERM
@@ -174,15 +177,15 @@ requeue() {
     say "Slurm refused to exclude $nodes in $attempt attempts: the next start may get these nodes again"
 }
 
-# Whether Slurm has begun this job anew without this shell, as it does when it gives a node up. srun then ends with 0.
+# Whether Slurm has already restarted this job, as it does when a node fails. srun then exits with 0.
 is_lost() {
     local restarts
     restarts=$(job_field Restarts)
     [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
 }
 
-# Ranks of this start on this node, whom nobody else ends where slurmd is gone: they would train on, and keep the run's
-# folder from the next start.
+# end_ranks SIGNAL: signals the ranks of this start on this node. If slurmd is gone, nothing else ends them: they would
+# train on and hold the lock of the run's folder.
 end_ranks() {
     local signal=$1 file mine marks
     marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \
@@ -193,13 +196,14 @@ end_ranks() {
     done
 }
 
-# Whether somebody ends the job, and not this shell. One of whom Slurm says nothing runs.
+# Whether the job is being ended from outside. A job of which Slurm reports no state counts as running.
 is_ended() {
     [ -z "$ended" ] || return 0
     case $(job_field JobState) in RUNNING | "") return 1 ;; esac
 }
 
-# What an exit code of a run means for its job. Who was warned goes back to the queue though its limit may have come.
+# Ends or requeues the job, as the exit code of the run says. A job that was warned and saved (75) is requeued even if its
+# time limit has passed.
 leave() {
     local code=$1 nodes=
     if is_lost; then
@@ -214,7 +218,7 @@ leave() {
         0) forget_restarts; say "done"; exit 0 ;;
         3) nodes=$(nodes_of_preflight) || true ;;
         2 | 77) say "exit $code: a restart would fail the same way, so the job ends"; exit "$code" ;;
-        *) nodes=$(nodes_of_watchdog) || true ;;  # srun's code is the ranks' highest, which may hide the watchdog's
+        *) nodes=$(nodes_of_watchdog) || true ;;  # srun returns the ranks' highest code, which may hide 76
     esac
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
         say "the pre-flight failed but named no node: the job ends"
@@ -227,8 +231,8 @@ leave() {
     exit "$code"
 }
 
-# train CONFIG [--section.key value ...]: a training job's life. Saving is on unless the options say otherwise: what
-# cannot resume should not be requeued.
+# train CONFIG [--section.key value ...]: runs a training job from start to end. Saving is on unless the options turn it
+# off, because a requeued run that cannot resume would start again at step 1.
 train() {
     local config=$1 code=0
     shift
@@ -244,8 +248,9 @@ train() {
     leave "$code"
 }
 
-# Sets `settings`, what a configuration with options says in the end. A mistake in them ends the job. A node on which
-# the program does not start, or a signal, does not: the log says how often it was so, since no run's folder is known.
+# read_settings CONFIG [--section.key value ...]: sets `settings`, the effective configuration. A mistake in it ends the
+# job. If the program does not start on a node, or a signal ends it, the job is requeued; the number of such starts is
+# counted in the log, because the run's folder is not known yet.
 read_settings() {
     local code=0 unread="the configuration could not be read"
     settings=$(launch 1 "$ARGOSY_BIN/pretrain" --config "$@" --print-config) || code=$?
@@ -258,7 +263,7 @@ read_settings() {
     leave "$code"
 }
 
-# work_on RANKS OUTPUT PROGRAM ...: a job that is no training: it ends with the program's code, once it is not 0.
+# work_on RANKS OUTPUT PROGRAM ...: runs a program that does not train. If its exit code is not 0, the job ends with it.
 work_on() {
     local count=$1 output=$2 program=$3 code=0
     launch "$count" "$ARGOSY_BIN/$program" "${@:4}" || code=$?
@@ -273,7 +278,7 @@ inside_container
 export_fabric "$ARGOSY_FABRIC"
 [ -z "$ARGOSY_FABRIC_MORE" ] || export_fabric "$ARGOSY_FABRIC_MORE"
 if [ -n "$ARGOSY_MODULES" ]; then
-    set +u  # which the modules' own scripts do not bear
+    set +u  # the scripts of the modules read unset variables
     # shellcheck disable=SC2086
     module load $ARGOSY_MODULES
     set -u

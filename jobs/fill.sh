@@ -2,15 +2,15 @@
 # Makes a job from a template, for submit.sh, pipeline.sh and bringup.sh, which source this file after they have read the
 # site's settings.
 
-# settings_of CONFIG [--section.key value ...]: what they say in the end; pretrain tells what is wrong with them.
+# settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it.
 settings_of() {
     local inside=()
     inside_container
     "${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
 }
 
-# fill TEMPLATE "--option=value ..." WORD ...: the template with these #SBATCH options in place of its own of the same
-# name, and the words as its arguments; it then needs nothing more than sbatch.
+# fill TEMPLATE "--option=value ..." WORD ...: prints the template as a complete script for sbatch. These #SBATCH options
+# replace the template's options of the same name, and the words become its arguments.
 fill() {
     local template=$ARGOSY_JOBS/templates/$1.sbatch options=$2
     shift 2
@@ -29,13 +29,13 @@ prologue() {
     printf 'set --'; printf ' %q' "$@"
 }
 
-# Options that all jobs of the site have.
+# Prints the options that all jobs of the site have.
 site_options() {
     echo "${ARGOSY_PARTITION:+--partition=$ARGOSY_PARTITION} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT}" \
          "${ARGOSY_QOS:+--qos=$ARGOSY_QOS} $ARGOSY_SBATCH_OPTIONS"
 }
 
-# submit SCRIPT < a filled template: the job's number. The script stays, to be submitted again as it is.
+# submit SCRIPT < FILLED_TEMPLATE: submits it and prints the job's number. The script stays, and can be submitted again.
 submit() {
     mkdir -p "$(dirname "$1")"
     cat >"$1.new"

@@ -9,7 +9,7 @@
 #
 # mpirun does not see these signals, because it kills the ranks one second after the first three, returns 1, and loses a
 # SIGUSR1 that comes before its ranks run. This script signals the ranks itself: each one once, as soon as /proc says
-# that the rank blocks or catches SIGUSR1. Ranks start with it blocked; pretrain unblocks it when its handler stands.
+# that the rank blocks or catches SIGUSR1. Ranks start with SIGUSR1 blocked; pretrain unblocks it once it has a handler.
 set -eu
 threads=1
 if [ "$1" = --threads ]; then
@@ -22,7 +22,7 @@ export OMP_NUM_THREADS=$threads OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_
 start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none
        -n "$ranks")
 
-# Whether WORD starts pretrain. A folder or a file of that name, as the output of another run, is no program.
+# starts_pretrain WORD: whether the word is the program pretrain. A folder or a file of that name does not count.
 starts_pretrain() {
     case ${1##*/} in
         pretrain | pretrain_*) type -P -- "$1" >/dev/null ;;
@@ -34,8 +34,8 @@ starts_pretrain() {
 block=()
 if env --block-signal=USR1 true 2>/dev/null; then block=(env --block-signal=USR1); fi
 
-# add_part WORD ...: adds a part of COMMAND to `command`; pretrain starts with SIGUSR1 blocked, and so does a program
-# that starts it, such as a profiler, unless options of mpirun stand in front of that.
+# add_part WORD ...: adds a part of COMMAND to `command`. SIGUSR1 is blocked at the start of pretrain, or of the program
+# that starts it, such as a profiler; with options of mpirun before that program, only at the start of pretrain.
 command=() trains=
 add_part() {
     local word before=
@@ -69,9 +69,9 @@ done
 
 rank_pids() { grep -l "^PPid:[[:space:]]*$mpirun\$" /proc/[0-9]*/status 2>/dev/null | tr -dc '0-9\n' || true; }
 
-# Whether SIGUSR1 (10, so bit 9 of the masks) is safe with this rank. It is looked up in this order, because a child
-# that is still a copy of mpirun has the handler of mpirun.
-hears() {
+# Whether this rank can receive SIGUSR1 (10, so bit 9 of the masks). The program is compared first, because a child that
+# is still a copy of mpirun has the handler of mpirun.
+is_ready() {
     ! [ "/proc/$1/exe" -ef "/proc/$mpirun/exe" ] &&
         grep -qE '^Sig(Blk|Cgt):.*[2367abef]..$' "/proc/$1/status" 2>/dev/null
 }
@@ -81,7 +81,7 @@ tell_ranks() {
     while [ -e "/proc/$mpirun" ]; do
         for pid in $(rank_pids); do
             case " ${told[*]-} " in *" $pid "*) continue ;; esac
-            hears "$pid" || continue
+            is_ready "$pid" || continue
             kill -USR1 -- "-$pid" 2>/dev/null || true  # mpirun makes each rank the leader of a process group
             told+=("$pid")
         done
@@ -98,9 +98,9 @@ start_apart() {
     set +m
 }
 
-mpirun=  # processes: mpirun,
-teller=  # and what tells the ranks
-asked=   # when the first signal came
+mpirun=  # the process of mpirun
+teller=  # the process that signals the ranks
+asked=   # when the first signal arrived
 
 tell_ranks_apart() {
     [ -n "$mpirun" ] && [ -z "$teller" ] || return 0
@@ -108,11 +108,11 @@ tell_ranks_apart() {
     teller=$!
 }
 
-# In a shell of its own, since a reader that has gone or a terminal that has closed must not end this one.
+# Prints in a shell of its own, because a closed pipe or terminal must not end this script.
 say() { (echo "mpirun.sh: $*" >&2) || true; }
 
-# Senders repeat themselves, so the first two seconds ask only once: timeout signals its command and then the group, and
-# both the kernel and the shell report a terminal that closes.
+# In the first two seconds only the first signal counts, because one event may send several: timeout signals its command
+# and then the group, and both the kernel and the shell report a closed terminal.
 on_signal() {
     interrupted=yes
     if [ -z "$asked" ]; then

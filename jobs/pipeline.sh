@@ -36,14 +36,14 @@ settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")
 
 train=$("$ARGOSY_JOBS/submit.sh" "$config" "${words[@]}" "${options[@]}")
-# Half a pipeline is none: what is in the queue leaves it.
+# take_back JOB ...: cancels the jobs that are in the queue, because the pipeline is incomplete.
 take_back() {
     scancel "$@" || true
     echo "pipeline: Slurm refused a job of the pipeline (see its message above); cancelled: job $*" >&2
     exit 1
 }
 
-# after JOB TEMPLATE WORD ...: the number of the job that comes then.
+# after JOB TEMPLATE WORD ...: submits a job that starts after JOB has succeeded, and prints its number.
 after() {
     local job=$1 template=$2
     shift 2
@@ -53,7 +53,7 @@ after() {
         --output=$run/logs/%j.log --dependency=afterok:$job --kill-on-invalid-dep=yes" "$@" |
         submit "$run/$template.sbatch"
 }
-# Of the folder of checkpoints convert-checkpoint takes the newest step.
+# convert-checkpoint takes the newest step in the folder of checkpoints.
 convert=$(after "$train" convert "$(checkpoints_of "$settings")" "$run/hf" --to hf --force) || take_back "$train"
 evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json") || take_back "$train" "$convert"
 

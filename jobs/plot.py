@@ -7,7 +7,7 @@ PANEL_WIDTH, PANEL_HEIGHT = 330, 250  # of the area with the lines
 LEFT, RIGHT, TOP, BOTTOM = 74, 22, 78, 56
 INK, GRID = "#222222", "#e3e3e3"
 COLOURS = ("#1f6fb4", "#c4501b", "#2e8b57", "#7a4fa3")
-FEWEST_TICKS = 3
+MIN_TICKS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Axis:
         return (math.log10(value) - self.low) / (self.high - self.low) * self.length
 
     def ticks(self):
-        """Powers of ten, and 2 and 5 of each where that gives too few."""
+        """Powers of ten; with multiples of them if there are fewer than MIN_TICKS."""
         decades = range(math.floor(self.low), math.ceil(self.high) + 1)
         for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
             ticks = [step * 10.0**decade for decade in decades for step in steps
                      if self.low <= math.log10(step * 10.0**decade) <= self.high]
-            if len(ticks) >= FEWEST_TICKS:
+            if len(ticks) >= MIN_TICKS:
                 break
         return ticks
 

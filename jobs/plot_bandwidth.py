@@ -2,7 +2,7 @@
 """Bus bandwidth over size as SVG, from the JSON files that nccl-bench wrote: a panel for each axis of a mesh.
 
 plot_bandwidth.py RESULTS.json [MORE.json ...] --output FIGURE.svg
-Of one file both placements are drawn; of several, to be compared, one line each, out of place (or --in-place).
+One file: a line for each placement. Several files: a line for each, out of place (or with --in-place).
 """
 import argparse
 import json
@@ -12,12 +12,12 @@ import sys
 
 from plot import COLOURS, Line, Panel, svg
 
-MOST_TICKS = 7
+MAX_TICKS = 7
 SIDES = {"out_of_place": "out of place", "in_place": "in place"}
 
 
 class BadInput(Exception):
-    """What a user gave that is no results of nccl-bench."""
+    """A file of the user that does not hold results of nccl-bench."""
 
 
 def read(path):
@@ -39,11 +39,11 @@ def size_text(num_bytes):
 
 
 class Ticks:
-    """Labels of at most so many sizes, evenly chosen; the others stay without."""
+    """Labels for at most MAX_TICKS sizes, evenly chosen; other sizes have no label."""
 
     def __init__(self, sizes):
         sizes = sorted(set(sizes))
-        step = -(-len(sizes) // MOST_TICKS)
+        step = -(-len(sizes) // MAX_TICKS)
         self.shown = set(sizes[::step])
 
     def __call__(self, size):
@@ -51,7 +51,7 @@ class Ticks:
 
 
 def kind_of(row):
-    """What rows of a line have in common: type, operation and root."""
+    """The type, operation and root of a row, which all rows of a line share."""
     return tuple(str(row[key]) for key in ("type", "redop", "root") if row[key] is not None)
 
 
@@ -97,7 +97,7 @@ def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, nargs="+")
     parser.add_argument("--output", type=pathlib.Path, required=True)
-    parser.add_argument("--in-place", action="store_true", help="of several files, this placement")
+    parser.add_argument("--in-place", action="store_true", help="draw this placement of several files")
     return parser.parse_args(words)
 
 

@@ -23,7 +23,7 @@ mkdir -p "$output"
 "$bin/prepare-data" tokenize --input "$output/corpus/train.jsonl" --output "$output/train.h5" --tokenizer bytes \
     >"$output/corpus.json"
 
-# Behind mpirun pretrain sees a pipe, whatever is at its other end.
+# Behind mpirun, stderr of pretrain is a pipe, even if mpirun writes to a terminal.
 live=()
 if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
     live=(--metrics.live_line always)
@@ -33,12 +33,12 @@ train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cp
 num_steps() { if [ -e "$output/metrics.jsonl" ]; then wc -l <"$output/metrics.jsonl"; else echo 0; fi; }
 
 echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
-# The interrupted run ends with 75, of which mpirun would print that a process failed.
+# The interrupted run exits with 75. mpirun would report that a process failed.
 OMPI_MCA_orte_execute_quiet=1 "${train[@]}" &
 job=$!
 trap 'kill $job 2>/dev/null || true' EXIT
 while kill -0 $job 2>/dev/null && [ "$(num_steps)" -lt 60 ]; do sleep 0.2; done
-# mpirun.sh passes it on to the ranks, which finish their step, save and leave with 75: a scheduler's sign to start again.
+# mpirun.sh forwards SIGUSR1 to the ranks, which finish their step, save and exit with 75: a scheduler then requeues.
 kill -USR1 $job 2>/dev/null || true
 code=0
 wait $job || code=$?

@@ -3,14 +3,14 @@
 # jobs.jsonl, which records the result of each job. common.sh sources this file, which uses its variables.
 # shellcheck disable=SC2154
 
-# value SECTION KEY < what `pretrain --print-config` says
+# value SECTION KEY < the output of `pretrain --print-config`: prints the value of a key.
 value() {
     awk -v section="[$1]" -v key="$2" '
         /^\[/ { inside = $1 == section }
         inside && $1 == key { sub(/^[^=]*= */, ""); gsub(/^"|"$/, ""); print; exit }'
 }
 
-# Sets `inside`, the words before a command that run it in the container, if there is one.
+# Sets `inside`: the words that run a command in the container; empty without a container.
 inside_container() {
     local mounts=()
     [ -n "$ARGOSY_CONTAINER" ] || return 0
@@ -19,7 +19,7 @@ inside_container() {
     inside=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
 }
 
-# run_of SETTINGS: the run's folder as an absolute path; checkpoints_of SETTINGS: that of its checkpoints.
+# run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths.
 run_of() {
     local run
     run=$(value job dump_folder <<<"$1")
@@ -33,7 +33,7 @@ checkpoints_of() {
     echo "$steps"
 }
 
-# Sets `run` and `steps`, its folder and that of its checkpoints, and leaves the configuration in effect there.
+# open_run SETTINGS: sets `run` and `steps`, the folders of the run and of its checkpoints, and writes effective.toml.
 open_run() {
     run=$(value job dump_folder <<<"$1")
     steps=$(value checkpoint folder <<<"$1")
@@ -45,7 +45,7 @@ open_run() {
     ARGOSY_RECORD=${ARGOSY_RECORD:-$run/train.json}
 }
 
-# The number of the newest whole step; 0: none. Partial ones have other names.
+# Prints the number of the newest whole step; 0: none. Partial steps have other names.
 newest_step() {
     local name newest=0
     for name in "$steps"/step-[0-9]*; do
@@ -55,8 +55,8 @@ newest_step() {
     echo "$newest"
 }
 
-# Counts the starts of this job since the newest step last changed, in the file `restarts`: "job step starts". False
-# where there were too many. Another job counts anew: somebody looked at it and submitted it.
+# Counts the starts of this job since the newest step last changed, in the file `restarts`: "job step starts". Returns 1
+# after too many starts. Another job counts from 0, because a person submitted it.
 count_restart() {
     local job='' step=0 starts=0 newest
     newest=$(newest_step)
@@ -79,7 +79,7 @@ job_figures() {
         "$SLURM_JOB_NODELIST" "$ranks"
 }
 
-# record start | record end CODE: a line of jobs.jsonl, once its folder is known.
+# record start | record end CODE: appends a line to jobs.jsonl, if the run's folder is known.
 record() {
     [ -z "$run" ] ||
         printf '{"time":"%s","event":"%s","exit_code":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" \
@@ -93,7 +93,7 @@ newest_output() {
     [ "$newest" = 0 ] || printf '%s/step-%08d' "$steps" "$newest"
 }
 
-# record_step NAME CODE OUTPUT ...: how a job ended, as the JSON file ARGOSY_RECORD, for who started it.
+# record_step NAME CODE OUTPUT ...: writes how the job ended to the JSON file ARGOSY_RECORD.
 record_step() {
     local name=$1 code=$2 output outputs=''
     shift 2

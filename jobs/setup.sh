@@ -48,8 +48,8 @@ install_packages() {
         fail "apt-get failed (see its message above); run this script again when it works"
 }
 
-# Tests skip what they lack, so a failure is no error. Daemons lie in sbin, which few PATHs have. Debian enables those
-# that it installs; the tests start their own, so the machine is left without.
+# A failure is no error, because tests without Slurm are skipped. The daemons are in sbin, which few PATHs have. Debian
+# enables the services that it installs; the tests start their own, so the services are disabled again.
 install_slurm() {
     local packages=("${slurm_packages[@]}") missing service
     [ "$(id -u)" -eq 0 ] || return 0
@@ -67,7 +67,7 @@ install_slurm() {
     done
 }
 
-# The stamp is written last, so a half-made environment has none; the rest finds one that was damaged or moved.
+# The stamp is written last, so an incomplete environment has none. The other checks find a damaged or moved environment.
 environment_is_whole() {
     [ "$(cat "$stamp" 2>/dev/null)" = "${wheels[*]}" ] &&
         compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null &&
@@ -76,7 +76,7 @@ environment_is_whole() {
         "$venv/bin/cmake" --version >/dev/null 2>&1
 }
 
-# An empty environment; its pip is its own, or that of $python where ensurepip was taken out (as Debian does).
+# Makes an empty environment and sets `pip`: its own, or that of $python if ensurepip is missing (as on Debian).
 make_environment() {
     rm -rf "$venv"
     if "$python" -m venv "$venv" >/dev/null 2>&1; then
@@ -93,8 +93,8 @@ make_environment() {
     fi
 }
 
-# The wheels are asked for without their dependencies: the CPU build links libtorch_cpu and libc10 alone, and these
-# need the CUDA runtime and CUPTI to load, nothing else. The stamp names what is installed.
+# Installs the wheels without their dependencies: the CPU build links only libtorch_cpu and libc10, and loading these
+# needs only the CUDA runtime and CUPTI. The stamp lists the installed wheels.
 install_wheels() {
     environment_is_whole && return 0
     command -v "$python" >/dev/null || fail "$python was not found; set PYTHON to a Python $oldest_python or newer"
@@ -109,7 +109,7 @@ install_wheels() {
     echo "${wheels[*]}" >"$stamp"
 }
 
-# A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
+# Installs a folder for PYTHONPATH beside the environment. A failure is no error: tests skip what they lack.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
     say "installing the packages of the tests into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"

@@ -17,7 +17,7 @@ TAIL_BYTES = 1 << 18
 
 
 def last_lines(path):
-    """Of a file of JSON lines; one that is being written is left out."""
+    """The last objects of a file of JSON lines, without an incomplete last line."""
     if not path.exists():
         return []
     with open(path, "rb") as file:
@@ -54,7 +54,7 @@ def show(name, text):
 
 
 def show_preflight(folder):
-    """Of the newest start; its verdict, and the worst of what it found."""
+    """The result of the newest start's pre-flight, and its worst finding."""
     path = folder / "preflight.json"
     if not path.exists():
         return

@@ -49,7 +49,7 @@ run=$(run_of "$settings")
 case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options cannot contain spaces" ;; esac
 case $PWD in *[[:space:]]*) fail "the working folder '$PWD': Slurm's options cannot contain spaces" ;; esac
 
-# The one whose mesh on these nodes is the configuration's, but for the degree that grows with them; else none.
+# Prints the template with the configuration's mesh; the degree that grows with the number of nodes may differ.
 choose_template() {
     local replicas shards tensor stages
     replicas=$(degree data_parallel_replicate_degree) shards=$(degree data_parallel_shard_degree)
@@ -85,12 +85,12 @@ if [ -n "$dry" ]; then
     exit 0
 fi
 
-# The job that works in the folder or is to, whose next start would read what is written below.
+# Prints the job in the queue whose script is in the folder: its next start would read the files that are written below.
 job_of_folder() {
     squeue -h -o '%F %T %o' 2>/dev/null |
         awk -v script="$run/job.sbatch" '$3 == script { job = "job " $1 ", " tolower($2) } END { print job }' || true
 }
-# False on a file system without locks, too.
+# Whether a run holds the lock of the folder. False on a file system without locks.
 is_locked() {
     local code=0
     [ -e "$run/run.lock" ] || return 1
@@ -101,7 +101,7 @@ user=$(job_of_folder)
 if [ -z "$user" ] && is_locked; then user="by run.lock: $(<"$run/run.lock")"; fi
 [ -z "$user" ] || fail "$run is in use ($user): wait for its end, scancel it, or set another job.dump_folder"
 
-# keep NAME < what is to lie in the run's folder under it: whole, or as it was.
+# keep NAME < CONTENT: replaces the file NAME in the run's folder; the file is never half-written.
 keep() {
     cat >"$run/$1.new"
     mv "$run/$1.new" "$run/$1"

@@ -14,6 +14,7 @@
 
 #include "model/head.h"
 #include "ops/own_kernels.h"
+#include "setup/element_types.h"
 
 namespace argosy::account {
 namespace {
@@ -23,26 +24,20 @@ using model::Role;
 using Shape = std::vector<int64_t>;
 
 /// The name of the type in the configuration.
-std::string name_of(at::ScalarType type) {
-    switch (type) {
-        case at::kDouble:
-            return "float64";
-        case at::kFloat:
-            return "float32";
-        case at::kBFloat16:
-            return "bfloat16";
-        case at::kHalf:
-            return "float16";
-        default:
-            return toString(type);
+std::string type_name(at::ScalarType type) {
+    using config::Precision;
+    for (const Precision precision :
+         {Precision::Float16, Precision::BFloat16, Precision::Float32, Precision::Float64}) {
+        if (setup::scalar_type(precision) == type) return std::string(config::name_of(precision));
     }
+    return toString(type);
 }
 
 /// The number of bytes that LibTorch's allocator requests from CUDA for a tensor of `bytes`: a multiple of 2
 /// MiB. Empty below 10 MiB: smaller tensors share blocks of two fixed sizes, which do not identify a tensor.
 std::optional<int64_t> rounded_as_on_a_gpu(int64_t bytes) {
-    constexpr int64_t kStep = 2 << 20, kLeast = 10 << 20;
-    if (bytes < kLeast) return std::nullopt;
+    constexpr int64_t kStep = 2 << 20, kMinBytes = 10 << 20;
+    if (bytes < kMinBytes) return std::nullopt;
     return (bytes + kStep - 1) / kStep * kStep;
 }
 
@@ -196,7 +191,7 @@ std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes) {
     for (const LargeTensor& tensor : tensors) {
         if (tensor.num_bytes() != bytes && rounded_as_on_a_gpu(tensor.num_bytes()) != bytes) continue;
         found.push_back(fmt::format("{} [{}] of {}", either(tensor.names), fmt::join(tensor.shape, ", "),
-                                    name_of(tensor.type)));
+                                    type_name(tensor.type)));
     }
     return fmt::format("{}", fmt::join(found, ", or of "));
 }

@@ -6,16 +6,19 @@
 #include <exception>
 #include <iterator>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "layout/param_spec.h"
 #include "ops/own_kernels.h"
-#include "setup/rank_context.h"
 #include "setup/setup.h"
 
 namespace argosy::account {
 namespace {
+
+using observe::gibibytes_text;
+using observe::Shortage;
 
 std::vector<std::string> lasting_parts(const HeldBytes& held) {
     return {"weights " + gibibytes_text(held.weights),
@@ -29,9 +32,9 @@ std::vector<std::string> lasting_parts(const HeldBytes& held) {
 std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& found) {
     std::vector<std::string> parts = lasting_parts(held);
     parts.push_back("gathered units " + gibibytes_text(held.gathered));
-    if (!found.tensors) return parts;
+    if (!found.tensor_bytes) return parts;
     parts.push_back("activations and the rest " +
-                    gibibytes_text(std::max<int64_t>(*found.tensors - held.total(), 0)));
+                    gibibytes_text(std::max<int64_t>(*found.tensor_bytes - held.total(), 0)));
     return parts;
 }
 
@@ -45,7 +48,7 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
     } else if (planned) {
         text = fmt::format("; the model under construction needs {} before the first step: {}",
                            gibibytes_text(planned->total()), fmt::join(lasting_parts(*planned), ", "));
-        if (found.tensors) parts = {"tensors so far " + gibibytes_text(*found.tensors)};
+        if (found.tensor_bytes) parts = {"tensors so far " + gibibytes_text(*found.tensor_bytes)};
     }
     if (found.gpu) std::ranges::copy(parts_beside_tensors(found), std::back_inserter(parts));
     if (parts.empty()) return text;
@@ -131,43 +134,43 @@ int64_t elements_of(const parallel::PlacedModel& placed, const comm::Mesh& mesh)
 train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh) {
     planned_ = planned_bytes(options, mesh);
     tensors_ = large_tensors(options, mesh);
-    doing("the making of the model");
+    enter_phase("the construction of the model");
     return train::Trainer(options, mesh);
 }
 
 MemoryAccount::Watch::~Watch() {
     try {
-        account_.note(trainer_);
+        account_.record(trainer_);
     } catch (const std::exception&) {  // recording may itself run out of memory
     }
 }
 
-void MemoryAccount::note(train::Trainer& trainer) {
+void MemoryAccount::record(train::Trainer& trainer) {
     if (const auto* op = trainer.step().executor().under_way()) under_way_ = *op;
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
 /// The number of bytes that the failed allocation requested, and the tensors that have this size.
-std::string MemoryAccount::wanted(const Shortage& found) const {
-    const std::string names = found.wanted ? names_of_size(tensors_, *found.wanted) : "";
-    return asked_for(found) + (names.empty() ? "" : ", the size of " + names);
+std::string MemoryAccount::request(const Shortage& found) const {
+    const std::string names = found.requested_bytes ? names_of_size(tensors_, *found.requested_bytes) : "";
+    return request_text(found) + (names.empty() ? "" : ", the size of " + names);
 }
 
 std::string MemoryAccount::place() const {
     if (under_way_) return " in " + parallel::describe(*under_way_);
-    return doing_ ? fmt::format(" in {}", doing_) : "";
+    return phase_ ? fmt::format(" in {}", phase_) : "";
 }
 
 void MemoryAccount::explain() const {
-    const auto found = find_shortage();
+    const auto found = observe::find_shortage();
     if (!found) throw;
     const bool on_gpu = setup::computes_on_gpu();
     const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;
     if (beside_the_model) {
-        throw RunError("out of memory{}{}{}. What would need less: {}", asked_for(*found), place(),
+        throw RunError("out of memory{}{}{}. What would need less: {}", request_text(*found), place(),
                        host_memory(*found), fmt::join(remedies_for_the_host(config_), "; "));
     }
-    throw RunError("out of memory{}{}{}. What would need less: {}", wanted(*found), place(),
+    throw RunError("out of memory{}{}{}. What would need less: {}", request(*found), place(),
                    breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
 }
 

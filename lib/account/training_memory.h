@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "account/large_tensors.h"
-#include "account/shortage.h"
 #include "comm/mesh.h"
 #include "config/job_config.h"
+#include "observe/shortage.h"
 #include "optim/adamw.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
@@ -47,15 +47,15 @@ class MemoryAccount {
     train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh);
 
     /// Names the phase that begins now; messages print the name after "in". If a unit operation is under way,
-    /// messages name the operation instead. REQUIRES: `what` is a string literal.
-    void doing(const char* what) { doing_ = what; }
+    /// messages name the operation instead. REQUIRES: `phase` is a string literal.
+    void enter_phase(const char* phase) { phase_ = phase; }
 
     /// The destructor records what the trainer holds and which operation is under way. An exception destroys
     /// the Watch before the trainer, so that explain() still finds this record.
     class Watch {
       public:
         Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
-            account.doing("the start of the run");
+            account.enter_phase("the loading of the run's state");
         }
         Watch(const Watch&) = delete;
         ~Watch();
@@ -64,8 +64,8 @@ class MemoryAccount {
         MemoryAccount& account_;
         train::Trainer& trainer_;
     };
-    /// The phase that begins is the start of the run. REQUIRES: the trainer outlives the returned Watch, and
-    /// the MemoryAccount outlives both.
+    /// The phase that begins is the loading of the run's state. REQUIRES: the trainer outlives the returned
+    /// Watch, and the MemoryAccount outlives both.
     [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
 
     /// Throws RunError with the explanation if the GPU or the host ran out of memory; otherwise rethrows the
@@ -73,14 +73,14 @@ class MemoryAccount {
     [[noreturn]] void explain() const;
 
   private:
-    void note(train::Trainer& trainer);
+    void record(train::Trainer& trainer);
     std::string place() const;
-    std::string wanted(const Shortage& found) const;
+    std::string request(const observe::Shortage& found) const;
 
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;
     std::vector<LargeTensor> tensors_;
-    const char* doing_ = nullptr;  // null: no phase named yet
+    const char* phase_ = nullptr;  // null: no phase named yet
     std::optional<parallel::UnitOp> under_way_;
 };
 

@@ -1,4 +1,4 @@
-// The monotonic clock of this machine, and polling for an answer until a time limit passes.
+// The clocks of this machine, and polling for an answer until a time limit passes.
 #pragma once
 
 #include <sched.h>
@@ -15,9 +15,14 @@ inline double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Seconds since the beginning of 1970, by the clock that the machine's users may set.
+inline double seconds_since_1970() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 /// Counts the time that this process has polled for an answer. Between two polls this process may have been
 /// stopped by a signal, or suspended by Slurm together with its peers. This gap says nothing about the peers,
-/// so each gap counts as at most kMaxSecondsBetweenLooks.
+/// so each gap counts as at most kMaxSecondsBetweenPolls.
 class PollTimer {
   public:
     explicit PollTimer(double limit_seconds) : limit_seconds_(limit_seconds) {}
@@ -25,8 +30,8 @@ class PollTimer {
     /// Counts one poll and returns at once. Returns false after the time limit.
     bool has_time_left() {
         const double now = seconds_now();
-        waited_seconds_ += std::min(now - last_look_, kMaxSecondsBetweenLooks);
-        last_look_ = now;
+        waited_seconds_ += std::min(now - last_poll_, kMaxSecondsBetweenPolls);
+        last_poll_ = now;
         return waited_seconds_ <= limit_seconds_;
     }
 
@@ -49,12 +54,12 @@ class PollTimer {
 
   private:
     // One second: on a machine with far more ranks than cores, a rank may run only rarely.
-    static constexpr double kMaxSecondsBetweenLooks = 1;
+    static constexpr double kMaxSecondsBetweenPolls = 1;
     static constexpr double kYieldingSeconds = 1e-3;
     static constexpr std::chrono::microseconds kSleep{100};
     double limit_seconds_;
     double waited_seconds_ = 0;
-    double last_look_ = seconds_now();
+    double last_poll_ = seconds_now();
 };
 
 /// Polls `done` until it returns true. Returns false after `seconds`. There is no pause between polls,
@@ -62,10 +67,10 @@ class PollTimer {
 /// most waits end before the first reading.
 template <class Done>
 bool done_within(double seconds, Done done) {
-    constexpr int kLooksBeforeTheClock = 256;
+    constexpr int kPollsPerReading = 256;
     std::optional<PollTimer> timer;
-    for (int looks = 1; !done(); ++looks) {
-        if (looks % kLooksBeforeTheClock != 0) continue;
+    for (int polls = 1; !done(); ++polls) {
+        if (polls % kPollsPerReading != 0) continue;
         if (!timer) timer.emplace(seconds);
         if (!timer->has_time_left()) return false;
     }

@@ -26,8 +26,7 @@ enum class ExitCode {
 };
 
 /// The ranks that raise an error. OneRank: only one rank. AllRanks: every rank at the same point, so one rank
-/// reports the error for all. SpokenFor: another rank has the same error, already reports it and ends the
-/// job.
+/// reports the error for all. SpokenFor: another rank reports the same error and ends the job.
 enum class Reach { OneRank, AllRanks, SpokenFor };
 
 class Error : public std::runtime_error {

@@ -31,8 +31,8 @@ bool is_gone(int descriptor, const std::filesystem::path& path) {
            held.st_ino != named.st_ino;
 }
 
-constexpr std::chrono::milliseconds kBetweenLooks{10};
-constexpr int kMaxLooks = 50;  // for the holder's name, which the holder writes right after locking
+constexpr std::chrono::milliseconds kBetweenReads{10};
+constexpr int kMaxReads = 50;  // for the holder's name, which the holder writes right after locking
 
 FileLock open_lock(const fs::path& place) {
     try {
@@ -49,8 +49,8 @@ FileLock open_lock(const fs::path& place) {
 
 [[noreturn]] void refuse(const fs::path& place, const FileLock& file) {
     std::string holder = file.holder();
-    for (int look = 1; holder.empty() && look < kMaxLooks; ++look) {
-        std::this_thread::sleep_for(kBetweenLooks);
+    for (int num_reads = 1; holder.empty() && num_reads < kMaxReads; ++num_reads) {
+        std::this_thread::sleep_for(kBetweenReads);
         holder = file.holder();
     }
     throw UserError("{} is being written by another process{}; wait for its end, or name another place",
@@ -75,59 +75,65 @@ FileLock take(const fs::path& place) {
     }
 }
 
+/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
+/// neither empty nor `is_own`.
+void require_replaceable(const fs::path& path, const IsOwn& is_own) {
+    if (!path.has_filename()) throw UserError("cannot write '{}': the path has no file name", path.string());
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
+    if (!fs::is_regular_file(status)) {
+        throw UserError("cannot write {}: it exists and is no plain file", path.string());
+    }
+    if (fs::is_empty(path, failed) || is_own(path)) return;
+    throw UserError(
+        "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
+        "replaced; move it elsewhere or choose another path",
+        path.string());
+}
+
 }  // namespace
 
 FileLock::FileLock(std::filesystem::path path) : path_(std::move(path)) {
     constexpr mode_t kReadableByAll = 0644;
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll);
-    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), path_.string());
-}
-
-FileLock::FileLock(FileLock&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-FileLock& FileLock::operator=(FileLock&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-}
-
-FileLock::~FileLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll));
+    if (descriptor_.number() < 0) throw std::system_error(errno, std::generic_category(), path_.string());
 }
 
 FileLock::Attempt FileLock::try_to_lock(std::string_view holder) {
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK || errno == EINTR) return Attempt::Held;
         write_holder(holder);
         return Attempt::NoLocks;
     }
-    if (is_gone(descriptor_, path_)) return Attempt::Gone;
+    if (is_gone(descriptor_.number(), path_)) return Attempt::Gone;
     write_holder(holder);
     return Attempt::Taken;
 }
 
 std::string FileLock::holder() const {
     char text[512] = {};
-    const ssize_t size = ::pread(descriptor_, text, sizeof text, 0);
+    const ssize_t size = ::pread(descriptor_.number(), text, sizeof text, 0);
     return {text, static_cast<size_t>(std::max<ssize_t>(size, 0))};
 }
 
 void FileLock::remove() const noexcept { ::unlink(path_.c_str()); }
 
 void FileLock::write_holder(std::string_view holder) const {
-    const bool written =
-        ::ftruncate(descriptor_, 0) == 0 &&
-        ::pwrite(descriptor_, holder.data(), holder.size(), 0) == static_cast<ssize_t>(holder.size());
+    const bool written = ::ftruncate(descriptor_.number(), 0) == 0 &&
+                         ::pwrite(descriptor_.number(), holder.data(), holder.size(), 0) ==
+                             static_cast<ssize_t>(holder.size());
     if (!written)
         spdlog::warn("cannot write the holder's name into {}: {}", path_.string(), std::strerror(errno));
 }
 
-std::string this_process() {
-    char host[HOST_NAME_MAX + 1] = {};
-    ::gethostname(host, HOST_NAME_MAX);
-    return fmt::format("process {} on {}", ::getpid(), host);
+std::string host_name() {
+    char name[HOST_NAME_MAX + 1] = {};
+    ::gethostname(name, HOST_NAME_MAX);
+    return name;
 }
+
+std::string this_process() { return fmt::format("process {} on {}", ::getpid(), host_name()); }
 
 OutputLock::OutputLock(const fs::path& place) : file_(take(place)) {}
 
@@ -148,21 +154,6 @@ IsOwn begins_with(std::string mark) {
 
 IsOwn is_json_of_format(const std::string& format) {
     return begins_with("{\n  \"format\": \"" + format + "\",\n");
-}
-
-void require_replaceable(const fs::path& path, const IsOwn& is_own) {
-    if (!path.has_filename()) throw UserError("cannot write '{}': the path has no file name", path.string());
-    std::error_code failed;
-    const fs::file_status status = fs::status(path, failed);
-    if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
-    if (!fs::is_regular_file(status)) {
-        throw UserError("cannot write {}: it exists and is no plain file", path.string());
-    }
-    if (fs::is_empty(path, failed) || is_own(path)) return;
-    throw UserError(
-        "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
-        "replaced; move it elsewhere or choose another path",
-        path.string());
 }
 
 PartialFile::PartialFile(fs::path path, IsOwn is_own) : path_(std::move(path)), is_own_(std::move(is_own)) {

@@ -16,16 +16,12 @@
 namespace argosy {
 
 /// A lock file: one process at a time holds it locked (flock), and its content names that process. The lock
-/// ends with the process, however the process ends. The holder removes the file before it unlocks. A file
-/// that a killed process left behind is unlocked, so the next process can take it.
+/// ends with the process, however the process ends. The destructor unlocks; the holder removes the file
+/// before. A file that a killed process left behind is unlocked, so the next process can take it.
 class FileLock {
   public:
     /// Opens or creates the file without locking it. Throws std::system_error on failure.
     explicit FileLock(std::filesystem::path path);
-    FileLock(FileLock&& other) noexcept;
-    FileLock& operator=(FileLock&& other) noexcept;
-    /// Unlocks. The file stays.
-    ~FileLock();
 
     /// Result of try_to_lock. Held: another process holds the lock. Gone: path() no longer names this file;
     /// open it again. NoLocks: the file system has no locks, so other processes are not excluded.
@@ -46,8 +42,11 @@ class FileLock {
     void write_holder(std::string_view holder) const;
 
     std::filesystem::path path_;
-    int descriptor_ = -1;
+    Descriptor descriptor_;
 };
+
+/// The name of this host.
+std::string host_name();
 
 /// This process and its host, for messages: "process 4711 on n1".
 std::string this_process();
@@ -81,17 +80,14 @@ IsOwn begins_with(std::string mark);
 /// True for JSON objects, indented by two spaces, whose first key is "format" with this value.
 IsOwn is_json_of_format(const std::string& format);
 
-/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
-/// neither empty nor `is_own`.
-void require_replaceable(const std::filesystem::path& path, const IsOwn& is_own);
-
 /// A file that appears whole or not at all. The bytes go to PATH.partial beside the final path; `commit`
 /// makes them durable and renames the file; the destructor removes an uncommitted file. The object holds the
 /// OutputLock of its path, so a second writer is refused. A commit replaces only an earlier result of the
 /// same tool, no other file.
 class PartialFile {
   public:
-    /// UserError as in require_replaceable, and if another process writes to `path`.
+    /// UserError if `path` cannot be written or must not be replaced (a folder, a device, or a file that is
+    /// neither empty nor `is_own`), or if another process writes to it.
     PartialFile(std::filesystem::path path, IsOwn is_own);
     ~PartialFile();
     PartialFile(const PartialFile&) = delete;

@@ -17,15 +17,15 @@ void survive_file_size_limit();
 // Signals that ask a program to stop. A signal is remembered until the program reaches a point where it can
 // stop cleanly. The ranks of a run agree on that point (train/run_limits.h).
 
-/// The signals that ask a kind of program to stop. Run: SIGTERM and SIGUSR1; the kernel restarts an
-/// interrupted system call, so that the write of a checkpoint goes on. Tool: SIGINT, SIGTERM and SIGHUP; a
-/// blocking read, such as from a pipe, fails with EINTR.
+/// The signals of a scheduler (SIGTERM and SIGUSR1), for a run: the kernel restarts an interrupted system
+/// call, so that the write of a checkpoint goes on. The signals of a terminal (SIGINT, SIGTERM and SIGHUP),
+/// for a tool: a blocking read, such as from a pipe, fails with EINTR.
 enum class StopRequests { Run, Tool };
 
 /// After this call, these signals are remembered and have no other effect. Call the function first in main,
 /// so that no signal ends the process during start-up. Launchers start ranks with SIGUSR1 blocked, so that a
 /// SIGUSR1 that arrives before main stays pending; this function unblocks SIGUSR1.
-void catch_stop_requests(StopRequests of);
+void catch_stop_requests(StopRequests which);
 
 /// Whether one of the signals has arrived. Any thread may call this.
 bool stop_requested();

@@ -16,11 +16,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/raw_file.h"
 
 namespace argosy {
 namespace {
 
-constexpr double kSecondsBetweenLines = 10;
+constexpr double kSecondsBetweenLines = 10;      // in a log
+constexpr double kSecondsBetweenDrawings = 0.2;  // of a live line
 
 std::string bar(double share) {
     constexpr int kWidth = 20;
@@ -75,21 +77,16 @@ class Width {
         : otherwise_(otherwise),
           terminal_(isatty(STDERR_FILENO) ? dup(STDERR_FILENO)
                                           : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)) {}
-    ~Width() {
-        if (terminal_ >= 0) close(terminal_);
-    }
-    Width(const Width&) = delete;
-    Width& operator=(const Width&) = delete;
 
     int columns() const {
         winsize size{};
-        const bool known = terminal_ >= 0 && ioctl(terminal_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+        const bool known = ioctl(terminal_.number(), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
         return known ? size.ws_col : otherwise_;
     }
 
   private:
     int otherwise_;
-    int terminal_;
+    Descriptor terminal_;
 };
 
 }  // namespace

@@ -13,8 +13,6 @@ namespace argosy {
 // A status line at the bottom of a terminal, rewritten while the log scrolls above it. Output that bypasses
 // the log appears right behind the line, in the same row.
 
-inline constexpr double kSecondsBetweenDrawings = 0.2;
-
 /// Whether a person can watch this process's log on a terminal that can rewrite a line: stderr is a terminal,
 /// TERM is set and not "dumb", and the log level shows more than warnings.
 bool log_is_on_a_terminal(const Environment& environment);

@@ -57,13 +57,13 @@ RawFile RawFile::open_to_write(const fs::path& path) { return RawFile(path, O_RD
 
 RawFile RawFile::create_nameless(const fs::path& path) {
     RawFile file = create(path);
-    if (::unlink(path.c_str()) != 0) file.fail("take the name from");
+    if (::unlink(path.c_str()) != 0) file.fail("remove the name of");
     return file;
 }
 
 int64_t RawFile::size_bytes() const {
     struct stat status = {};
-    if (::fstat(descriptor_.number(), &status) != 0) fail("measure");
+    if (::fstat(descriptor_.number(), &status) != 0) fail("read the size of");
     return status.st_size;
 }
 
@@ -108,13 +108,11 @@ void RawFile::fail(const char* action) const {
 }
 
 void sync_folder(const fs::path& folder) {
-    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (opened.number() >= 0 && ::fsync(opened.number()) == 0) return;
     const int reason = errno;
-    if (descriptor >= 0) ::close(descriptor);
-    if (!synced)
-        throw RunError("cannot make the folder {} durable: {}{}", folder.string(), std::strerror(reason),
-                       remedy_for(reason));
+    throw RunError("cannot make the folder {} durable: {}{}", folder.string(), std::strerror(reason),
+                   remedy_for(reason));
 }
 
 const char* remedy_for(int reason) {

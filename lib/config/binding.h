@@ -17,6 +17,7 @@
 
 namespace argosy::config {
 
+/// T without std::optional, and whether T is optional.
 template <class T>
 struct Bare {
     using Type = T;
@@ -115,7 +116,7 @@ Limits among_names_of(Limits limits) {
 template <class T>
 Limits limits_for(Limits limits) {
     if constexpr (std::is_same_v<T, int>) {
-        limits.range.most = std::min<double>(limits.range.most, std::numeric_limits<int>::max());
+        limits.range.max = std::min<double>(limits.range.max, std::numeric_limits<int>::max());
     }
     if constexpr (std::is_enum_v<T>) limits = among_names_of<T>(std::move(limits));
     if constexpr (ChoicesIn<T>::kAny)

@@ -69,14 +69,16 @@ void check_repeats(const JobConfig& config) {
 void check_batches(const JobConfig& config) {
     const int64_t local = config.training.local_batch_size, global = config.training.global_batch_size;
     if (global != -1 && global % local != 0) {
-        throw UserError("training.global_batch_size = {} is not a multiple of training.local_batch_size = {}",
-                        global, local);
+        throw UserError(
+            "training.global_batch_size = {} is not a multiple of training.local_batch_size = {}; change one "
+            "of them",
+            global, local);
     }
     const int64_t microbatch = config.parallelism.pipeline_parallel_microbatch_size;
     if (local % microbatch != 0) {
         throw UserError(
             "training.local_batch_size = {} is not a multiple of "
-            "parallelism.pipeline_parallel_microbatch_size = {}",
+            "parallelism.pipeline_parallel_microbatch_size = {}; change one of them",
             local, microbatch);
     }
 }
@@ -115,13 +117,13 @@ void check_loss_spike(const LossSpike& spike) {
 void check_saving(const Checkpoint& checkpoint) {
     if (checkpoint.keep_latest_k == 1) {
         throw UserError(
-            "checkpoint.keep_latest_k = 1 would keep no second step to fall back to; set 2 or more, or 0 for "
-            "all");
+            "checkpoint.keep_latest_k = 1 would leave no other step if the newest one is damaged; set 2 or "
+            "more, or 0 to keep all");
     }
     if (checkpoint.keep_every.value_or(checkpoint.interval) % checkpoint.interval != 0) {
         throw UserError(
             "checkpoint.keep_every = {} is not a multiple of checkpoint.interval = {}, and steps are saved "
-            "only at multiples of the interval",
+            "only at multiples of the interval; change one of them",
             *checkpoint.keep_every, checkpoint.interval);
     }
     if (checkpoint.export_dtype && !checkpoint.last_save_model_only && !checkpoint.last_save_in_hf) {

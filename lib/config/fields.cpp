@@ -14,73 +14,79 @@ std::vector<Section> make_schema() {
         section(
             "model", &JobConfig::model, "the architecture: a preset, or a Hugging Face folder's config.json",
             {key("name", &Model::name, any(),
-                 "Family of the preset: llama3, qwen2 or qwen3. The default holds without hf_assets_path.",
+                 "Family of the preset: llama3, qwen2 or qwen3. The default applies only without "
+                 "hf_assets_path.",
                  Model::kDefaultName),
              key("flavor", &Model::flavor, any(),
-                 "Size of the preset; see configs/README.md. The default holds without hf_assets_path.",
+                 "Size of the preset; see configs/README.md. The default applies only without "
+                 "hf_assets_path.",
                  Model::kDefaultFlavor),
              key("hf_assets_path", &Model::hf_assets_path, any(),
                  "Hugging Face folder whose config.json defines the architecture. A preset, if given too, "
                  "must agree.")}),
-        section("optimizer", &JobConfig::optimizer, "how a gradient becomes an update",
-                {key("name", &Optimizer::name, any(), "The optimizer."),
+        section("optimizer", &JobConfig::optimizer, "the optimizer and its constants",
+                {key("name", &Optimizer::name, any(), "Name of the optimizer."),
                  key("lr", &Optimizer::lr, at_least(0), "Peak learning rate, reached after the warm-up."),
                  key("beta1", &Optimizer::beta1, within_below(0, 1),
-                     "Decay rate of the gradient's running mean."),
+                     "Decay rate of the first moment, the running mean of the gradient."),
                  key("beta2", &Optimizer::beta2, within_below(0, 1),
-                     "Decay rate of the squared gradient's running mean."),
+                     "Decay rate of the second moment, the running mean of the squared gradient."),
                  key("eps", &Optimizer::eps, above(0),
-                     "Number added to the root of the squared gradient's mean."),
+                     "Number added to the square root of the second moment, against division by zero."),
                  key("weight_decay", &Optimizer::weight_decay, at_least(0),
-                     "Decoupled weight decay; the learning rate multiplies it."),
+                     "Decoupled weight decay: each update shrinks weights by learning rate x weight_decay."),
                  key("decay_all_parameters", &Optimizer::decay_all_parameters, any(),
                      "Decay norms and biases too; false: decay matrices only."),
                  key("state_dtype", &Optimizer::state_dtype, among({BFloat16, Float32, Float64}),
-                     "Type of the running means; bfloat16: rounded stochastically; float64: only with "
+                     "Type of the moments; bfloat16: rounded stochastically; float64: only with "
                      "training.dtype float64.",
                      "float32 or wider")}),
-        section("lr_scheduler", &JobConfig::lr_scheduler,
-                "the learning rate over the steps: warm-up, plateau, decay",
-                {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
-                     "Steps in which the rate rises linearly to optimizer.lr."),
-                 key("total_steps", &LrScheduler::total_steps, at_least(1), "Step at which the decay ends.",
-                     "the run's steps"),
-                 key("decay_ratio", &LrScheduler::decay_ratio, within(0, 1),
-                     "Share of total_steps, at their end, in which the rate decays; 0: constant after the "
-                     "warm-up.",
-                     "after the warm-up"),
-                 key("decay_type", &LrScheduler::decay_type, any(), "Shape of the decay."),
-                 key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
-                     "Rate at the end of the decay, as a share of optimizer.lr.")}),
+        section(
+            "lr_scheduler", &JobConfig::lr_scheduler,
+            "the learning rate over the steps: warm-up, plateau, decay",
+            {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
+                 "Number of steps in which the learning rate rises linearly to optimizer.lr."),
+             key("total_steps", &LrScheduler::total_steps, at_least(1),
+                 "Step at which the decay ends; unset: the run's last step.", "the run's steps"),
+             key("decay_ratio", &LrScheduler::decay_ratio, within(0, 1),
+                 "Share of total_steps, at the end, in which the learning rate decays; 0: constant after the "
+                 "warm-up.",
+                 "after the warm-up"),
+             key("decay_type", &LrScheduler::decay_type, any(),
+                 "Shape of the decay; sqrt: 1 minus the square root of the part of the decay that is done."),
+             key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
+                 "Learning rate at the end of the decay, as a share of optimizer.lr.")}),
         section(
             "training", &JobConfig::training, "data, batches, length and number types",
-            {key("dataset_path", &Training::dataset_path, any(), "Token file from prepare-data."),
+            {key("dataset_path", &Training::dataset_path, any(),
+                 "Token file that `prepare-data tokenize` has made; every run needs one."),
              key("local_batch_size", &Training::local_batch_size, size(),
                  "Samples per data-parallel rank in one forward and backward pass."),
              key("global_batch_size", &Training::global_batch_size, minus_one_or_size(),
-                 "Samples per step over all ranks, reached by accumulation; -1: local_batch_size on every "
-                 "rank, once."),
+                 "Samples per step over all ranks, by accumulation; -1: local_batch_size x data-parallel "
+                 "ranks."),
              key("seq_len", &Training::seq_len, size(), "Tokens per sample."),
              key("max_norm", &Training::max_norm, above_or_infinite(0),
-                 "Maximum gradient norm over the whole job; larger gradients are scaled down to it; inf: "
-                 "never."),
+                 "Gradient clipping: a gradient of a larger norm over all ranks is scaled down to it; inf: "
+                 "no clipping."),
              key("steps", &Training::steps, at_least(1),
                  "Optimizer steps of the run; max_tokens and max_time may end it sooner."),
              key("max_tokens", &Training::max_tokens, at_least(1),
                  "Tokens over all ranks after which the run ends, rounded up to a whole step.", "no limit"),
              key("max_time", &Training::max_time, above(0),
-                 "Wall time of the run; the run ends normally before a step that would exceed it.",
+                 "Wall time of the run since this start; the run ends normally before a step that would "
+                 "exceed it.",
                  "no limit"),
              key("shuffle", &Training::shuffle, any(),
-                 "Random order of samples, new each epoch; false: file order."),
+                 "Random order of samples, another one in each epoch; false: the order of the file."),
              key("dtype", &Training::dtype, among({BFloat16, Float32, Float64}),
-                 "Type of the weights that the optimizer updates; bfloat16: no wider copy, stochastic "
-                 "rounding."),
+                 "Type of the weights that the optimizer updates; bfloat16: rounded stochastically, no "
+                 "float32 copy."),
              key("mixed_precision_param", &Training::mixed_precision_param, any(),
                  "Type of computation, activations and gathered weights; float16: with dynamic loss "
                  "scaling."),
              key("mixed_precision_reduce", &Training::mixed_precision_reduce, among({Float32, Float64}),
-                 "Type of the sums of gradients over ranks and microbatches; float64: only with dtype "
+                 "Type in which gradients are summed over ranks and microbatches; float64: only with dtype "
                  "float64."),
              key("loss_scale_init", &Training::loss_scale_init, at_least(1),
                  "First loss scale of float16, a power of two; unset: the largest one up to 8 x tokens per "
@@ -89,63 +95,68 @@ std::vector<Section> make_schema() {
              key("loss_scale_growth_interval", &Training::loss_scale_growth_interval, at_least(1),
                  "Consecutive steps without overflow after which the loss scale of float16 doubles.", "2000"),
              key("max_nonfinite_steps", &Training::max_nonfinite_steps, at_least(1),
-                 "Consecutive steps with infinite or NaN loss or norm that stop the run; each one is "
+                 "Consecutive steps with infinite or NaN loss or gradient norm that end the run; each is "
                  "skipped.")}),
         section("loss_spike", &JobConfig::loss_spike,
-                "skipped updates of outlier steps; skipped_updates.jsonl in dump_folder lists their samples",
+                "outlier steps, whose updates are skipped; skipped_updates.jsonl in dump_folder lists them",
                 {key("loss_zscore", &LossSpike::loss_zscore, above(0),
                      "Skip an update if its loss is this many standard deviations above the window's mean.",
                      "off"),
                  key("grad_norm_zscore", &LossSpike::grad_norm_zscore, above(0),
-                     "Skip an update if its gradient norm before clipping is this many deviations above the "
-                     "mean.",
+                     "Skip an update if its gradient norm (unclipped) is this many standard deviations above "
+                     "the mean.",
                      "off"),
                  key("window", &LossSpike::window, at_least(2),
-                     "Number of newest updates in mean and deviation; skipped steps do not count."),
+                     "Number of newest updates that mean and deviation cover; skipped steps do not count."),
                  key("warmup_steps", &LossSpike::warmup_steps, at_least(2),
-                     "Updates that the window must hold before steps are skipped."),
+                     "Number of updates that the window must hold before steps are skipped."),
                  key("max_skipped_steps", &LossSpike::max_skipped_steps, at_least(1),
-                     "Consecutive skipped steps that stop the run.")}),
+                     "Consecutive skipped steps that end the run.")}),
         section(
-            "parallelism", &JobConfig::parallelism, "degrees; their product is the number of ranks",
+            "parallelism", &JobConfig::parallelism,
+            "degrees of parallelism; their product is the number of ranks",
             {key("data_parallel_replicate_degree", &Parallelism::data_parallel_replicate_degree, at_least(1),
-                 "Copies of the sharded model (DDP; with shards: HSDP)."),
+                 "Number of copies of the model (DDP), or of the sharded model (HSDP)."),
              key("data_parallel_shard_degree", &Parallelism::data_parallel_shard_degree,
                  minus_one_or_at_least(1),
-                 "Ranks that split parameters, gradients and states (FSDP); -1: all ranks left by the other "
+                 "Ranks that shard parameters, gradients and moments (FSDP); -1: all ranks left by the other "
                  "degrees."),
              key("fsdp_reshard_after_forward", &Parallelism::fsdp_reshard_after_forward, any(),
-                 "Free gathered parameters between forward and backward; default: yes, but not with a "
+                 "Free gathered parameters after forward and gather them again; default: not with a "
                  "pipeline."),
              key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
-                 "Ranks that split each matrix, and the sequence between matrices; should fit into a node."),
+                 "Ranks that split each matrix, and between matrices the sequence; should be within a node."),
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
-                 "Groups of ranks that split the layers."),
+                 "Number of pipeline stages, each with some of the layers."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),
-                 "Order of microbatches: GPipe keeps activations of all microbatches, 1F1B of one per "
-                 "stage."),
+                 "Order of microbatches; GPipe holds the activations of all, 1F1B of at most as many as "
+                 "stages."),
              key("pipeline_parallel_microbatch_size", &Parallelism::pipeline_parallel_microbatch_size, size(),
-                 "Samples per microbatch in the pipeline; divides local_batch_size."),
+                 "Samples per microbatch of the pipeline; local_batch_size must be a multiple."),
              key("pipeline_parallel_first_stage_less_layers",
                  &Parallelism::pipeline_parallel_first_stage_less_layers, at_least(0),
-                 "Number by which the first stage has fewer layers, because it also has the embedding."),
+                 "How many fewer layers the first stage has, because it also has the embedding."),
              key("pipeline_parallel_last_stage_less_layers",
                  &Parallelism::pipeline_parallel_last_stage_less_layers, at_least(0),
-                 "Number by which the last stage has fewer layers, because it also has the head."),
+                 "How many fewer layers the last stage has, because it also has the head."),
              key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
-                 size(), "Layers of each stage; empty: equal numbers, adjusted by the two keys above.")}),
+                 size(),
+                 "Number of layers of each stage; empty: equal numbers, adjusted by the two keys above.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
             "saving and resuming, and initial weights; lib/checkpoint/FORMAT.md specifies the files",
             {key("enable", &Checkpoint::enable, any(),
-                 "Save every interval, at the last step and on a signal (exit 75); resume from saved steps."),
+                 "Save every interval steps, at the last step and on a signal (exit 75); resume from saved "
+                 "steps."),
              key("folder", &Checkpoint::folder, any(),
                  "Folder of the saved steps; a relative path is relative to job.dump_folder."),
              key("interval", &Checkpoint::interval, at_least(1), "Steps between two saves."),
              key("keep_latest_k", &Checkpoint::keep_latest_k, at_least(0),
-                 "Number of newest saved steps to keep, at least 2; 0: all."),
+                 "Number of newest saved steps to keep, 2 or more; 0: keep all."),
              key("keep_every", &Checkpoint::keep_every, at_least(1),
-                 "Keep saved steps that are multiples of this forever; a multiple of interval.", "none"),
+                 "Always keep saved steps whose number is a multiple of this; must be a multiple of "
+                 "interval.",
+                 "none"),
              key("async_mode", &Checkpoint::async_mode, any(),
                  "async: training waits only for a copy to host memory; disabled: training waits for the "
                  "files."),
@@ -156,64 +167,67 @@ std::vector<Section> make_schema() {
              key("last_save_in_hf", &Checkpoint::last_save_in_hf, any(),
                  "Also write the last step as a Hugging Face folder, step-N-hf beside step-N."),
              key("export_dtype", &Checkpoint::export_dtype, among({Float16, BFloat16, Float32}),
-                 "Type of the weights for last_save_model_only and last_save_in_hf.", "as trained"),
+                 "Type of the weights that last_save_model_only and last_save_in_hf write.", "as trained"),
              key("load_step", &Checkpoint::load_step, minus_one_or_at_least(1),
                  "Step to resume from; -1: the newest intact step. Later steps are renamed to step-N.aside."),
-             key("load_only", &Checkpoint::load_only, any(), "Resume, but do not save."),
+             key("load_only", &Checkpoint::load_only, any(), "Resume from saved steps, but do not save."),
              key("verify_on_load", &Checkpoint::verify_on_load, any(),
-                 "Read the whole step first and verify checksums; false: find only missing, cut or foreign "
-                 "files."),
+                 "Verify the checksums of the whole step first; false: find only missing, truncated or "
+                 "foreign files."),
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
-                 "Parts to reset: moments and loss scale; position in the data; step, tokens and schedule."),
+                 "Parts to reset: optimizer (moments, loss scale), dataloader (position), train_state (step, "
+                 "tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
-                 "Start a new run from: a run (its newest intact step), a step, a full file or a Hugging "
-                 "Face folder."),
+                 "Start a new run from this run (its newest intact step), step, full file or Hugging Face "
+                 "folder."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Load only weights from initial_load_path; false: load the whole state and continue at its "
                  "step."),
              key("initial_load_in_hf", &Checkpoint::initial_load_in_hf, any(),
-                 "Require initial_load_path to be a Hugging Face folder; without a path: "
+                 "Require initial_load_path to be a Hugging Face folder; if it is unset, load "
                  "model.hf_assets_path.")}),
         section("activation_checkpoint", &JobConfig::activation_checkpoint,
-                "recomputation, which saves memory and costs time",
+                "activation checkpointing, which saves memory and costs time",
                 {key("mode", &ActivationCheckpoint::mode, any(),
-                     "Backward recomputes nothing, the cheap parts of a layer, or the whole layer from its "
-                     "input.")}),
-        section(
-            "compile", &JobConfig::compile, "how operations are launched",
-            {key("enable", &Compile::enable, any(),
-                 "Use fused kernels and graphs; false: separate kernels and no graphs, with the same bits."),
-             key("graphs", &Compile::graphs, any(),
-                 "GPUs: record forward and backward once and launch them as graphs; the bits do not change."),
-             key("search_algorithms", &Compile::search_algorithms, any(),
-                 "GPUs: time cuBLASLt's algorithms once and keep the fastest; other algorithms may round "
-                 "differently.")}),
+                     "none: keep all activations; selective: recompute the cheap ones of a layer; full: "
+                     "whole layers.")}),
+        section("compile", &JobConfig::compile, "kernels, CUDA graphs and the choice of algorithms",
+                {key("enable", &Compile::enable, any(),
+                     "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "
+                     "same bits."),
+                 key("graphs", &Compile::graphs, any(),
+                     "GPUs: record forward and backward once as CUDA graphs and launch these; the bits do "
+                     "not change."),
+                 key("search_algorithms", &Compile::search_algorithms, any(),
+                     "GPUs: time cuBLASLt's algorithms once and keep the fastest; other algorithms may round "
+                     "differently.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
-            {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two progress lines."),
+            {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),
              key("layer_grad_norms", &Metrics::layer_grad_norms, any(),
                  "Also write the gradient norms of the embedding, each layer and the head to metrics.jsonl."),
              key("measure_gemm_peak", &Metrics::measure_gemm_peak, any(),
-                 "Time a matrix product at start; its rate is logged, and is MFU's peak if the datasheet's "
-                 "is unknown."),
+                 "Measure and log the peak of matrix products; MFU uses it for a device without a known "
+                 "datasheet."),
              key("live_line", &Metrics::live_line, any(),
-                 "Show a line that is rewritten each step; auto: if stderr is a terminal (it is not behind "
-                 "mpirun)."),
+                 "Show a status line that each step rewrites; auto: if stderr is a terminal (it is not "
+                 "behind mpirun)."),
              key("enable_tensorboard", &Metrics::enable_tensorboard, any(),
                  "Write TensorBoard event files, with one point every log_freq steps."),
              key("save_tb_folder", &Metrics::save_tb_folder, any(),
-                 "Folder of the event files in job.dump_folder.")}),
+                 "Folder of the event files, relative to job.dump_folder.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                      "Seconds that an operation waits for other ranks before the run ends and names the "
                      "missing ranks."),
                  key("shared_memory", &Comm::shared_memory, any(),
-                     "Exchange tensors within a node through shared memory; false: through MPI."),
+                     "Exchange tensors between ranks of a node through shared memory; false: through MPI."),
                  key("shared_memory_mib", &Comm::shared_memory_mib, size(),
                      "Maximum MiB of shared memory per rank and group of ranks; a rank uses as much as is in "
                      "flight."),
                  key("gpu_path", &Comm::gpu_path, any(),
-                     "GPUs: NCCL, or through host memory; auto: NCCL if each rank has its own GPU.")}),
+                     "Data between GPUs: over NCCL, or through host memory; auto: NCCL if each rank has its "
+                     "own GPU.")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0), "Seed of initial weights and of the order of samples."),
@@ -221,8 +235,8 @@ std::vector<Section> make_schema() {
                  "Repeat losses and weights bit for bit, given the same ranks, threads, CPUs, GPUs, NCCL and "
                  "build."),
              key("plain_operations", &Debug::plain_operations, any(),
-                 "Use LibTorch's operations instead of Argosy's kernels, to compare; slower, more memory, "
-                 "other bits.")}),
+                 "Compute with LibTorch's operations, for comparison: slower, with more memory and other "
+                 "rounding.")}),
     };
 }
 

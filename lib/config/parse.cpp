@@ -19,8 +19,8 @@
 namespace argosy::config {
 namespace {
 
-const std::map<std::string, Request> kRequests = {
-    {"help", Request::Help}, {"version", Request::Version}, {"print-config", Request::PrintConfig}};
+const std::map<std::string, Command> kCommands = {
+    {"help", Command::Help}, {"version", Command::Version}, {"print-config", Command::PrintConfig}};
 
 /// One `--name`, `--name=value` or `--name value`.
 struct Option {
@@ -42,7 +42,7 @@ Option take_option(const std::vector<std::string>& words, std::size_t& next) {
     Option option{word.substr(2, equals == std::string::npos ? equals : equals - 2), std::nullopt};
     if (equals != std::string::npos) {
         option.value = word.substr(equals + 1);
-    } else if (!kRequests.contains(option.name) && next < words.size() && !is_option(words[next])) {
+    } else if (!kCommands.contains(option.name) && next < words.size() && !is_option(words[next])) {
         option.value = words[next++];
     }
     return option;
@@ -58,7 +58,7 @@ const std::string& value_of(const Option& option) {
 
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string> candidates = keys();
-    for (const auto& [request_name, request] : kRequests) candidates.push_back(request_name);
+    for (const auto& [command_name, command] : kCommands) candidates.push_back(command_name);
     candidates.push_back("config");
     const std::string meant = nearest(name, candidates);
     throw UserError("unknown option --{}; {}", name,
@@ -133,7 +133,7 @@ std::string in_words(const toml::node& node) {
         case toml::node_type::string:
             return "the string " + toml_text(value);
         case toml::node_type::array:
-            return is_set(value) ? "the list " + toml_text(value) : "an array of other things";
+            return is_set(value) ? "the list " + toml_text(value) : "an array of other or mixed types";
         case toml::node_type::table:
             return "a table";
         default:
@@ -158,40 +158,8 @@ Setting setting(std::string key, const toml::node& node, const std::string& path
                                   : fmt::format("did you mean [{}]?", meant));
 }
 
-}  // namespace
-
-CommandLine parse_command_line(const std::vector<std::string>& words) {
-    // --help works even if other options are wrong.
-    if (std::ranges::find(words, "--help") != words.end()) return {.request = Request::Help, .config = {}};
-
-    CommandLine result;
-    std::optional<std::string> file;
-    std::vector<Setting> settings;
-    for (std::size_t next = 0; next < words.size();) {
-        const Option option = take_option(words, next);
-        if (const auto request = kRequests.find(option.name); request != kRequests.end()) {
-            if (option.value)
-                throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
-            result.request = request->second;
-        } else if (option.name == "config") {
-            if (file)
-                throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
-                                value_of(option));
-            file = value_of(option);
-        } else {
-            settings.push_back(setting_of(option));
-        }
-    }
-    if (result.request == Request::Version) return result;
-
-    if (file) {
-        for (const Setting& setting : read_toml(*file)) apply(setting, result.config);
-    }
-    for (const Setting& setting : settings) apply(setting, result.config);
-    check_consistency(result.config);
-    return result;
-}
-
+/// Returns every key of a configuration file, not yet checked against the field table. Throws UserError if
+/// the file cannot be read, is not TOML (with line and column), or has an unknown section.
 std::vector<Setting> read_toml(const std::string& path) {
     std::vector<Setting> settings;
     const toml::table file = parsed(path);
@@ -207,6 +175,40 @@ std::vector<Setting> read_toml(const std::string& path) {
         }
     }
     return settings;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& words) {
+    // --help works even if other options are wrong.
+    if (std::ranges::find(words, "--help") != words.end()) return {.command = Command::Help};
+
+    CommandLine result;
+    std::optional<std::string> file;
+    std::vector<Setting> settings;
+    for (std::size_t next = 0; next < words.size();) {
+        const Option option = take_option(words, next);
+        if (const auto command = kCommands.find(option.name); command != kCommands.end()) {
+            if (option.value)
+                throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
+            result.command = command->second;
+        } else if (option.name == "config") {
+            if (file)
+                throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
+                                value_of(option));
+            file = value_of(option);
+        } else {
+            settings.push_back(setting_of(option));
+        }
+    }
+    if (result.command == Command::Version) return result;
+
+    if (file) {
+        for (const Setting& setting : read_toml(*file)) apply(setting, result.config);
+    }
+    for (const Setting& setting : settings) apply(setting, result.config);
+    check_consistency(result.config);
+    return result;
 }
 
 }  // namespace argosy::config

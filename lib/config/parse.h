@@ -1,29 +1,24 @@
 // Turns a command line, and the file that it may name, into a checked JobConfig. Nothing is printed here: the
-// caller acts on the request. Only parse.cpp uses the TOML library.
+// caller acts on the command. Only parse.cpp uses the TOML library.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "config/job_config.h"
-#include "config/schema.h"
 
 namespace argosy::config {
 
-enum class Request { Run, Help, Version, PrintConfig };
+enum class Command { Run, Help, Version, PrintConfig };
 
 struct CommandLine {
-    Request request = Request::Run;
-    JobConfig config;  // the defaults for Help and Version, which read no file
+    Command command = Command::Run;
+    JobConfig config = {};  // the defaults for Help and Version, which read no file
 };
 
 /// Accepts `--config F.toml`, `--section.key value`, `--section.key=value`, `--help`, `--version`,
 /// `--print-config`, in any order. A key on the command line overrides the file; the last one wins if a key
 /// is given twice. Throws UserError. `words` is the command line without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
-
-/// Returns every key of a configuration file, not yet checked against the field table. Throws UserError if
-/// the file cannot be read, is not TOML (with line and column), or has an unknown section.
-std::vector<Setting> read_toml(const std::string& path);
 
 }  // namespace argosy::config

@@ -69,7 +69,7 @@ constexpr const char* kUsage =
     "  --print-config       print all keys as TOML that can be run again, and stop\n"
     "  --version            print version and commit, and stop\n"
     "  --help               print this, and stop\n"
-    "\nKeys, with what they take and their default:\n";
+    "\nKeys, with accepted values and default:\n";
 
 using Printed = std::vector<std::pair<std::string, std::string>>;  // key and value, in order
 
@@ -130,14 +130,14 @@ std::string help_text() {
     return text;
 }
 
-std::string answer(const CommandLine& command) {
-    switch (command.request) {
-        case Request::Help:
+std::string answer(const CommandLine& line) {
+    switch (line.command) {
+        case Command::Help:
             return help_text();
-        case Request::Version:
+        case Command::Version:
             return fmt::format("pretrain {}\n", version());
         default:
-            return print_toml(command.config);
+            return print_toml(line.config);
     }
 }
 

@@ -14,7 +14,7 @@ namespace argosy::config {
 std::string print_toml(const JobConfig& config);
 
 /// Returns the text for a command line that asks for help, the version or the configuration.
-std::string answer(const CommandLine& command);
+std::string answer(const CommandLine& line);
 
 /// Returns every key by section, with accepted values, default and meaning; at most 110 columns.
 std::string help_text();

@@ -14,19 +14,19 @@ namespace {
 
 // The help omits an upper bound from this size on: such a bound comes from the member's type, not from the
 // key.
-constexpr double kLargestInt = std::numeric_limits<int>::max();
+constexpr double kMaxInt = std::numeric_limits<int>::max();
 
 std::string upper_bound_text(const Range& range) {
-    return fmt::format("{} {}", range.most_excluded ? "<" : "<=", range.most);
+    return fmt::format("{} {}", range.max_excluded ? "<" : "<=", range.max);
 }
 
 std::string broken_range(const Range& range, double number) {
     if (range.or_minus_one && number == -1) return "";
-    const bool high_enough = range.least_excluded ? number > range.least : number >= range.least;
-    const bool low_enough = range.most_excluded ? number < range.most : number <= range.most;
+    const bool high_enough = range.min_excluded ? number > range.min : number >= range.min;
+    const bool low_enough = range.max_excluded ? number < range.max : number <= range.max;
     if (high_enough && low_enough) return "";
     if (!std::isfinite(number)) return "finite";
-    return number > range.least && !low_enough ? upper_bound_text(range) : range_text(range);
+    return number > range.min && !low_enough ? upper_bound_text(range) : range_text(range);
 }
 
 const Field& field_of(const Setting& setting) {
@@ -79,33 +79,27 @@ std::vector<std::string> keys() {
 }
 
 Limits any() { return {}; }
-Limits at_least(double least) { return {.range = {.least = least}, .choices = {}}; }
-Limits above(double least) { return {.range = {.least = least, .least_excluded = true}, .choices = {}}; }
-Limits above_or_infinite(double least) {
-    return {
-        .range = {.least = least, .most = std::numeric_limits<double>::infinity(), .least_excluded = true},
-        .choices = {}};
+Limits at_least(double min) { return {.range = {.min = min}}; }
+Limits above(double min) { return {.range = {.min = min, .min_excluded = true}}; }
+Limits above_or_infinite(double min) {
+    return {.range = {.min = min, .max = std::numeric_limits<double>::infinity(), .min_excluded = true}};
 }
-Limits within(double least, double most) { return {.range = {.least = least, .most = most}, .choices = {}}; }
-Limits within_below(double least, double most) {
-    return {.range = {.least = least, .most = most, .most_excluded = true}, .choices = {}};
+Limits within(double min, double max) { return {.range = {.min = min, .max = max}}; }
+Limits within_below(double min, double max) {
+    return {.range = {.min = min, .max = max, .max_excluded = true}};
 }
-Limits minus_one_or_at_least(double least) {
-    return {.range = {.least = least, .or_minus_one = true}, .choices = {}};
-}
-Limits size() { return within(1, kLargestInt); }
-Limits minus_one_or_size() {
-    return {.range = {.least = 1, .most = kLargestInt, .or_minus_one = true}, .choices = {}};
-}
+Limits minus_one_or_at_least(double min) { return {.range = {.min = min, .or_minus_one = true}}; }
+Limits size() { return within(1, kMaxInt); }
+Limits minus_one_or_size() { return {.range = {.min = 1, .max = kMaxInt, .or_minus_one = true}}; }
 
 std::string range_text(const Range& range) {
     const char* minus_one = range.or_minus_one ? "-1 or " : "";
-    if (range.most < kLargestInt) {
-        return fmt::format("{}in {}{}, {}{}", minus_one, range.least_excluded ? '(' : '[', range.least,
-                           range.most, range.most_excluded ? ')' : ']');
+    if (range.max < kMaxInt) {
+        return fmt::format("{}in {}{}, {}{}", minus_one, range.min_excluded ? '(' : '[', range.min, range.max,
+                           range.max_excluded ? ')' : ']');
     }
-    if (range.least == std::numeric_limits<double>::lowest()) return "";
-    return fmt::format("{}{} {}", minus_one, range.least_excluded ? ">" : ">=", range.least);
+    if (range.min == std::numeric_limits<double>::lowest()) return "";
+    return fmt::format("{}{} {}", minus_one, range.min_excluded ? ">" : ">=", range.min);
 }
 
 std::string broken_limit(const Limits& limits, const Value& value) {

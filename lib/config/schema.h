@@ -18,25 +18,25 @@ namespace argosy::config {
 
 /// An infinite value is outside the range, unless it is one of the bounds.
 struct Range {
-    double least = std::numeric_limits<double>::lowest();
-    double most = std::numeric_limits<double>::max();
-    bool least_excluded = false;
-    bool most_excluded = false;
-    bool or_minus_one = false;  // -1 means "choose for me"
+    double min = std::numeric_limits<double>::lowest();
+    double max = std::numeric_limits<double>::max();
+    bool min_excluded = false;
+    bool max_excluded = false;
+    bool or_minus_one = false;  // -1 is allowed too; the meaning of the key says what -1 stands for
 };
 
 struct Limits {
     Range range;
-    std::vector<std::string> choices;  // for a Choice or a list of them; empty for other types
+    std::vector<std::string> choices = {};  // for a Choice or a list of them; empty for other types
 };
 
 Limits any();
-Limits at_least(double least);
-Limits above(double least);  // finite
-Limits above_or_infinite(double least);
-Limits within(double least, double most);
-Limits within_below(double least, double most);  // `most` itself is excluded
-Limits minus_one_or_at_least(double least);
+Limits at_least(double min);
+Limits above(double min);  // finite
+Limits above_or_infinite(double min);
+Limits within(double min, double max);
+Limits within_below(double min, double max);  // `max` itself is excluded
+Limits minus_one_or_at_least(double min);
 Limits size();  // 1 to the maximum int, so that a product of two sizes fits an int64_t
 Limits minus_one_or_size();
 

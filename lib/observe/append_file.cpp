@@ -4,39 +4,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 
 namespace argosy::observe {
 namespace {
 
 constexpr const char* kRemedy = "Set job.dump_folder to a folder that can be written";
 
-void make_folder(const std::filesystem::path& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-        throw RunError("cannot make the folder '{}': {}. {}", folder.string(), error.message(), kRemedy);
-    }
-}
-
-int open_to_append(const std::string& path) {
+Descriptor open_to_append(const std::string& path) {
     constexpr mode_t kReadableByAll = 0644;
-    make_folder(std::filesystem::path(path).parent_path());
-    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll);
-    if (file < 0) throw RunError("cannot open '{}' to append: {}. {}", path, std::strerror(errno), kRemedy);
+    make_run_folder(std::filesystem::path(path).parent_path());
+    Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll));
+    if (file.number() < 0) {
+        throw RunError("cannot open '{}' to append: {}. {}", path, std::strerror(errno), kRemedy);
+    }
     return file;
 }
 
@@ -48,71 +34,30 @@ bool ends_within_a_line(int file) {
     return size > 0 && pread(file, &last, 1, size - 1) == 1 && last != '\n';
 }
 
-constexpr std::streamoff kTailBytes = 1 << 20;  // a line has several hundred bytes
-
-/// The step of a line; none if the line has no step. Lines that this program wrote begin with the step, so
-/// they need no JSON parser.
-std::optional<int64_t> step_of(const std::string& line) {
-    constexpr std::string_view kStart = "{\"step\":";
-    int64_t step = 0;
-    if (line.starts_with(kStart) && line.ends_with("}")) {
-        const auto [end, error] =
-            std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
-        if (error == std::errc() && (*end == ',' || *end == '}')) return step;
-    }
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object()) return {};
-    const auto found = object.find("step");
-    if (found == object.end() || !found->is_number_integer()) return {};
-    return found->get<int64_t>();
-}
-
-struct Tail {
-    std::optional<std::streamoff> begin;  // offset in bytes; none: no line to move
-    int64_t num_lines = 0;
-};
-
-/// Finds the lines at the file's end that belong to steps after `step` or are incomplete.
-Tail tail_after(int64_t step, const std::filesystem::path& file) {
-    Tail tail;
-    std::ifstream lines(file, std::ios::binary);
-    std::streamoff begin = 0;
-    for (std::string line; std::getline(lines, line); begin += static_cast<std::streamoff>(line.size()) + 1) {
-        const bool is_torn = lines.eof();
-        const auto found = step_of(line);
-        if (found && *found <= step) {
-            tail = {};
-        } else if (found || is_torn || tail.begin) {
-            if (!tail.begin) tail.begin = begin;
-            ++tail.num_lines;
-        }
-    }
-    return tail;
-}
-
 }  // namespace
+
+void make_run_folder(const std::filesystem::path& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+        throw RunError("cannot make the folder '{}': {}. {}", folder.string(), error.message(), kRemedy);
+    }
+}
 
 AppendFile::AppendFile(std::string path) : path_(std::move(path)), file_(open_to_append(path_)) {}
 
-AppendFile::AppendFile(AppendFile&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
-
-AppendFile::~AppendFile() {
-    if (file_ >= 0) close(file_);
-}
-
 void AppendFile::append(std::string_view bytes) {
     struct stat before {};
-    fstat(file_, &before);
+    fstat(file_.number(), &before);
     for (size_t done = 0; done < bytes.size();) {
-        const ssize_t written = write(file_, bytes.data() + done, bytes.size() - done);
+        const ssize_t written = write(file_.number(), bytes.data() + done, bytes.size() - done);
         if (written >= 0) {
             done += static_cast<size_t>(written);
             continue;
         }
         if (errno == EINTR) continue;
         const int reason = errno;
-        const bool taken_back = done == 0 || ftruncate(file_, before.st_size) == 0;
+        const bool taken_back = done == 0 || ftruncate(file_.number(), before.st_size) == 0;
         throw RunError("cannot write to '{}': {}{}. Free some space, or set job.dump_folder to another disk",
                        path_, std::strerror(reason),
                        taken_back ? "" : " (the file now ends with an incomplete line)");
@@ -120,48 +65,7 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 void AppendFile::append_line(const std::string& line) {
-    append((ends_within_a_line(file_) ? "\n" : "") + line + "\n");
-}
-
-void set_aside_steps_after(int64_t step, const std::filesystem::path& file) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(file, error)) return;
-    const Tail tail = tail_after(step, file);
-    if (!tail.begin) return;
-    const std::string aside = file.string() + ".aside";
-    std::ifstream lines(file, std::ios::binary);
-    lines.seekg(*tail.begin);
-    AppendFile kept(aside);
-    for (std::string line; std::getline(lines, line);) kept.append_line(line);
-    std::filesystem::resize_file(file, *tail.begin, error);
-    if (error) throw RunError("cannot cut '{}' after step {}: {}", file.string(), step, error.message());
-    spdlog::info("{}: the last {} lines, of steps after {}, are now in {}", file.string(), tail.num_lines,
-                 step, aside);
-}
-
-std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
-    std::error_code unreadable;
-    if (!std::filesystem::is_regular_file(metrics_file, unreadable)) return {};  // a pipe has no end
-    std::ifstream file(metrics_file, std::ios::binary | std::ios::ate);
-    if (!file) return {};
-    file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTailBytes));
-    std::optional<int64_t> last;
-    for (std::string line; std::getline(file, line);) {
-        if (const auto step = step_of(line)) last = step;
-    }
-    return last;
-}
-
-void log_continuation(const std::filesystem::path& metrics_file, int64_t last_step, int64_t first_step) {
-    const std::string path = metrics_file.string();
-    if (first_step == 1 || first_step > last_step + 1) {
-        spdlog::warn(
-            "{} has steps up to {} of an earlier run; this run appends its steps, from step {} on. Set "
-            "job.dump_folder to another folder to keep runs apart",
-            path, last_step, first_step);
-    } else if (first_step <= last_step) {
-        spdlog::info("{} has steps up to {}; this run repeats those from {} on", path, last_step, first_step);
-    }
+    append((ends_within_a_line(file_.number()) ? "\n" : "") + line + "\n");
 }
 
 }  // namespace argosy::observe

@@ -3,33 +3,32 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/units.h"
-#include "observe/metrics_writer.h"
 
 namespace argosy::observe {
 namespace {
 
-Json tera_flops(const PeakFlops& peak) {
-    return peak.known() ? json_number(peak.flops_per_second / 1e12) : Json(nullptr);
-}
+using Json = nlohmann::ordered_json;  // its text has null for infinity and NaN, which JSON lacks
+
+Json number_or_null(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
+
+Json tera_flops(const PeakFlops& peak) { return peak.known() ? Json(peak.flops_per_second / 1e12) : Json(); }
 
 Json time_object(const StepTimes& times) {
     Json exposed = Json::object();
-    for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = json_number(ms);
-    return {{"total", json_number(times.total_ms)},
-            {"data", json_number(times.data_ms)},
-            {"compute", json_number(times.compute_ms)},
-            {"optimizer", json_number(times.optimizer_ms)},
-            {"exposed", std::move(exposed)},
-            {"checkpoint", json_number(times.checkpoint_ms)},
-            {"other", json_number(times.other_ms)}};
+    for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = ms;
+    return {{"total", times.total_ms},       {"data", times.data_ms},
+            {"compute", times.compute_ms},   {"optimizer", times.optimizer_ms},
+            {"exposed", std::move(exposed)}, {"checkpoint", times.checkpoint_ms},
+            {"other", times.other_ms}};
 }
 
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     Json object = Json::object();
-    for (const auto& [unit, norm] : norms) object[unit] = json_number(norm);
+    for (const auto& [unit, norm] : norms) object[unit] = norm;
     return object;
 }
 
@@ -90,9 +89,9 @@ std::string utilisation(const Speed& rates, const JobFigures& job) {
     return text;
 }
 
-std::string step_of_steps(const Progress& progress) {
-    return fmt::format("step {:>{}}/{}", progress.newest.step, fmt::formatted_size("{}", progress.num_steps),
-                       progress.num_steps);
+std::string step_of_steps(const StepWindow& window) {
+    return fmt::format("step {:>{}}/{}", window.newest.step, fmt::formatted_size("{}", window.final_step),
+                       window.final_step);
 }
 
 std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column(gibibytes(bytes), 7, 3)); }
@@ -120,29 +119,29 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     const Speed rates = speed(metrics.tokens, metrics.times.total_ms / 1e3, job);
     Json line = {
         {"step", metrics.step},
-        {"loss", json_number(metrics.loss)},
-        {"grad_norm", json_number(metrics.grad_norm)},
-        {"lr", json_number(metrics.lr)},
+        {"loss", metrics.loss},
+        {"grad_norm", metrics.grad_norm},
+        {"lr", metrics.lr},
         {"finite", metrics.finite()},
         {"tokens", metrics.tokens},
-        {"tokens_per_second", json_number(rates.tokens_per_second)},
-        {"tokens_per_second_per_device", json_number(rates.tokens_per_second_per_device)},
-        {"model_tflops_per_device", json_number(rates.model_tflops_per_device)},
-        {"mfu_causal", json_number(rates.mfu_causal)},
-        {"mfu_noncausal", json_number(rates.mfu_noncausal)},
+        {"tokens_per_second", rates.tokens_per_second},
+        {"tokens_per_second_per_device", rates.tokens_per_second_per_device},
+        {"model_tflops_per_device", rates.model_tflops_per_device},
+        {"mfu_causal", number_or_null(rates.mfu_causal)},
+        {"mfu_noncausal", number_or_null(rates.mfu_noncausal)},
         {"peak_flops_source", peak_source_name(job.peak().source)},
         {"datasheet_tflops", tera_flops(job.datasheet)},
         {"measured_gemm_tflops", tera_flops(job.measured)},
         {"memory_peak_gib", gibibytes(metrics.memory.peak_bytes)},
         {"rss_gib", gibibytes(metrics.memory.rss_bytes)},
         {"time_ms", time_object(metrics.times)},
-        {"checkpoint_stall_ms", json_number(metrics.times.checkpoint_ms)},
+        {"checkpoint_stall_ms", metrics.times.checkpoint_ms},
         {"skipped_updates", metrics.skipped_updates},
-        {"loss_scale", json_number(metrics.loss_scale)},
+        {"loss_scale", number_or_null(metrics.loss_scale)},
     };
-    line["memory_reserved_gib"] =
-        metrics.memory.allocator ? Json(gibibytes(metrics.memory.allocator->peak_reserved_bytes)) : Json();
-    line["memory_retries"] = metrics.memory.allocator ? Json(metrics.memory.allocator->num_retries) : Json();
+    const auto& allocator = metrics.memory.allocator;
+    line["memory_reserved_gib"] = allocator ? Json(gibibytes(allocator->peak_reserved_bytes)) : Json();
+    line["memory_retries"] = allocator ? Json(allocator->num_retries) : Json();
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     return line.dump();
 }
@@ -156,17 +155,17 @@ std::string peak_line(const JobFigures& job) {
                        job.datasheet.flops_per_second / 1e12);
 }
 
-std::string progress_line(const Progress& progress, const JobFigures& job) {
-    const StepMetrics& newest = progress.newest;
-    const StepTimes& times = progress.window_times;
-    const Speed rates = speed(progress.window_tokens, times.total_ms / 1e3, job);
-    std::string line = fmt::format("{}  loss {}  norm {}  lr {:8.2e}", step_of_steps(progress),
+std::string log_line(const StepWindow& window, const JobFigures& job) {
+    const StepMetrics& newest = window.newest;
+    const StepTimes& times = window.times;
+    const Speed rates = speed(window.tokens, times.total_ms / 1e3, job);
+    std::string line = fmt::format("{}  loss {}  norm {}  lr {:8.2e}", step_of_steps(window),
                                    column(newest.loss, 8, 4), column(newest.grad_norm, 8, 4), newest.lr);
     line += fmt::format("  {} tokens/s  {} TFLOP/s{}  {}", with_unit(rates.tokens_per_second),
                         column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job),
-                        gibibyte_column(progress.window_peak_bytes));
-    if (progress.window_reserved_bytes) {
-        line += fmt::format(" of {} reserved", gibibyte_column(*progress.window_reserved_bytes));
+                        gibibyte_column(window.peak_bytes));
+    if (window.reserved_bytes) {
+        line += fmt::format(" of {} reserved", gibibyte_column(*window.reserved_bytes));
     }
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
@@ -176,7 +175,7 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     if (times.checkpoint_ms > kMinShown * times.total_ms) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
     }
-    line += fmt::format("  ETA {}", duration(progress.seconds_left));
+    line += fmt::format("  ETA {}", duration(window.seconds_left));
     if (newest.memory.allocator && newest.memory.allocator->num_retries > 0) {
         line += fmt::format("  allocator retries {}", newest.memory.allocator->num_retries);
     }
@@ -184,12 +183,12 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     return line;
 }
 
-std::string live_text(const Progress& progress, const JobFigures& job) {
-    const StepMetrics& newest = progress.newest;
-    const Speed rates = speed(newest.tokens, progress.step_seconds, job);
-    return fmt::format("{} {}  ETA {}  loss {}  {} tokens/s{}  {}", step_of_steps(progress),
-                       percent(static_cast<double>(newest.step), static_cast<double>(progress.num_steps)),
-                       duration(progress.seconds_left), column(newest.loss, 8, 4),
+std::string live_text(const StepWindow& window, const JobFigures& job) {
+    const StepMetrics& newest = window.newest;
+    const Speed rates = speed(newest.tokens, window.step_seconds, job);
+    return fmt::format("{} {}  ETA {}  loss {}  {} tokens/s{}  {}", step_of_steps(window),
+                       percent(static_cast<double>(newest.step), static_cast<double>(window.final_step)),
+                       duration(window.seconds_left), column(newest.loss, 8, 4),
                        with_unit(rates.tokens_per_second), utilisation(rates, job),
                        gibibyte_column(newest.memory.peak_bytes));
 }

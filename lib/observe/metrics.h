@@ -83,17 +83,18 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job);
 
 // Lines for people. Every column keeps its width over orders of magnitude, so that the lines of a run align.
 
-/// The data of a line: the newest step, and sums over the window, the steps since the previous line.
-struct Progress {
+/// The data of a line: the newest step, and sums and maxima over the window, the steps since the previous
+/// line.
+struct StepWindow {
     StepMetrics newest;
-    int64_t num_steps = 0;                              // of the whole run
-    int64_t window_steps = 0;                           // since the previous line, including the newest
-    int64_t window_tokens = 0;                          // sum over the window
-    StepTimes window_times;                             // sums over the window
-    int64_t window_peak_bytes = 0;                      // maximum over the window
-    std::optional<int64_t> window_reserved_bytes = {};  // maximum over the window; none on a CPU
-    double step_seconds = 0;                            // running mean of step times; later steps weigh more
-    double seconds_left = 0;                            // until num_steps
+    int64_t final_step = 0;                      // the run's last step
+    int64_t num_steps = 0;                       // of the window, including the newest
+    int64_t tokens = 0;                          // sum
+    StepTimes times;                             // sums
+    int64_t peak_bytes = 0;                      // maximum
+    std::optional<int64_t> reserved_bytes = {};  // maximum; none on a CPU
+    double step_seconds = 0;                     // running mean of step times; later steps weigh more
+    double seconds_left = 0;                     // until final_step
 };
 
 /// A line with the measured peak of matrix products and, if known, the datasheet's. REQUIRES: the peak was
@@ -105,11 +106,11 @@ std::string peak_line(const JobFigures& job);
 /// and of the measured peak ("of GEMM") if known, peak tensor memory, on a GPU peak reserved memory, and
 /// shares of the wall time (exposed communication also by mesh axis; a save only if there was one); the ETA;
 /// and, if any, the allocator's retries and the skipped updates.
-std::string progress_line(const Progress& progress, const JobFigures& job);
+std::string log_line(const StepWindow& window, const JobFigures& job);
 
 /// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the
 /// running mean of step times, tensor memory. The important parts come first, because a narrow terminal cuts
 /// the end.
-std::string live_text(const Progress& progress, const JobFigures& job);
+std::string live_text(const StepWindow& window, const JobFigures& job);
 
 }  // namespace argosy::observe

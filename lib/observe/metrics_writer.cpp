@@ -5,8 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "observe/append_file.h"
-#include "observe/tensorboard.h"
+#include "observe/step_lines.h"
 
 namespace argosy::observe {
 
@@ -27,7 +26,7 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
 
 MetricsWriter::~MetricsWriter() {
     live_line_.reset();
-    if (window_.window_steps == 0) return;
+    if (window_.num_steps == 0) return;
     try {
         end_window();
     } catch (const Error& error) {
@@ -42,14 +41,14 @@ std::filesystem::path MetricsWriter::path() const {
 void MetricsWriter::add_to_window(const StepMetrics& metrics) {
     ++num_written_;
     window_.newest = metrics;
-    window_.num_steps = options_.num_steps;
-    ++window_.window_steps;
-    window_.window_tokens += metrics.tokens;
-    window_.window_times += metrics.times;
-    window_.window_peak_bytes = std::max(window_.window_peak_bytes, metrics.memory.peak_bytes);
+    window_.final_step = options_.final_step;
+    ++window_.num_steps;
+    window_.tokens += metrics.tokens;
+    window_.times += metrics.times;
+    window_.peak_bytes = std::max(window_.peak_bytes, metrics.memory.peak_bytes);
     if (metrics.memory.allocator) {
-        window_.window_reserved_bytes = std::max(window_.window_reserved_bytes.value_or(0),
-                                                 metrics.memory.allocator->peak_reserved_bytes);
+        window_.reserved_bytes =
+            std::max(window_.reserved_bytes.value_or(0), metrics.memory.allocator->peak_reserved_bytes);
     }
     // The second step's time replaces the first's, which includes warm-up. Later the mean covers about the
     // newest 20 steps.
@@ -57,12 +56,12 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
     step_seconds_ += weight * (metrics.times.total_ms / 1e3 - step_seconds_);
     window_.step_seconds = step_seconds_;
     window_.seconds_left = std::min(metrics.seconds_allowed,
-                                    step_seconds_ * static_cast<double>(options_.num_steps - metrics.step));
+                                    step_seconds_ * static_cast<double>(options_.final_step - metrics.step));
 }
 
 void MetricsWriter::end_window() {
     if (events_) events_->write(window_.newest.step, tensorboard_scalars(window_, job_));
-    spdlog::info("{}", progress_line(window_, job_));
+    spdlog::info("{}", log_line(window_, job_));
     window_ = {};
 }
 
@@ -87,7 +86,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     add_to_window(metrics);
     // Update the live line before the log line is written: the log redraws the live line below the log line.
     if (live_line_) live_line_->show(live_text(window_, job_));
-    const bool first = num_written_ == 1, last = metrics.step == options_.num_steps;
+    const bool first = num_written_ == 1, last = metrics.step == options_.final_step;
     if (first || last || metrics.step % options_.log_freq == 0) end_window();
 }
 

@@ -4,9 +4,6 @@
 // the rank's log, and each rank warns of its own GPU's memory.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
-#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -20,8 +17,8 @@ namespace argosy::observe {
 
 struct MetricsOptions {
     std::string dump_folder;
-    int64_t log_freq = 10;  // steps between log lines; the first and the last step always have a line
-    int64_t num_steps = 0;  // the run's last step
+    int64_t log_freq = 10;   // steps between log lines; the first and the last step always have a line
+    int64_t final_step = 0;  // the run's last step
     std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
     bool live_line = false;
     /// Existing lines up to this step belong to this run; none: not known.
@@ -60,17 +57,7 @@ class MetricsWriter {
     bool warned_of_retries_ = false;
     int64_t num_written_ = 0;  // steps of this run so far
     double step_seconds_ = 0;  // running mean
-    Progress window_;          // the steps since the last log line
+    StepWindow window_;        // the steps since the last log line
 };
-
-// Numbers in the JSON lines that other tools read.
-
-using Json = nlohmann::ordered_json;
-
-/// Null for infinity and NaN, which JSON lacks, and for an unknown value.
-inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-inline Json json_number(const std::optional<double>& value) {
-    return value ? json_number(*value) : Json(nullptr);
-}
 
 }  // namespace argosy::observe

@@ -16,12 +16,12 @@ bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
 
 }  // namespace
 
-MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
+MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
                                std::optional<int64_t> last_own_step, const Environment& environment) {
     const config::Metrics& metrics = config.metrics;
     MetricsOptions options{.dump_folder = config.job.dump_folder,
                            .log_freq = metrics.log_freq,
-                           .num_steps = num_steps,
+                           .final_step = final_step,
                            .live_line = wants_live_line(metrics.live_line, environment),
                            .last_own_step = last_own_step,
                            .columns = environment.columns};

@@ -15,9 +15,9 @@
 
 namespace argosy::observe {
 
-/// `num_steps` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
+/// `final_step` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
 /// started.
-MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
+MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
                                std::optional<int64_t> last_own_step, const Environment& environment);
 
 /// Looks up the device's peak for matrix products of type `compute` in the datasheets and, if enabled,

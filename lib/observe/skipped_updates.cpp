@@ -3,11 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "base/log.h"
-#include "observe/append_file.h"
-#include "observe/metrics_writer.h"
+#include "observe/step_lines.h"
 
 namespace argosy::observe {
 namespace {
@@ -24,13 +26,14 @@ std::string in_words(const std::vector<int64_t>& samples) {
 
 std::string json_line(const SkippedUpdate& update) {
     const bool finite = std::isfinite(update.loss) && std::isfinite(update.grad_norm);
-    const Json line = {
+    const nlohmann::ordered_json line = {
+        // infinity and NaN, which JSON lacks, become null
         {"step", update.step},
         {"cause", finite ? "spike" : "nonfinite"},
-        {"loss", json_number(update.loss)},
-        {"grad_norm", json_number(update.grad_norm)},
-        {"loss_zscore", json_number(update.loss_zscore)},
-        {"grad_norm_zscore", json_number(update.grad_norm_zscore)},
+        {"loss", update.loss},
+        {"grad_norm", update.grad_norm},
+        {"loss_zscore", update.loss_zscore},
+        {"grad_norm_zscore", update.grad_norm_zscore},
         {"samples_per_data_rank", update.samples_per_data_rank},
         {"samples", update.samples},
     };

@@ -23,13 +23,13 @@ void for_each_waiting_group(const comm::Mesh& mesh, Visit visit) {
 const char* describe(Phase phase) {
     switch (phase) {
         case Phase::Data:
-            return "the data of a step";
+            return "the reading of a step's data";
         case Phase::Compute:
-            return "what comes around forward and backward (recording them, or the norms of gradients)";
+            return "forward and backward, outside the units (recording graphs, or norms of gradients)";
         case Phase::Optimizer:
             return "the optimizer's update";
         case Phase::Checkpoint:
-            return "a checkpoint's copies";
+            return "the save of a checkpoint";
     }
     return "";
 }

@@ -20,7 +20,7 @@ namespace argosy::observe {
 enum class Phase { Data, Compute, Optimizer, Checkpoint };
 inline constexpr int kNumPhases = 4;
 
-/// Returns the words for a phase in messages, to follow "in": "the data of a step".
+/// Returns the words for a phase in messages, to follow "in": "the optimizer's update".
 const char* describe(Phase phase);
 
 /// total = data + compute + optimizer + checkpoint + other + all of exposed.

@@ -7,16 +7,17 @@
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <filesystem>
 
+#include "base/clock.h"
+#include "base/output.h"
 #include "base/units.h"
 
 namespace argosy::observe {
 namespace {
 
-void add_rates(std::vector<Scalar>& scalars, const Progress& progress, const JobFigures& job) {
-    const Speed rates = speed(progress.window_tokens, progress.window_times.total_ms / 1e3, job);
+void add_rates(std::vector<Scalar>& scalars, const StepWindow& window, const JobFigures& job) {
+    const Speed rates = speed(window.tokens, window.times.total_ms / 1e3, job);
     const double noncausal_flops = rates.tokens_per_second_per_device * job.flops_per_token.noncausal;
     scalars.push_back({"throughput(tps)", rates.tokens_per_second_per_device});
     scalars.push_back({"tflops", noncausal_flops / 1e12});
@@ -24,9 +25,9 @@ void add_rates(std::vector<Scalar>& scalars, const Progress& progress, const Job
     if (rates.of_gemm) scalars.push_back({"of_gemm(%)", 100 * *rates.of_gemm});
 }
 
-void add_times(std::vector<Scalar>& scalars, const Progress& progress) {
-    const StepTimes& times = progress.window_times;
-    const double steps_ms = 1e3 * static_cast<double>(progress.window_steps);
+void add_times(std::vector<Scalar>& scalars, const StepWindow& window) {
+    const StepTimes& times = window.times;
+    const double steps_ms = 1e3 * static_cast<double>(window.num_steps);
     const auto add = [&](const std::string& part, double ms) {
         scalars.push_back({fmt::format("time_metrics/{}(s)", part), ms / steps_ms});
     };
@@ -40,19 +41,10 @@ void add_times(std::vector<Scalar>& scalars, const Progress& progress) {
     scalars.push_back({"time_metrics/data_loading(%)", 100 * times.data_ms / times.total_ms});
 }
 
-double wall_seconds() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 /// Readers find event files by "tfevents" in the name, and read a folder's files in the order of their names.
 /// The name therefore contains the seconds first, whose width stays the same until the year 2286.
 std::string new_path(const std::string& folder) {
-    const auto seconds = static_cast<int64_t>(wall_seconds());
+    const auto seconds = static_cast<int64_t>(seconds_since_1970());
     for (int number = 0;; ++number) {
         const std::string name =
             fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host_name(), getpid(), number);
@@ -124,17 +116,16 @@ constexpr std::array<uint32_t, 256> kTable = make_table();
 
 }  // namespace
 
-std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigures& job) {
-    const StepMetrics& newest = progress.newest;
+std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigures& job) {
+    const StepMetrics& newest = window.newest;
     std::vector<Scalar> scalars = {
         {"loss_metrics/global_avg_loss", newest.loss}, {"grad_norm", newest.grad_norm}, {"lr", newest.lr}};
-    add_rates(scalars, progress, job);
-    add_times(scalars, progress);
-    scalars.push_back({"memory/max_active(GiB)", gibibytes(progress.window_peak_bytes)});
+    add_rates(scalars, window, job);
+    add_times(scalars, window);
+    scalars.push_back({"memory/max_active(GiB)", gibibytes(window.peak_bytes)});
     scalars.push_back({"memory/rss(GiB)", gibibytes(newest.memory.rss_bytes)});
     if (newest.memory.allocator) {
-        scalars.push_back(
-            {"memory/max_reserved(GiB)", gibibytes(progress.window_reserved_bytes.value_or(0))});
+        scalars.push_back({"memory/max_reserved(GiB)", gibibytes(window.reserved_bytes.value_or(0))});
         scalars.push_back(
             {"memory/num_alloc_retries", static_cast<double>(newest.memory.allocator->num_retries)});
     }
@@ -142,11 +133,11 @@ std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigur
 }
 
 EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) {
-    file_.append(framed(version_event({wall_seconds(), 0})));
+    file_.append(framed(version_event({seconds_since_1970(), 0})));
 }
 
 void EventFile::write(int64_t step, const std::vector<Scalar>& scalars) {
-    const EventTime now{wall_seconds(), step};
+    const EventTime now{seconds_since_1970(), step};
     std::string records = framed(scalars_event(now, scalars));
     if (!started_) records = framed(start_event(now)) + records;
     file_.append(records);

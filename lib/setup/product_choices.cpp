@@ -5,12 +5,12 @@
 
 #include <fstream>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/output.h"
 #include "gpu/device.h"
+#include "observe/append_file.h"
 
 namespace argosy::setup {
 namespace {
@@ -24,14 +24,6 @@ bool are_searched(const config::JobConfig& config, const comm::Communicator& wor
 std::string text_of(const std::filesystem::path& file) {
     std::ifstream stream(file, std::ios::binary);
     return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-void make_folder(const std::filesystem::path& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (!error) return;
-    throw RunError("cannot make the folder '{}': {}. Set job.dump_folder to a folder that can be written",
-                   folder.string(), error.message());
 }
 
 }  // namespace
@@ -56,7 +48,7 @@ void ProductChoices::keep() {
     if (num_problems == num_kept_) return;
     std::string text = tensors_.multiplier().choices();
     if (text != kept_) {
-        make_folder(file_.parent_path());
+        observe::make_run_folder(file_.parent_path());
         PartialFile file(file_, [](const auto&) { return true; });  // the run owns its folder
         file.append(text);
         file.commit();

@@ -3,17 +3,18 @@
 #include <fmt/ranges.h>
 
 #include <bit>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "gpu/device.h"
 #include "kernels/table.h"
 #include "ops/own_kernels.h"
 #include "parallel/placement.h"
 #include "setup/element_types.h"
-#include "setup/rank_context.h"
 
 namespace argosy::setup {
 namespace {
@@ -123,6 +124,14 @@ bool uses_graphs(const config::JobConfig& config) {
     return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
 }
 
+bool computes_on_gpu() {
+    try {
+        return gpu::memory().has_value();
+    } catch (const std::exception&) {
+        return true;  // the GPU cannot be queried
+    }
+}
+
 ops::Path operation_path(const config::JobConfig& config) {
     const char* instruction_set = kernels::table().name;  // throws if the processor cannot run it
     if (config.debug.plain_operations) {
@@ -136,19 +145,19 @@ ops::Path operation_path(const config::JobConfig& config) {
 }
 
 void log_idle_compile_keys(const config::JobConfig& config, const comm::Communicator& world) {
-    const config::Compile &set = config.compile, usual;
+    const config::Compile &given = config.compile, defaults;
     const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
-    const auto warn = [](const char* key, const char* reason) {
+    const auto report = [](const char* key, const char* reason) {
         if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
     };
     const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
     const char* for_gpus = on_gpu ? for_all : "no rank computes on a GPU";
-    const char* for_graphs = for_gpus != nullptr || set.enable ? for_gpus : "compile.enable is false";
-    if (set.enable != usual.enable) warn("enable", for_all);
-    if (set.graphs != usual.graphs) warn("graphs", for_graphs);
-    if (set.search_algorithms != usual.search_algorithms) warn("search_algorithms", for_gpus);
+    const char* for_graphs = for_gpus != nullptr || given.enable ? for_gpus : "compile.enable is false";
+    if (given.enable != defaults.enable) report("enable", for_all);
+    if (given.graphs != defaults.graphs) report("graphs", for_graphs);
+    if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
     if (on_gpu && uses_graphs(config) && !world.recordable()) {
-        warn("graphs", "ranks exchange data through host memory, which graphs cannot contain");
+        report("graphs", "ranks exchange data through host memory, which graphs cannot contain");
     }
 }
 
@@ -206,11 +215,11 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                  .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps) {
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
     const auto& schedule = config.lr_scheduler;
     return {.peak = config.optimizer.lr,
             .warmup_steps = schedule.warmup_steps,
-            .total_steps = schedule.total_steps.value_or(num_steps),
+            .total_steps = schedule.total_steps.value_or(final_step),
             .decay_ratio = schedule.decay_ratio,
             .shape = decay_shape(schedule.decay_type),
             .min_factor = schedule.min_lr_factor};

@@ -29,6 +29,9 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 /// device and a transport between ranks that allow it.
 bool uses_graphs(const config::JobConfig& config);
 
+/// Whether this thread computes on a GPU. Never throws.
+bool computes_on_gpu();
+
 /// The implementation of operations. Logs which kernels operations use. Throws UserError as kernels::table()
 /// does.
 ops::Path operation_path(const config::JobConfig& config);
@@ -45,8 +48,8 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh);
 
-/// The decay ends at the run's last step, `num_steps`, unless lr_scheduler.total_steps is set.
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);
+/// The decay ends at the run's last step, `final_step`, unless lr_scheduler.total_steps is set.
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
 
 /// Opens training.dataset_path. Throws UserError if that key is not set, or if the vocabulary of the tokens
 /// is larger than the model's.

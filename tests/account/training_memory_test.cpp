@@ -42,8 +42,8 @@ TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {
 TEST(MemoryAccount, NamesThePhaseOfTheRun) {
     const config::JobConfig config;
     MemoryAccount account(config);
-    account.doing("loading");
-    account.doing("the optimizer's update");
+    account.enter_phase("loading");
+    account.enter_phase("the optimizer's update");
     const auto fail = [&] {
         try {
             throw MemoryError({size_t{1} << 30, 0}, "none");

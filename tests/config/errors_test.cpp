@@ -69,8 +69,7 @@ TEST(Errors, WrongTypeInAFile) {
               "training.steps in F:2 must be an integer, but is the list [1, 2]");
     EXPECT_EQ(file_error("[parallelism]\npipeline_parallel_layers_per_stage = [1, \"x\"]\n"),
               "parallelism.pipeline_parallel_layers_per_stage in F:2 must be a list of integers, but is an "
-              "array of "
-              "other things");
+              "array of other or mixed types");
 }
 
 TEST(Errors, WrongTypeOnTheCommandLine) {
@@ -223,12 +222,13 @@ TEST(Errors, LossScaleIsAPowerOfTwoForFloat16) {
 
 TEST(Errors, BatchesMustDivide) {
     EXPECT_EQ(error_of({"--training.local_batch_size", "3", "--training.global_batch_size", "8"}),
-              "training.global_batch_size = 8 is not a multiple of training.local_batch_size = 3");
+              "training.global_batch_size = 8 is not a multiple of training.local_batch_size = 3; change one "
+              "of them");
     EXPECT_EQ(error_of({"--training.local_batch_size", "3", "--training.global_batch_size", "9"}),
               "no error");
     EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_microbatch_size", "3"}),
               "training.local_batch_size = 8 is not a multiple of "
-              "parallelism.pipeline_parallel_microbatch_size = 3");
+              "parallelism.pipeline_parallel_microbatch_size = 3; change one of them");
 }
 
 TEST(Errors, LayersPerStageMustNameEachStage) {
@@ -262,20 +262,20 @@ TEST(Errors, ChoicesInAListMustExist) {
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [1]\n"),
               "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is the list [1]");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [\"optimizer\", 1]\n"),
-              "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is an array of other "
-              "things");
+              "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is an array of other or "
+              "mixed types");
 }
 
 TEST(Errors, KeptCheckpointsMustBeUsable) {
     EXPECT_EQ(error_of({"--checkpoint.keep_latest_k=1"}),
-              "checkpoint.keep_latest_k = 1 would keep no second step to fall back to; set 2 or more, or 0 "
-              "for all");
+              "checkpoint.keep_latest_k = 1 would leave no other step if the newest one is damaged; set 2 or "
+              "more, or 0 to keep all");
     for (const char* number : {"0", "2", "100"}) {
         EXPECT_EQ(error_of({"--checkpoint.keep_latest_k", number}), "no error");
     }
     EXPECT_EQ(error_of({"--checkpoint.keep_every=750"}),
               "checkpoint.keep_every = 750 is not a multiple of checkpoint.interval = 500, and steps are "
-              "saved only at multiples of the interval");
+              "saved only at multiples of the interval; change one of them");
     EXPECT_EQ(error_of({"--checkpoint.keep_every=1000"}), "no error");
     EXPECT_EQ(error_of({"--checkpoint.async_mode=async_with_pinned_mem"}),
               "checkpoint.async_mode on the command line is \"async_with_pinned_mem\"; it must be one of "

@@ -11,7 +11,7 @@ using Layers = std::vector<int64_t>;
 
 TEST(Parse, NoSettingsGiveTheDefaults) {
     const CommandLine line = parse_command_line({});
-    EXPECT_EQ(line.request, Request::Run);
+    EXPECT_EQ(line.command, Command::Run);
     EXPECT_EQ(line.config, JobConfig{});
 }
 
@@ -85,16 +85,16 @@ TEST(Parse, APresetIsSetOnlyIfItWasNamed) {
     EXPECT_FALSE(config.model.name.has_value());
 }
 
-TEST(Parse, RecognisesRequests) {
-    EXPECT_EQ(parse_command_line({"--version"}).request, Request::Version);
-    EXPECT_EQ(parse_command_line({"--help"}).request, Request::Help);
+TEST(Parse, RecognisesCommands) {
+    EXPECT_EQ(parse_command_line({"--version"}).command, Command::Version);
+    EXPECT_EQ(parse_command_line({"--help"}).command, Command::Help);
     const CommandLine line = parse_command_line({"--print-config", "--training.steps", "30"});
-    EXPECT_EQ(line.request, Request::PrintConfig);
+    EXPECT_EQ(line.command, Command::PrintConfig);
     EXPECT_EQ(line.config.training.steps, 30);
 }
 
 TEST(Parse, VersionReadsNoFile) {
-    EXPECT_EQ(parse_command_line({"--version", "--config", "absent.toml"}).request, Request::Version);
+    EXPECT_EQ(parse_command_line({"--version", "--config", "absent.toml"}).command, Command::Version);
 }
 
 TEST(Choices, HaveTheirNames) {
@@ -116,7 +116,7 @@ TEST(Choices, HaveTheirNames) {
 }
 
 TEST(Parse, HelpIsPrintedDespiteMistakes) {
-    EXPECT_EQ(parse_command_line({"--config", "absent.toml", "--nonsense", "--help"}).request, Request::Help);
+    EXPECT_EQ(parse_command_line({"--config", "absent.toml", "--nonsense", "--help"}).command, Command::Help);
 }
 
 }  // namespace

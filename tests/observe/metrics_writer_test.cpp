@@ -18,8 +18,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "observe/append_file.h"
 #include "observe/sample_metrics.h"
+#include "observe/step_lines.h"
 #include "scratch_folder.h"
 
 namespace argosy::observe {
@@ -38,8 +38,8 @@ class MetricsWriterTest : public ::testing::Test {
     }
     void TearDown() override { spdlog::set_default_logger(before_); }
 
-    MetricsOptions options(int64_t num_steps = 10, int64_t log_freq = 4) const {
-        return {.dump_folder = (folder_ / "run").string(), .log_freq = log_freq, .num_steps = num_steps};
+    MetricsOptions options(int64_t final_step = 10, int64_t log_freq = 4) const {
+        return {.dump_folder = (folder_ / "run").string(), .log_freq = log_freq, .final_step = final_step};
     }
     fs::path file() const { return folder_ / "run" / "metrics.jsonl"; }
 
@@ -104,7 +104,7 @@ TEST_F(MetricsWriterTest, ARestartedRunAppends) {
 }
 
 TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
-    MetricsWriter writer(options(/*num_steps=*/100, /*log_freq=*/100), sample_job(), /*rank=*/3);
+    MetricsWriter writer(options(/*final_step=*/100, /*log_freq=*/100), sample_job(), /*rank=*/3);
     for (int64_t step = 1; step <= 5; ++step) {
         StepMetrics metrics = sample_step(step);
         metrics.memory.allocator = {.peak_reserved_bytes = int64_t{1} << 31,

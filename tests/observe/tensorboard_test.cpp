@@ -11,15 +11,15 @@ namespace {
 
 /// Two steps; the first had the higher memory peak.
 std::map<std::string, double> points(const JobFigures& job) {
-    Progress progress;
-    progress.newest = sample_step(7);
-    progress.window_steps = 2;
-    progress.window_tokens = 2 * progress.newest.tokens;
-    progress.window_times = progress.newest.times;
-    progress.window_times += progress.newest.times;
-    progress.window_peak_bytes = 2 * progress.newest.memory.peak_bytes;
+    StepWindow window;
+    window.newest = sample_step(7);
+    window.num_steps = 2;
+    window.tokens = 2 * window.newest.tokens;
+    window.times = window.newest.times;
+    window.times += window.newest.times;
+    window.peak_bytes = 2 * window.newest.memory.peak_bytes;
     std::map<std::string, double> points;
-    for (const auto& [tag, value] : tensorboard_scalars(progress, job)) {
+    for (const auto& [tag, value] : tensorboard_scalars(window, job)) {
         EXPECT_TRUE(points.emplace(tag, value).second) << tag << " twice";
     }
     return points;
@@ -51,23 +51,23 @@ TEST(TensorboardScalars, ByHand) {
 }
 
 TEST(TensorboardScalars, HaveTheCostOfASave) {
-    Progress progress;
-    progress.newest = sample_step(7);
-    progress.window_steps = 2;
-    progress.window_times = progress.newest.times;
-    progress.window_times.checkpoint_ms = 30;
+    StepWindow window;
+    window.newest = sample_step(7);
+    window.num_steps = 2;
+    window.times = window.newest.times;
+    window.times.checkpoint_ms = 30;
     std::map<std::string, double> found;
-    for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job())) found[tag] = value;
+    for (const auto& [tag, value] : tensorboard_scalars(window, sample_job())) found[tag] = value;
     EXPECT_NEAR(found.at("time_metrics/checkpoint(s)"), 0.015, 1e-12);
 }
 
 TEST(TensorboardScalars, HaveTheFiguresOfAGpusAllocator) {
-    Progress progress;
-    progress.newest = sample_step(7);
-    progress.newest.memory.allocator = {.peak_reserved_bytes = int64_t{1} << 30, .num_retries = 3};
-    progress.window_reserved_bytes = int64_t{2} << 30;
+    StepWindow window;
+    window.newest = sample_step(7);
+    window.newest.memory.allocator = {.peak_reserved_bytes = int64_t{1} << 30, .num_retries = 3};
+    window.reserved_bytes = int64_t{2} << 30;
     std::map<std::string, double> found;
-    for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job())) found[tag] = value;
+    for (const auto& [tag, value] : tensorboard_scalars(window, sample_job())) found[tag] = value;
     EXPECT_EQ(found.at("memory/max_reserved(GiB)"), 2);
     EXPECT_EQ(found.at("memory/num_alloc_retries"), 3);
 }

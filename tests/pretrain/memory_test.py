@@ -107,7 +107,7 @@ class Gpu(run.PretrainTest):
     def test_a_model_that_does_not_fit(self):
         done = self.train(MIB // 4, "run")
         self.assert_one_error(done, 1, "of tok_embeddings.weight", "[512, 128] of float32",
-                              "in the making of the model", "the model under construction needs",
+                              "in the construction of the model", "the model under construction needs",
                               "tensors so far")
         found = parts(done.errors[0])
         self.assertEqual(found["states"], 2 * found["weights"])

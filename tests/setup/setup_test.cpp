@@ -257,7 +257,7 @@ TEST(LrScheduleOptions, TotalIsTheRunsNumberOfStepsUnlessGiven) {
     config.optimizer.lr = 0.125;
     config.lr_scheduler = {
         .warmup_steps = 7, .decay_ratio = 0.4, .decay_type = config::DecayType::Cosine, .min_lr_factor = 0.1};
-    const optim::LrScheduleOptions options = lr_schedule_options(config, /*num_steps=*/300);
+    const optim::LrScheduleOptions options = lr_schedule_options(config, /*final_step=*/300);
     EXPECT_EQ(options.peak, 0.125);
     EXPECT_EQ(options.warmup_steps, 7);
     EXPECT_EQ(options.total_steps, 300);

@@ -1,5 +1,5 @@
 // pretrain.gpu tests the warnings.
-#include "setup/rank_context.h"
+#include "setup/slow_settings.h"
 
 #include <gtest/gtest.h>
 

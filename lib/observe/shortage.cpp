@@ -1,4 +1,4 @@
-#include "account/shortage.h"
+#include "observe/shortage.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
 
-namespace argosy::account {
+namespace argosy::observe {
 namespace {
 
 /// The figures that LibTorch's GPU allocator reported when it failed.
@@ -25,8 +26,8 @@ Shortage of_tensors_on_the_gpu() {
 
 /// Describes the failure of a GPU allocation outside LibTorch's allocator. The figures are the allocator's
 /// maxima in this step. The figures stay empty if the queries fail too, for lack of memory.
-Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
-    Shortage found{Shortage::Where::Gpu, wanted};
+Shortage beside_tensors_on_the_gpu(std::optional<int64_t> requested_bytes) {
+    Shortage found{Shortage::Where::Gpu, requested_bytes};
     try {
         const auto figures = gpu::memory();
         if (!figures) return found;
@@ -34,7 +35,7 @@ Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
         const auto outside =
             total - static_cast<int64_t>(cuda::free_memory_bytes()) - figures->reserved_bytes;
         const int64_t reserved = figures->peak_reserved_bytes;
-        found.tensors = figures->peak_allocated_bytes;
+        found.tensor_bytes = figures->peak_allocated_bytes;
         found.gpu = Shortage::Gpu{reserved, std::max<int64_t>(total - outside - reserved, 0), total};
     } catch (const std::exception&) {
     }
@@ -44,7 +45,7 @@ Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
 std::string breakdown(const Shortage& found) {
     if (found.where == Shortage::Where::Host) return host_memory(found);
     if (!found.gpu) return ", on the GPU";
-    std::vector<std::string> parts = {"tensors " + gibibytes_text(*found.tensors)};
+    std::vector<std::string> parts = {"tensors " + gibibytes_text(*found.tensor_bytes)};
     std::ranges::move(parts_beside_tensors(found), std::back_inserter(parts));
     return fmt::format("; {}: {}", which_memory(found), fmt::join(parts, ", "));
 }
@@ -52,16 +53,16 @@ std::string breakdown(const Shortage& found) {
 /// Options that would reduce the use of the memory that ran out. When the model runs on a GPU, the host holds
 /// only the weights of one unit at a time, so smaller batches do not help there.
 std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
-    const bool of_gpu = where == Shortage::Where::Gpu;
+    const bool gpu_is_full = where == Shortage::Where::Gpu;
     std::vector<std::string> found;
-    if (of_gpu == needs.on_gpu && needs.batch_tokens > needs.longest_window) {
+    if (gpu_is_full == needs.on_gpu && needs.batch_tokens > needs.longest_window) {
         found.push_back(fmt::format("--batch-tokens below {}", needs.batch_tokens));
     }
-    if (of_gpu == needs.on_gpu && needs.longest_window > 1) {
+    if (gpu_is_full == needs.on_gpu && needs.longest_window > 1) {
         found.push_back(fmt::format("--max-length below {}", needs.longest_window));
     }
     if (needs.dtype == "fp32") found.push_back("--dtype bf16 (it is fp32)");
-    found.push_back(of_gpu ? "--device cpu" : "a machine with more memory");
+    found.push_back(gpu_is_full ? "--device cpu" : "a machine with more memory");
     return found;
 }
 
@@ -72,9 +73,9 @@ std::optional<Shortage> find_shortage() {
     try {
         throw;
     } catch (const MemoryError& error) {
-        const auto& [wanted, tensors] = error.figures();
-        if (!tensors) return beside_tensors_on_the_gpu(wanted);
-        return Shortage{Shortage::Where::Host, wanted, tensors};
+        const auto& [requested_bytes, tensor_bytes] = error.figures();
+        if (!tensor_bytes) return beside_tensors_on_the_gpu(requested_bytes);
+        return Shortage{Shortage::Where::Host, requested_bytes, tensor_bytes};
     } catch (const c10::OutOfMemoryError&) {
         return of_tensors_on_the_gpu();
     } catch (const c10::AcceleratorError& error) {
@@ -87,29 +88,28 @@ std::optional<Shortage> find_shortage() {
     }
 }
 
-std::string gibibytes_text(int64_t bytes) {
-    return fmt::format("{:.4g} GiB", static_cast<double>(bytes) / (1 << 30));
-}
+std::string gibibytes_text(int64_t bytes) { return fmt::format("{:.4g} GiB", gibibytes(bytes)); }
 
-std::string asked_for(const Shortage& found) {
-    return found.wanted ? fmt::format(": {} requested", gibibytes_text(*found.wanted)) : "";
+std::string request_text(const Shortage& found) {
+    return found.requested_bytes ? fmt::format(": {} requested", gibibytes_text(*found.requested_bytes)) : "";
 }
 
 std::string which_memory(const Shortage& found) {
-    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes_text(found.gpu->total));
-    return found.tensors
-               ? fmt::format("of {} of tensors in the host's memory", gibibytes_text(*found.tensors))
+    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes_text(found.gpu->total_bytes));
+    return found.tensor_bytes
+               ? fmt::format("of {} of tensors in the host's memory", gibibytes_text(*found.tensor_bytes))
                : "in the host's memory";
 }
 
 std::string host_memory(const Shortage& found) {
-    if (!found.tensors) return ", in the host's memory";
-    return fmt::format(", in the host's memory, beside {} of tensors there", gibibytes_text(*found.tensors));
+    if (!found.tensor_bytes) return ", in the host's memory";
+    return fmt::format(", in the host's memory, beside {} of tensors there",
+                       gibibytes_text(*found.tensor_bytes));
 }
 
 std::vector<std::string> parts_beside_tensors(const Shortage& found) {
     const auto& [reserved, free, total] = *found.gpu;
-    return {"reserved but fragmented " + gibibytes_text(reserved - *found.tensors),
+    return {"reserved but fragmented " + gibibytes_text(reserved - *found.tensor_bytes),
             "CUDA, its libraries and other processes " + gibibytes_text(total - free - reserved),
             "free " + gibibytes_text(free)};
 }
@@ -117,8 +117,8 @@ std::vector<std::string> parts_beside_tensors(const Shortage& found) {
 void explain_shortage(const MemoryNeeds& needs) {
     const auto found = find_shortage();
     if (!found) throw;
-    throw RunError("out of memory{}{}. What would need less: {}", asked_for(*found), breakdown(*found),
+    throw RunError("out of memory{}{}. What would need less: {}", request_text(*found), breakdown(*found),
                    fmt::join(remedies(needs, found->where), "; "));
 }
 
-}  // namespace argosy::account
+}  // namespace argosy::observe

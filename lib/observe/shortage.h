@@ -1,5 +1,5 @@
 // Recognises out-of-memory exceptions, describes the memory at the time of the failure, and explains the
-// failure of an evaluation. training_memory.h explains the failure of a training run.
+// failure of an evaluation. account/training_memory.h explains the failure of a training run.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-namespace argosy::account {
+namespace argosy::observe {
 
 struct Shortage {
     enum class Where { Host, Gpu };
     Where where = Where::Host;
-    // All numbers are bytes; empty: unknown.
-    std::optional<int64_t> wanted = {};
-    std::optional<int64_t> tensors = {};  // of all tensors in that memory, activations included
+    // Empty: unknown.
+    std::optional<int64_t> requested_bytes = {};
+    std::optional<int64_t> tensor_bytes = {};  // of all tensors in that memory, activations included
     struct Gpu {
-        int64_t reserved = 0, free = 0, total = 0;
+        int64_t reserved_bytes = 0, free_bytes = 0, total_bytes = 0;
     };
     std::optional<Gpu> gpu = {};
 };
@@ -29,7 +29,7 @@ std::optional<Shortage> find_shortage();
 std::string gibibytes_text(int64_t bytes);
 
 /// ": 1.5 GiB requested"; empty if the size is unknown.
-std::string asked_for(const Shortage& found);
+std::string request_text(const Shortage& found);
 
 /// Says which memory ran out: "of the GPU's 80 GiB", "of 2 GiB of tensors in the host's memory", or "in the
 /// host's memory".
@@ -54,4 +54,4 @@ struct MemoryNeeds {
 /// a catch block.
 [[noreturn]] void explain_shortage(const MemoryNeeds& needs);
 
-}  // namespace argosy::account
+}  // namespace argosy::observe

@@ -1,0 +1,103 @@
+#include "observe/step_lines.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "observe/append_file.h"
+
+namespace argosy::observe {
+namespace {
+
+constexpr std::streamoff kTailBytes = 1 << 20;  // a line has several hundred bytes
+
+/// The step of a line; none if the line has no step. Lines that this program wrote begin with the step, so
+/// they need no JSON parser.
+std::optional<int64_t> step_of(const std::string& line) {
+    constexpr std::string_view kStart = "{\"step\":";
+    int64_t step = 0;
+    if (line.starts_with(kStart) && line.ends_with("}")) {
+        const auto [end, error] =
+            std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
+        if (error == std::errc() && (*end == ',' || *end == '}')) return step;
+    }
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object()) return {};
+    const auto found = object.find("step");
+    if (found == object.end() || !found->is_number_integer()) return {};
+    return found->get<int64_t>();
+}
+
+struct Tail {
+    std::optional<std::streamoff> begin;  // offset in bytes; none: no line to move
+    int64_t num_lines = 0;
+};
+
+/// Finds the lines at the file's end that belong to steps after `step` or are incomplete.
+Tail tail_after(int64_t step, const std::filesystem::path& file) {
+    Tail tail;
+    std::ifstream lines(file, std::ios::binary);
+    std::streamoff begin = 0;
+    for (std::string line; std::getline(lines, line); begin += static_cast<std::streamoff>(line.size()) + 1) {
+        const bool is_incomplete = lines.eof();
+        const auto found = step_of(line);
+        if (found && *found <= step) {
+            tail = {};
+        } else if (found || is_incomplete || tail.begin) {
+            if (!tail.begin) tail.begin = begin;
+            ++tail.num_lines;
+        }
+    }
+    return tail;
+}
+
+}  // namespace
+
+void set_aside_steps_after(int64_t step, const std::filesystem::path& file) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(file, error)) return;
+    const Tail tail = tail_after(step, file);
+    if (!tail.begin) return;
+    const std::string aside = file.string() + ".aside";
+    std::ifstream lines(file, std::ios::binary);
+    lines.seekg(*tail.begin);
+    AppendFile kept(aside);
+    for (std::string line; std::getline(lines, line);) kept.append_line(line);
+    std::filesystem::resize_file(file, *tail.begin, error);
+    if (error) throw RunError("cannot cut '{}' after step {}: {}", file.string(), step, error.message());
+    spdlog::info("{}: the last {} lines, of steps after {}, are now in {}", file.string(), tail.num_lines,
+                 step, aside);
+}
+
+std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
+    std::error_code unreadable;
+    if (!std::filesystem::is_regular_file(metrics_file, unreadable)) return {};  // a pipe has no end
+    std::ifstream file(metrics_file, std::ios::binary | std::ios::ate);
+    if (!file) return {};
+    file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTailBytes));
+    std::optional<int64_t> last;
+    for (std::string line; std::getline(file, line);) {
+        if (const auto step = step_of(line)) last = step;
+    }
+    return last;
+}
+
+void log_continuation(const std::filesystem::path& metrics_file, int64_t last_step, int64_t first_step) {
+    const std::string path = metrics_file.string();
+    if (first_step == 1 || first_step > last_step + 1) {
+        spdlog::warn(
+            "{} has steps up to {} of an earlier run; this run appends its steps, from step {} on. Set "
+            "job.dump_folder to another folder to keep runs apart",
+            path, last_step, first_step);
+    } else if (first_step <= last_step) {
+        spdlog::info("{} has steps up to {}; this run repeats those from {} on", path, last_step, first_step);
+    }
+}
+
+}  // namespace argosy::observe

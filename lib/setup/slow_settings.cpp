@@ -1,0 +1,90 @@
+#include "setup/slow_settings.h"
+
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "mpi/rank_list.h"
+#include "mpi/start_up.h"
+
+namespace argosy::setup {
+namespace {
+
+constexpr size_t kMaxValueBytes = 40;
+
+/// A rank's value of one setting, as ranks send it. `text` has only the first characters of a long value.
+struct SettingValue {
+    bool is_slow = false;
+    char text[kMaxValueBytes] = {};
+};
+
+/// This rank's value of each setting in slow_settings(). `is_slow` is false for harmless values.
+std::vector<SettingValue> own_values(int ranks_on_node, int num_ranks) {
+    const auto variables = communication_variables();
+    const SlowSetting::Ranks ranks = {
+        .several_a_node = ranks_on_node > 1,
+        .fabric_between_nodes = ranks_on_node < num_ranks && has_active_adapter()};
+    std::vector<SettingValue> found;
+    for (const SlowSetting& setting : slow_settings()) {
+        SettingValue own;
+        const std::string* value = setting.harmful_value(variables);
+        own.is_slow = value && setting.matters(ranks);
+        if (own.is_slow) value->copy(own.text, kMaxValueBytes - 1);
+        found.push_back(own);
+    }
+    return found;
+}
+
+/// The state in a file such as "4: ACTIVE", without the number; empty if the file cannot be read.
+std::string state_in(const std::filesystem::path& file) {
+    std::string number, state;
+    std::ifstream(file) >> number >> state;
+    return state;
+}
+
+/// "all ranks", "this rank" (a job of one rank), or "rank 1, 3, ...".
+std::string describe(const std::vector<int>& ranks, int num_ranks) {
+    constexpr size_t kMaxShown = 8;
+    if (static_cast<int>(ranks.size()) == num_ranks) return num_ranks == 1 ? "this rank" : "all ranks";
+    return "rank " + mpi::listed(ranks, kMaxShown);
+}
+
+}  // namespace
+
+bool has_active_adapter(const std::filesystem::path& adapters) {
+    std::error_code ignored;
+    for (const auto& adapter : std::filesystem::directory_iterator(adapters, ignored)) {
+        for (const auto& port : std::filesystem::directory_iterator(adapter.path() / "ports", ignored)) {
+            const std::string link = state_in(port.path() / "phys_state");
+            if (state_in(port.path() / "state") == "ACTIVE" && (link.empty() || link == "LinkUp"))
+                return true;
+        }
+    }
+    return false;
+}
+
+void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
+    const std::vector<SettingValue> own = own_values(ranks_on_node, world.size());
+    const std::vector<SettingValue> all =
+        mpi::all_gather_at_start(world, std::span(own), "settings that make ranks slow");
+    if (world.rank() != 0) return;
+    for (size_t i = 0; i < own.size(); ++i) {
+        std::map<std::string, std::vector<int>> ranks_by_value;
+        for (int rank = 0; rank < world.size(); ++rank) {
+            const SettingValue& value = all[rank * own.size() + i];
+            if (value.is_slow) ranks_by_value[value.text].push_back(rank);
+        }
+        const SlowSetting& setting = slow_settings()[i];
+        for (const auto& [value, ranks] : ranks_by_value) {
+            spdlog::warn("{}={} on {}: {}; {}", setting.variable, value, describe(ranks, world.size()),
+                         setting.why, setting.remedy);
+        }
+    }
+}
+
+}  // namespace argosy::setup
