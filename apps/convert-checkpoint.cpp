@@ -222,7 +222,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
 ExitCode run(int argc, char** argv) {
     const Environment environment = Environment::read();
     start_log(environment.log_level, 0, 1);
-    catch_stop_requests(StopRequests::Tool);
+    catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
     add_options(line);
     if (!parse_options(line.app, argc, argv)) return ExitCode::Done;

@@ -1,6 +1,5 @@
 // Evaluates a checkpoint of any form: token perplexity over records of tokens.
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cmath>
 
 #include "base/clock.h"
@@ -23,7 +22,7 @@
 #include "interop/transfer.h"
 #include "observe/memory.h"
 #include "observe/shortage.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy {
 namespace {
@@ -137,10 +136,6 @@ void check_output(const Options& options, const interop::ModelSource& source) {
     interop::refuse_inside(options.output, source.path);
 }
 
-double seconds_since_1970() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
 struct Inputs {
     interop::ModelSource source;
@@ -169,7 +164,7 @@ void evaluate(Options options, const Environment& environment) {
     const eval::Device device = eval::choose_device(options.device);
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     options.perplexity.stream_bytes = eval::stream_bytes(device, options.perplexity.stream_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
                                      at::TensorOptions(type).device(device.torch_device));
@@ -197,7 +192,7 @@ void evaluate(Options options, const Environment& environment) {
 ExitCode run(int argc, char** argv) {
     const Environment environment = Environment::read();
     start_log(environment.log_level, 0, 1);
-    catch_stop_requests(StopRequests::Tool);
+    catch_stop_requests(StopSignals::Terminal);
     CLI::App app{kAbout, "eval"};
     Options options;
     add_options(app, options);

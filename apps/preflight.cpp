@@ -11,7 +11,7 @@
 #include "command_line.h"
 #include "config/parse.h"
 #include "mpi/program.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "parallel/traffic.h"
 #include "preflight/preflight.h"
 #include "setup/element_types.h"
@@ -58,7 +58,7 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
             .traffic =
-                parallel::job_traffic(parallel::place(spec, mesh, options.stage_layers), mesh,
+                parallel::job_traffic(parallel::place_parameters(spec, mesh, options.stage_layers), mesh,
                                       options.precision, spec.dim, options.microbatch_size * options.seq_len),
             .dump_folder = config.job.dump_folder};
 }
@@ -78,7 +78,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     if (world.rank() == 0 && !arguments.json.empty())
         json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
 
-    const ops::TensorThread tensors(setup::operation_path(command.config));
+    const ops::OpsContext tensors(setup::operation_path(command.config));
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, control, job, arguments.options);
     if (world.rank() == 0) print_result(text_report(report));

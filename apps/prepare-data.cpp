@@ -73,7 +73,7 @@ void add_tokenize(CommandLine& line) {
 /// Parses the command line; the subcommand's callback does the work.
 ExitCode run(int argc, char** argv) {
     start_log(Environment::read().log_level, 0, 1);
-    catch_stop_requests(StopRequests::Tool);
+    catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
     add_synthetic(line);
     add_tokenize(line);

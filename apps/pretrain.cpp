@@ -7,10 +7,9 @@
 #include "base/program.h"
 #include "config/parse.h"
 #include "config/print.h"
-#include "data/records.h"
+#include "data/loader.h"
 #include "mpi/program.h"
 #include "observe/metrics_writer.h"
-#include "observe/setup.h"
 #include "observe/skipped_updates.h"
 #include "optim/lr_schedule.h"
 #include "resume/checkpoint_setup.h"
@@ -51,31 +50,25 @@ struct Run {
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len};
     const resume::RunLock lock{config, environment, control};
-    const resume::Start start = load_state();
+    const resume::Start start = resume::restore(config, mesh.shape(), control, state);
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
     train::RunLimits limits{config.training, sizes.global_tokens, started, position};
-    train::DataFeed feed{loader, mesh, sizes, position.samples, limits.num_steps() - position.step};
-    const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.num_steps())};
+    train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
+    const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
-        resume::save_options(config, spec, mesh.shape(), start, limits.num_steps()), control, state};
+        resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
     observe::MetricsWriter metrics{
-        observe::metrics_options(config, limits.num_steps(), start.last_own_step, environment),
-        observe::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
+        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment),
+        setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
     observe::StepTimer timer{mesh};
-
-    resume::Start load_state() {
-        resume::Start loaded = resume::restore(config, mesh.shape(), control, state);
-        account.enter_phase("the preparation of the first step");
-        return loaded;
-    }
 
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
         auto reason = stop.agreed();
-        while (position.step < limits.num_steps() && reason == train::StopReason::None) reason = take_step();
+        while (position.step < limits.final_step() && reason == train::StopReason::None) reason = take_step();
         checkpoints.finish(position);
         return limits.end(reason, position, start.position, checkpoints.saves());
     }
@@ -148,7 +141,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 
 int main(int argc, char** argv) {
     using namespace argosy;
-    catch_stop_requests(StopRequests::Run);
+    catch_stop_requests(StopSignals::Scheduler);
     return mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
         return pretrain(ranks, environment, {argv + 1, argv + argc});
     });

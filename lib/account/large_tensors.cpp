@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "model/head.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "setup/element_types.h"
 
 namespace argosy::account {
@@ -53,12 +53,12 @@ class LargeTensors {
         : options_(options), mesh_(mesh) {}
 
     std::vector<LargeTensor> list() {
-        const parallel::PlacedModel placed = place(options_, mesh_.shape());
+        const parallel::ModelPlacement placement = place_parameters(options_, mesh_.shape());
         add("the residual stream", {tokens() / mesh_.degree(layout::Axis::Tensor), options_.spec.dim},
             compute());
-        for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-            const int stage = placed.unit_stage[unit] % mesh_.degree(layout::Axis::Pipeline);
-            if (stage == mesh_.coordinate(layout::Axis::Pipeline)) add_unit(placed.units[unit]);
+        for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+            const int stage = placement.unit_stage[unit] % mesh_.degree(layout::Axis::Pipeline);
+            if (stage == mesh_.coordinate(layout::Axis::Pipeline)) add_unit(placement.units[unit]);
         }
         return std::move(list_);
     }

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "layout/param_spec.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "setup/setup.h"
 
 namespace argosy::account {
@@ -116,13 +116,13 @@ int64_t padded_elements(const layout::ParamSpec& spec, const comm::Mesh& mesh) {
     return count;
 }
 
-int64_t elements_of(const parallel::PlacedModel& placed, const comm::Mesh& mesh) {
+int64_t elements_of(const parallel::ModelPlacement& placement, const comm::Mesh& mesh) {
     std::set<std::string> seen;  // a tied embedding table counts once
     int64_t elements = 0;
-    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        const int stage = placed.unit_stage[unit];
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        const int stage = placement.unit_stage[unit];
         if (stage % mesh.degree(layout::Axis::Pipeline) != mesh.coordinate(layout::Axis::Pipeline)) continue;
-        for (const model::Parameter& parameter : placed.units[unit]) {
+        for (const model::Parameter& parameter : placement.units[unit]) {
             if (seen.insert(parameter.spec.name).second) elements += padded_elements(parameter.spec, mesh);
         }
     }
@@ -146,7 +146,7 @@ MemoryAccount::Watch::~Watch() {
 }
 
 void MemoryAccount::record(train::Trainer& trainer) {
-    if (const auto* op = trainer.step().executor().under_way()) under_way_ = *op;
+    if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
@@ -194,7 +194,7 @@ HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimiz
 }
 
 HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& mesh) {
-    const int64_t elements = elements_of(place(options, mesh.shape()), mesh);
+    const int64_t elements = elements_of(place_parameters(options, mesh.shape()), mesh);
     const auto bytes = [&](at::ScalarType type) {
         return elements * static_cast<int64_t>(c10::elementSize(type));
     };

@@ -26,8 +26,8 @@ enum class ExitCode {
 };
 
 /// The ranks that raise an error. OneRank: only one rank. AllRanks: every rank at the same point, so one rank
-/// reports the error for all. SpokenFor: another rank reports the same error and ends the job.
-enum class Reach { OneRank, AllRanks, SpokenFor };
+/// reports the error for all. ReportedByAnother: another rank reports the same error and ends the job.
+enum class Reach { OneRank, AllRanks, ReportedByAnother };
 
 class Error : public std::runtime_error {
   public:
@@ -64,7 +64,7 @@ class RunError : public Error {
 class MemoryError : public RunError {
   public:
     struct Figures {
-        size_t wanted_bytes = 0;
+        size_t requested_bytes = 0;
         std::optional<size_t> tensor_bytes = {};  // already held by tensors in the same memory, if known
     };
     template <class... Args>

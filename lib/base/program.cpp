@@ -33,8 +33,8 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
 
 void survive_file_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }
 
-void catch_stop_requests(StopRequests which) {
-    const bool is_run = which == StopRequests::Run;
+void catch_stop_requests(StopSignals which) {
+    const bool is_run = which == StopSignals::Scheduler;
     const std::vector<int> signals =
         is_run ? std::vector{SIGTERM, SIGUSR1} : std::vector{SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {};

@@ -20,12 +20,12 @@ void survive_file_size_limit();
 /// The signals of a scheduler (SIGTERM and SIGUSR1), for a run: the kernel restarts an interrupted system
 /// call, so that the write of a checkpoint goes on. The signals of a terminal (SIGINT, SIGTERM and SIGHUP),
 /// for a tool: a blocking read, such as from a pipe, fails with EINTR.
-enum class StopRequests { Run, Tool };
+enum class StopSignals { Scheduler, Terminal };
 
 /// After this call, these signals are remembered and have no other effect. Call the function first in main,
 /// so that no signal ends the process during start-up. Launchers start ranks with SIGUSR1 blocked, so that a
 /// SIGUSR1 that arrives before main stays pending; this function unblocks SIGUSR1.
-void catch_stop_requests(StopRequests which);
+void catch_stop_requests(StopSignals which);
 
 /// Whether one of the signals has arrived. Any thread may call this.
 bool stop_requested();

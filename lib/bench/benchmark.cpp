@@ -11,7 +11,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "bench/carrier.h"
+#include "bench/backend_choice.h"
 #include "bench/report.h"
 
 namespace argosy::bench {
@@ -30,7 +30,7 @@ struct Run {
     const mpi::Comm& world;
     const ControlChannel& control;
     const Options& options;
-    const Carrier& carrier;
+    const BackendChoice& choice;
     const Print& print;
     const MakeBackend& make;
 };
@@ -144,7 +144,7 @@ std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
 
 /// COLLECTIVE: describes the connections between the ranks of all groups of a mesh axis.
 std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Backend& backend) {
-    const bool on_host = run.carrier.devices.empty();
+    const bool on_host = run.choice.devices.empty();
     const std::vector<std::string> found =
         on_host ? std::vector{nodes_of(axis, run.control.ranks())} : backend.connections();
     WireConnections own = {};
@@ -158,9 +158,9 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
 }
 
 AxisResults run_axis(const Run& run, const Axis& axis) {
-    const auto& [world, control, options, carrier, print, make] = run;
+    const auto& [world, control, options, choice, print, make] = run;
     const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
-    const auto backend = make(world, control, axis.members, carrier, options);
+    const auto backend = make(world, control, axis.members, choice, options);
     size_t max_bytes = 0;
     for (const Case& one : cases) {
         backend->require(one.bytes / size_bytes(one.type));
@@ -200,9 +200,9 @@ Results run_benchmark(const mpi::Comm& world, const ControlChannel& control, con
     };
     if (world.rank() == 0) warn_of_nccl_tests_variables();
     if (options.mesh && world.rank() == 0) warn_of_rows_across_nodes(*options.mesh, control.ranks());
-    results.carrier = choose_carrier(world, control, options.backend);
-    print_once(preamble(options, results.carrier, control.ranks()));
-    const Run run{world, control, options, results.carrier, print_once, make};
+    results.choice = choose_backend(world, control, options.backend);
+    print_once(preamble(options, results.choice, control.ranks()));
+    const Run run{world, control, options, results.choice, print_once, make};
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {
         results.axes.push_back(run_axis(run, axis));
     }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/carrier.h"
+#include "bench/backend_choice.h"
 #include "bench/control_channel.h"
 #include "bench/measure.h"
 #include "bench/options.h"
@@ -42,7 +42,7 @@ struct AxisResults {
 };
 
 struct Results {
-    Carrier carrier;
+    BackendChoice choice;
     std::vector<AxisResults> axes;
     Clock::time_point started, ended;
 

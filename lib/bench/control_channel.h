@@ -69,7 +69,7 @@ class ControlChannel {
   private:
     void exchange_bytes(void* all, std::span<const std::byte> own) const;
     watch::AwaitedOperation awaited(const std::string& operation, double limit_seconds) const;
-    TimeoutError error(const std::string& operation, const watch::LateRanks& late) const;
+    TimeoutError error(const std::string& operation, const watch::WaitFailure& late) const;
 
     mpi::Comm comm_;
     double timeout_seconds_;

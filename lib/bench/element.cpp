@@ -122,7 +122,6 @@ void change_each(std::span<std::byte> elements, Change change) {
 const char* name(ElementType type) { return row(type).name; }
 const char* name(Reduction reduction) { return kReductions[static_cast<int>(reduction)].name; }
 bool is_signed(ElementType type) { return row(type).is_signed; }
-bool is_whole(ElementType type) { return row(type).digits == 0; }
 int largest_exact(ElementType type) { return row(type).exact; }
 int largest_exponent(ElementType type) { return row(type).exponent; }
 

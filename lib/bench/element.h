@@ -17,7 +17,6 @@ enum class Reduction { None, Sum, Product, Min, Max, Average };
 const char* name(ElementType type);  // "bfloat16"
 const char* name(Reduction reduction);
 bool is_signed(ElementType type);
-bool is_whole(ElementType type);
 
 /// The type or operation of this name, or all of them for "all". Throws UserError, which lists the known
 /// names, for any other name.

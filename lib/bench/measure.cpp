@@ -37,8 +37,8 @@ size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(k
 bool rounds_average(const Case& kind, const Backend& backend) {
     constexpr unsigned kMaxExact = 64;
     const auto ranks = static_cast<unsigned>(backend.size());
-    return kind.reduction == Reduction::Average && backend.scales_before_average() && !is_whole(kind.type) &&
-           !(std::has_single_bit(ranks) && ranks <= kMaxExact);
+    return kind.reduction == Reduction::Average && backend.scales_before_average() &&
+           is_floating(kind.type) && !(std::has_single_bit(ranks) && ranks <= kMaxExact);
 }
 
 /// Counts the elements that differ: in any bit or, if `roundings` > 0, by more than that many roundings can

@@ -36,7 +36,7 @@ struct GroupShape {
 
 struct Options {
     std::string collective;
-    std::string backend;  // "mpi", "nccl"; empty: chosen by choose_carrier
+    std::string backend;  // "mpi", "nccl"; empty: chosen by choose_backend
     Sweep sweep;
     std::vector<ElementType> types;
     std::vector<Reduction> reductions;

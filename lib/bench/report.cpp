@@ -37,12 +37,12 @@ Json environment_json() {
 }
 
 /// One entry per rank.
-Json devices_json(const std::vector<RankInfo>& ranks, const Carrier& carrier) {
+Json devices_json(const std::vector<RankInfo>& ranks, const BackendChoice& choice) {
     Json list = Json::array();
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         Json device = nullptr;
-        if (!carrier.devices.empty()) {
-            const cuda::Device& one = carrier.devices[rank];
+        if (!choice.devices.empty()) {
+            const cuda::Device& one = choice.devices[rank];
             device = {{"number", one.number},
                       {"name", one.name},
                       {"pci_bus_id", one.pci_bus_id},
@@ -183,15 +183,15 @@ std::string json_report(const Results& results, const Options& options, const Se
         axes.push_back(axis_json(axis, options));
     }
     Json config = config_json(options);
-    config["devices"] = devices_json(setting.ranks, results.carrier);
+    config["devices"] = devices_json(setting.ranks, results.choice);
     const Json report = {{"format", kJsonMark},
                          {"version", kVersion},
                          {"program_version", version()},
                          {"start_time", utc(results.started)},
                          {"end_time", utc(results.ended)},
                          {"collective", options.collective},
-                         {"backend", results.carrier.backend},
-                         {"library", results.carrier.library},
+                         {"backend", results.choice.backend},
+                         {"library", results.choice.library},
                          {"args", setting.arguments},
                          {"env", environment_json()},
                          {"config", config},
@@ -225,11 +225,12 @@ std::string csv_report(const Results& results) {
     return text;
 }
 
-std::string preamble(const Options& options, const Carrier& carrier, const std::vector<RankInfo>& ranks) {
+std::string preamble(const Options& options, const BackendChoice& choice,
+                     const std::vector<RankInfo>& ranks) {
     const Sweep& sweep = options.sweep;
     const bool by_factor = sweep.factor > 1;
     std::string text = fmt::format("# nccl-bench {}, over {}\n# Collective test starting: {}\n", version(),
-                                   carrier.library, options.collective);
+                                   choice.library, options.collective);
     text += fmt::format(
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
         "validation: {} graph: 0 unalign: 0\n#\n# Using devices\n",
@@ -239,10 +240,10 @@ std::string preamble(const Options& options, const Carrier& carrier, const std::
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device ", rank, ranks[rank].process,
                             ranks[rank].host);
-        if (carrier.devices.empty()) {
+        if (choice.devices.empty()) {
             text += "-1 [-] host memory\n";
         } else {
-            const cuda::Device& device = carrier.devices[rank];
+            const cuda::Device& device = choice.devices[rank];
             text += fmt::format("{:2} [{}] {}\n", device.number, device.pci_bus_id, device.name);
         }
     }

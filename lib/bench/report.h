@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/backend_choice.h"
 #include "bench/benchmark.h"
-#include "bench/carrier.h"
 #include "bench/control_channel.h"
 #include "bench/options.h"
 
@@ -30,7 +30,7 @@ std::string json_report(const Results& results, const Options& options, const Se
 std::string csv_report(const Results& results);
 
 /// The text before all tables: the library, the options and the ranks.
-std::string preamble(const Options& options, const Carrier& carrier, const std::vector<RankInfo>& ranks);
+std::string preamble(const Options& options, const BackendChoice& choice, const std::vector<RankInfo>& ranks);
 
 std::string table_header(const AxisResults& axis, const Options& options);
 std::string table_row(const Row& row, const Options& options);

@@ -133,7 +133,7 @@ class Communicator {
     /// returns the number that cuda::StreamView::captured_by returned while the graph was recorded. The
     /// watchdog watches each of the operations as it does outside of a graph. `what` names the launch in
     /// messages. COLLECTIVE: every rank of the group launches the same graph.
-    virtual void watched(const std::string& what, const std::function<uint64_t()>& launch);
+    virtual void launch_graph(const std::string& what, const std::function<uint64_t()>& launch);
 
     const std::string& name() const { return name_; }
 

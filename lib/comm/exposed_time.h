@@ -28,11 +28,24 @@ class ExposedTime {
     }
 
     /// Adds up the waits that have ended and are not part of a graph. REQUIRES: this thread records no graph.
-    void collect();
+    void collect() {
+        while (!waits_.empty() && waits_.front().after->done()) {
+            seconds_ += waits_.front().seconds();
+            waits_.pop_front();
+        }
+    }
     /// Adds up the waits within graphs. `num_launches` returns how often a graph has been launched so far.
     /// Only the last launch of a graph is measured; its waits count for every launch since the last call of
     /// collect_recorded(). REQUIRES: all launches of graphs have ended, and this thread records no graph.
-    void collect_recorded(const std::function<int64_t(uint64_t graph)>& num_launches);
+    void collect_recorded(const std::function<int64_t(uint64_t graph)>& num_launches) {
+        for (auto& [graph, recorded] : recorded_) {
+            const int64_t all = num_launches(graph);
+            const int64_t launches = all - std::exchange(recorded.num_counted, all);
+            if (launches == 0) continue;
+            for (const Wait& wait : recorded.waits)
+                seconds_ += static_cast<double>(launches) * wait.seconds();
+        }
+    }
 
     /// Total of all waits that have been added up so far.
     double seconds() const { return seconds_; }
@@ -40,6 +53,7 @@ class ExposedTime {
   private:
     struct Wait {
         cuda::PooledEvent before, after;
+        double seconds() const { return cuda::Event::seconds_between(*before, *after); }
     };
     std::deque<Wait> waits_;  // in the order of the stream
     struct Recorded {

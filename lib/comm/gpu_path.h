@@ -6,8 +6,8 @@
 namespace argosy::comm {
 
 enum class GpuPath {
-    None,    // no tensors on GPUs: all tensors are in the host's memory
-    Choose,  // Nccl if every rank has its own GPU, Host if ranks share one, None without GPUs
+    None,  // no tensors on GPUs: all tensors are in the host's memory
+    Auto,  // Nccl if every rank has its own GPU, Host if ranks share one, None without GPUs
     Nccl,
     Host,  // through the host's memory and the host backend
 };
@@ -16,7 +16,7 @@ enum class GpuPath {
 /// if only some of them see one.
 bool all_see_gpus(const mpi::Comm& world);
 
-/// COLLECTIVE: returns `wanted`, or the fastest possible path if `wanted` is Choose. Warns if Choose becomes
+/// COLLECTIVE: returns `wanted`, or the fastest possible path if `wanted` is Auto. Warns if Auto becomes
 /// Host. Throws UserError if the path is impossible: Nccl or Host without GPUs or in a build without CUDA,
 /// Nccl if ranks share a GPU or NCCL is too old. REQUIRES: each rank that sees a GPU has selected it for this
 /// thread (gpu::use).

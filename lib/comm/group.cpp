@@ -62,15 +62,18 @@ Group::Group(const Group& parent, std::span<const int> ranks, std::string name)
       watchdog_(parent.watchdog_) {}
 
 watch::AwaitedOperation Group::awaited(OpKind kind, int64_t number) const {
-    return {.operation = [=, this] { return watch::operation_name(kind_name(kind), name_, {0, number}); },
+    return {.operation =
+                [=, this] {
+                    return watch::operation_name(kind_name(kind), name_, {0, number});
+                },
             .group = name_,
             .members = members_,
             .limit_seconds = options_.timeout_seconds,
             .limit_name = "comm.train_timeout_seconds"};
 }
 
-TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& failure) const {
-    return TimeoutError(failure.reported_by_another ? Reach::SpokenFor : Reach::OneRank, "{}",
+TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::WaitFailure& failure) const {
+    return TimeoutError(failure.reported_by_another ? Reach::ReportedByAnother : Reach::OneRank, "{}",
                         watch::timeout_text(watch::report_of(awaited), failure.missing, failure.details));
 }
 
@@ -97,7 +100,7 @@ std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> gro
         case GpuPath::Host:
             return std::make_unique<StagedCommunicator>(std::move(group), std::move(host));
         case GpuPath::None:
-        case GpuPath::Choose:
+        case GpuPath::Auto:
             break;
     }
     return host;

@@ -35,7 +35,7 @@ struct GroupOptions {
 
 class Group {
   public:
-    /// COLLECTIVE: all ranks of `comm`. REQUIRES: options.gpu_path is not GpuPath::Choose.
+    /// COLLECTIVE: all ranks of `comm`. REQUIRES: options.gpu_path is not GpuPath::Auto.
     Group(mpi::Comm comm, std::string name, const GroupOptions& options);
     /// COLLECTIVE over `ranks`, which are rank numbers in this group.
     Group subgroup(std::span<const int> ranks, std::string name) const {
@@ -58,7 +58,7 @@ class Group {
     /// Describes the wait for an operation of this group, for watch::HostWait.
     watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
     /// Returns the error for a wait that has timed out.
-    TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& failure) const;
+    TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::WaitFailure& failure) const;
 
   private:
     Group(const Group& parent, std::span<const int> ranks, std::string name);

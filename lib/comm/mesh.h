@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/error.h"
 #include "comm/communicator.h"
 #include "layout/mesh_shape.h"
 
@@ -15,7 +16,11 @@ namespace argosy::comm {
 class Mesh {
   public:
     /// REQUIRES: world outlives the mesh; shape.num_ranks() == world.size().
-    Mesh(const layout::MeshShape& shape, Communicator& world);
+    Mesh(const layout::MeshShape& shape, Communicator& world)
+        : shape_(shape), world_(world), coordinates_(shape.coordinates(world.rank())) {
+        ARGOSY_CHECK(shape.num_ranks() == world.size(), "{} ranks on a mesh of {}", world.size(),
+                     shape.num_ranks());
+    }
 
     const layout::MeshShape& shape() const { return shape_; }
     const layout::Coordinates& coordinates() const { return coordinates_; }
@@ -28,7 +33,12 @@ class Mesh {
 
     /// Returns the group of ranks that differ from this rank only on `axes` (see MeshShape::group).
     /// COLLECTIVE over that group at its first call for these arguments.
-    Communicator& group(layout::AxisSet axes, int parts = 1);
+    Communicator& group(layout::AxisSet axes, int parts = 1) {
+        auto& group = groups_[{axes, parts}];
+        if (!group)
+            group = world_.subgroup(shape_.group(world_.rank(), axes, parts), shape_.used(axes).name());
+        return *group;
+    }
 
     /// Visits every communicator made so far; for accounting.
     template <class Visit>

@@ -249,7 +249,7 @@ void NcclCommunicator::wait_for_gpu() {
     });
 }
 
-void NcclCommunicator::watched(const std::string& what, const std::function<uint64_t()>& launch) {
+void NcclCommunicator::launch_graph(const std::string& what, const std::function<uint64_t()>& launch) {
     if (size() == 1) {
         launch();
         return;

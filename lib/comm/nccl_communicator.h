@@ -18,8 +18,8 @@
 // Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream.
 // REQUIRES: an operation that is submitted in a graph is waited for in the same graph. Every kind of
 // operation has run once before the recording, because its first run makes communicators and connections.
-// Communicator::watched launches the graph. During the launch, the GPU sets marks in host memory, by which
-// the watchdog follows each operation. Waits within a graph are measured in its last launch; the result
+// Communicator::launch_graph launches the graph. During the launch, the GPU sets marks in host memory, by
+// which the watchdog follows each operation. Waits within a graph are measured in its last launch; the result
 // counts for all its launches since the exposed time was last updated.
 #pragma once
 
@@ -52,7 +52,7 @@ class NcclCommunicator : public GroupCommunicator {
     Pending submit(std::span<const Op> ops) override;
 
     void wait_for_gpu() override;
-    void watched(const std::string& what, const std::function<uint64_t()>& launch) override;
+    void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;
 
     double exposed_seconds() const override;
 

@@ -41,8 +41,8 @@ constexpr std::array<std::string_view, 3> names_of(SavedPart) {
     return {"optimizer", "dataloader", "train_state"};
 }
 
-enum class GpuPath { Auto, Nccl, Host };
-constexpr std::array<std::string_view, 3> names_of(GpuPath) { return {"auto", "nccl", "host"}; }
+enum class GpuPathChoice { Auto, Nccl, Host };
+constexpr std::array<std::string_view, 3> names_of(GpuPathChoice) { return {"auto", "nccl", "host"}; }
 
 enum class LiveLine { Auto, Always, Never };
 constexpr std::array<std::string_view, 3> names_of(LiveLine) { return {"auto", "always", "never"}; }

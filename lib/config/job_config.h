@@ -147,7 +147,7 @@ struct Comm {
     int train_timeout_seconds = 100;
     bool shared_memory = true;
     int64_t shared_memory_mib = 64;
-    GpuPath gpu_path = GpuPath::Auto;
+    GpuPathChoice gpu_path = GpuPathChoice::Auto;
     bool operator==(const Comm&) const = default;
 };
 

@@ -18,10 +18,9 @@
 #include "base/random.h"
 #include "eval/layerwise_model.h"
 #include "gpu/element_type.h"
-#include "h5/dataset.h"
 #include "interop/names.h"
 #include "model/parameter.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::eval {
 namespace {
@@ -167,7 +166,7 @@ LogitsComparison compare_logits(const ComparedModel& original, const ComparedMod
         throw UserError("{} and {} are different models: {}", original.tensors.place(), copy.tensors.place(),
                         fmt::join(unlike, "; "));
     }
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     LogitsComparison found;
     found.bound = narrowing_bound(original.tensors, copy.tensors);
     const RoundedSource rounded(original.tensors, copy.tensors);

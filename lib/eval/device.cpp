@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "gpu/device.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::eval {
 namespace {

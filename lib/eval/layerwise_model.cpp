@@ -12,7 +12,7 @@
 #include "interop/names.h"
 #include "model/block.h"
 #include "model/head.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "ops/rope.h"
 
 namespace argosy::eval {
@@ -106,7 +106,7 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
         ops::make_rope_table(model::rope_frequencies(spec_), longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
-        const model::Block block(spec_, axis_, attention_, rope);
+        const model::Block block(spec_, axis_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

@@ -8,7 +8,7 @@
 // another:
 //   streams = embed(batches); run_block(0 .. num_layers - 1, batches, streams);
 //   softmax_sums(batches, streams)
-// REQUIRES: the caller holds an ops::TensorThread.
+// REQUIRES: the caller holds an ops::OpsContext.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -64,7 +64,6 @@ class LayerwiseModel {
     int64_t slab_bytes_;
     std::vector<std::vector<model::Parameter>> units_;
     model::TensorAxis axis_;
-    model::Attention attention_;
 };
 
 }  // namespace argosy::eval

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::eval {
 namespace {
@@ -107,7 +107,7 @@ int64_t longest_window(std::span<const Tokens> records, int64_t max_length) {
 
 std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
                                        const PerplexityOptions& options) {
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     return Scorer(model, records, options).run();
 }
 

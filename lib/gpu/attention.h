@@ -16,7 +16,7 @@ struct Attention {
 };
 
 /// Whether attention() supports the element type and head_dim of q.
-bool attention_serves(const at::Tensor& q);
+bool supports_attention(const at::Tensor& q);
 
 Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 

@@ -51,7 +51,7 @@ void reset_peak_memory();
 /// A failed allocation, and the memory in use at that time. The allocator frees all cached memory before it
 /// fails, except while a graph is recorded.
 struct AllocationFailure {
-    int64_t wanted_bytes = 0;
+    int64_t requested_bytes = 0;
     int64_t allocated_bytes = 0, reserved_bytes = 0;
     int64_t device_free_bytes = 0, device_total_bytes = 0;
 };

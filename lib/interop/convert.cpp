@@ -49,9 +49,9 @@ class Comparison {
         if (!tensor_) {
             fault_ = expected.name + " is missing";
         } else if (*tensor_ != expected) {
-            fault_ = fmt::format("{}: expected {} [{}], found {} [{}]", expected.name,
-                                 h5::name(expected.type), fmt::join(expected.shape, ", "),
-                                 h5::name(tensor_->type), fmt::join(tensor_->shape, ", "));
+            fault_ = fmt::format("{}: expected {} [{}], found {} [{}]", expected.name, expected.type_name(),
+                                 fmt::join(expected.shape, ", "), tensor_->type_name(),
+                                 fmt::join(tensor_->shape, ", "));
         }
     }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "h5/dataset.h"
+#include "h5/element_type.h"
 #include "kernels/table.h"
 
 namespace argosy::interop {

@@ -115,7 +115,7 @@ ordered_json tensors_json(const ModelSource& source) {
     ordered_json tensors = ordered_json::array();
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         ordered_json& entry = tensors.emplace_back(ordered_json{{"name", tensor.name},
-                                                                {"type", h5::name(tensor.type)},
+                                                                {"type", tensor.type_name()},
                                                                 {"shape", tensor.shape},
                                                                 {"bytes", tensor.num_bytes()}});
         if (source.checkpoint) entry["slabs"] = slabs_json(source, tensor);
@@ -147,7 +147,7 @@ std::string inspection_text(const Inspection& inspection) {
     const ModelSource& source = inspection.source;
     std::string text = heading(source) + file_lines(source) + fault_lines(inspection);
     for (const TensorInfo& tensor : source.tensors->tensors()) {
-        text += fmt::format("{:<60} {:>4} {:<16} {:>14} {}\n", tensor.name, h5::name(tensor.type),
+        text += fmt::format("{:<60} {:>4} {:<16} {:>14} {}\n", tensor.name, tensor.type_name(),
                             fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.num_bytes(),
                             check_text(source, tensor));
     }

@@ -70,7 +70,7 @@ void check_tensor(const TensorInfo& found, const std::vector<int64_t>& shape, Fa
     }
     if (!is_floating(found.type)) {
         faults.add(fmt::format("{} has elements of type {}, expected f64, f32, bf16 or f16", found.name,
-                               h5::name(found.type)));
+                               found.type_name()));
     }
 }
 

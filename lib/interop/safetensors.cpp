@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/stored_bytes.h"
 #include "interop/strict_json.h"
 
 namespace argosy::interop {

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "h5/element_type.h"
 #include "interop/strict_json.h"
 
 namespace argosy::interop {

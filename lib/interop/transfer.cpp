@@ -122,7 +122,7 @@ class TensorReader {
         if (num_overflowed_ == 0) return "";
         return fmt::format("{}: {} of {} elements are too large for {} and became infinite",
                            transfer_.from->name, num_overflowed_, transfer_.from->num_elements(),
-                           h5::name(transfer_.to.type));
+                           transfer_.to.type_name());
     }
 
   private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMean = 262140;  // mean of the sum of eight uniform integers in [0, 65535]
 
-float bell_unit(uint64_t element, uint64_t seed, uint64_t key) {
+float normal_unit(uint64_t element, uint64_t seed, uint64_t key) {
     const auto words = philox({static_cast<uint32_t>(element), static_cast<uint32_t>(element >> 32),
                                static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
                               {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
@@ -32,7 +32,7 @@ void initial_values(const ParamSpec& spec, const Slab& slab, uint64_t seed, floa
     for_each_run(slab, whole(spec.shape), slab, [&](const Run& run) {
         const float factor = scale;  // a copy: the compiler assumes that stores to `out` may change `scale`
         for (int64_t i = 0; i < run.length; ++i)
-            out[run.in_b + i] = bell_unit(run.in_a + i, seed, key) * factor;
+            out[run.in_b + i] = normal_unit(run.in_a + i, seed, key) * factor;
     });
 }
 

@@ -11,9 +11,9 @@
 
 namespace argosy::layout {
 
-enum class InitKind { Bell, Constant };
+enum class InitKind { Normal, Constant };
 
-/// The initial values of a parameter. Constant: all elements are `value`. Bell: mean 0 and standard
+/// The initial values of a parameter. Constant: all elements are `value`. Normal: mean 0 and standard
 /// deviation `value`, bounded at 4.9 standard deviations (see initial.h).
 struct Init {
     InitKind kind = InitKind::Constant;

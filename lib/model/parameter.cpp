@@ -15,7 +15,7 @@ constexpr double kDefaultDeviation = 0.02;
 constexpr const char* kTable = "tok_embeddings.weight";
 
 Parameter matrix(Role role, std::string name, int64_t rows, int64_t columns, double deviation) {
-    return {role, {.name = std::move(name), .shape = {rows, columns}, .init = {InitKind::Bell, deviation}}};
+    return {role, {.name = std::move(name), .shape = {rows, columns}, .init = {InitKind::Normal, deviation}}};
 }
 
 Parameter vector(Role role, std::string name, int64_t size, double value) {

@@ -82,7 +82,7 @@ struct Gradients : ByRole<GradientSum*> {
 
 struct Parameter {
     Role role;
-    layout::ParamSpec spec;  // has no cuts yet: parallel::place() adds them
+    layout::ParamSpec spec;  // has no cuts yet: parallel::place_parameters() adds them
 };
 
 /// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head.

@@ -40,7 +40,7 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
 /// MPI_Abort, because other ranks may wait for this rank in a collective. A rank whose error another rank
 /// reports first waits kTimeForReporter for that rank to end the job.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
-    if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeForReporter);
+    if (error.reach() == Reach::ReportedByAnother) std::this_thread::sleep_for(kTimeForReporter);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
     if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
     if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));

@@ -13,8 +13,8 @@ namespace argosy::mpi {
 /// Runs `body` on every rank and returns the exit code for main. If all ranks have the same error (a wrong
 /// configuration, a job that diverged), rank 0 prints it and all ranks leave in order. An error of one rank
 /// is printed with the rank's number and ends the job. A rank whose error another rank reports
-/// (Reach::SpokenFor) first gives that rank time to report the error and end the job. Checks that the
-/// launcher started one job of N ranks, not N jobs of one rank.
+/// (Reach::ReportedByAnother) first gives that rank time to report the error and end the job. Checks that
+/// the launcher started one job of N ranks, not N jobs of one rank.
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body);
 

@@ -20,7 +20,7 @@ namespace {
 Shortage of_tensors_on_the_gpu() {
     const auto failure = gpu::last_allocation_failure();
     if (!failure) return {Shortage::Where::Gpu};
-    return {Shortage::Where::Gpu, failure->wanted_bytes, failure->allocated_bytes,
+    return {Shortage::Where::Gpu, failure->requested_bytes, failure->allocated_bytes,
             Shortage::Gpu{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
 }
 

@@ -74,7 +74,7 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
 /// Whether LibTorch's kernels for GPUs compute the attention. They do so on every Path, because
 /// composed_attention() holds all scores in memory.
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape) {
-    return gpu::holds(q) && gpu::attention_serves(heads_first(q, shape));
+    return gpu::holds(q) && gpu::supports_attention(heads_first(q, shape));
 }
 
 AttentionOutput gpu_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

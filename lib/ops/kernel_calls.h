@@ -12,7 +12,7 @@
 #include "gpu/device.h"
 #include "kernels/gpu_table.h"
 #include "kernels/table.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::ops {
 

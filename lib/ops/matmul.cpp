@@ -14,7 +14,7 @@
 #include "gpu/device.h"
 #include "gpu/element_type.h"
 #include "ops/kernel_calls.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::ops {
 namespace {

@@ -39,7 +39,7 @@ void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, co
 /// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
-// Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds a TensorThread.
+// Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 
 /// out = a b + bias, or out += a b with `accumulate`. `bias` may be undefined. `out` has the type of a and b,
 /// or fp32 if that type is bf16 or fp16.

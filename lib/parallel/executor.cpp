@@ -85,7 +85,7 @@ at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::B
     }
     // 2. launch the graph; the watchdog watches its collectives as it does outside of a graph
     at::Tensor loss;
-    world_.watched("forward and backward", [&] {
+    world_.launch_graph("forward and backward", [&] {
         loss = recorded->replay(microbatches, loss_scale);
         return recorded->number();
     });

@@ -20,7 +20,7 @@ std::unique_ptr<model::TensorAxis> make_axis(comm::Mesh& mesh) {
 
 }  // namespace
 
-ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, comm::Mesh& mesh,
+ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
                              const Precision& precision, int64_t seq_len, uint64_t seed)
     : spec_(spec),
       precision_(precision),
@@ -30,18 +30,18 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
                                at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
       axis_(make_axis(mesh)) {
     const int num_pipeline_ranks = mesh.degree(layout::Axis::Pipeline);
-    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        const int stage_number = placed.unit_stage[unit];
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        const int stage_number = placement.unit_stage[unit];
         if (stage_number % num_pipeline_ranks != mesh.coordinate(layout::Axis::Pipeline)) continue;
         Stage& own_stage = stage(stage_number);
         if (unit == 0) {
             own_stage.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
-        } else if (unit + 1 == placed.units.size()) {
+        } else if (unit + 1 == placement.units.size()) {
             own_stage.head.emplace(spec_, *axis_);
         } else {
             own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, rope_));
         }
-        add_unit(placed, static_cast<int>(unit), mesh, seed);
+        add_unit(placement, static_cast<int>(unit), mesh, seed);
     }
 }
 
@@ -50,11 +50,11 @@ Stage& ParallelModel::stage(int number) {
     return stages_.back();
 }
 
-void ParallelModel::add_unit(const PlacedModel& placed, int unit, comm::Mesh& mesh, uint64_t seed) {
-    const std::set<model::Role> summed = summed_roles(placed, unit);
-    UnitMemory memory(placed.units[unit], mesh, precision_);
+void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, uint64_t seed) {
+    const std::set<model::Role> summed = summed_roles(placement, unit);
+    UnitMemory memory(placement.units[unit], mesh, precision_);
     std::vector<ShardedUnit::Parameter> parameters;
-    for (const model::Parameter& each : placed.units[unit]) {
+    for (const model::Parameter& each : placement.units[unit]) {
         // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
         if (parameter == nullptr) {
@@ -65,7 +65,7 @@ void ParallelModel::add_unit(const PlacedModel& placed, int unit, comm::Mesh& me
         }
         parameters.push_back({each.role, parameter, summed.contains(each.role)});
     }
-    stage(placed.unit_stage[unit])
+    stage(placement.unit_stage[unit])
         .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes),
                             mesh.group(layout::Axis::Replicate), memory.joined());
 }

@@ -32,9 +32,9 @@ struct Stage {
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
 class ParallelModel {
   public:
-    /// COLLECTIVE: creates this rank's slabs of the parameters that `placed` describes, and builds the
+    /// COLLECTIVE: creates this rank's slabs of the parameters that `placement` describes, and builds the
     /// layers that compute with them.
-    ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, comm::Mesh& mesh,
+    ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
                   const Precision& precision, int64_t seq_len, uint64_t seed);
     ParallelModel(const ParallelModel&) = delete;
 
@@ -49,7 +49,7 @@ class ParallelModel {
     c10::Device device() const { return device_; }  // device of all tensors of this model
 
   private:
-    void add_unit(const PlacedModel& placed, int unit, comm::Mesh& mesh, uint64_t seed);
+    void add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, uint64_t seed);
     ShardedParameter* find(const std::string& name) const;
     Stage& stage(int number);
 

@@ -115,48 +115,49 @@ std::vector<int> stages_of_units(const std::vector<int>& stage_layers) {
 
 }  // namespace
 
-PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& stage_layers) {
+ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
+                                const std::vector<int>& stage_layers) {
     check_heads(spec, mesh.degree(Axis::Tensor));
     check_stages(spec, stage_layers);
-    PlacedModel placed{model::unit_parameters(spec), stages_of_units(stage_layers)};
+    ModelPlacement placement{model::unit_parameters(spec), stages_of_units(stage_layers)};
     const int last_stage = static_cast<int>(stage_layers.size()) - 1;
     // A tied table is one parameter if one pipeline rank runs the first and the last stage.
     const bool two_tables = spec.tied_embeddings && last_stage % mesh.degree(Axis::Pipeline) != 0;
-    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        for (Parameter& parameter : placed.units[unit]) {
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        for (Parameter& parameter : placement.units[unit]) {
             split_for_tensor_parallel(parameter, spec, mesh.degree(Axis::Tensor));
             shard(parameter, mesh);
             replicate(parameter, mesh);
-            parameter.spec.stages = {placed.unit_stage[unit]};
+            parameter.spec.stages = {placement.unit_stage[unit]};
             const bool table = parameter.role == Role::Embedding || parameter.role == Role::Output;
             if (two_tables && table) parameter.spec.stages = {0, last_stage};
         }
     }
-    return placed;
+    return placement;
 }
 
 bool summed_by_program(const layout::ParamSpec& spec) {
     return spec.gradient.axes == layout::AxisSet(Axis::Replicate);
 }
 
-std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit) {
-    const std::string& table = placed.units.front().front().spec.name;
+std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit) {
+    const std::string& table = placement.units.front().front().spec.name;
     std::set<model::Role> roles;
-    for (const Parameter& parameter : placed.units[unit]) {
+    for (const Parameter& parameter : placement.units[unit]) {
         const bool shared = unit > 0 && parameter.spec.name == table && parameter.spec.stages.size() == 1;
         if (summed_by_program(parameter.spec) && !shared) roles.insert(parameter.role);
     }
     return roles;
 }
 
-std::vector<StageUnits> stage_units(const PlacedModel& placed) {
-    std::vector<StageUnits> stages(placed.unit_stage.back() + 1);
+std::vector<StageUnits> stage_units(const ModelPlacement& placement) {
+    std::vector<StageUnits> stages(placement.unit_stage.back() + 1);
     std::vector<int> num_units(stages.size());
-    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        const int stage = placed.unit_stage[unit];
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        const int stage = placement.unit_stage[unit];
         const int number = num_units[stage]++;
-        if (unit + 1 < placed.units.size()) ++stages[stage].num_layers;
-        if (!summed_roles(placed, unit).empty()) stages[stage].summed_units.insert(number);
+        if (unit + 1 < placement.units.size()) ++stages[stage].num_layers;
+        if (!summed_roles(placement, unit).empty()) stages[stage].summed_units.insert(number);
     }
     stages.front().has_embedding = true;
     stages.back().has_head = true;

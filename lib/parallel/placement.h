@@ -16,15 +16,15 @@ namespace argosy::parallel {
 
 /// The parameters of every unit of the model (embedding, blocks, head) with their placement, and the pipeline
 /// stage of each unit.
-struct PlacedModel {
+struct ModelPlacement {
     std::vector<std::vector<model::Parameter>> units;
     std::vector<int> unit_stage;
 };
 
 /// Stage s runs `stage_layers[s]` blocks; the first stage also runs the embedding and the last one the head.
 /// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...).
-PlacedModel place(const model::ModelSpec& spec, const layout::MeshShape& mesh,
-                  const std::vector<int>& stage_layers);
+ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
+                                const std::vector<int>& stage_layers);
 
 /// Whether the program sums the parameter's gradient over ranks: true if the sum that remains after the
 /// reduce-scatter over the shard axes is over the replicas alone. The other sums are made after the program:
@@ -34,10 +34,10 @@ bool summed_by_program(const layout::ParamSpec& spec);
 /// The roles of a unit's parameters whose gradients the program sums over replicas, once the unit's gradients
 /// are complete. If embedding and head of one rank share a table, only the embedding's roles include the
 /// table, because the embedding's backward runs last.
-std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit);
+std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit);
 
 /// The input of the lowering passes, by stage number.
-std::vector<StageUnits> stage_units(const PlacedModel& placed);
+std::vector<StageUnits> stage_units(const ModelPlacement& placement);
 
 /// Returns the number of blocks for each of `num_stages` stages, as even as possible. The embedding counts
 /// as `first_less` blocks of the first stage, the head as `last_less` blocks of the last stage. A remainder

@@ -43,11 +43,11 @@ int64_t shard_elements(const layout::ParamSpec& spec, const layout::MeshShape& m
 }
 
 /// Adds a unit's all-gather, its reduce-scatter, and the sum over replicas that the program makes.
-void add_unit(const PlacedModel& placed, size_t unit, const layout::MeshShape& mesh,
+void add_unit(const ModelPlacement& placement, size_t unit, const layout::MeshShape& mesh,
               const layout::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
-    const std::set<model::Role> roles = summed_roles(placed, unit);
+    const std::set<model::Role> roles = summed_roles(placement, unit);
     int64_t elements = 0, summed = 0;
-    for (const auto& [role, spec] : placed.units[unit]) {
+    for (const auto& [role, spec] : placement.units[unit]) {
         const int64_t shard = shard_elements(spec, mesh, coordinates);
         elements += shard * mesh.degree(layout::kShardAxes);
         if (roles.contains(role)) summed += shard;
@@ -84,18 +84,18 @@ void add_sums(const std::vector<layout::ParamSpec>& specs, const layout::MeshSha
 
 }  // namespace
 
-std::vector<Traffic> step_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
+std::vector<Traffic> step_traffic(const ModelPlacement& placement, const layout::MeshShape& mesh,
                                   const layout::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens) {
     Collector traffic(mesh);
     std::vector<layout::ParamSpec> held;
     int64_t num_units = 0;
-    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        const int stage = placed.unit_stage[unit];
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        const int stage = placement.unit_stage[unit];
         if (stage % mesh.degree(Axis::Pipeline) != coordinates[static_cast<int>(Axis::Pipeline)]) continue;
         ++num_units;
-        add_unit(placed, unit, mesh, coordinates, precision, traffic);
-        for (const model::Parameter& parameter : placed.units[unit]) {
+        add_unit(placement, unit, mesh, coordinates, precision, traffic);
+        for (const model::Parameter& parameter : placement.units[unit]) {
             const bool known = std::ranges::any_of(
                 held, [&](const layout::ParamSpec& other) { return other.name == parameter.spec.name; });
             if (!known) held.push_back(parameter.spec);  // a tied table is one parameter
@@ -106,12 +106,12 @@ std::vector<Traffic> step_traffic(const PlacedModel& placed, const layout::MeshS
     return traffic.take();
 }
 
-std::vector<Traffic> job_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
+std::vector<Traffic> job_traffic(const ModelPlacement& placement, const layout::MeshShape& mesh,
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens) {
     std::vector<Traffic> all;
     layout::Coordinates first = {};
     for (int& rank = first[static_cast<int>(Axis::Pipeline)]; rank < mesh.degree(Axis::Pipeline); ++rank) {
-        const auto own = step_traffic(placed, mesh, first, precision, dim, microbatch_tokens);
+        const auto own = step_traffic(placement, mesh, first, precision, dim, microbatch_tokens);
         all.insert(all.end(), own.begin(), own.end());
     }
     return all;

@@ -29,13 +29,13 @@ struct Traffic {
 
 /// The traffic of the rank at `coordinates`. Leaves out axes that have one rank. `dim` is the model's dim;
 /// `microbatch_tokens` is the number of tokens that pass through a block at once.
-std::vector<Traffic> step_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
+std::vector<Traffic> step_traffic(const ModelPlacement& placement, const layout::MeshShape& mesh,
                                   const layout::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens);
 
 /// The traffic of the whole job: the traffic of one rank for each coordinate on the pipeline axis. Ranks with
 /// the same coordinate have the same traffic, except that the last ones on the tensor axis may have less.
-std::vector<Traffic> job_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
+std::vector<Traffic> job_traffic(const ModelPlacement& placement, const layout::MeshShape& mesh,
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens);
 
 }  // namespace argosy::parallel

@@ -1,7 +1,6 @@
 #include "preflight/preflight.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <limits>
 
@@ -132,9 +131,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     return report;
 }
 
-double time_of_day() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double time_of_day() { return seconds_since_1970(); }
 
 std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlChannel& control, Clock clock) {
     std::vector<double> offsets(world.size(), 0.0);

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "bench/carrier.h"
+#include "bench/backend_choice.h"
 #include "bench/collective.h"
 #include "bench/measure.h"
 #include "comm/communicator.h"
@@ -29,9 +29,9 @@ class Meter {
         : world_(world),
           control_(control),
           options_(options),
-          carrier_(bench::choose_carrier(world, control, options.backend)) {}
+          choice_(bench::choose_backend(world, control, options.backend)) {}
 
-    const bench::Carrier& carrier() const { return carrier_; }
+    const bench::BackendChoice& choice() const { return choice_; }
 
     std::vector<double> products() const {
         std::vector<double> best(world_.size());
@@ -83,8 +83,8 @@ class Meter {
     /// The device of the matrix products. A CPU build of LibTorch computes on CPUs only, even where the
     /// tests' stand-ins for GPUs exist.
     c10::Device device() const {
-        if (carrier_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
-        return {c10::kCUDA, static_cast<c10::DeviceIndex>(carrier_.devices[world_.rank()].number)};
+        if (choice_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
+        return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice_.devices[world_.rank()].number)};
     }
 
     struct Measured {
@@ -114,7 +114,7 @@ class Meter {
     }
 
     std::unique_ptr<bench::Backend> backend_on(const std::vector<int>& members) const {
-        return bench::make_backend(world_, control_, members, carrier_, bench_options());
+        return bench::make_backend(world_, control_, members, choice_, bench_options());
     }
 
     /// COLLECTIVE: each group measures on its own backend. After the trial of affordable(), the first
@@ -177,7 +177,7 @@ class Meter {
     const mpi::Comm& world_;
     const bench::ControlChannel& control_;
     const SpeedOptions& options_;
-    bench::Carrier carrier_;
+    bench::BackendChoice choice_;
     std::map<Groups, std::unique_ptr<bench::Backend>> backends_;
 };
 
@@ -226,8 +226,8 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& contr
                       const SpeedOptions& options) {
     Meter meter(world, control, options);
     Speeds speeds;
-    speeds.library = meter.carrier().library;
-    speeds.between_devices = !meter.carrier().devices.empty();
+    speeds.library = meter.choice().library;
+    speeds.between_devices = !meter.choice().devices.empty();
     speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
         speeds.operations.push_back(meter.operation(operation));

@@ -58,8 +58,8 @@ std::vector<double> numbers_in(const Json& object, const char* key) {
 
 optim::LossScale::State loss_scale_in(const Json& object) {
     const double scale = number_in(object.at("scale"), "scale");
-    if (!(scale >= optim::LossScale::kFloor)) {
-        throw UserError("the loss scale is {}, not {} or more", scale, optim::LossScale::kFloor);
+    if (!(scale >= optim::LossScale::kMin)) {
+        throw UserError("the loss scale is {}, not {} or more", scale, optim::LossScale::kMin);
     }
     return {scale, count_in(object, "good_steps")};
 }

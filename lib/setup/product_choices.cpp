@@ -29,7 +29,7 @@ std::string text_of(const std::filesystem::path& file) {
 }  // namespace
 
 ProductChoices::ProductChoices(const config::JobConfig& config, const comm::Communicator& world,
-                               ops::TensorThread& tensors)
+                               ops::OpsContext& tensors)
     : tensors_(tensors) {
     if (!are_searched(config, world)) return;
     const std::filesystem::path folder = std::filesystem::path(config.job.dump_folder) / "products";

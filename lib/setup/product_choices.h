@@ -9,7 +9,7 @@
 
 #include "comm/communicator.h"
 #include "config/job_config.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::setup {
 
@@ -19,13 +19,13 @@ class ProductChoices {
     /// search for algorithms, neither the constructor nor keep() does anything. REQUIRES: `tensors` outlives
     /// this object.
     ProductChoices(const config::JobConfig& config, const comm::Communicator& world,
-                   ops::TensorThread& tensors);
+                   ops::OpsContext& tensors);
 
     /// Rewrites the file if the step had new products. Call after each step, before the step's checkpoint.
     void keep();
 
   private:
-    ops::TensorThread& tensors_;
+    ops::OpsContext& tensors_;
     std::filesystem::path file_;  // empty: the run does not search
     std::string kept_;            // content of the file
     int num_kept_ = 0;            // number of products at the last keep()

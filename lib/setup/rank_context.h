@@ -11,7 +11,7 @@
 #include "config/job_config.h"
 #include "mpi/comm.h"
 #include "observe/memory.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::setup {
 
@@ -24,7 +24,7 @@ struct RankContext {
 
     const c10::Device device;
     observe::MemoryMeter memory;
-    ops::TensorThread tensors;
+    ops::OpsContext tensors;
     const std::unique_ptr<comm::Communicator> world;
     /// The group of all ranks for agreement between steps. The group carries no training data.
     const std::unique_ptr<comm::Communicator> control;

@@ -10,9 +10,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cuda/device.h"
 #include "gpu/device.h"
 #include "kernels/table.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "parallel/placement.h"
 #include "setup/element_types.h"
 
@@ -67,16 +68,16 @@ std::optional<optim::LossScaleOptions> loss_scale(const config::Training& traini
     return options;
 }
 
-comm::GpuPath gpu_path(config::GpuPath path) {
+comm::GpuPath gpu_path(config::GpuPathChoice path) {
     switch (path) {
-        case config::GpuPath::Nccl:
+        case config::GpuPathChoice::Nccl:
             return comm::GpuPath::Nccl;
-        case config::GpuPath::Host:
+        case config::GpuPathChoice::Host:
             return comm::GpuPath::Host;
-        case config::GpuPath::Auto:
+        case config::GpuPathChoice::Auto:
             break;
     }
-    return comm::GpuPath::Choose;
+    return comm::GpuPath::Auto;
 }
 
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
@@ -90,6 +91,13 @@ std::vector<int> stage_layers(const config::Parallelism& parallelism, int64_t nu
     return parallel::split_layers(num_layers, parallelism.pipeline_parallel_degree,
                                   parallelism.pipeline_parallel_first_stage_less_layers,
                                   parallelism.pipeline_parallel_last_stage_less_layers);
+}
+
+constexpr double kPeakSeconds = 0.3;
+
+bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
+    return wanted == config::LiveLine::Always ||
+           (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
 }
 
 }  // namespace
@@ -223,6 +231,34 @@ optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
             .decay_ratio = schedule.decay_ratio,
             .shape = decay_shape(schedule.decay_type),
             .min_factor = schedule.min_lr_factor};
+}
+
+observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
+                                        std::optional<int64_t> last_own_step,
+                                        const Environment& environment) {
+    const config::Metrics& metrics = config.metrics;
+    observe::MetricsOptions options{.dump_folder = config.job.dump_folder,
+                                    .log_freq = metrics.log_freq,
+                                    .final_step = final_step,
+                                    .live_line = wants_live_line(metrics.live_line, environment),
+                                    .last_own_step = last_own_step,
+                                    .columns = environment.columns};
+    if (metrics.enable_tensorboard) options.tensorboard_folder = metrics.save_tb_folder;
+    return options;
+}
+
+observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
+                                at::ScalarType compute, const comm::Communicator& world) {
+    observe::JobFigures figures{world.size(), observe::flops_per_token(spec, config.training.seq_len)};
+    const c10::Device device = world.device();
+    if (device.is_cuda()) {
+        figures.datasheet = observe::datasheet_peak(cuda::describe_device(device.index()).name, compute);
+    }
+    if (config.metrics.measure_gemm_peak) {
+        figures.measured = observe::measure_gemm_peak(compute, kPeakSeconds, device);
+        if (world.rank() == 0) spdlog::info("{}", observe::peak_line(figures));
+    }
+    return figures;
 }
 
 data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/environment.h"
@@ -11,7 +12,9 @@
 #include "data/token_file.h"
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
-#include "ops/tensor_thread.h"
+#include "observe/metrics.h"
+#include "observe/metrics_writer.h"
+#include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
 #include "train/data_feed.h"
 #include "train/trainer.h"
@@ -50,6 +53,16 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
 
 /// The decay ends at the run's last step, `final_step`, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
+
+/// `final_step` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
+/// started.
+observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
+                                        std::optional<int64_t> last_own_step, const Environment& environment);
+
+/// Looks up the device's peak for matrix products of type `compute` in the datasheets and, if enabled,
+/// measures it and logs it.
+observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
+                                at::ScalarType compute, const comm::Communicator& world);
 
 /// Opens training.dataset_path. Throws UserError if that key is not set, or if the vocabulary of the tokens
 /// is larger than the model's.

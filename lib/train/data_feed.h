@@ -11,7 +11,7 @@
 #include "comm/mesh.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
-#include "data/records.h"
+#include "data/loader.h"
 #include "train/step.h"
 
 namespace argosy::train {

@@ -21,19 +21,19 @@ namespace {
 constexpr size_t kNumNewestSteps = 16;
 
 /// The message depends on whether a step was done since `start`: without one, no new step is saved.
-ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved) {
+ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t final_step, bool saved) {
     const int64_t step = position.step;
     if (!saved) {
         throw JobError(
             "stopped by a signal after step {} of {}; nothing is saved, because saving needs "
             "checkpoint.enable = true and checkpoint.load_only = false",
-            step, num_steps);
+            step, final_step);
     }
     const std::string when =
         step == start.step
             ? fmt::format("before step {} of {}, the first of this start; there is nothing new to save",
-                          step + 1, num_steps)
-            : fmt::format("after step {} of {}, which is saved", step, num_steps);
+                          step + 1, final_step)
+            : fmt::format("after step {} of {}, which is saved", step, final_step);
     spdlog::info("stopped by a signal {}: exit {}, to be started again", when,
                  static_cast<int>(ExitCode::Requeue));
     return ExitCode::Requeue;
@@ -51,7 +51,7 @@ int64_t final_step(const config::Training& training, int64_t tokens_per_step, co
 RunLimits::RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
                      const Position& position, std::function<double()> clock)
     : training_(training),
-      num_steps_(final_step(training, tokens_per_step, position)),
+      final_step_(train::final_step(training, tokens_per_step, position)),
       started_(started),
       clock_(std::move(clock)) {}
 
@@ -70,7 +70,7 @@ double RunLimits::seconds_left() const {
 
 std::string RunLimits::ending(const Position& position) const {
     const std::string done = fmt::format("done after step {}: ", position.step);
-    if (position.step < num_steps_) {
+    if (position.step < final_step_) {
         return done +
                fmt::format("{:.1f} s remain of training.max_time = {}, and the next step may take {:.1f} s",
                            std::max(seconds_left(), 0.0), config::duration_text(*training_.max_time),
@@ -83,8 +83,8 @@ std::string RunLimits::ending(const Position& position) const {
 
 ExitCode RunLimits::end(StopReason reason, const Position& position, const Position& start,
                         bool saved) const {
-    if (reason == StopReason::Signal && position.step < num_steps_) {
-        return stopped_by_signal(position, start, num_steps_, saved);
+    if (reason == StopReason::Signal && position.step < final_step_) {
+        return stopped_by_signal(position, start, final_step_, saved);
     }
     spdlog::info("{}", ending(position));
     return ExitCode::Done;

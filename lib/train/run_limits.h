@@ -51,8 +51,8 @@ class RunLimits {
     RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
               const Position& position = {}, std::function<double()> clock = seconds_now);
 
-    /// The last step of the run (final_step()).
-    int64_t num_steps() const { return num_steps_; }
+    /// The number of the run's last step.
+    int64_t final_step() const { return final_step_; }
 
     /// Call at the start and at the end of each step. finish_step() returns OutOfTime if a step that takes as
     /// long as the slowest of the newest steps would not end within max_time. Therefore max_time never stops
@@ -73,7 +73,7 @@ class RunLimits {
 
   private:
     config::Training training_;
-    int64_t num_steps_;
+    int64_t final_step_;
     double started_;
     std::function<double()> clock_;
     double step_started_ = 0;

@@ -19,10 +19,10 @@ void check_rows(const TrainerOptions& options, int tensor_degree) {
 }
 
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
-                                           const parallel::PlacedModel& placed) {
+                                           const parallel::ModelPlacement& placement) {
     const bool pipelined = mesh.degree(Axis::Pipeline) > 1;
     return {
-        .stages = parallel::stage_units(placed),
+        .stages = parallel::stage_units(placement),
         .sharded = mesh.degree(layout::kShardAxes) > 1,
         .reshard = options.reshard,
         .reduce_after = pipelined ? parallel::ReduceAfter::Step : parallel::ReduceAfter::Microbatch,
@@ -31,8 +31,8 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
 }
 
 parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh,
-                                 const parallel::PlacedModel& placed, parallel::ParallelModel& model) {
-    const parallel::LoweringOptions lowering = lowering_options(options, mesh, placed);
+                                 const parallel::ModelPlacement& placement, parallel::ParallelModel& model) {
+    const parallel::LoweringOptions lowering = lowering_options(options, mesh, placement);
     const parallel::ScheduleShape shape{.num_stages = static_cast<int>(lowering.stages.size()),
                                         .num_ranks = mesh.degree(Axis::Pipeline),
                                         .num_microbatches = static_cast<int>(options.num_microbatches)};
@@ -52,19 +52,19 @@ StepOptions step_options(const TrainerOptions& options) {
 
 }  // namespace
 
-parallel::PlacedModel place(const TrainerOptions& options, const layout::MeshShape& mesh) {
+parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh) {
     check_rows(options, mesh.degree(Axis::Tensor));
     const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
-    return parallel::place(options.spec, mesh,
-                           options.stage_layers.empty() ? one_stage : options.stage_layers);
+    return parallel::place_parameters(options.spec, mesh,
+                                      options.stage_layers.empty() ? one_stage : options.stage_layers);
 }
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
-    : Trainer(options, mesh, place(options, mesh.shape())) {}
+    : Trainer(options, mesh, place_parameters(options, mesh.shape())) {}
 
-Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::PlacedModel& placed)
+Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::ModelPlacement& placement)
     : seed_(options.seed),
-      model_(options.spec, placed, mesh, options.precision, options.seq_len, options.seed),
-      step_(model_, mesh, make_executor(options, mesh, placed, model_), step_options(options)) {}
+      model_(options.spec, placement, mesh, options.precision, options.seq_len, options.seed),
+      step_(model_, mesh, make_executor(options, mesh, placement, model_), step_options(options)) {}
 
 }  // namespace argosy::train

@@ -31,7 +31,7 @@ struct TrainerOptions {
 };
 
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.
-parallel::PlacedModel place(const TrainerOptions& options, const layout::MeshShape& mesh);
+parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh);
 
 class Trainer {
   public:
@@ -44,7 +44,7 @@ class Trainer {
     uint64_t seed() const { return seed_; }
 
   private:
-    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::PlacedModel& placed);
+    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::ModelPlacement& placement);
 
     uint64_t seed_;
     parallel::ParallelModel model_;

@@ -39,7 +39,7 @@ std::vector<WaitReport> HostWaits::poll() {
     return reports;
 }
 
-std::optional<WaitReport> HostWaits::fail(const LateRanks& failure) {
+std::optional<WaitReport> HostWaits::fail(const WaitFailure& failure) {
     const std::lock_guard lock(mutex_);
     std::optional<WaitReport> blocked;
     for (Entry& entry : entries_) {
@@ -81,7 +81,7 @@ void HostWait::restart() {
     (*entry_)->waited_seconds = 0;
 }
 
-std::optional<LateRanks> HostWait::pause() {
+std::optional<WaitFailure> HostWait::pause() {
     if (!entry_) enter(/*blocks=*/false);
     if ((*entry_)->failed) return (*entry_)->failure;
     timer_.pause();

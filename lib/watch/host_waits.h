@@ -18,7 +18,7 @@
 namespace argosy::watch {
 
 /// Why a wait has failed. Ranks have their numbers in the outermost group.
-struct LateRanks {
+struct WaitFailure {
     std::vector<int> missing;          // empty: all ranks wait
     std::string details;               // RootCause::details
     bool reported_by_another = false;  // another rank has the same error and ends the job
@@ -43,7 +43,7 @@ class HostWaits {
     std::vector<WaitReport> poll();
 
     /// Makes all waits that poll fail. Returns a call that blocks, if there is one.
-    std::optional<WaitReport> fail(const LateRanks& failure);
+    std::optional<WaitReport> fail(const WaitFailure& failure);
 
   private:
     friend class HostWait;
@@ -53,7 +53,7 @@ class HostWaits {
         double began_at_seconds = 0;
         double waited_seconds = 0;
         std::atomic<bool> failed = false;
-        LateRanks failure = {};
+        WaitFailure failure = {};
     };
 
     std::mutex mutex_;
@@ -76,7 +76,7 @@ class HostWait {
 
     /// Call this between two checks of the awaited condition. Pauses briefly, or returns the cause if the
     /// wait has failed.
-    std::optional<LateRanks> pause();
+    std::optional<WaitFailure> pause();
 
   private:
     void enter(bool blocks);

@@ -208,7 +208,7 @@ class Watchdog::Protocol {
         std::getline(lines, missing);
         std::getline(lines, details);
         const bool is_reporter = std::stoi(reporter) == connections_.rank();
-        const LateRanks failure{expand_ranks(missing), details, !is_reporter};
+        const WaitFailure failure{expand_ranks(missing), details, !is_reporter};
         const auto blocked = state_.waits.fail(failure);
         if (blocked && is_reporter) end_all(timeout_text(*blocked, failure.missing, failure.details));
     }

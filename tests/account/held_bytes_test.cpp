@@ -6,7 +6,7 @@
 
 #include "account/layouts.h"
 #include "observe/memory.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -42,7 +42,7 @@ train::TrainerOptions options_of(const Layout& layout, const std::string& family
 }
 
 TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
-    const ops::TensorThread tensors;
+    const ops::OpsContext tensors;
     for (const Layout& layout : layouts()) {
         comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());
         for (const char* family : {"llama3", "qwen2"}) {
@@ -68,7 +68,7 @@ TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
 }
 
 TEST(HeldBytes, HaveUnitsThatAreGathered) {
-    const ops::TensorThread tensors;
+    const ops::OpsContext tensors;
     const Layout layout = layouts()[0];
     comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());
     train::Trainer trainer(options_of(layout, "llama3", kTypes[0]), mesh);

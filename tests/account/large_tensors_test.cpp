@@ -8,7 +8,7 @@
 #include <set>
 
 #include "account/layouts.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -43,7 +43,7 @@ NotingAllocator& allocator() {
 }
 
 TEST(LargeTensors, AreRequestedByARun) {
-    const ops::TensorThread tensors;
+    const ops::OpsContext tensors;
     for (const Layout& layout : layouts()) {
         for (const char* family : {"llama3", "qwen2", "qwen3"}) {
             SCOPED_TRACE(layout.name + " " + family);

@@ -18,7 +18,7 @@ TEST(Error, KnowsWhetherOneRankReportsForAll) {
     EXPECT_EQ(JobError("diverged").reach(), Reach::AllRanks);
     EXPECT_EQ(RunError("disk").reach(), Reach::OneRank);
     EXPECT_EQ(TimeoutError("rank").reach(), Reach::OneRank);
-    EXPECT_EQ(TimeoutError(Reach::SpokenFor, "rank {}", 3).reach(), Reach::SpokenFor);
+    EXPECT_EQ(TimeoutError(Reach::ReportedByAnother, "rank {}", 3).reach(), Reach::ReportedByAnother);
 }
 
 TEST(Check, NamesConditionPlaceAndNumbers) {

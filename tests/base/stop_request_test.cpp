@@ -16,7 +16,7 @@ TEST(StopRequest, ASignalThatTheLauncherBlockedIsDelivered) {
     ASSERT_EQ(sigprocmask(SIG_BLOCK, &held, nullptr), 0);
     std::raise(SIGUSR1);
     EXPECT_FALSE(stop_requested());
-    catch_stop_requests(StopRequests::Run);
+    catch_stop_requests(StopSignals::Scheduler);
     EXPECT_TRUE(stop_requested());
     std::raise(SIGTERM);  // must not end the process
 }

@@ -187,7 +187,7 @@ TEST_P(BackendTest, SendReceive) {
 
 TEST_P(BackendTest, RefusesMoreElementsThanMpiCounts) {
     const Ranks ranks;
-    if (ranks.carrier.backend != "mpi") GTEST_SKIP() << "NCCL counts with 64 bits";
+    if (ranks.choice.backend != "mpi") GTEST_SKIP() << "NCCL counts with 64 bits";
     const auto backend = ranks.backend();
     EXPECT_NO_THROW(backend->require(0x7FFFFFFF));
     EXPECT_THROW(backend->require(0x80000000), UserError);

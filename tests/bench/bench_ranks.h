@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "bench/backend_choice.h"
 #include "bench/benchmark.h"
-#include "bench/carrier.h"
 #include "bench/measure.h"
 
 namespace argosy::bench {
@@ -15,7 +15,7 @@ namespace argosy::bench {
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
     ControlChannel control{world, 30};
-    Carrier carrier = choose_carrier(world, control, "");
+    BackendChoice choice = choose_backend(world, control, "");
     int rank = world.rank();
     int size = world.size();
 
@@ -25,7 +25,7 @@ struct Ranks {
         options.timeout_seconds = 30;
         std::vector<int> all(size);
         std::iota(all.begin(), all.end(), 0);
-        return make_backend(world, control, all, carrier, options);
+        return make_backend(world, control, all, choice, options);
     }
 };
 

@@ -35,8 +35,8 @@ class NcclBackendTest : public ::testing::Test {
         backend.all_reduce({memory.get(), memory.get(), kBytes, ElementType::Int8, Reduction::Sum, 0});
     }
 
-    Carrier choose(const char* wanted = "") const {
-        return choose_carrier(ranks_.world, ranks_.control, wanted);
+    BackendChoice choose(const char* wanted = "") const {
+        return choose_backend(ranks_.world, ranks_.control, wanted);
     }
 
     bool is_last() const { return ranks_.rank == ranks_.size - 1; }
@@ -46,10 +46,10 @@ class NcclBackendTest : public ::testing::Test {
 };
 
 TEST_F(NcclBackendTest, IsTheDefaultWhereEveryRankSeesAGpu) {
-    EXPECT_EQ(ranks_.carrier.backend, "nccl");
-    EXPECT_NE(ranks_.carrier.library.find("NCCL 2."), std::string::npos);
-    ASSERT_EQ(std::ssize(ranks_.carrier.devices), ranks_.size);
-    for (int rank = 0; rank < ranks_.size; ++rank) EXPECT_EQ(ranks_.carrier.devices[rank].number, rank);
+    EXPECT_EQ(ranks_.choice.backend, "nccl");
+    EXPECT_NE(ranks_.choice.library.find("NCCL 2."), std::string::npos);
+    ASSERT_EQ(std::ssize(ranks_.choice.devices), ranks_.size);
+    for (int rank = 0; rank < ranks_.size; ++rank) EXPECT_EQ(ranks_.choice.devices[rank].number, rank);
     EXPECT_EQ(choose("mpi").backend, "mpi");
     EXPECT_ERROR(choose("gloo"), UserError, "--backend is 'gloo'");
 }
@@ -64,9 +64,9 @@ TEST_F(NcclBackendTest, ARankWithoutAGpuIsNamed) {
 TEST_F(NcclBackendTest, TheOnlyGpuOfARankIsItsOwn) {
     fake_gpus().num_devices = 1;
     fake_gpus().first_device = ranks_.rank;
-    const Carrier carrier = choose("nccl");
+    const BackendChoice choice = choose("nccl");
     std::set<std::string> gpus;
-    for (const cuda::Device& device : carrier.devices) {
+    for (const cuda::Device& device : choice.devices) {
         EXPECT_EQ(device.number, 0);
         gpus.insert(device.pci_bus_id);
     }

@@ -27,7 +27,7 @@ class GpuPathTest : public ::testing::Test {
         const at::Tensor token = at::zeros({1}, at::kLong);
         testing::world().run({OpKind::AllReduce, token, token});
     }
-    GpuPath choose() const { return choose_gpu_path(world_, GpuPath::Choose); }
+    GpuPath choose() const { return choose_gpu_path(world_, GpuPath::Auto); }
 
     const mpi::Comm world_ = mpi::Comm::world();
     const int rank_ = world_.rank(), size_ = world_.size();
@@ -60,7 +60,7 @@ TEST_F(GpuPathTest, IsNoneWithoutGpus) {
 TEST_F(GpuPathTest, RanksWithoutAGpuAreNamed) {
     if (size_ == 1) GTEST_SKIP() << "needs a rank with and one without";
     if (rank_ == 1) fake_gpus().num_devices = 0;
-    for (const GpuPath wanted : {GpuPath::Choose, GpuPath::Nccl, GpuPath::Host}) {
+    for (const GpuPath wanted : {GpuPath::Auto, GpuPath::Nccl, GpuPath::Host}) {
         EXPECT_ERROR(choose_gpu_path(world_, wanted), UserError, "rank 1 sees no GPU");
     }
 }

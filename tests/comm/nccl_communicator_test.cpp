@@ -216,7 +216,7 @@ class WaitsWithinAGraph : public OverNccl {
         fake_gpus().captures = 0;
     }
     void launch(int graph) {
-        world_->watched("graph", [&] {
+        world_->launch_graph("graph", [&] {
             testing::copy_again(graph, gpu::current_stream());
             return graph;
         });

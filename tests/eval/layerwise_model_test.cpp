@@ -11,7 +11,7 @@
 #include "eval/memory_source.h"
 #include "expect_error.h"
 #include "observe/memory.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/reference.h"
 #include "support/tensors.h"
 
@@ -44,7 +44,7 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
 
     const Reference reference_{GetParam()};
     const MemorySource source_{reference_.spec(), reference_.seed()};
-    const ops::TensorThread thread_;
+    const ops::OpsContext context_;
 };
 
 TEST_P(AgainstTransformers, Logits) {
@@ -128,7 +128,7 @@ model::Batch few_tokens() {
 
 TEST(LayerwiseModel, HoldsOneUnitAtATime) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     constexpr int64_t kBlockBytes = 4 * (4 * 128 * 128 + 3 * 128 * 512 + 2 * 128);
     constexpr int64_t kPieceBytes = kBlockBytes / 4;  // tables of 4.6 MB each, more than four blocks
     const model::Batch batch = few_tokens();
@@ -155,7 +155,7 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
 /// Tensors without memory on a device that no other tensor can be combined with: this shows that the model
 /// creates all its tensors on the device of the computation.
 TEST(LayerwiseModel, ComputesOnItsDevice) {
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     const auto on_meta = at::TensorOptions(at::kMeta);
     const MemorySource source(spec_of(2), 5);
     for (const auto type : {at::kFloat, at::kBFloat16}) {

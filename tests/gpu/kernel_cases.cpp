@@ -136,7 +136,7 @@ Case rope(int64_t num_heads, int64_t head_dim) {
                 const float* const sin = memory.in<float>(kSeqLen * head_dim / 2);
                 T* const x = memory.in_out<T>(rows * num_heads * head_dim);
                 const int64_t stride = num_heads * head_dim;
-                const Rope<T> args = {rows, num_heads, head_dim / 2, 0, kSeqLen, Turn::Forward, cos,
+                const Rope<T> args = {rows, num_heads, head_dim / 2, 0, kSeqLen, Rotation::Forward, cos,
                                       sin,  x,         stride,       x, stride};
                 return {[=](GpuStream stream) { gpu_table()->of<T>().rope(args, stream); },
                         [=] { table().of<T>().rope(args); }};

@@ -12,6 +12,6 @@ int main(int argc, char**) {
     gpu::attention_backward(x, x, x, x, forward);
     gpu::Graph([] { gpu::synchronize(); }).replay();
     gpu::reset_peak_memory();
-    return gpu::use(0).index() + gpu::holds(x) + gpu::attention_serves(x) +
+    return gpu::use(0).index() + gpu::holds(x) + gpu::supports_attention(x) +
            static_cast<int>(gpu::memory()->num_retries) + (gpu::current_stream() != nullptr);
 }

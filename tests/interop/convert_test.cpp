@@ -11,6 +11,7 @@
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/tensor_file.h"
 #include "expect_error.h"
+#include "h5/element_type.h"
 #include "interop/conversions.h"
 #include "interop/inspect.h"
 #include "interop/names.h"

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "h5/dataset.h"
+#include "h5/element_type.h"
 
 namespace argosy::interop {
 namespace {

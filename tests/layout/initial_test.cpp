@@ -20,14 +20,14 @@ std::vector<float> whole(const ParamSpec& spec, uint64_t seed) {
     return values(spec, {std::vector<int64_t>(spec.shape.size(), 0), spec.shape}, seed);
 }
 
-ParamSpec bell(const char* name, std::vector<int64_t> shape, double deviation) {
-    return {.name = name, .shape = std::move(shape), .init = {InitKind::Bell, deviation}};
+ParamSpec normal(const char* name, std::vector<int64_t> shape, double deviation) {
+    return {.name = name, .shape = std::move(shape), .init = {InitKind::Normal, deviation}};
 }
 
 /// One element by its row-major number.
 float element(const char* name, uint64_t seed, int64_t number, double deviation) {
     constexpr int64_t kColumns = 65536;
-    return values(bell(name, {1 << 20, kColumns}, deviation),
+    return values(normal(name, {1 << 20, kColumns}, deviation),
                   {{number / kColumns, number % kColumns}, {1, 1}}, seed)[0];
 }
 
@@ -50,7 +50,7 @@ TEST(InitialValues, CountElementsPast32Bits) {
 
 TEST(InitialValues, OfAnySlabAreThoseOfTheWholeTensor) {
     std::mt19937 random(6);
-    const ParamSpec spec = bell("layers.3.attention.wo.weight", {13, 5, 7}, 0.02);
+    const ParamSpec spec = normal("layers.3.attention.wo.weight", {13, 5, 7}, 0.02);
     const std::vector<float> all = whole(spec, 11);
     for (int round = 0; round < 100; ++round) {
         Slab slab;
@@ -74,7 +74,7 @@ TEST(InitialValues, OfAnySlabAreThoseOfTheWholeTensor) {
 TEST(InitialValues, HaveTheStatisticsOfTheirDocumentation) {
     constexpr int64_t kCount = 1 << 21;
     constexpr double kDeviation = 0.02, kStandardErrors = 5;
-    const std::vector<float> sample = whole(bell("statistics", {kCount / 2, 2}, kDeviation), 0);
+    const std::vector<float> sample = whole(normal("statistics", {kCount / 2, 2}, kDeviation), 0);
     double sum = 0, squares = 0, fourths = 0, largest = 0;
     for (const float value : sample) {
         const double unit = value / kDeviation;
@@ -99,10 +99,10 @@ TEST(InitialValues, NeighboursNamesAndSeedsAreIndependent) {
         return std::abs(sum) / kCount;
     };
     const double limit = 5 / std::sqrt(static_cast<double>(kCount));
-    const std::vector<float> one = whole(bell("layers.1.w", {kCount}, 1), 1);
+    const std::vector<float> one = whole(normal("layers.1.w", {kCount}, 1), 1);
     EXPECT_LT(correlation(one, one, 1), limit);
-    EXPECT_LT(correlation(one, whole(bell("layers.2.w", {kCount}, 1), 1), 0), limit);
-    EXPECT_LT(correlation(one, whole(bell("layers.1.w", {kCount}, 1), 2), 0), limit);
+    EXPECT_LT(correlation(one, whole(normal("layers.2.w", {kCount}, 1), 1), 0), limit);
+    EXPECT_LT(correlation(one, whole(normal("layers.1.w", {kCount}, 1), 2), 0), limit);
 }
 
 TEST(InitialValues, ConstantFillsTheSlabAlone) {

@@ -11,7 +11,7 @@
 #include "model/block.h"
 #include "model/head.h"
 #include "model/tiny_model.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/autograd.h"
 
 namespace argosy::model {
@@ -82,7 +82,7 @@ class LayersTest : public ::testing::TestWithParam<LayersParam> {
     }
 
     const Numerics numerics_ = std::get<Numerics>(GetParam());
-    ops::TensorThread thread_{numerics_.path};
+    ops::OpsContext context_{numerics_.path};
     TinyModel model_{std::get<ModelSpec>(GetParam()), numerics_.type, kSequences, kSeqLen};
 };
 

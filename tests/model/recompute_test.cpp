@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "model/tiny_model.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::model {
 namespace {
@@ -40,7 +40,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << name_of(varian
 
 class RecomputeTest : public ::testing::TestWithParam<Variant> {
   protected:
-    ops::TensorThread thread_{GetParam().path};
+    ops::OpsContext context_{GetParam().path};
 };
 
 TEST_P(RecomputeTest, IsBitIdentical) {

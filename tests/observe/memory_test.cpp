@@ -95,7 +95,7 @@ TEST_F(Memory, ExhaustedMemoryGivesAnErrorWithFigures) {
         at::empty({kFarTooMuch}, at::kByte);
         ADD_FAILURE() << "that much?";
     } catch (const MemoryError& error) {
-        EXPECT_GE(error.figures().wanted_bytes, kFarTooMuch);
+        EXPECT_GE(error.figures().requested_bytes, kFarTooMuch);
         EXPECT_EQ(error.figures().tensor_bytes, meter().current_bytes());
     }
     EXPECT_EQ(current_bytes(), 4000);

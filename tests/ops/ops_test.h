@@ -13,7 +13,7 @@
 
 #include "base/environment.h"
 #include "kernels/table.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/autograd.h"
 #include "support/tensors.h"
 
@@ -75,14 +75,14 @@ class OpsTest : public ::testing::TestWithParam<Variant> {
     template <class Compute>
     static void expect_same_bits_separately(Compute compute) {
         const std::vector<at::Tensor> expected = compute();
-        const TensorThread thread(GetParam().path == Path::Fused ? Path::Separate : GetParam().path);
+        const OpsContext context(GetParam().path == Path::Fused ? Path::Separate : GetParam().path);
         const std::vector<at::Tensor> found = compute();
         for (size_t i = 0; i < expected.size(); ++i) {
             EXPECT_TRUE(identical(found[i], expected[i])) << "tensor " << i << " of " << expected[i].sizes();
         }
     }
 
-    TensorThread thread_{GetParam().path};
+    OpsContext context_{GetParam().path};
     ::argosy::testing::RandomTensors random_{1};
 };
 

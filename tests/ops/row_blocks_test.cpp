@@ -6,14 +6,14 @@
 #include <set>
 #include <vector>
 
+#include "ops/ops_context.h"
 #include "ops/sums.h"
-#include "ops/tensor_thread.h"
 
 namespace argosy::ops {
 namespace {
 
 TEST(RowBlocks, EveryRowOnceAndOnSeveralThreads) {
-    const TensorThread thread;
+    const OpsContext context;
     constexpr int64_t kRows = 9 * kRowsPerBlock + 5;
     std::vector<int> visits(kRows);
     std::set<int> threads;
@@ -35,7 +35,7 @@ TEST(RowBlocks, EveryRowOnceAndOnSeveralThreads) {
 }
 
 TEST(RowBlocks, NoRowsAddNothing) {
-    const TensorThread thread;
+    const OpsContext context;
     const at::Tensor sum = at::ones({3}, at::kFloat);
     add_row_blocks(sum, 0, [](int64_t, int64_t, float*) { FAIL(); });
     EXPECT_EQ(sum.sum().item<float>(), 3);

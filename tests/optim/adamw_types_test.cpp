@@ -12,7 +12,7 @@
 
 #include "base/environment.h"
 #include "kernels/table.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "optim/adamw.h"
 #include "optim/stochastic_rounding.h"
 #include "support/tensors.h"
@@ -88,7 +88,7 @@ class AdamWTypes : public ::testing::TestWithParam<Types> {
     void SetUp() override {
         if (!kernels_available()) GTEST_SKIP() << "this processor lacks the kernels' instruction set";
     }
-    ops::TensorThread thread_;
+    ops::OpsContext context_;
     testing::RandomTensors random_{8};
 };
 
@@ -104,7 +104,7 @@ TEST_P(AdamWTypes, KernelsGiveTheBitsOfThePlainComposition) {
             const at::Tensor gradient = random_.normal({size}, at::kFloat, scale);
             own.step(gradient);
             {
-                const ops::TensorThread plain_thread(Path::Plain);
+                const ops::OpsContext plain_context(Path::Plain);
                 plain.step(gradient);
             }
             ASSERT_TRUE(identical(own, plain)) << "gradients of " << scale;

@@ -4,7 +4,7 @@
 
 #include "model/head.h"
 #include "ops/cross_entropy.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "parallel/parallel_model.h"
 #include "support/tensors.h"
 #include "support/world.h"
@@ -18,7 +18,7 @@ using ::argosy::testing::RandomTensors;
 using ::argosy::testing::world;
 
 TEST(HeadOnRanks, SumsAreThoseOfOneDevice) {
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     constexpr int64_t kNumTokens = 16;
     for (const int64_t vocab_size : {13, 3}) {  // pieces that are uneven, and empty
         const model::ModelSpec spec{.vocab_size = vocab_size, .dim = 8};

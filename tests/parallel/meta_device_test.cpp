@@ -6,7 +6,7 @@
 #include "comm/communicator.h"
 #include "comm/mesh.h"
 #include "observe/memory.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "parallel/executor.h"
 #include "parallel/gradients.h"
 #include "parallel/placement.h"
@@ -58,13 +58,13 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
 
 TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
-    const ops::TensorThread tensors;
+    const ops::OpsContext tensors;
     RankWithoutMemory world;
     comm::Mesh mesh({}, world);
-    const PlacedModel placed = place(spec(), mesh.shape(), {2});
+    const ModelPlacement placement = place_parameters(spec(), mesh.shape(), {2});
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-        ParallelModel model(spec(), placed, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);
-        const LoweringOptions options{.stages = stage_units(placed),
+        ParallelModel model(spec(), placement, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);
+        const LoweringOptions options{.stages = stage_units(placement),
                                       .recompute = model::RecomputeMode::Selective};
         Executor executor(model, mesh, program(options), {.recompute = options.recompute});
         const std::vector<model::Batch> batches(kMicrobatches, batch());

@@ -50,7 +50,7 @@ std::string written(const layout::ParamSpec& parameter) {
 /// The placement of each role's parameter. Checks that all blocks agree.
 std::map<Role, std::string> placements(const MeshShape& mesh, const std::vector<int>& layers = {5}) {
     std::map<Role, std::string> found;
-    for (const auto& unit : place(spec(), mesh, layers).units) {
+    for (const auto& unit : place_parameters(spec(), mesh, layers).units) {
         for (const model::Parameter& parameter : unit) {
             const auto [entry, is_new] = found.insert({parameter.role, written(parameter.spec)});
             EXPECT_EQ(entry->second, written(parameter.spec)) << parameter.spec.name;
@@ -112,17 +112,17 @@ TEST(Place, AllAxesCompose) {
 }
 
 TEST(Place, UnitsRunOnTheirStages) {
-    const PlacedModel placed = place(spec(), mesh_of(3, 1, 1, 1), {1, 3, 1});
-    EXPECT_EQ(placed.unit_stage, (std::vector{0, 0, 1, 1, 1, 2, 2}));
-    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        for (const model::Parameter& parameter : placed.units[unit]) {
-            EXPECT_EQ(parameter.spec.stages, std::vector{placed.unit_stage[unit]});
+    const ModelPlacement placement = place_parameters(spec(), mesh_of(3, 1, 1, 1), {1, 3, 1});
+    EXPECT_EQ(placement.unit_stage, (std::vector{0, 0, 1, 1, 1, 2, 2}));
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        for (const model::Parameter& parameter : placement.units[unit]) {
+            EXPECT_EQ(parameter.spec.stages, std::vector{placement.unit_stage[unit]});
         }
     }
 }
 
 TEST(Place, StageUnitsCountTheEmbeddingAsALayer) {
-    const auto stages = stage_units(place(spec(), mesh_of(3, 1, 1, 1), {2, 3, 0}));
+    const auto stages = stage_units(place_parameters(spec(), mesh_of(3, 1, 1, 1), {2, 3, 0}));
     ASSERT_EQ(stages.size(), 3);
     EXPECT_EQ(stages[0].num_layers, 3);
     EXPECT_EQ(stages[1].num_layers, 3);
@@ -138,7 +138,7 @@ using Units = std::vector<std::set<int>>;
 /// The summed units of each stage.
 Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& layers) {
     Units units;
-    for (const StageUnits& stage : stage_units(place(spec, mesh, layers))) {
+    for (const StageUnits& stage : stage_units(place_parameters(spec, mesh, layers))) {
         units.push_back(stage.summed_units);
     }
     return units;
@@ -155,52 +155,53 @@ TEST(Place, ProgramsSumParametersThatAreSummedOverReplicasAlone) {
 }
 
 TEST(Place, ProgramsDoNotSumNormsAndSharedKeyHeads) {
-    const PlacedModel placed = place(spec(), mesh_of(1, 2, 2, 4), {5});
-    EXPECT_EQ(summed_roles(placed, 0), std::set{Role::Embedding});
-    EXPECT_EQ(summed_roles(placed, 1),
+    const ModelPlacement placement = place_parameters(spec(), mesh_of(1, 2, 2, 4), {5});
+    EXPECT_EQ(summed_roles(placement, 0), std::set{Role::Embedding});
+    EXPECT_EQ(summed_roles(placement, 1),
               (std::set{Role::Wq, Role::BiasQ, Role::Wo, Role::Gate, Role::Up, Role::Down}));
-    EXPECT_EQ(summed_roles(placed, 6), std::set{Role::Output});
+    EXPECT_EQ(summed_roles(placement, 6), std::set{Role::Output});
 }
 
 TEST(Place, ATiedTableIsSummedWithTheEmbeddingAndOnEachOfTwoStagesThatHoldIt) {
     const model::ModelSpec tied = spec(/*tied=*/true);
-    const PlacedModel one = place(tied, mesh_of(1, 2, 1, 1), {5});
+    const ModelPlacement one = place_parameters(tied, mesh_of(1, 2, 1, 1), {5});
     EXPECT_EQ(summed_roles(one, 0), std::set{Role::Embedding});
     EXPECT_EQ(summed_roles(one, 6), std::set{Role::FinalNorm});
-    const PlacedModel two = place(tied, mesh_of(2, 2, 1, 1), {3, 2});
+    const ModelPlacement two = place_parameters(tied, mesh_of(2, 2, 1, 1), {3, 2});
     EXPECT_EQ(summed_roles(two, 0), std::set{Role::Embedding});
     EXPECT_EQ(summed_roles(two, 6), (std::set{Role::FinalNorm, Role::Output}));
     EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{0, 1, 2, 3}, {0, 1, 2}}));
 }
 
 TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {
-    const PlacedModel pipelined = place(spec(/*tied=*/true), mesh_of(2, 1, 1, 1), {3, 2});
+    const ModelPlacement pipelined = place_parameters(spec(/*tied=*/true), mesh_of(2, 1, 1, 1), {3, 2});
     const model::Parameter& table = pipelined.units.front().front();
     const auto output = std::ranges::find(pipelined.units.back(), Role::Output, &model::Parameter::role);
     ASSERT_NE(output, pipelined.units.back().end());
     EXPECT_EQ(output->spec.name, table.spec.name);
     EXPECT_EQ(table.spec.stages, (std::vector{0, 1}));
     EXPECT_EQ(output->spec.stages, (std::vector{0, 1}));
-    const PlacedModel whole = place(spec(/*tied=*/true), mesh_of(1, 1, 1, 1), {5});
+    const ModelPlacement whole = place_parameters(spec(/*tied=*/true), mesh_of(1, 1, 1, 1), {5});
     EXPECT_EQ(whole.units.front().front().spec.stages, std::vector{0});
 }
 
 TEST(Place, RefusesHeadsAndLayersThatDoNotDivide) {
-    EXPECT_ERROR(place(spec(), mesh_of(1, 1, 1, 3), {5}), UserError, "tensor_parallel_degree = 3",
+    EXPECT_ERROR(place_parameters(spec(), mesh_of(1, 1, 1, 3), {5}), UserError, "tensor_parallel_degree = 3",
                  "8 attention heads", "divisor of 8");
     model::ModelSpec odd = spec();
     odd.num_heads = 12;
     odd.num_kv_heads = 4;
-    EXPECT_ERROR(place(odd, mesh_of(1, 1, 1, 6), {5}), UserError, "tensor_parallel_degree = 6",
+    EXPECT_ERROR(place_parameters(odd, mesh_of(1, 1, 1, 6), {5}), UserError, "tensor_parallel_degree = 6",
                  "4 key/value heads");
-    EXPECT_ERROR(place(spec(), mesh_of(2, 1, 1, 1), {3, 3}), UserError, "layers_per_stage", "6 layers",
-                 "has 5");
+    EXPECT_ERROR(place_parameters(spec(), mesh_of(2, 1, 1, 1), {3, 3}), UserError, "layers_per_stage",
+                 "6 layers", "has 5");
 }
 
 // Only the first and the last stage have work besides layers.
 TEST(Place, RefusesAMiddleStageWithoutLayers) {
-    EXPECT_ERROR(place(spec(), mesh_of(3, 1, 1, 1), {2, 0, 3}), UserError, "layers_per_stage", "stage 1");
-    EXPECT_NO_THROW(place(spec(), mesh_of(3, 1, 1, 1), {0, 5, 0}));
+    EXPECT_ERROR(place_parameters(spec(), mesh_of(3, 1, 1, 1), {2, 0, 3}), UserError, "layers_per_stage",
+                 "stage 1");
+    EXPECT_NO_THROW(place_parameters(spec(), mesh_of(3, 1, 1, 1), {0, 5, 0}));
 }
 
 TEST(SplitLayers, ByHand) {

@@ -36,7 +36,7 @@ const std::vector<std::pair<Role, std::vector<int64_t>>> kShapes = {
 
 layout::ParamSpec spec_of(size_t i, int num_shards) {
     layout::ParamSpec spec{
-        .name = "p" + std::to_string(i), .shape = kShapes[i].second, .init = {layout::InitKind::Bell, 1.0}};
+        .name = "p" + std::to_string(i), .shape = kShapes[i].second, .init = {layout::InitKind::Normal, 1.0}};
     if (num_shards > 1) spec.cuts = {{layout::kShardAxes, 0, num_shards}};
     return spec;
 }
@@ -277,7 +277,7 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
             made.push_back({role,
                             {.name = "p" + std::to_string(made.size()),
                              .shape = {count, 3},
-                             .init = {layout::InitKind::Bell, 1.0}}});
+                             .init = {layout::InitKind::Normal, 1.0}}});
             if (world().size() > 1) made.back().spec.cuts = {{layout::kShardAxes, 0, world().size()}};
         }
         return made;

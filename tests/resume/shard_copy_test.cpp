@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "resume/save_plan.h"
 
 namespace argosy::resume {

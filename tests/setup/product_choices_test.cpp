@@ -38,9 +38,9 @@ class ProductChoicesTest : public ::testing::Test {
         std::vector<double> seconds, const std::function<void(ProductChoices&)>& more = [](auto&) {}) {
         testing::fake_cublaslt() = {};
         testing::fake_cublaslt().seconds = std::move(seconds);
-        ops::TensorThread tensors(ops::Path::Fused, config_.compile.search_algorithms
-                                                        ? cublas::Search::Timed
-                                                        : cublas::Search::Heuristic);
+        ops::OpsContext tensors(ops::Path::Fused, config_.compile.search_algorithms
+                                                      ? cublas::Search::Timed
+                                                      : cublas::Search::Heuristic);
         ProductChoices choices(config_, testing::world(), tensors);
         ops::linear_weight_gradient(y_, x_, x_, /*accumulate=*/false);
         gpu::synchronize();

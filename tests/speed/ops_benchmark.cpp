@@ -16,11 +16,11 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
+#include "ops/ops_context.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sums.h"
 #include "ops/swiglu.h"
-#include "ops/tensor_thread.h"
 
 namespace argosy::ops {
 namespace {
@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
                 const std::string full_name = std::string(name) + (type == at::kFloat ? "/fp32" : "/bf16") +
                                               (path == Path::Fused ? "/fused" : "/plain");
                 const auto run = [operation = operation, type, path](benchmark::State& state) {
-                    const argosy::ops::TensorThread tensors(path);
+                    const argosy::ops::OpsContext tensors(path);
                     operation(state, type);
                 };
                 benchmark::RegisterBenchmark(full_name.c_str(), run)->Unit(benchmark::kMillisecond);

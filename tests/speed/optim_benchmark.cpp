@@ -9,7 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <benchmark/benchmark.h>
 
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "optim/adamw.h"
 
 namespace argosy::optim {
@@ -37,7 +37,7 @@ void report(benchmark::State& state, const Types& types) {
 }
 
 void own(benchmark::State& state, const Types& types) {
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     const at::Tensor weights = at::randn({kSize}).to(types.weights), gradient = at::randn({kSize});
     const at::Tensor compute = types.compute == types.weights ? weights : at::empty({kSize}, types.compute);
     AdamW optimizer({.moments = types.moments}, {{.name = "p",
@@ -51,7 +51,7 @@ void own(benchmark::State& state, const Types& types) {
 }
 
 void libtorch(benchmark::State& state, const Types& types) {
-    const ops::TensorThread thread;
+    const ops::OpsContext context;
     const at::Tensor weights = at::randn({kSize}), gradient = at::randn({kSize});
     const at::Tensor first = at::zeros({kSize}), second = at::zeros({kSize});
     const at::Tensor compute = at::empty({kSize}, types.compute), factor = at::full({}, 0.5, at::kDouble);

@@ -18,7 +18,7 @@
 #include "model/head.h"
 #include "observe/memory.h"
 #include "ops/matmul.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 namespace argosy::ops {
 namespace {
@@ -131,7 +131,7 @@ int run(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
 
     observe::keep_freed_memory();
-    const TensorThread tensors;
+    const OpsContext tensors;
     Step step(options);
     const double error = step.error(), tolerance = options.dtype == "bf16" ? 0.05 : 1e-4;
     if (!(error < tolerance)) {

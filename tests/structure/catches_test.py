@@ -21,7 +21,7 @@ import check_sizes  # noqa: E402
 import check_text  # noqa: E402
 import summary  # noqa: E402
 
-LAYERS = "base: | fmt\nmesh: base | mpi\nmodel: base mesh | torch\n"
+LAYERS = "base: | fmt\nmesh: base | mpi\nmodel: mesh | torch\n"
 TREE = {
     "lib/LAYERS": LAYERS,
     "lib/README.md": "| `base` | x |\n| `mesh` | x |\n| `model` | x |\n",
@@ -96,6 +96,7 @@ class Layers(Catches):
         self.expect(check_layers, "listed twice", {"lib/LAYERS": LAYERS + "base: | fmt\n"})
         self.expect(check_layers, "not of the form", {"lib/LAYERS": LAYERS + "ops base torch\n"})
         self.expect(check_layers, "no family", {"lib/LAYERS": LAYERS.replace("mpi", "mpi rdma")})
+        self.expect(check_layers, "model names base, but", {"lib/LAYERS": LAYERS.replace("model: ", "model: base ")})
         self.expect(check_layers, "no folder", {"lib/LAYERS": LAYERS + "train: model |\n"})
         self.expect(check_layers, "not listed", {"lib/train/step.h": "#pragma once\n"})
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks every #include of lib/ and apps/ against lib/LAYERS: check_layers.py [ROOT]. Prints each violation.
 
-A module includes itself and the modules that its line names; a foreign header only where the line names its library.
+A module includes itself and the modules that its line names, each at least once; a foreign header only where the line names its library.
 Apps include any module, and of foreign libraries those in APP_FOREIGN. A system header that is not known here is a
 violation as well, so that a new foreign library cannot slip in: add it to FAMILIES, or to SYSTEM if it is the system's.
 """
@@ -123,13 +123,22 @@ def check_file(path, root, layers):
     return violations
 
 
+def unused(module, uses, root):
+    """Returns the modules of `uses` that no source of the module includes."""
+    included = {own.split("/")[0] for path in (root / "lib" / module).rglob("*") if path.suffix in SOURCES
+                for _, own, _ in includes(path) if own}
+    return sorted(uses - included)
+
+
 def check(root):
     layers, violations = read_layers(root)
     for top in ("lib", "apps"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in SOURCES:
                 violations += check_file(path, root, layers)
-    return violations
+    # After another violation, a module may seem unused that the corrected tree uses.
+    return violations or [f"lib/LAYERS: {module} names {other}, but includes nothing of it"
+                          for module, (uses, _) in layers.items() for other in unused(module, uses, root)]
 
 
 def main():

@@ -37,8 +37,8 @@ class CommunicatorDouble : public comm::Communicator {
 
     void open_channels() override { inner_.open_channels(); }
     void wait_for_gpu() override { inner_.wait_for_gpu(); }
-    void watched(const std::string& what, const std::function<uint64_t()>& launch) override {
-        inner_.watched(what, launch);
+    void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override {
+        inner_.launch_graph(what, launch);
     }
 
     using Communicator::submit;

@@ -97,7 +97,7 @@ class FakeAllocator final : public c10::Allocator {
     }
 
     [[noreturn]] void refuse(int64_t size) {
-        failure_ = {.wanted_bytes = size - kMeterBytes,
+        failure_ = {.requested_bytes = size - kMeterBytes,
                     .allocated_bytes = figures_.allocated_bytes,
                     .reserved_bytes = figures_.reserved_bytes,
                     .device_free_bytes = limit_ - figures_.reserved_bytes,

@@ -346,7 +346,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
         return returned(cudaErrorStreamCaptureUnsupported);
     }
     if (fake_gpus().failed) return returned(cudaErrorLaunchFailure);
-    while (fake_gpus().keeps_who_looks && std::this_thread::get_id() != main_thread) sched_yield();
+    while (fake_gpus().blocks_other_threads && std::this_thread::get_id() != main_thread) sched_yield();
     go_on();
     const Lock lock(everything());
     if (event->point && event->point->captured) return returned(cudaErrorCapturedEvent);

@@ -77,7 +77,7 @@ bool holds(const at::Tensor& x) {
 void synchronize() { stream().synchronize(); }
 CUstream_st* current_stream() { return stream().handle(); }
 
-bool attention_serves(const at::Tensor& q) { return q.scalar_type() != at::kDouble; }
+bool supports_attention(const at::Tensor& q) { return q.scalar_type() != at::kDouble; }
 
 Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     auto [y, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(q, repeated(k, q), repeated(v, q),

@@ -32,7 +32,7 @@ struct FakeGpus {
     /// Lets operations that would never end complete without doing anything.
     bool end_stalled = false;
     /// A query of an event by another thread than the first one does not return.
-    bool keeps_who_looks = false;
+    bool blocks_other_threads = false;
     /// Host memory counts as memory of every device, so LibTorch's tensors may be on either.
     bool shares_memory = false;
     /// Tensors that begin in this range are on the host according to the stand-in for LibTorch's CUDA part.

@@ -20,7 +20,7 @@ struct Reduced {
         : in(bytes_of(type, count_in)), out(bytes_of(type, count_out)) {
         if (!in.empty()) std::memcpy(in.data(), from, in.size());
         const ElementType element = element_of(type);
-        if (op != ncclAvg || bench::is_whole(element)) return;
+        if (op != ncclAvg || !is_floating(element)) return;
         const size_t width = bytes_of(type, 1);
         const uint64_t share_bits = bench::bits_of(1.0 / size, element);
         const double share = bench::value_of(reinterpret_cast<const std::byte*>(&share_bits), element);
@@ -32,7 +32,7 @@ struct Reduced {
 
     void give(void* to, ncclDataType_t type, ncclRedOp_t op, int size) {
         const ElementType element = element_of(type);
-        if (op == ncclAvg && bench::is_whole(element)) bench::divide(out, element, size);
+        if (op == ncclAvg && !is_floating(element)) bench::divide(out, element, size);
         if (!out.empty()) std::memcpy(to, out.data(), out.size());
     }
 };

@@ -7,7 +7,7 @@
 
 #include "cuda/device.h"
 #include "gpu/device.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "support/tensors.h"
 
 namespace argosy::testing {

@@ -12,7 +12,7 @@
 
 #include "comm/backends.h"
 #include "gpu/device.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
@@ -117,7 +117,7 @@ void expect_equal_copies(comm::Communicator& ranks) {
 class Copies : public ::testing::TestWithParam<comm::Backend> {};
 
 TEST_P(Copies, AreEqualBitForBitAfterFiftySteps) {
-    const ops::TensorThread tensors(ops::Path::Plain);
+    const ops::OpsContext tensors(ops::Path::Plain);
     const auto ranks = comm::all_ranks(GetParam(), "world", {.timeout_seconds = kTimeoutSeconds});
     expect_equal_copies(*ranks);
 }
@@ -130,7 +130,7 @@ std::vector<comm::Backend> backends() {
 INSTANTIATE_TEST_SUITE_P(Backends, Copies, ::testing::ValuesIn(backends()), comm::name_of_backend);
 
 TEST(CopiesInAnyOrder, AreEqualWhereGroupsAddInDifferentOrders) {
-    const ops::TensorThread tensors(ops::Path::Plain);
+    const ops::OpsContext tensors(ops::Path::Plain);
     CommunicatorDouble ranks(world(), SumsInDifferentOrders());
     expect_equal_copies(ranks);
 }

@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -180,7 +180,7 @@ TEST(LayoutsInSinglePrecision, TwentyStepsEqualOneRanks) {
 TEST(LayoutsInSinglePrecision, PlainOperationsTakeTheSameSteps) {
     if (world().size() > 2) GTEST_SKIP() << "two ranks show it, and more outnumber the cores";
     reference("llama3", kFloat);  // with own kernels
-    const ops::TensorThread thread(ops::Path::Plain);
+    const ops::OpsContext context(ops::Path::Plain);
     expect_twenty_equal_steps("llama3", kFloat, 1e-5);
 }
 

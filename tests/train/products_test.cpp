@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gpu/device.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/fake_gpus.h"
 #include "support/work_log.h"
 #include "support/world.h"
@@ -24,7 +24,7 @@ TEST(Products, AreAsFewAsTheInputs) {
     gpu::use(0);
     for (const char* family : {"llama3", "qwen2", "qwen3"}) {
         SCOPED_TRACE(family);
-        const ops::TensorThread tensors;
+        const ops::OpsContext tensors;
         testing::TinyRun run({.family = family,
                               .precision = {at::kFloat, at::kFloat, at::kFloat},
                               .microbatch_size = testing::TinyRun::kGlobalBatch},

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "comm/mesh.h"
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 #include "support/reference.h"
 #include "support/world.h"
 #include "train/trainer.h"
@@ -100,7 +100,7 @@ TEST_P(AgainstTransformers, TwentySteps) {
     const at::Tensor losses = reference_.read("losses"), norms = reference_.read("grad_norms");
     for (const ops::Path path : {ops::Path::Fused, ops::Path::Plain}) {
         SCOPED_TRACE(path == ops::Path::Fused ? "own kernels" : "plain operations");
-        const ops::TensorThread thread(path);
+        const ops::OpsContext context(path);
         const auto run = trainer(kFloat);
         for (int64_t step = 0; step < tokens_.size(0); ++step) {
             const auto result = run->step().update(run->step().forward_backward(batch(step)), kLr);

@@ -25,13 +25,13 @@ RunLimits with_tokens(int64_t steps, int64_t max_tokens) {
 TEST(RunLimits, TokensAreRoundedUpToWholeSteps) {
     const std::pair<int64_t, int64_t> expected[] = {{1, 1}, {99, 1}, {100, 1}, {101, 2}, {200, 2}, {450, 5}};
     for (const auto& [tokens, steps] : expected)
-        EXPECT_EQ(with_tokens(50, tokens).num_steps(), steps) << tokens;
-    EXPECT_EQ(with_tokens(3, 450).num_steps(), 3);
+        EXPECT_EQ(with_tokens(50, tokens).final_step(), steps) << tokens;
+    EXPECT_EQ(with_tokens(3, 450).final_step(), 3);
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
     Training training;
     training.max_tokens = kMost;
     EXPECT_EQ(final_step(training, 1, {.step = 7}), training.steps);
-    EXPECT_EQ(with_tokens(kMost, kMost).num_steps(), kMost / 100 + 1);
+    EXPECT_EQ(with_tokens(kMost, kMost).final_step(), kMost / 100 + 1);
 }
 
 TEST(RunLimits, SayWhichOneEndedTheRun) {
@@ -114,7 +114,7 @@ TEST_F(MaxTime, UnsetNeverEnds) {
     RunLimits run(training, kTokensPerStep, 0, {}, [this] { return now_; });
     EXPECT_EQ(step(run, 1e9), StopReason::None);
     EXPECT_EQ(run.seconds_left(), std::numeric_limits<double>::infinity());
-    EXPECT_EQ(run.num_steps(), training.steps);
+    EXPECT_EQ(run.final_step(), training.steps);
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(LossScale, AtItsFloorAndWithABadLossTheFaultIsNotTheScales) {
 void set_gradients(TinyRun& run, uint64_t seed) {
     for (const auto& parameter : run.trainer().model().parameters()) {
         layout::ParamSpec spec = parameter->spec();
-        spec.init = {layout::InitKind::Bell, 0.3};
+        spec.init = {layout::InitKind::Normal, 0.3};
         const at::Tensor values = at::empty(parameter->slab().size, at::kFloat);
         layout::initial_values(spec, parameter->slab(), seed, values.mutable_data_ptr<float>());
         parameter->gradient().sum.zero_();

@@ -15,7 +15,7 @@ using ::argosy::testing::world;
 
 // A process never forgets a signal, so this is one test.
 TEST(StopAgreement, AllRanksStopInTheStepInWhichOneAsks) {
-    catch_stop_requests(StopRequests::Run);
+    catch_stop_requests(StopSignals::Scheduler);
     StopAgreement stop(world());
     const bool last = world().rank() == world().size() - 1;
     const StopReason late = last ? StopReason::OutOfTime : StopReason::None;

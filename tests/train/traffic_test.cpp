@@ -49,11 +49,11 @@ std::set<Launch> foreseen(const TinyRunOptions& options) {
     const model::ModelSpec spec = tiny_spec(options.family);
     std::vector<int> stage_layers = options.layout.stage_layers;
     if (stage_layers.empty()) stage_layers = {static_cast<int>(spec.num_layers)};
-    const auto placed = parallel::place(spec, shape, stage_layers);
+    const auto placement = parallel::place_parameters(spec, shape, stage_layers);
     std::set<Launch> launches;
     for (const auto& one :
-         parallel::step_traffic(placed, shape, shape.coordinates(world().rank()), options.precision, spec.dim,
-                                options.microbatch_size * TinyRun::kSeqLen)) {
+         parallel::step_traffic(placement, shape, shape.coordinates(world().rank()), options.precision,
+                                spec.dim, options.microbatch_size * TinyRun::kSeqLen)) {
         launches.insert({shape.used(one.axes).name(), one.kind, one.type, one.elements});
     }
     return launches;
@@ -94,7 +94,7 @@ TEST(Traffic, CountsUnitsOfOneSize) {
     const model::ModelSpec spec = tiny_spec("llama3");
     const layout::MeshShape shape{{1, 1, 4, 1, 1}};
     const auto traffic =
-        parallel::step_traffic(parallel::place(spec, shape, {5}), shape, {}, {}, spec.dim, 24);
+        parallel::step_traffic(parallel::place_parameters(spec, shape, {5}), shape, {}, {}, spec.dim, 24);
     int64_t gathers = 0, most = 0;
     for (const auto& one : traffic) {
         if (one.kind != OpKind::AllGather) continue;
@@ -108,8 +108,8 @@ TEST(Traffic, CountsUnitsOfOneSize) {
 TEST(Traffic, HasASumOverReplicasForEachUnit) {
     const model::ModelSpec spec = tiny_spec("qwen2");  // with a tied table
     const layout::MeshShape shape{{1, 2, 3, 1, 1}};
-    const auto traffic =
-        parallel::step_traffic(parallel::place(spec, shape, {5}), shape, {}, kPrecision, spec.dim, 24);
+    const auto traffic = parallel::step_traffic(parallel::place_parameters(spec, shape, {5}), shape, {},
+                                                kPrecision, spec.dim, 24);
     int64_t sums = 0, elements = 0, reduced = 0;
     for (const auto& one : traffic) {
         if (one.kind == OpKind::ReduceScatter) reduced += one.num_launches * one.elements;

@@ -124,7 +124,7 @@ void failed_over_host(const Ranks& ranks) {
 
 /// The driver of rank 1 does not answer its watchdog.
 void failed_blind(const Ranks& ranks) {
-    fake_gpus().keeps_who_looks = ranks.rank == 1;
+    fake_gpus().blocks_other_threads = ranks.rank == 1;
     if (ranks.rank == 1) sleep_for(0.2);
     failed(ranks);
 }
@@ -228,7 +228,7 @@ void slow_first(const Ranks& ranks) {
 /// waits, the host does not.
 void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
     testing::make_waiting(gpu::current_stream(), false);
-    ranks.world->watched("the graph of a step", [&] {
+    ranks.world->launch_graph("the graph of a step", [&] {
         static int num_graphs = 0;
         fake_gpus().captures = ++num_graphs;
         work();
@@ -273,7 +273,7 @@ void long_graph(const Ranks& ranks) {
 
 /// A launching call that does not return, as when the stream's queue is full.
 void call(const Ranks& ranks) {
-    ranks.world->watched("the graph of a step", [&] {
+    ranks.world->launch_graph("the graph of a step", [&] {
         if (ranks.rank == 0) be_stuck();
         return 1;
     });

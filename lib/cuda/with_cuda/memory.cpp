@@ -16,7 +16,7 @@ std::byte* allocate(size_t bytes) {
     const cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        throw MemoryError({.wanted_bytes = bytes},
+        throw MemoryError({.requested_bytes = bytes},
                           "no memory on the GPU for {} bytes: {} are free; use smaller buffers, or a GPU "
                           "without other processes",
                           bytes, free_memory_bytes());

@@ -28,7 +28,7 @@ bool by_cudnn(const at::Tensor& q) {
 
 }  // namespace
 
-bool attention_serves(const at::Tensor& q) {
+bool supports_attention(const at::Tensor& q) {
     const auto type = q.scalar_type();
     return (type == at::kBFloat16 || type == at::kHalf) && q.size(3) % 8 == 0 && q.size(3) <= 256;
 }

@@ -30,10 +30,10 @@ Record& record() {
     return only;
 }
 
-void note(int64_t device, size_t wanted_bytes, size_t total_bytes, size_t free_bytes) {
+void note(int64_t device, size_t requested_bytes, size_t total_bytes, size_t free_bytes) {
     const auto stats = allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
     const std::lock_guard lock(record().mutex);
-    record().last = {.wanted_bytes = static_cast<int64_t>(wanted_bytes),
+    record().last = {.requested_bytes = static_cast<int64_t>(requested_bytes),
                      .allocated_bytes = stats.allocated_bytes[kAll].current,
                      .reserved_bytes = stats.reserved_bytes[kAll].current,
                      .device_free_bytes = static_cast<int64_t>(free_bytes),

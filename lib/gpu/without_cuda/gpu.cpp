@@ -25,7 +25,7 @@ std::shared_ptr<std::byte> allocate(size_t /*num_bytes*/) { absent(); }
 void reset_peak_memory() {}
 std::optional<AllocationFailure> last_allocation_failure() { return std::nullopt; }
 
-bool attention_serves(const at::Tensor& /*q*/) { absent(); }
+bool supports_attention(const at::Tensor& /*q*/) { absent(); }
 Attention attention(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 AttentionGradient attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                      const at::Tensor&, const Attention&) {

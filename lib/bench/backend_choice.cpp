@@ -1,4 +1,4 @@
-#include "bench/carrier.h"
+#include "bench/backend_choice.h"
 
 #include <algorithm>
 
@@ -60,25 +60,26 @@ std::vector<int> ranks_without_device(const ControlChannel& control, int own_dev
     return without;
 }
 
-Carrier over_mpi() { return {"mpi", mpi::library(), {}, nullptr}; }
+BackendChoice over_mpi() { return {"mpi", mpi::library(), {}, nullptr}; }
 
-Carrier over_nccl(const mpi::Comm& world, const ControlChannel& control, int own_devices) {
-    Carrier carrier = {
+BackendChoice over_nccl(const mpi::Comm& world, const ControlChannel& control, int own_devices) {
+    BackendChoice choice = {
         "nccl",
         fmt::format("NCCL {}, CUDA {}, driver for CUDA {}", nccl::version_text(),
                     cuda::version_text(cuda::runtime_version()), cuda::version_text(cuda::driver_version())),
         {},
         nullptr};
     const cuda::Device own = cuda::describe_device(world.place_on_node().number % own_devices);
-    for (const WireDevice& wire : control.exchange(to_wire(own))) carrier.devices.push_back(from_wire(wire));
-    require_own_devices(control, carrier.devices, own.number);
-    if (!is_set("NCCL_DEBUG")) carrier.log = std::make_unique<nccl::ConnectionLog>();
-    return carrier;
+    for (const WireDevice& wire : control.exchange(to_wire(own))) choice.devices.push_back(from_wire(wire));
+    require_own_devices(control, choice.devices, own.number);
+    if (!is_set("NCCL_DEBUG")) choice.log = std::make_unique<nccl::ConnectionLog>();
+    return choice;
 }
 
 }  // namespace
 
-Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const std::string& backend) {
+BackendChoice choose_backend(const mpi::Comm& world, const ControlChannel& control,
+                             const std::string& backend) {
     if (!backend.empty() && backend != "mpi" && backend != "nccl") {
         throw UserError("--backend is '{}'; it must be mpi or nccl", backend);
     }
@@ -106,21 +107,21 @@ Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, co
 }
 
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
-                                      std::span<const int> members, const Carrier& carrier,
+                                      std::span<const int> members, const BackendChoice& choice,
                                       const Options& options) {
     const std::string what = fmt::format("the creation of groups of {} ranks", members.size());
     control.barrier(what);
     mpi::Comm group = control.subgroup(world, members);
-    if (carrier.backend == "mpi") {
+    if (choice.backend == "mpi") {
         if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
         return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
     }
     try {
-        return std::make_unique<NcclBackend>(
-            group, NcclBackend::Setup{.device = carrier.devices[world.rank()].number,
-                                      .timeout_seconds = options.timeout_seconds,
-                                      .wait_for_each = options.blocking_calls,
-                                      .log = carrier.log.get()});
+        return std::make_unique<NcclBackend>(group,
+                                             NcclBackend::Setup{.device = choice.devices[world.rank()].number,
+                                                                .timeout_seconds = options.timeout_seconds,
+                                                                .wait_for_each = options.blocking_calls,
+                                                                .log = choice.log.get()});
     } catch (const WaitTimeout&) {
         throw control.timeout_error(what);
     }

@@ -1,5 +1,5 @@
 // The library that moves the data of a run (MPI or NCCL), and the device of each rank. Both are chosen once,
-// and all ranks have the same Carrier.
+// and all ranks have the same BackendChoice.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace argosy::bench {
 
-struct Carrier {
+struct BackendChoice {
     std::string backend;                       // "mpi" or "nccl"
     std::string library;                       // name and version of MPI or NCCL
     std::vector<cuda::Device> devices;         // by rank of the world; empty: host memory
@@ -27,18 +27,19 @@ struct Carrier {
 /// COLLECTIVE over `world`: chooses `backend`, "mpi" or "nccl". If it is empty: NCCL if this build has NCCL
 /// and every rank sees a GPU, else MPI. Rank n of a node (from 0) gets device n, or device 0 if the launcher
 /// shows the rank only one. Throws UserError, which names the ranks without a GPU or with a shared one.
-Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const std::string& backend);
+BackendChoice choose_backend(const mpi::Comm& world, const ControlChannel& control,
+                             const std::string& backend);
 
 /// Makes a backend for the group `members`. COLLECTIVE over `world`: every rank passes the members of its own
 /// group. REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws
 /// TimeoutError, which names the missing ranks.
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
-                                      std::span<const int> members, const Carrier& carrier,
+                                      std::span<const int> members, const BackendChoice& choice,
                                       const Options& options);
 
 /// The type of make_backend(), for callers that let a test replace the function.
 using MakeBackend = std::function<std::unique_ptr<Backend>(
     const mpi::Comm& world, const ControlChannel& control, std::span<const int> members,
-    const Carrier& carrier, const Options& options)>;
+    const BackendChoice& choice, const Options& options)>;
 
 }  // namespace argosy::bench

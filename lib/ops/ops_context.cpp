@@ -1,4 +1,4 @@
-#include "ops/tensor_thread.h"
+#include "ops/ops_context.h"
 
 #include <ATen/Parallel.h>
 
@@ -8,20 +8,19 @@
 namespace argosy::ops {
 namespace {
 
-thread_local TensorThread* innermost = nullptr;
+thread_local OpsContext* innermost = nullptr;
 
 }  // namespace
 
 Path path() { return innermost == nullptr ? Path::Fused : innermost->path_; }
 
-TensorThread::TensorThread(Path path, cublas::Search search)
-    : outer_(innermost), path_(path), search_(search) {
+OpsContext::OpsContext(Path path, cublas::Search search) : outer_(innermost), path_(path), search_(search) {
     innermost = this;
 }
 
-TensorThread::~TensorThread() { innermost = outer_; }
+OpsContext::~OpsContext() { innermost = outer_; }
 
-cublas::Multiplier& TensorThread::multiplier() {
+cublas::Multiplier& OpsContext::multiplier() {
     if (outer_ != nullptr) return outer_->multiplier();
     if (!multiplier_) {
         multiplier_ = std::make_unique<cublas::Multiplier>(
@@ -31,7 +30,7 @@ cublas::Multiplier& TensorThread::multiplier() {
 }
 
 cublas::Multiplier& multiplier() {
-    ARGOSY_CHECK(innermost != nullptr, "a product on a GPU by a thread without a TensorThread");
+    ARGOSY_CHECK(innermost != nullptr, "a product on a GPU by a thread without an OpsContext");
     return innermost->multiplier();
 }
 

@@ -1,4 +1,4 @@
-// A thread holds a TensorThread while it calls operations. The TensorThread selects how operations compute,
+// A thread holds an OpsContext while it calls operations. The OpsContext selects how operations compute,
 // owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used. Also:
 // the number of threads of an operation.
 #pragma once
@@ -18,29 +18,29 @@ enum class Path {
     Plain,     // compositions of LibTorch's operations: for comparison, debugging, and as reference in tests
 };
 
-/// The path of this thread: that of its innermost TensorThread, or Fused if it has none.
+/// The path of this thread: that of its innermost OpsContext, or Fused if it has none.
 Path path();
 
-class TensorThread {
+class OpsContext {
   public:
-    explicit TensorThread(Path path = Path::Fused, cublas::Search search = cublas::Search::Heuristic);
-    TensorThread(const TensorThread&) = delete;
-    ~TensorThread();
+    explicit OpsContext(Path path = Path::Fused, cublas::Search search = cublas::Search::Heuristic);
+    OpsContext(const OpsContext&) = delete;
+    ~OpsContext();
 
-    /// Multiplies matrices on this thread's GPU. The thread's outermost TensorThread owns the Multiplier.
+    /// Multiplies matrices on this thread's GPU. The thread's outermost OpsContext owns the Multiplier.
     cublas::Multiplier& multiplier();
 
   private:
     friend Path path();
 
     c10::InferenceMode guard_;
-    TensorThread* outer_;  // next outer TensorThread of this thread; null if this one is the outermost
+    OpsContext* outer_;  // next outer OpsContext of this thread; null if this one is the outermost
     Path path_;
     cublas::Search search_;
     std::unique_ptr<cublas::Multiplier> multiplier_;  // made when first needed
 };
 
-/// The multiplier of this thread. REQUIRES: the thread holds a TensorThread.
+/// The multiplier of this thread. REQUIRES: the thread holds an OpsContext.
 cublas::Multiplier& multiplier();
 
 /// Sets how many threads share an operation's loops, from now on in this process. Without this call, LibTorch
