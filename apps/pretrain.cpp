@@ -50,7 +50,9 @@ struct Run {
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len};
     const resume::RunLock lock{config, environment, control};
-    const resume::Start start = resume::restore(config, mesh.shape(), control, state);
+    const resume::Start start = account.in_phase("the loading of the run's state", [&] {
+        return resume::restore(config, mesh.shape(), control, state);
+    });
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};

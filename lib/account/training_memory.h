@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "account/large_tensors.h"
@@ -49,13 +50,21 @@ class MemoryAccount {
     /// Names the phase that begins now; messages print the name after "in". If a unit operation is under way,
     /// messages name the operation instead. REQUIRES: `phase` is a string literal.
     void enter_phase(const char* phase) { phase_ = phase; }
+    /// Returns the result of `work`, which is a phase within the current one.
+    template <class Work>
+    auto in_phase(const char* phase, const Work& work) {
+        const char* const outer = std::exchange(phase_, phase);
+        auto result = work();
+        phase_ = outer;  // not if work() throws: explain() names the phase that failed
+        return result;
+    }
 
     /// The destructor records what the trainer holds and which operation is under way. An exception destroys
     /// the Watch before the trainer, so that explain() still finds this record.
     class Watch {
       public:
         Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
-            account.enter_phase("the loading of the run's state");
+            account.enter_phase("the preparation of the first step");
         }
         Watch(const Watch&) = delete;
         ~Watch();
@@ -64,8 +73,8 @@ class MemoryAccount {
         MemoryAccount& account_;
         train::Trainer& trainer_;
     };
-    /// The phase that begins is the loading of the run's state. REQUIRES: the trainer outlives the returned
-    /// Watch, and the MemoryAccount outlives both.
+    /// The phase that begins is the preparation of the first step. REQUIRES: the trainer outlives the
+    /// returned Watch, and the MemoryAccount outlives both.
     [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
 
     /// Throws RunError with the explanation if the GPU or the host ran out of memory; otherwise rethrows the

@@ -100,7 +100,7 @@ BackendChoice choose_backend(const mpi::Comm& world, const ControlChannel& contr
             who, without.size() == 1 ? "sees" : "see");
     }
     if (world.rank() == 0 && std::ssize(without) < world.size()) {
-        spdlog::warn("{} {} no GPU, but other ranks see one: nccl-bench measures over MPI on host memory",
+        spdlog::warn("{} {} no GPU, but other ranks see one: the collectives run over MPI on host memory",
                      who, without.size() == 1 ? "sees" : "see");
     }
     return over_mpi();

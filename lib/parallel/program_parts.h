@@ -44,7 +44,7 @@ class RecordedRun {
 
     /// Whether number and sizes of the microbatches are those of the recording.
     bool fits(std::span<const model::Batch> microbatches) const;
-    /// The number of the graph, by which Communicator::watched identifies it.
+    /// The number of the graph, by which Communicator::launch_graph identifies it.
     uint64_t number() const { return graph_->number(); }
     /// Copies the inputs into the fixed copies and launches the graph on the current stream. Returns a copy
     /// of the sum of losses (fp64 scalar), valid in the order of that stream. REQUIRES: fits(microbatches).

@@ -42,16 +42,25 @@ TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {
 TEST(MemoryAccount, NamesThePhaseOfTheRun) {
     const config::JobConfig config;
     MemoryAccount account(config);
-    account.enter_phase("loading");
+    account.enter_phase("preparing");
     account.enter_phase("the optimizer's update");
-    const auto fail = [&] {
+    const auto fail = [&](const std::function<int()>& work) {
         try {
+            work();
             throw MemoryError({size_t{1} << 30, 0}, "none");
         } catch (...) {
             account.explain();
         }
     };
-    EXPECT_ERROR(fail(), RunError, "out of memory: 1 GiB requested in the optimizer's update. What");
+    const auto loading = [&](const std::function<int()>& work) {
+        return account.in_phase("the loading", work);
+    };
+    EXPECT_ERROR(fail([&] { return loading([] { return 1; }); }), RunError,
+                 "out of memory: 1 GiB requested in the optimizer's update. What");
+    EXPECT_ERROR(fail([&] {
+                     return loading([]() -> int { throw MemoryError({size_t{1} << 30, 0}, "none"); });
+                 }),
+                 RunError, "out of memory: 1 GiB requested in the loading. What");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {

@@ -89,7 +89,7 @@ TEST_F(ControlChannelTest, DoesNotNameARankThatWaitsInAnotherOperation) {
 
 TEST_F(ControlChannelTest, NamesNoRankIfAllRanksWait) {
     const std::string text = control_.timeout_error("all_reduce of 8 bytes").what();
-    EXPECT_NE(text.find("all ranks wait"), std::string::npos) << text;
+    EXPECT_NE(text.find("all ranks are waiting"), std::string::npos) << text;
 }
 
 }  // namespace

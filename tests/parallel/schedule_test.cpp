@@ -111,7 +111,7 @@ TEST(Schedule, NamesAnUnknownSchedule) {
                  "GPipe");
     EXPECT_ERROR(schedule("1F1B", {4, 2, 4}, 0), UserError, "1F1B", "one stage on each rank",
                  "4 stages on 2 ranks");
-    EXPECT_ERROR(schedule("GPipe", {1, 2, 4}, 0), UserError, "GPipe", "1 on 2");
+    EXPECT_ERROR(schedule("GPipe", {1, 2, 4}, 0), UserError, "GPipe", "not 1 stages on 2 ranks");
 }
 
 }  // namespace
