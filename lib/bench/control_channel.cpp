@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/output.h"
 #include "mpi/rank_list.h"
 #include "watch/host_waits.h"
 
@@ -44,7 +45,7 @@ ControlChannel::ControlChannel(const mpi::Comm& world, double timeout_seconds)
       watchdog_(std::make_unique<watch::Watchdog>(comm_, /*gpu=*/nullptr, timeout_seconds)) {
     std::iota(everyone_.begin(), everyone_.end(), 0);
     WireRankInfo own = {};
-    gethostname(own.host, sizeof(own.host) - 1);
+    host_name().copy(own.host, sizeof(own.host) - 1);
     own.process = getpid();
     std::vector<RankInfo> ranks;
     for (const WireRankInfo& other : exchange(own)) ranks.push_back({other.host, other.process});

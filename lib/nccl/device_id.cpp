@@ -1,13 +1,12 @@
 #include "nccl/device_id.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "base/environment.h"
+#include "base/output.h"
 #include "cuda/device.h"
 
 namespace argosy::nccl {
@@ -15,11 +14,9 @@ namespace {
 
 std::string node_identity() {
     if (const std::string id = Environment::read().nccl_host_id; !id.empty()) return id;
-    char name[65] = {};
-    gethostname(name, sizeof(name) - 1);
     std::string boot_id;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-    return std::string(name) + " " + boot_id;
+    return host_name() + " " + boot_id;
 }
 
 }  // namespace

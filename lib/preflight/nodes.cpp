@@ -2,20 +2,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/environment.h"
+#include "base/output.h"
 
 namespace argosy::preflight {
 
 std::string node_name() {
     const std::string name = Environment::read().slurm_node_name;
-    if (!name.empty()) return name;
-    char host[256] = {};
-    ::gethostname(host, sizeof(host) - 1);
-    return host;
+    return name.empty() ? host_name() : name;
 }
 
 std::vector<Node> group_by_node(const std::vector<std::string>& names) {
