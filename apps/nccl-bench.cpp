@@ -37,8 +37,8 @@ void add_what_to_measure(CLI::App& app, bench::RawOptions& raw) {
     app.add_option("-r,--root", raw.root, "root rank of each group, or all: every rank in turn")
         ->capture_default_str();
     app.add_option("--mesh", raw.mesh,
-                   "NODESxRANKS, as 4x8: measure within rows, across rows and over all ranks; groups run at "
-                   "the same time");
+                   "NODESxRANKS, e.g. 4x8: also measure groups of the ranks of each node and groups across "
+                   "nodes; groups run at the same time");
     app.add_option("--backend", raw.options.backend, bench::kBackendHelp);
 }
 
@@ -50,11 +50,11 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
     number("-n,--iters", options.iterations, "timed iterations");
     number("-m,--agg_iters", options.aggregated,
            "operations per iteration, at the same time, each on its own buffers");
-    number("-w,--warmup_iters", options.warmup, "untimed iterations before them, at each size");
+    number("-w,--warmup_iters", options.warmup, "untimed iterations before the timed ones, at each size");
     number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: no end");
     number("-c,--check", options.checks, "verifications of each result; 0: none");
     number("-z,--blocking", options.blocking_calls,
-           "1: wait for each operation; over MPI with its blocking calls, which --timeout cannot end");
+           "1: wait for each operation; MPI then uses blocking calls, to which --timeout does not apply");
     number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before an error names it");
     number("-C,--report_cputime", options.time_to_start,
            "1: show the time of the call that starts an operation");

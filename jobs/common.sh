@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The functions that all templates share. A template sources this file on the job's first node; the file then reads the
-# site's settings. `train` runs a training job from start to end, `launch` starts ranks, `record` writes the result of a
-# job. See README.md.
+# site's settings. `train` runs a training job from start to end, `launch` starts ranks, `work` runs a program that does
+# not train. See README.md.
 set -euo pipefail
 ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
 # shellcheck source=jobs/site.conf
@@ -9,18 +9,19 @@ source "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}"
 # shellcheck source=jobs/run_folder.sh
 source "$ARGOSY_JOBS/run_folder.sh"
 
-# A task of an array is named ARRAY_TASK: Slurm takes the plain number of the last task for the whole array.
+# The job id of an array task is ARRAY_TASK. The last task also has the array's own number as job id; with that number,
+# Slurm would act on the whole array.
 job_id=$SLURM_JOB_ID
 if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
     job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 fi
 ranks=${SLURM_NTASKS:-1}
-run='' steps=''  # the folders of the run and of its checkpoints; open_run sets them
-step_pid=    # the process of the running launcher
-step_ranks=  # the number of ranks that the launcher starts
-warned=      # the signal before the time limit has arrived
-ended=       # SIGTERM has arrived: scancel, preemption, a failed node
-interrupted= # a signal has interrupted `wait`
+run='' checkpoints=''  # the folders of the run and of its checkpoints; open_run sets them
+launcher_pid= # the process of the running launcher
+num_launched= # the number of ranks that the launcher starts
+warned=       # not empty: SIGUSR1 has arrived, the warning that the time limit is near
+ended=        # not empty: SIGTERM has arrived: scancel, preemption, a failed node
+interrupted=  # not empty: a signal has interrupted `wait`
 
 say() { echo "argosy: $(date +%T) $*" >&2; }
 
@@ -38,33 +39,35 @@ export_fabric() {
     done <"$file"
 }
 
-# launcher RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
-# pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed; older versions of env lack the
-# option.
-# The step gets all cores that the job has on each node, and bind.sh divides them. With a number of CPUs per task, srun
-# would use only that many cores, on the first socket: the option implies --exact (srun's manual) and overrides --whole.
-# Slurm 22.05 reads the number from SRUN_CPUS_PER_TASK, 23.11 and later from the other two variables, which sbatch sets.
-launcher() {
-    local count=$1 here=${SLURM_NTASKS_PER_NODE:-1}
-    [ "$count" != 1 ] || here=1
-    export ARGOSY_RANKS_HERE=$here ARGOSY_HCA
+# set_launch_words RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
+# pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed. Older versions of env have no
+# --block-signal.
+# The job step gets all cores that the job has on each node, and bind.sh divides them. srun's --cpus-per-task would imply
+# --exact (srun's manual) and override --whole: the step would get only that many cores, on the first socket. So `env -u`
+# unsets the variables that set it: SRUN_CPUS_PER_TASK (Slurm 22.05), SLURM_CPUS_PER_TASK and SLURM_TRES_PER_TASK (23.11
+# and later; sbatch sets them).
+set_launch_words() {
+    local count=$1 ranks_per_node=${SLURM_NTASKS_PER_NODE:-1}
+    [ "$count" != 1 ] || ranks_per_node=1
+    export ARGOSY_RANKS_HERE=$ranks_per_node ARGOSY_HCA
     words=(env -u SRUN_CPUS_PER_TASK -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK
            "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
     case $ARGOSY_LAUNCHER in
-        srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / here))" "--ntasks-per-node=$here"
-                      --distribution=block:block
+        srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / ranks_per_node))"
+                      "--ntasks-per-node=$ranks_per_node" --distribution=block:block
                       --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered) ;;
-        mpirun) words+=(mpirun -n "$count" --map-by "ppr:$here:node" --bind-to none) ;;
+        mpirun) words+=(mpirun -n "$count" --map-by "ppr:$ranks_per_node:node" --bind-to none) ;;
         *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; set it to srun or mpirun"; exit 2 ;;
     esac
     if [ "${2##*/}" = pretrain ] && env --block-signal=USR1 true 2>/dev/null; then
         words+=(env --block-signal=USR1)
     fi
-    words+=("$ARGOSY_JOBS/bind.sh" "${inside[@]}")
+    words+=("$ARGOSY_JOBS/bind.sh" "${container_words[@]}")
 }
 
-# Where each rank keeps a file while the job starts or ends, so that ranks that wait can name the missing ones.
-empty_arrivals() {
+# Makes an empty folder ARGOSY_ARRIVALS. Each rank keeps a file there while the job starts or ends, so that a waiting rank
+# can name the missing ones.
+clear_arrivals() {
     [ -n "$run" ] || return 0
     export ARGOSY_ARRIVALS=$run/arrivals
     rm -rf "$ARGOSY_ARRIVALS"
@@ -75,40 +78,42 @@ empty_arrivals() {
 # because a shell runs its traps only between commands or in `wait`.
 launch() {
     local code
-    step_ranks=$1
-    launcher "$1" "$2"
+    num_launched=$1
+    set_launch_words "$1" "$2"
     shift
-    empty_arrivals
+    clear_arrivals
     [ -z "$warned$ended" ] || return 75
     "${words[@]}" "$@" &
-    step_pid=$!
+    launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
     while :; do
         interrupted='' code=0
-        wait "$step_pid" || code=$?
+        wait "$launcher_pid" || code=$?
         [ -n "$interrupted" ] || break
     done
-    step_pid=
+    launcher_pid=
     return "$code"
 }
 
 # Sends SIGUSR1 to the launcher, which forwards it to its ranks. Waits until all ranks have arrived, because while the
-# launcher starts them, the signal may end the launcher or a rank, or may be lost. If no arrivals are recorded, the
-# launcher gets the signal at once.
+# launcher starts them, the signal may end the launcher or a rank, or may be lost. Waits at most 30 s; without a
+# run folder, the launcher gets the signal at once.
 tell_ranks() {
     local began=$SECONDS
-    while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$step_ranks" ]; do
-        kill -0 "$step_pid" 2>/dev/null || return 0
+    while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$num_launched" ]; do
+        kill -0 "$launcher_pid" 2>/dev/null || return 0
         sleep 0.5
     done
-    kill -USR1 "$step_pid" 2>/dev/null || true
+    kill -USR1 "$launcher_pid" 2>/dev/null || true
 }
 
-# Before the time limit: SIGUSR1 makes the ranks save and stop. Slurm itself sends SIGTERM to all ranks.
+# Slurm sends SIGUSR1 to this shell before the time limit. The shell passes it on to the ranks, which save and stop.
+# SIGTERM needs no forwarding: Slurm sends it to all ranks.
 on_warning() {
     warned=yes interrupted=yes
     say "the time limit is near: asking the run to save and stop"
-    if [ -n "$step_pid" ]; then tell_ranks & fi  # `||` would set $! even if nothing starts
+    # not `[ -z "$launcher_pid" ] || tell_ranks &`, which starts a background process in any case
+    if [ -n "$launcher_pid" ]; then tell_ranks & fi
 }
 on_end() { ended=yes interrupted=yes; }
 trap on_warning USR1
@@ -130,9 +135,10 @@ nodes_of_preflight() {
     tr -d '\n' <"$run/preflight.json" 2>/dev/null | sed -n 's/.*"bad_nodes": *\[\([^]]*\)\].*/\1/p' | tr -d '" '
 }
 
-# Prints the nodes of the missing ranks that the log names since this start: "missing: rank 3, 5". Prints nothing if these
-# are several nodes and more than half of the job's: the network may be at fault, and too few other nodes may be free.
-nodes_of_watchdog() {
+# Prints the nodes of the ranks that the log calls missing since this start: "missing: rank 3, 5". If more than one node and
+# more than half of the job's nodes are missing, logs that instead: the network may be at fault, and too few other nodes
+# may be free.
+nodes_of_missing_ranks() {
     local rank name names=() bad=()
     mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
     for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
@@ -161,8 +167,9 @@ job_field() {
     done
 }
 
-# requeue [NODES]: requeues this job without these nodes. Slurm then ends this shell. The nodes are excluded afterwards,
-# because only a waiting job can be changed; it waits for at least two minutes (AuthInfo's cred_expire).
+# requeue [NODES]: requeues this job without these nodes. Slurm changes only a pending job, so the nodes are excluded after
+# the requeue. That is in time: the job stays pending for at least two minutes (AuthInfo's cred_expire). Slurm sends
+# SIGTERM to this shell meanwhile, so the shell ignores it.
 requeue() {
     local nodes=${1:-} excluded attempt
     trap '' TERM
@@ -178,7 +185,7 @@ requeue() {
 }
 
 # Whether Slurm has already restarted this job, as it does when a node fails. srun then exits with 0.
-is_lost() {
+is_restarted_by_slurm() {
     local restarts
     restarts=$(job_field Restarts)
     [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
@@ -204,9 +211,9 @@ is_ended() {
 
 # Ends or requeues the job, as the exit code of the run says. A job that was warned and saved (75) is requeued even if its
 # time limit has passed.
-leave() {
+end_or_requeue() {
     local code=$1 nodes=
-    if is_lost; then
+    if is_restarted_by_slurm; then
         say "exit $code, but Slurm has already restarted job $job_id: asking the ranks of this start to save and stop"
         end_ranks TERM
         sleep 20
@@ -218,7 +225,8 @@ leave() {
         0) forget_restarts; say "done"; exit 0 ;;
         3) nodes=$(nodes_of_preflight) || true ;;
         2 | 77) say "exit $code: a restart would fail the same way, so the job ends"; exit "$code" ;;
-        *) nodes=$(nodes_of_watchdog) || true ;;  # srun returns the ranks' highest code, which may hide 76
+        # any code: srun returns the highest code of all ranks, which may hide the watchdog's 76
+        *) nodes=$(nodes_of_missing_ranks) || true ;;
     esac
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
         say "the pre-flight failed but named no node: the job ends"
@@ -240,12 +248,12 @@ train() {
     read_settings "$@"
     open_run "$settings"
     record start
-    count_restart || leave 77
+    count_restart || end_or_requeue 77
     preflight || code=$?
     if [ "$code" = 0 ]; then
         launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@" || code=$?
     fi
-    leave "$code"
+    end_or_requeue "$code"
 }
 
 # read_settings CONFIG [--section.key value ...]: sets `settings`, the effective configuration. A mistake in it ends the
@@ -260,20 +268,20 @@ read_settings() {
         say "giving up (77) after $ARGOSY_RESTARTS_WITHOUT_PROGRESS restarts"
         code=77
     fi
-    leave "$code"
+    end_or_requeue "$code"
 }
 
-# work_on RANKS OUTPUT PROGRAM ...: runs a program that does not train. If its exit code is not 0, the job ends with it.
-work_on() {
+# run_tool RANKS OUTPUT PROGRAM ...: runs a program that does not train. If its exit code is not 0, the job ends with it.
+run_tool() {
     local count=$1 output=$2 program=$3 code=0
     launch "$count" "$ARGOSY_BIN/$program" "${@:4}" || code=$?
-    if is_lost; then exit 1; fi
+    if is_restarted_by_slurm; then exit 1; fi
     record_step "$program" "$code" "$output"
     [ "$code" = 0 ] || exit "$code"
 }
-work() { work_on 1 "$@"; }
+work() { run_tool 1 "$@"; }
 
-inside=()
+container_words=()
 inside_container
 export_fabric "$ARGOSY_FABRIC"
 [ -z "$ARGOSY_FABRIC_MORE" ] || export_fabric "$ARGOSY_FABRIC_MORE"

@@ -4,9 +4,9 @@
 
 # settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it.
 settings_of() {
-    local inside=()
+    local container_words=()
     inside_container
-    "${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
+    "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
 }
 
 # fill TEMPLATE "--option=value ..." WORD ...: prints the template as a complete script for sbatch. These #SBATCH options

@@ -33,7 +33,7 @@ train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cp
 num_steps() { if [ -e "$output/metrics.jsonl" ]; then wc -l <"$output/metrics.jsonl"; else echo 0; fi; }
 
 echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
-# The interrupted run exits with 75. mpirun would report that a process failed.
+# The interrupted run exits with 75. This variable stops mpirun from reporting that as a failure.
 OMPI_MCA_orte_execute_quiet=1 "${train[@]}" &
 job=$!
 trap 'kill $job 2>/dev/null || true' EXIT
@@ -73,7 +73,7 @@ numbers = (f"the mean loss of the last {len(last)} of {len(losses)} steps is {fi
            f"the corpus's bigram entropy {bigram_entropy:.4f}")
 # Not `final >= bigram_entropy`: a NaN fails too.
 if not final < bigram_entropy:
-    print(f"quickstart: FAILED: {numbers}: the model learned no more than word pairs", file=sys.stderr)
+    print(f"quickstart: FAILED: {numbers}: the model learned no more than pairs of tokens", file=sys.stderr)
     sys.exit(3)
 print(f"quickstart: passed: {numbers}")
 PYTHON

@@ -10,13 +10,13 @@ value() {
         inside && $1 == key { sub(/^[^=]*= */, ""); gsub(/^"|"$/, ""); print; exit }'
 }
 
-# Sets `inside`: the words that run a command in the container; empty without a container.
+# Sets `container_words`: the words that run a command in the container; empty without a container.
 inside_container() {
     local mounts=()
     [ -n "$ARGOSY_CONTAINER" ] || return 0
     [ -z "$ARGOSY_CONTAINER_MOUNTS" ] || mounts=(--bind "$ARGOSY_CONTAINER_MOUNTS")
     # shellcheck disable=SC2034
-    inside=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
+    container_words=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
 }
 
 # run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths.
@@ -27,17 +27,17 @@ run_of() {
     echo "$run"
 }
 checkpoints_of() {
-    local steps
-    steps=$(value checkpoint folder <<<"$1")
-    case $steps in /*) ;; *) steps=$(run_of "$1")/$steps ;; esac
-    echo "$steps"
+    local checkpoints
+    checkpoints=$(value checkpoint folder <<<"$1")
+    case $checkpoints in /*) ;; *) checkpoints=$(run_of "$1")/$checkpoints ;; esac
+    echo "$checkpoints"
 }
 
-# open_run SETTINGS: sets `run` and `steps`, the folders of the run and of its checkpoints, and writes effective.toml.
+# open_run SETTINGS: sets `run` and `checkpoints`, the folders of the run and of its checkpoints, and writes effective.toml.
 open_run() {
     run=$(value job dump_folder <<<"$1")
-    steps=$(value checkpoint folder <<<"$1")
-    case $steps in /*) ;; *) steps=$run/$steps ;; esac
+    checkpoints=$(value checkpoint folder <<<"$1")
+    case $checkpoints in /*) ;; *) checkpoints=$run/$checkpoints ;; esac
     mkdir -p "$run"
     run=$(cd "$run" && pwd)
     echo "$1" >"$run/effective.toml.new"
@@ -48,7 +48,7 @@ open_run() {
 # Prints the number of the newest whole step; 0: none. Partial steps have other names.
 newest_step() {
     local name newest=0
-    for name in "$steps"/step-[0-9]*; do
+    for name in "$checkpoints"/step-[0-9]*; do
         name=${name##*/step-}
         [[ $name =~ ^[0-9]+$ ]] && newest=$((10#$name > newest ? 10#$name : newest))
     done
@@ -90,7 +90,7 @@ record() {
 newest_output() {
     local newest
     newest=$(newest_step)
-    [ "$newest" = 0 ] || printf '%s/step-%08d' "$steps" "$newest"
+    [ "$newest" = 0 ] || printf '%s/step-%08d' "$checkpoints" "$newest"
 }
 
 # record_step NAME CODE OUTPUT ...: writes how the job ended to the JSON file ARGOSY_RECORD.

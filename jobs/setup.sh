@@ -17,28 +17,28 @@ venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
 # Slurm for tests of the templates in jobs/, installed only by root. A machine with a slurmctld keeps it.
 slurm_packages=(slurmctld slurmd slurm-client munge)
-# Packages of the tests, also installed with --no-deps: TensorBoard with the dependencies of its reader, but not of its
-# server; h5py and safetensors, which read checkpoints and exported models; and for machines without a GPU NCCL in the
-# LibTorch wheel's version, for its header, and nvcc with cuobjdump in its CUDA version, which compile kernels.
+# Python packages of the tests, installed with --no-deps: TensorBoard with what its reader needs; h5py and safetensors,
+# which read checkpoints and exported models. For machines without a GPU: NCCL, for its header, in the version of the
+# LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78)
-# cuBLASLt of the same version, unless a CUDA toolkit has it. The whole library is needed, because tests link it.
+# cuBLASLt for the wheel's CUDA version, unless a CUDA toolkit is installed. Tests link the whole library.
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }
 fail() { say "$@"; exit 2; }
 
-# Prints the packages that are not installed, one a line.
+# missing_packages PACKAGE ...: prints those of the packages that are not installed, one a line.
 missing_packages() {
-    comm -13 <(dpkg-query -W -f '${Package} ${Status}\n' "${packages[@]}" 2>/dev/null |
-               sed -n 's/ install ok installed$//p' | sort -u) <(printf '%s\n' "${packages[@]}" | sort -u)
+    comm -13 <(dpkg-query -W -f '${Package} ${Status}\n' "$@" 2>/dev/null |
+               sed -n 's/ install ok installed$//p' | sort -u) <(printf '%s\n' "$@" | sort -u)
 }
 
 install_packages() {
     local missing
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "${packages[@]}")
     [ ${#missing[@]} -gt 0 ] || return 0
     [ "$(id -u)" -eq 0 ] ||
         fail "${#missing[@]} Debian packages are missing; ask an administrator for: apt-get install ${missing[*]}"
@@ -48,13 +48,14 @@ install_packages() {
         fail "apt-get failed (see its message above); run this script again when it works"
 }
 
-# A failure is no error, because tests without Slurm are skipped. The daemons are in sbin, which few PATHs have. Debian
-# enables the services that it installs; the tests start their own, so the services are disabled again.
+# Installs Slurm for the tests of jobs. A failure only prints a message: the tests that need Slurm are then skipped. The
+# daemons are in sbin, which few PATHs have. Debian enables the services that it installs; the tests start their own, so
+# the services are disabled again.
 install_slurm() {
-    local packages=("${slurm_packages[@]}") missing service
+    local missing service
     [ "$(id -u)" -eq 0 ] || return 0
     if PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v slurmctld >/dev/null; then return 0; fi
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "${slurm_packages[@]}")
     say "installing the Debian packages ${slurm_packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${slurm_packages[@]}"; } >/dev/null || {
@@ -76,7 +77,8 @@ environment_is_whole() {
         "$venv/bin/cmake" --version >/dev/null 2>&1
 }
 
-# Makes an empty environment and sets `pip`: its own, or that of $python if ensurepip is missing (as on Debian).
+# Makes an empty environment with venv or virtualenv, and sets `pip` to its pip. If neither can install pip, $python's pip
+# is used.
 make_environment() {
     rm -rf "$venv"
     if "$python" -m venv "$venv" >/dev/null 2>&1; then
@@ -109,7 +111,8 @@ install_wheels() {
     echo "${wheels[*]}" >"$stamp"
 }
 
-# Installs a folder for PYTHONPATH beside the environment. A failure is no error: tests skip what they lack.
+# Installs the Python packages of the tests into .deps/tests, a folder for PYTHONPATH. A failure only prints a message:
+# tests that need a missing package are skipped.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
     say "installing the packages of the tests into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"

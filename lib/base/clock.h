@@ -15,7 +15,7 @@ inline double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Seconds since the beginning of 1970, by the clock that the machine's users may set.
+/// Seconds since the beginning of 1970, by the wall clock, which may jump.
 inline double seconds_since_1970() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -53,7 +53,7 @@ class PollTimer {
     }
 
   private:
-    // One second: on a machine with far more ranks than cores, a rank may run only rarely.
+    // Large enough for a busy machine: with far more ranks than cores, polls of a rank may be this far apart.
     static constexpr double kMaxSecondsBetweenPolls = 1;
     static constexpr double kYieldingSeconds = 1e-3;
     static constexpr std::chrono::microseconds kSleep{100};

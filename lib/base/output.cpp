@@ -83,7 +83,7 @@ void require_replaceable(const fs::path& path, const IsOwn& is_own) {
     const fs::file_status status = fs::status(path, failed);
     if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
     if (!fs::is_regular_file(status)) {
-        throw UserError("cannot write {}: it exists and is no plain file", path.string());
+        throw UserError("cannot write {}: it exists and is not a regular file", path.string());
     }
     if (fs::is_empty(path, failed) || is_own(path)) return;
     throw UserError(

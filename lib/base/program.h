@@ -17,9 +17,9 @@ void survive_file_size_limit();
 // Signals that ask a program to stop. A signal is remembered until the program reaches a point where it can
 // stop cleanly. The ranks of a run agree on that point (train/run_limits.h).
 
-/// The signals of a scheduler (SIGTERM and SIGUSR1), for a run: the kernel restarts an interrupted system
-/// call, so that the write of a checkpoint goes on. The signals of a terminal (SIGINT, SIGTERM and SIGHUP),
-/// for a tool: a blocking read, such as from a pipe, fails with EINTR.
+/// Scheduler: SIGTERM and SIGUSR1, for a run. System calls that they interrupt restart, so the write of a
+/// checkpoint goes on. Terminal: SIGINT, SIGTERM and SIGHUP, for a tool. A blocking read, such as from a
+/// pipe, then fails with EINTR.
 enum class StopSignals { Scheduler, Terminal };
 
 /// After this call, these signals are remembered and have no other effect. Call the function first in main,

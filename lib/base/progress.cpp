@@ -32,7 +32,7 @@ std::string bar(double share) {
 
 constexpr const char* kErase = "\r\x1b[K";
 
-volatile std::sig_atomic_t line_stands = 0;
+volatile std::sig_atomic_t line_is_drawn = 0;
 
 /// Ignores a failed write: the terminal is gone, which is no error of this program.
 void put(const std::string& text) {
@@ -42,7 +42,7 @@ void put(const std::string& text) {
 /// Ends the line and raises the signal again. SA_RESETHAND has restored the default action, so the second
 /// signal ends the process.
 void leave_the_line(int signal) {
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, "\n", line_stands ? 1 : 0);
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, "\n", line_is_drawn ? 1 : 0);
     raise(signal);
 }
 
@@ -73,19 +73,19 @@ class Interrupts {
 /// there.
 class Width {
   public:
-    explicit Width(int otherwise)
-        : otherwise_(otherwise),
+    explicit Width(int fallback_columns)
+        : fallback_columns_(fallback_columns),
           terminal_(isatty(STDERR_FILENO) ? dup(STDERR_FILENO)
                                           : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)) {}
 
     int columns() const {
         winsize size{};
         const bool known = ioctl(terminal_.number(), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-        return known ? size.ws_col : otherwise_;
+        return known ? size.ws_col : fallback_columns_;
     }
 
   private:
-    int otherwise_;
+    int fallback_columns_;
     Descriptor terminal_;
 };
 
@@ -130,7 +130,7 @@ class LiveLine::Sink : public spdlog::sinks::sink {
     }
     void erase() {
         put(kErase);
-        line_stands = 0;
+        line_is_drawn = 0;
     }
     const std::vector<spdlog::sink_ptr>& targets() const { return targets_; }
 
@@ -160,7 +160,7 @@ class LiveLine::Sink : public spdlog::sinks::sink {
     void draw() {
         if (text_.empty()) return;
         drawn_at_ = seconds_now();
-        line_stands = 1;
+        line_is_drawn = 1;
         put("\r" + text_.substr(0, static_cast<size_t>(width_.columns() - 1)) + "\x1b[K");
     }
 

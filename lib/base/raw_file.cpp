@@ -48,7 +48,7 @@ RawFile RawFile::open_to_read(const fs::path& path) {
     if (fs::is_directory(status)) throw UserError("cannot read {}: it is a folder", path.string());
     // A pipe is refused before it is opened, because opening it would wait for a writer.
     if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_block_file(status)) {
-        throw UserError("cannot read {}: it is no plain file", path.string());
+        throw UserError("cannot read {}: it is not a regular file", path.string());
     }
     return RawFile(path, O_RDONLY);
 }
@@ -73,8 +73,8 @@ void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) fail("read");
         if (done == 0) {
-            throw UserError("{} is torn: it ends at byte {}, and {} more were expected there", path_.string(),
-                            offset, bytes.size());
+            throw UserError("{} is truncated: it ends at byte {}, but {} more bytes were expected",
+                            path_.string(), offset, bytes.size());
         }
         bytes = bytes.subspan(done);
         offset += done;
@@ -92,7 +92,7 @@ void RawFile::write_at(int64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void RawFile::sync() const {
-    if (::fsync(descriptor_.number()) != 0) fail("make durable");
+    if (::fsync(descriptor_.number()) != 0) fail("sync");
 }
 
 /// The call is only a hint to the kernel: errors are ignored, and a range below kWorthwhileBytes is skipped.
@@ -111,7 +111,7 @@ void sync_folder(const fs::path& folder) {
     const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (opened.number() >= 0 && ::fsync(opened.number()) == 0) return;
     const int reason = errno;
-    throw RunError("cannot make the folder {} durable: {}{}", folder.string(), std::strerror(reason),
+    throw RunError("cannot sync the folder {}: {}{}", folder.string(), std::strerror(reason),
                    remedy_for(reason));
 }
 

@@ -85,7 +85,7 @@ void warn_of_nccl_tests_variables() {
     }
 }
 
-std::vector<Case> kinds_of(const Collective& collective, const Options& options, int group_size) {
+std::vector<Case> cases_without_size(const Collective& collective, const Options& options, int group_size) {
     const std::vector<Reduction> none = {Reduction::None};
     std::vector<int> roots = {options.root.value_or(0)};
     if (collective.rooted && !options.root) roots = numbers(0, 1, group_size);
@@ -107,7 +107,7 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
     }
     std::vector<Case> cases;
     size_t too_small = 0;
-    for (const Case& kind : kinds_of(collective, options, size)) {
+    for (const Case& kind : cases_without_size(collective, options, size)) {
         for (const size_t bytes : sizes_of(options.sweep)) {
             if (const auto one = case_of(kind, bytes, size)) {
                 cases.push_back(*one);
@@ -117,9 +117,8 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
         }
     }
     if (too_small > 0 && !cases.empty()) {
-        spdlog::info(
-            "sizes up to {} bytes are left out where they are less than an element for each of {} ranks",
-            too_small, size);
+        spdlog::info("left out some sizes up to {} bytes: too small for one element on each of {} ranks",
+                     too_small, size);
     }
     if (cases.empty()) {
         throw UserError(
@@ -134,8 +133,9 @@ struct WireConnections {
     char lines[2048];
 };
 
-/// Describes the transport over MPI, of which only the number of nodes is known.
-std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
+/// Describes how a group is connected over MPI: within a node, or across a number of nodes. MPI tells no
+/// more.
+std::string describe_mpi_transport(const Axis& axis, const std::vector<RankInfo>& ranks) {
     std::set<std::string> hosts;
     for (const int member : axis.members) hosts.insert(ranks[member].host);
     return hosts.size() == 1 ? "host memory, within a node"
@@ -146,7 +146,7 @@ std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
 std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Backend& backend) {
     const bool on_host = run.choice.devices.empty();
     const std::vector<std::string> found =
-        on_host ? std::vector{nodes_of(axis, run.control.ranks())} : backend.connections();
+        on_host ? std::vector{describe_mpi_transport(axis, run.control.ranks())} : backend.connections();
     WireConnections own = {};
     fmt::format("{}", fmt::join(found, "\n")).copy(own.lines, sizeof(own.lines) - 1);
     std::set<std::string> all;

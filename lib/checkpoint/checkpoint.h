@@ -20,9 +20,9 @@ class Checkpoint : public TensorSource {
   public:
     struct Files;  // private to this module
 
-    /// UserError if the manifest or the user block is torn, of another major version than this program reads,
-    /// or not of this format, or if the folder's name is that of another step. The message names the file,
-    /// and the expected and found values.
+    /// UserError if the manifest or the user block is damaged, of another major version than this program
+    /// reads, or not of this format, or if the folder's name is that of another step. The message names the
+    /// file, and the expected and found values.
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint() override;
 
@@ -42,7 +42,7 @@ class Checkpoint : public TensorSource {
 
     const Manifest& manifest() const { return manifest_; }
     const Description& description() const { return manifest_.description; }
-    /// UserError if there is no asset of this name, or if the asset is torn.
+    /// UserError if there is no asset of this name, or if the asset is damaged.
     std::string asset(const std::string& name) const;
 
     /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check in it; several
@@ -52,7 +52,7 @@ class Checkpoint : public TensorSource {
     std::vector<std::string> faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
     /// The subset of `faults` that opening the shards finds: shards that are missing, truncated, or of
-    /// another save, or whose user block is torn. Other torn bytes are not found.
+    /// another save, or whose user block is damaged. Other damaged bytes are not found.
     std::vector<std::string> file_faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
     /// Bytes of tensors that read() has fetched so far.

@@ -22,16 +22,16 @@ struct Checkpoint::Files {
         Hash hash;
     };
 
-    InputFile own;                                  // the manifest, or the full file
+    InputFile own;                                    // the manifest, or the full file
     std::unordered_map<std::string, size_t> tensors;  // name -> number in tensors()
 
-    /// Opens a shard at the first call for it. UserError if the shard is missing, torn, or not the one that
-    /// was saved. Any thread may call this.
+    /// Opens a shard at the first call for it. UserError if the shard is missing, damaged, or not the one
+    /// that was saved. Any thread may call this.
     const InputFile& open(const Manifest& manifest, int file);
 
     /// The slabs in a shard's own table, in the order of their tensors. The table is read at the first call.
-    /// UserError as in open(), or if the table is torn or has other slabs than the plan. Any thread may call
-    /// this. REQUIRES: the manifest has a plan.
+    /// UserError as in open(), or if the table is damaged or has other slabs than the plan. Any thread may
+    /// call this. REQUIRES: the manifest has a plan.
     const std::vector<LocatedSlab>& slabs(const Manifest& manifest, int file);
 
   private:

@@ -56,7 +56,7 @@ void check_rest(const InputFile& file, std::vector<ByteRange> checked) {
     const Hash found = hash_of(file.file(), rest);
     if (found != file.block().rest) {
         throw UserError(
-            "{}: HDF5's own bytes (outside the tensors) are torn: they give the check {}, and {} was "
+            "{}: HDF5's own bytes (outside the tensors) are damaged: they give the check {}, and {} was "
             "expected",
             file.place(), found.hex(), file.block().rest.hex());
     }
@@ -163,7 +163,7 @@ class FaultSearch {
                 if (manifest_.lists_slabs() && !own) check_listed(file, manifest_, listed_[number]);
             };
             checks = checks_of(file, static_cast<double>(begin), slabs_of(number),
-                             own ? manifest_.assets : std::vector<StoredAsset>(), check_table);
+                               own ? manifest_.assets : std::vector<StoredAsset>(), check_table);
         } catch (const std::exception& error) {
             // Every part that needs the file fails here. The part with the first byte reports the error.
             note_failure(error, unreadable_);
@@ -182,7 +182,7 @@ class FaultSearch {
         try {
             if (std::string fault = check.find_fault(); !fault.empty()) faults_.push_back(std::move(fault));
         } catch (const std::exception& error) {
-            // A failed read is a fault too, because the bytes may be torn.
+            // A failed read is a fault too, because the bytes may be damaged.
             note_failure(error, unreadable_);
             faults_.push_back(error.what());
         }

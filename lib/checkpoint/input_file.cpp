@@ -19,13 +19,14 @@ UserBlock read_block(const RawFile& file) {
     std::string text(kUserBlockBytes, '\0');
     if (size < kUserBlockBytes) {
         throw UserError(
-            "{} is not a checkpoint file, or torn: it has {} bytes, and at least {} were expected", place,
-            size, kUserBlockBytes);
+            "{} is not a checkpoint file, or is truncated: it has {} bytes, but at least {} were expected",
+            place, size, kUserBlockBytes);
     }
     file.read_at(0, std::as_writable_bytes(std::span(text)));
     const UserBlock block = parse_user_block(text, place);
     if (block.num_bytes != size) {
-        throw UserError("{} is torn: it has {} bytes, and {} were expected", place, size, block.num_bytes);
+        throw UserError("{} is {}: it has {} bytes, but {} were expected", place,
+                        size < block.num_bytes ? "truncated" : "too long", size, block.num_bytes);
     }
     return block;
 }
@@ -92,7 +93,8 @@ std::string InputFile::table() const {
     const Hash found = hash_of(text);
     if (found != block_.table_hash) {
         throw UserError(
-            "{}: its table ({} bytes at {}, outside the tensors) is torn: it gives the check {}, and {} was "
+            "{}: its table ({} bytes at {}, outside the tensors) is damaged: it gives the check {}, and {} "
+            "was "
             "expected",
             place(), block_.table_bytes, block_.table_at, found.hex(), block_.table_hash.hex());
     }
@@ -138,14 +140,14 @@ std::string fault_of(const RawFile& file, const TensorInfo& tensor, const Stored
                      const Hash& found) {
     if (found == stored.hash) return {};
     return fmt::format(
-        "{}: tensor '{}' is torn: its slab at {} of {} gives the check {}, and {} was expected",
+        "{}: tensor '{}' is damaged: its slab at {} of {} gives the check {}, and {} was expected",
         file.path().string(), tensor.name, stored.slab.offset, stored.slab.size, found.hex(),
         stored.hash.hex());
 }
 
 std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& found) {
     if (found == asset.hash) return {};
-    return fmt::format("{}: asset '{}' is torn: it gives the check {}, and {} was expected",
+    return fmt::format("{}: asset '{}' is damaged: it gives the check {}, and {} was expected",
                        file.path().string(), asset.name, found.hex(), asset.hash.hex());
 }
 

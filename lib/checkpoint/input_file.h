@@ -53,7 +53,7 @@ std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& 
 /// UserError if a shard belongs to the save `found` instead of `expected`.
 void check_save(const InputFile& shard, const Hash& found, const Hash& expected);
 
-/// Reads the table of a shard. UserError if it is torn, invalid, or of another save than `set`.
+/// Reads the table of a shard. UserError if it is damaged, invalid, or of another save than `set`.
 ShardTable read_shard_table(const InputFile& shard, const Hash& set);
 
 }  // namespace argosy::checkpoint

@@ -31,8 +31,8 @@ class TensorSource {
     virtual const std::vector<TensorInfo>& tensors() const = 0;
 
     /// Reads the slab's elements into `out`, row-major. Any thread may call this. UserError if a file is
-    /// torn, missing or not the one that was saved; RunError if reading fails. REQUIRES: `tensor` is one of
-    /// tensors(), and `out` has the slab's size.
+    /// damaged, missing or not the one that was saved; RunError if reading fails. REQUIRES: `tensor` is one
+    /// of tensors(), and `out` has the slab's size.
     virtual void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const = 0;
 
     /// The folder or file, for messages.

@@ -16,8 +16,8 @@ constexpr size_t kHexDigits = 32;
 constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Full};
 
 template <class... Args>
-[[noreturn]] void fail_torn(const std::string& place, fmt::format_string<Args...> text, Args&&... args) {
-    throw UserError("{}: its user block (bytes 0 .. {}, outside the tensors) is torn: {}", place,
+[[noreturn]] void fail_damaged(const std::string& place, fmt::format_string<Args...> text, Args&&... args) {
+    throw UserError("{}: its user block (bytes 0 .. {}, outside the tensors) is damaged: {}", place,
                     kUserBlockBytes - 1, fmt::format(text, std::forward<Args>(args)...));
 }
 
@@ -69,10 +69,10 @@ void check_version(std::string_view text, bool intact, const std::string& place)
 Hash check_integrity(const Sections& parts, const std::string& place) {
     const std::optional<Hash> stored = parse_hash(parts.check);
     const Hash found = hash_of(parts.lines);
-    if (!stored) fail_torn(place, "it has no check line");
+    if (!stored) fail_damaged(place, "it has no check line");
     if (*stored != found)
-        fail_torn(place, "its check says {}, and its lines give {}", stored->hex(), found.hex());
-    if (!parts.padded) fail_torn(place, "it does not end with spaces and a newline");
+        fail_damaged(place, "its check says {}, and its lines give {}", stored->hex(), found.hex());
+    if (!parts.padded) fail_damaged(place, "it does not end with spaces and a newline");
     return *stored;
 }
 
@@ -94,23 +94,23 @@ class Fields {
         : place_(place), key_(key) {
         const auto found = lines.find(key);
         if (found == lines.end() || found->second.size() < count)
-            fail_torn(place, "its line '{}' is missing or short", key);
+            fail_damaged(place, "its line '{}' is missing or short", key);
         fields_ = found->second;
     }
     FileKind kind(size_t i) const {
         for (const FileKind each : kKinds) {
             if (fields_[i] == name(each)) return each;
         }
-        fail_torn(place_, "'{}' is not a kind of file", fields_[i]);
+        fail_damaged(place_, "'{}' is not a kind of file", fields_[i]);
     }
     int64_t number(size_t i) const {
         const int64_t value = parse_number(fields_[i]);
-        if (value < 0) fail_torn(place_, "'{}' in its line '{}' is not a number", fields_[i], key_);
+        if (value < 0) fail_damaged(place_, "'{}' in its line '{}' is not a number", fields_[i], key_);
         return value;
     }
     Hash hash(size_t i) const {
         const std::optional<Hash> value = parse_hash(fields_[i]);
-        if (!value) fail_torn(place_, "'{}' in its line '{}' is not a check", fields_[i], key_);
+        if (!value) fail_damaged(place_, "'{}' in its line '{}' is not a check", fields_[i], key_);
         return *value;
     }
 
@@ -125,8 +125,8 @@ void check_extents(const UserBlock& block, const std::string& place) {
                         block.table_at <= block.num_bytes &&
                         block.table_bytes <= block.num_bytes - block.table_at;
     if (!inside) {
-        fail_torn(place, "a table of {} bytes at {} does not lie in a file of {}", block.table_bytes,
-                  block.table_at, block.num_bytes);
+        fail_damaged(place, "a table of {} bytes at {} does not lie in a file of {}", block.table_bytes,
+                     block.table_at, block.num_bytes);
     }
 }
 
@@ -159,7 +159,8 @@ std::string to_text(const UserBlock& block) {
 UserBlock parse_user_block(std::string_view text, const std::string& place) {
     ARGOSY_CHECK(text.size() == kUserBlockBytes, "{} bytes", text.size());
     if (!text.starts_with(kMagic)) {
-        throw UserError("{} is not a checkpoint file, or torn: it does not begin with '{}'", place, kMagic);
+        throw UserError("{} is not a checkpoint file, or is damaged: it does not begin with '{}'", place,
+                        kMagic);
     }
     const Sections parts = sections_of(text);
     const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of(parts.lines);

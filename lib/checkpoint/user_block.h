@@ -37,8 +37,8 @@ struct UserBlock {
 /// Returns kUserBlockBytes of text. The check line is computed from the other lines; block.check is ignored.
 std::string to_text(const UserBlock& block);
 
-/// Throws UserError, which names `place`, if the text is torn, is not of this format, or has a major version
-/// that this program does not read. REQUIRES: the text has kUserBlockBytes.
+/// Throws UserError, which names `place`, if the text is damaged, is not of this format, or has a major
+/// version that this program does not read. REQUIRES: the text has kUserBlockBytes.
 UserBlock parse_user_block(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint

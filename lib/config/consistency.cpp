@@ -58,12 +58,12 @@ void check_number_types(const JobConfig& config) {
     check_loss_scale(config.training);
 }
 
-/// The search measures the fastest algorithm in each run, so runs of one configuration may differ.
+/// The search times the algorithms of each matrix product and may choose others in another run.
 void check_repeats(const JobConfig& config) {
     if (!config.debug.deterministic || !config.compile.search_algorithms) return;
     throw UserError(
-        "debug.deterministic excludes compile.search_algorithms, which measures the fastest algorithm of "
-        "each product anew in each run; remove one of the two");
+        "debug.deterministic excludes compile.search_algorithms, which times the algorithms of each "
+        "matrix product and may choose others in another run; remove one of the two");
 }
 
 void check_batches(const JobConfig& config) {
@@ -87,7 +87,7 @@ void check_stages(const Parallelism& parallelism) {
     const auto& layers = parallelism.pipeline_parallel_layers_per_stage;
     if (layers.empty() || std::ssize(layers) == parallelism.pipeline_parallel_degree) return;
     throw UserError(
-        "parallelism.pipeline_parallel_layers_per_stage = [{}] names {} stages, but "
+        "parallelism.pipeline_parallel_layers_per_stage = [{}] is for {} stages, but "
         "parallelism.pipeline_parallel_degree is {}; give one number per stage",
         fmt::join(layers, ", "), layers.size(), parallelism.pipeline_parallel_degree);
 }
@@ -117,8 +117,8 @@ void check_loss_spike(const LossSpike& spike) {
 void check_saving(const Checkpoint& checkpoint) {
     if (checkpoint.keep_latest_k == 1) {
         throw UserError(
-            "checkpoint.keep_latest_k = 1 would leave no other step if the newest one is damaged; set 2 or "
-            "more, or 0 to keep all");
+            "checkpoint.keep_latest_k = 1 would leave no other checkpoint if the newest one is damaged; set "
+            "2 or more, or 0 to keep all");
     }
     if (checkpoint.keep_every.value_or(checkpoint.interval) % checkpoint.interval != 0) {
         throw UserError(

@@ -133,7 +133,7 @@ std::string in_words(const toml::node& node) {
         case toml::node_type::string:
             return "the string " + toml_text(value);
         case toml::node_type::array:
-            return is_set(value) ? "the list " + toml_text(value) : "an array of other or mixed types";
+            return is_set(value) ? "the list " + toml_text(value) : "a list with elements of another type";
         case toml::node_type::table:
             return "a table";
         default:

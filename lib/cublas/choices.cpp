@@ -41,7 +41,7 @@ class Words {
         return value;
     }
 
-    bool is_first(std::string_view first, std::string_view second) {
+    bool is_first_of_two(std::string_view first, std::string_view second) {
         const std::string word = next();
         if (word != first && word != second) good_ = false;
         return word == first;
@@ -73,7 +73,7 @@ class Words {
         return bytes;
     }
 
-    void end() {
+    void expect_end() {
         std::string word;
         if (stream_ >> word) good_ = false;
     }
@@ -87,13 +87,13 @@ Problem problem_of(Words& words) {
     Problem p;
     p.type = words.type();
     p.result_type = words.type();
-    p.transpose_a = words.is_first("T", "N");
-    p.transpose_b = words.is_first("T", "N");
+    p.transpose_a = words.is_first_of_two("T", "N");
+    p.transpose_b = words.is_first_of_two("T", "N");
     for (int64_t* number : {&p.m, &p.n, &p.k, &p.stride_a, &p.stride_b, &p.stride_d}) {
         *number = words.number<int64_t>();
     }
-    p.accumulate = words.is_first("add", "set");
-    p.bias = words.is_first("bias", "plain");
+    p.accumulate = words.is_first_of_two("add", "set");
+    p.bias = words.is_first_of_two("bias", "plain");
     for (int* number : {&p.alignment_a, &p.alignment_b, &p.alignment_d, &p.alignment_bias}) {
         *number = words.number<int>();
     }
@@ -121,7 +121,7 @@ std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {
         const std::string version = words.next(), device = words.next();
         if (begins && words.good() && (version != origin.version || device != origin.device)) continue;
         Choice choice{.problem = problem_of(words), .algorithm = words.algorithm()};
-        words.end();
+        words.expect_end();
         if (!begins || !words.good()) {
             throw UserError(
                 "line {} of the file of matrix product algorithms is invalid: '{:.60}'; restore the file, or "

@@ -35,7 +35,7 @@ struct Origin {
 std::string line_of(const Choice& choice, const Origin& origin);
 
 /// Returns the choices in `text` that have this origin, and skips those of another origin. Throws UserError
-/// for a line that is torn or that is not in this format.
+/// for a line that is incomplete or not in this format.
 std::vector<Choice> choices_in(std::string_view text, const Origin& origin);
 
 }  // namespace argosy::cublas

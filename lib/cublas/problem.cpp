@@ -139,7 +139,7 @@ Operands operands_of(const Product& product) {
 std::string describe(const Product& product) {
     const auto& [c, a, b, accumulate, bias] = product;
     return fmt::format(
-        "{} [{}, {}] x [{}, {}] {} {} [{}, {}]{}; strides {}, {} and {}; at multiples of {}, {} and {} bytes",
+        "{} [{}, {}] x [{}, {}] {} {} [{}, {}]{}; strides {}, {} and {}; aligned to {}, {} and {} bytes",
         name(a.type), a.rows, a.columns, b.rows, b.columns, accumulate ? "added to" : "into", name(c.type),
         c.rows, c.columns, bias ? " with a bias" : "", strides(a), strides(b), strides(c),
         alignment_of(a.data), alignment_of(b.data), alignment_of(c.data));

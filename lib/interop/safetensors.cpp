@@ -33,7 +33,7 @@ std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     const auto header_bytes = static_cast<int64_t>(length);
     const int64_t data_bytes = file.size_bytes() - kSafetensorsLengthBytes - header_bytes;
     if (data_bytes < 0) {
-        throw UserError("{} is torn: its header would end at byte {}, and the file has {}", place,
+        throw UserError("{} is truncated: its header would end at byte {}, but the file has {} bytes", place,
                         kSafetensorsLengthBytes + header_bytes, file.size_bytes());
     }
     std::string text(length, '\0');

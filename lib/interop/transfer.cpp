@@ -88,7 +88,7 @@ void SlabChecks::finish() const {
         const std::string file =
             stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
         throw UserError(
-            "{}{}: tensor '{}' is torn: its slab at [{}] of [{}] gives the check {}, and {} was expected",
+            "{}{}: tensor '{}' is damaged: its slab at [{}] of [{}] gives the check {}, and {} was expected",
             checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
             fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
     }

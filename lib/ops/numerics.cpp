@@ -12,7 +12,8 @@ namespace argosy::ops {
 int64_t max_temporary_elements(const at::Tensor& x) { return gpu::holds(x) ? 1 << 30 : 16 << 20; }
 
 int make_deterministic() {
-    // LibTorch refuses cuBLAS's matrix products on GPUs without this variable. A user's value is kept.
+    // In deterministic mode, LibTorch refuses cuBLAS matrix products on GPUs if this variable is not set. A
+    // user's value is kept.
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(true);

@@ -1,6 +1,6 @@
 // A thread holds an OpsContext while it calls operations. The OpsContext selects how operations compute,
-// owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used. Also:
-// the number of threads of an operation.
+// owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used.
+// This header also sets the number of threads of an operation.
 #pragma once
 
 #include <c10/core/InferenceMode.h>

@@ -1,5 +1,5 @@
 // y = x / sqrt(mean(x^2) + eps) * w over the last dim. x, and the dx of write_rms_norm_backward(), may be
-// [tokens, heads, head_dim] in some columns of a wider matrix. The kernels use such tensors without a copy.
+// views [tokens, heads, head_dim] of columns of a wider matrix. The kernels use such views without a copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ struct RmsNormGradient {
     at::Tensor dx;
     at::Tensor dw;  // accumulation type
 };
-/// `residual`, if defined, is a gradient of x from another path (the residual stream), which is added to dx.
+/// Adds `residual`, if defined, to dx: the gradient of x that arrives through the residual stream.
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual = {});
 

@@ -15,9 +15,9 @@
 
 namespace argosy::resume {
 
-/// The slabs that this rank, writer `writer` of the plan, writes: the slabs of checkpoint::slabs_of(), in the
-/// same order, with the element types of the plan. Their elements are views of elements of `held`, which may
-/// have another type. REQUIRES: each slab consists of rows of a slab of `held`.
+/// Returns the slabs that writer `writer` of the plan (this rank) writes, in the order of
+/// checkpoint::slabs_of(). HeldSlab::tensor has the plan's element type. HeldSlab::elements is a view of
+/// `held`, whose type may differ. REQUIRES: each slab consists of rows of a slab of `held`.
 std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkpoint::Plan& plan, int writer);
 
 /// Host memory for the copy of one save after another, allocated at the first save and then reused.

@@ -1,5 +1,5 @@
-// A benchmark's ranks in a test, and what carries their data: MPI, or NCCL where the suite is linked with
-// stand-ins for GPUs.
+// The ranks of a benchmark in a test, and their backend: NCCL if the suite is linked with the fake GPUs, else
+// MPI.
 #pragma once
 
 #include <numeric>
@@ -11,7 +11,7 @@
 
 namespace argosy::bench {
 
-/// All ranks, with messages of their own.
+/// All ranks, with their own ControlChannel.
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
     ControlChannel control{world, 30};

@@ -116,7 +116,7 @@ TEST_F(Damage, OfEachBitOfAShardIsFoundAndNamed) {
 }
 
 TEST_F(Damage, OfEachBitOfAFullFileIsFoundAndNamed) {
-    write_full(random_, folder_ / "all.h5", sample_);
+    write_full_file(random_, folder_ / "all.h5", sample_);
     flip_all(folder_ / "all.h5", folder_ / "all.h5", StoredSlab::kThisFile);
 }
 
@@ -144,7 +144,7 @@ TEST_F(Damage, ByTruncationOrGrowthIsFoundAtEachLength) {
             std::filesystem::resize_file(file, size);
             const std::vector<std::string> faults = all_faults(step_);
             ASSERT_EQ(faults.size(), 1) << size;
-            expect_message(faults[0], {file.string(), "torn", std::to_string(size) + " bytes"});
+            expect_message(faults[0], {file.string(), "truncated", std::to_string(size) + " bytes"});
             write_file(file, whole_file);
         }
         write_file(file, whole_file + "x");
@@ -210,7 +210,7 @@ void rewrite_block(const std::filesystem::path& file, const std::string& from, c
 }
 
 TEST_F(Damage, OnlyAnotherMajorVersionIsRefused) {
-    write_full(random_, folder_ / "all.h5", sample_);
+    write_full_file(random_, folder_ / "all.h5", sample_);
     rewrite_block(folder_ / "all.h5", "checkpoint 2.0\n", "checkpoint 2.7\nnovelty of a later version\n");
     EXPECT_EQ(all_faults(folder_ / "all.h5"), std::vector<std::string>());
     rewrite_block(folder_ / "all.h5", "checkpoint 2.7\n", "checkpoint 3.0\n");
@@ -220,7 +220,7 @@ TEST_F(Damage, OnlyAnotherMajorVersionIsRefused) {
 TEST_F(Damage, InAWellCheckedUserBlockIsFoundToo) {
     const std::filesystem::path file = folder_ / "all.h5";
     const auto expect_fault = [&](const std::string& from, const std::string& to, const std::string& fault) {
-        write_full(random_, file, sample_);
+        write_full_file(random_, file, sample_);
         rewrite_block(file, from, to);
         EXPECT_ERROR(Checkpoint{file}, UserError, "all.h5", fault);
     };

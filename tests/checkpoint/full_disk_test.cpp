@@ -1,5 +1,5 @@
-// No room for a save: an error that says so, nothing half-written once its folder is removed, the steps
-// before intact, and the next save in the same process works.
+// A save fails because the disk is full. The error says so, removing the partial folder removes all traces,
+// earlier checkpoints stay intact, and the next save in the same process works.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -36,7 +36,7 @@ class FileSizeLimit {
     rlimit before_ = {};
 };
 
-/// A file system of its own and of a fixed size; not where the process may not mount one.
+/// Mounts a file system of a fixed size. mounted() is false if this process may not mount one.
 class SmallDisk {
   public:
     SmallDisk(fs::path place, const std::string& options) : place_(std::move(place)) {
@@ -60,7 +60,7 @@ class FullDisk : public ::testing::Test {
             sample_.add(random_, {"model/w" + std::to_string(i), ElementType::Float32, {50, 100}});
         }
     }
-    /// As a trainer does it; returns the error, empty where there was none.
+    /// Saves a checkpoint as a trainer does, and returns the error's message, or "" without an error.
     std::string save(const fs::path& run, int64_t step) {
         try {
             write_step(random_, run, sample_, 2, step);
@@ -85,12 +85,12 @@ class FullDisk : public ::testing::Test {
     Sample sample_;
 };
 
-TEST_F(FullDisk, AtAnySizeOfAFileLeavesWhatWasThere) {
+TEST_F(FullDisk, FileSizeLimitLeavesEarlierStepsIntact) {
     const fs::path run = folder_ / "run";
     ASSERT_EQ(save(run, 1), "");
-    const auto largest = fs::file_size(step_path(run, 1) / shard_name(0, 2)) +
-                         fs::file_size(step_path(run, 1) / shard_name(1, 2));
-    for (rlim_t limit = 0; limit < largest; limit += 1 + below(random_, 3000)) {
+    const auto total_bytes = fs::file_size(step_path(run, 1) / shard_name(0, 2)) +
+                             fs::file_size(step_path(run, 1) / shard_name(1, 2));
+    for (rlim_t limit = 0; limit < total_bytes; limit += 1 + below(random_, 3000)) {
         std::string error;
         {
             const FileSizeLimit full(limit);
@@ -104,7 +104,7 @@ TEST_F(FullDisk, AtAnySizeOfAFileLeavesWhatWasThere) {
     expect_steps(run, {1, 2});
 }
 
-TEST_F(FullDisk, OfAFileSystemLeavesWhatWasThere) {
+TEST_F(FullDisk, FullFileSystemLeavesEarlierStepsIntact) {
     const SmallDisk disk(folder_ / "disk", "size=256k");
     if (!disk.mounted()) GTEST_SKIP() << "this process may not mount a file system";
     const fs::path run = folder_ / "disk/run";
@@ -119,8 +119,8 @@ TEST_F(FullDisk, OfAFileSystemLeavesWhatWasThere) {
     expect_steps(run, {2, 6});
 }
 
-// Room for all bytes, but for no more names.
-TEST_F(FullDisk, OfNamesLeavesWhatWasThere) {
+// The file system has room for all bytes, but no free inodes.
+TEST_F(FullDisk, MissingInodesLeaveEarlierStepsIntact) {
     const SmallDisk disk(folder_ / "disk", "nr_inodes=8");
     if (!disk.mounted()) GTEST_SKIP() << "this process may not mount a file system";
     const fs::path run = folder_ / "disk/run";

@@ -162,7 +162,7 @@ TEST(Fuzz, FilesAreTakenOrRefused) {
     Random random(1);
     const ScratchFolder folder;
     const Sample sample = random_sample(random, 2);
-    write_full(random, folder / "all.h5", sample);
+    write_full_file(random, folder / "all.h5", sample);
     const std::string valid = read_file(folder / "all.h5");
     for (int round = 0; round < 1000; ++round) {
         Random own(round);

@@ -41,7 +41,7 @@ class Killed : public ::testing::Test {
         remove_old_steps(folder_ / "run", {.keep_latest = 2});
     }
 
-    /// The sample that a step holds in full; -1: none, and so torn.
+    /// The sample that a step holds in full; -1: none, because the step is damaged.
     int held(int64_t step) {
         const Checkpoint checkpoint(step_path(folder_ / "run", step));
         if (!checkpoint.faults().empty()) return -1;

@@ -26,7 +26,7 @@ std::filesystem::path write_halves(const ScratchFolder& folder, Sample& sample, 
 /// Reads the slab, compares it, and returns the bytes that were fetched for it.
 int64_t fetched(const Checkpoint& checkpoint, const Sample& sample, const layout::Slab& slab) {
     const int64_t before = checkpoint.bytes_read();
-    EXPECT_EQ(read(checkpoint, sample.tensors[0], slab), cut(sample, sample.tensors[0], slab));
+    EXPECT_EQ(read(checkpoint, sample.tensors[0], slab), bytes_of_slab(sample, sample.tensors[0], slab));
     return checkpoint.bytes_read() - before;
 }
 

@@ -20,7 +20,7 @@ void expect_sample(Random& random, const Checkpoint& checkpoint, const Sample& s
             << tensor.name;
         for (int i = 0; i < 5; ++i) {
             const layout::Slab slab = random_slab(random, tensor);
-            EXPECT_EQ(read(checkpoint, tensor, slab), cut(sample, tensor, slab)) << tensor.name;
+            EXPECT_EQ(read(checkpoint, tensor, slab), bytes_of_slab(sample, tensor, slab)) << tensor.name;
         }
     }
     for (const Asset& asset : kSampleAssets) EXPECT_EQ(checkpoint.asset(asset.name), asset.bytes);
@@ -37,7 +37,7 @@ TEST(RoundTrip, AnyPiecesAreReadAsAnyOthers) {
         const auto step = write_step(random, folder / "run", sample, static_cast<int>(1 + seed % 5));
         expect_sample(random, Checkpoint(step), sample);
         expect_sample(random, Checkpoint(step / "checkpoint.h5"), sample);
-        write_full(random, folder / "all.h5", sample);
+        write_full_file(random, folder / "all.h5", sample);
         expect_sample(random, Checkpoint(folder / "all.h5"), sample);
     }
 }
@@ -48,7 +48,7 @@ TEST(RoundTrip, Hdf5ReadsTheSameBytes) {
     const ScratchFolder folder;
     const Sample sample = random_sample(random, 10);
     const auto step = write_step(random, folder / "run", sample, 3);
-    write_full(random, folder / "all.h5", sample);
+    write_full_file(random, folder / "all.h5", sample);
     for (const std::filesystem::path& path : {step / "checkpoint.h5", folder / "all.h5"}) {
         const h5::File file = h5::File::open(path);
         for (const TensorInfo& tensor : sample.tensors) {

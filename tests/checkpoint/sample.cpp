@@ -76,7 +76,8 @@ layout::Slab random_slab(Random& random, const TensorInfo& tensor) {
     return slab;
 }
 
-std::vector<std::byte> cut(const Sample& sample, const TensorInfo& tensor, const layout::Slab& slab) {
+std::vector<std::byte> bytes_of_slab(const Sample& sample, const TensorInfo& tensor,
+                                     const layout::Slab& slab) {
     const std::vector<std::byte>& content = sample.bytes.at(tensor.name);
     const int64_t width = size_bytes(tensor.type), count = slab.num_elements();
     std::vector<std::byte> out;
@@ -116,7 +117,7 @@ void write_shards(Random& random, const std::filesystem::path& partial, const Sa
         TensorFile writer = TensorFile::shard(partial, nonce, plan, i);
         const std::vector<TensorSlab> slabs = slabs_of(plan, i);
         for (size_t j = 0; j < slabs.size(); ++j)
-            append(random, writer, j, cut(sample, slabs[j].tensor, slabs[j].slab));
+            append(random, writer, j, bytes_of_slab(sample, slabs[j].tensor, slabs[j].slab));
         writer.finish();
     }
 }
@@ -130,7 +131,7 @@ std::filesystem::path write_step(Random& random, const std::filesystem::path& fo
     return step_path(folder, step);
 }
 
-void write_full(Random& random, const std::filesystem::path& path, const Sample& sample) {
+void write_full_file(Random& random, const std::filesystem::path& path, const Sample& sample) {
     TensorFile writer = TensorFile::full(path, sample_description(), sample.tensors, kSampleAssets);
     for (size_t i = 0; i < sample.tensors.size(); ++i) {
         append(random, writer, i, sample.bytes.at(sample.tensors[i].name));

@@ -29,15 +29,16 @@ struct Sample {
     void add(Random& random, const TensorInfo& tensor);
 };
 
-/// Of odd shapes, scalars and tensors without elements among them, and of every type.
+/// Returns tensors of odd shapes and of every type, including scalars and tensors without elements.
 Sample random_sample(Random& random, int num_tensors);
 
-/// Grids of one to three axes, cuts of any dim in any number of parts, also more than it has elements.
+/// Returns a plan with a grid of one to three axes. A dim may be cut into more parts than it has elements.
 Plan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers);
 layout::Slab random_slab(Random& random, const TensorInfo& tensor);
 
 /// The slab's bytes, copied element by element.
-std::vector<std::byte> cut(const Sample& sample, const TensorInfo& tensor, const layout::Slab& slab);
+std::vector<std::byte> bytes_of_slab(const Sample& sample, const TensorInfo& tensor,
+                                     const layout::Slab& slab);
 
 Description sample_description(int64_t step = 7);
 inline const std::vector<Asset> kSampleAssets = {{"tokenizer.json", "{\"a\": 1}\n"}, {"empty.txt", ""}};
@@ -48,10 +49,10 @@ void append(Random& random, TensorFile& writer, size_t index, std::span<const st
 /// Writes the shards of `sample` into a started step.
 void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,
                   const Hash& nonce, const Plan& plan);
-/// A whole step `folder/step-N` of sample_description.
+/// Writes the complete checkpoint `folder/step-N`, described by sample_description(step). Returns its path.
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
                                  int num_writers, int64_t step = 7);
-void write_full(Random& random, const std::filesystem::path& path, const Sample& sample);
+void write_full_file(Random& random, const std::filesystem::path& path, const Sample& sample);
 
 std::vector<std::byte> read(const Checkpoint& checkpoint, const TensorInfo& tensor, const layout::Slab& slab);
 

@@ -129,7 +129,7 @@ TEST_F(Commit, RefusesShardsThatDoNotFit) {
     expect_refused({shard_name(1, 2), "No such file"});
     write();
     fs::resize_file(partial_ / shard_name(1, 2), 600);
-    expect_refused({shard_name(1, 2), "torn"});
+    expect_refused({shard_name(1, 2), "truncated"});
 }
 
 TEST(StepFolder, OfAnotherStepsNameIsRefused) {

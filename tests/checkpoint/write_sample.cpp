@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     checkpoint::Random random(std::strtoull(argv[2], nullptr, 10));
     const checkpoint::Sample sample = checkpoint::random_sample(random, 40);
     checkpoint::write_step(random, folder / "run", sample, 3);
-    checkpoint::write_full(random, folder / "all.h5", sample);
+    checkpoint::write_full_file(random, folder / "all.h5", sample);
     std::vector<std::string> lines;
     for (const checkpoint::TensorInfo& tensor : sample.tensors) {
         const std::vector<std::byte>& bytes = sample.bytes.at(tensor.name);

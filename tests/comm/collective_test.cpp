@@ -23,9 +23,11 @@ namespace {
 using ::argosy::testing::kTimeoutSeconds;
 using ::argosy::testing::self;
 
-constexpr int64_t kCounts[] = {0, 1, 3, 64, 10007, 40009};  // the last: more than the small ring holds
+// 40009 elements do not fit into the ring of Backend::SmallRing.
+constexpr int64_t kCounts[] = {0, 1, 3, 64, 10007, 40009};
 
-/// COLLECTIVE at its first call for a backend: one group for all tests.
+/// Returns the group of all ranks on a backend, which all tests share. COLLECTIVE at the first call for a
+/// backend.
 Communicator& group_of(Backend backend) {
     static std::map<Backend, std::unique_ptr<Communicator>> groups;
     auto& group = groups[backend];
@@ -43,9 +45,9 @@ class Collective : public ::testing::TestWithParam<std::tuple<Backend, at::Scala
     Communicator& world() const { return group_of(std::get<Backend>(GetParam())); }
     at::ScalarType type() const { return std::get<at::ScalarType>(GetParam()); }
     at::Tensor numbers_of(int rank, int64_t count) const { return numbers(rank, count, type()); }
-    at::Tensor room(int64_t count) const { return at::zeros({count}, type()); }
+    at::Tensor output(int64_t count) const { return at::zeros({count}, type()); }
 
-    /// Element i of every rank's numbers, summed or the largest.
+    /// Returns the expected result: element i is the sum or the maximum of element i of all ranks.
     at::Tensor reduced(int64_t count, Reduction reduction) const {
         std::vector<double> values(count);
         for (int64_t i = 0; i < count; ++i) {
@@ -61,7 +63,7 @@ class Collective : public ::testing::TestWithParam<std::tuple<Backend, at::Scala
 
 TEST_P(Collective, AllGatherPutsRanksInOrder) {
     for (const int64_t count : kCounts) {
-        const at::Tensor in = numbers_of(world().rank(), count), out = room(count * world().size());
+        const at::Tensor in = numbers_of(world().rank(), count), out = output(count * world().size());
         world().run({OpKind::AllGather, out, in});
         for (int rank = 0; rank < world().size(); ++rank) {
             EXPECT_TRUE(at::equal(out.narrow(0, rank * count, count), numbers_of(rank, count)));
@@ -72,7 +74,7 @@ TEST_P(Collective, AllGatherPutsRanksInOrder) {
 TEST_P(Collective, AllReduce) {
     for (const Reduction reduction : {Reduction::Sum, Reduction::Max}) {
         for (const int64_t count : kCounts) {
-            const at::Tensor in = numbers_of(world().rank(), count), out = room(count);
+            const at::Tensor in = numbers_of(world().rank(), count), out = output(count);
             world().run({OpKind::AllReduce, out, in, reduction});
             EXPECT_TRUE(at::equal(out, reduced(count, reduction))) << count;
             EXPECT_TRUE(at::equal(in, numbers_of(world().rank(), count))) << "its input changed";
@@ -90,7 +92,7 @@ TEST_P(Collective, ReduceScatterLeavesEachRankItsPiece) {
     for (const Reduction reduction : {Reduction::Sum, Reduction::Max}) {
         for (const int64_t count : kCounts) {
             const int64_t total = count * world().size();
-            const at::Tensor in = numbers_of(world().rank(), total), out = room(count);
+            const at::Tensor in = numbers_of(world().rank(), total), out = output(count);
             world().run({OpKind::ReduceScatter, out, in, reduction});
             const at::Tensor expected = reduced(total, reduction).narrow(0, count * world().rank(), count);
             EXPECT_TRUE(at::equal(out, expected)) << count;
@@ -107,17 +109,17 @@ TEST_P(Collective, BroadcastFromEveryRank) {
     }
 }
 
-TEST_P(Collective, OneRankAloneIsTheIdentity) {
-    const at::Tensor in = numbers_of(3, 5), gathered = room(5), reduced_alone = room(5);
+TEST_P(Collective, OnOneRankACollectiveCopiesItsInput) {
+    const at::Tensor in = numbers_of(3, 5), gathered = output(5), reduced_alone = output(5);
     self().run({OpKind::AllGather, gathered, in});
     self().run({OpKind::ReduceScatter, reduced_alone, in});
     EXPECT_TRUE(at::equal(gathered, in));
     EXPECT_TRUE(at::equal(reduced_alone, in));
 }
 
-TEST_P(Collective, AGroupIsOneSubmission) {
+TEST_P(Collective, SeveralOpsInOneSubmission) {
     const int rank = world().rank(), size = world().size();
-    const at::Tensor gathered = room(7 * size), summed = numbers_of(rank, 5), scattered = room(3);
+    const at::Tensor gathered = output(7 * size), summed = numbers_of(rank, 5), scattered = output(3);
     const std::vector<Op> ops = {{OpKind::AllGather, gathered, numbers_of(rank, 7)},
                                  {OpKind::AllReduce, summed, summed},
                                  {OpKind::ReduceScatter, scattered, numbers_of(rank, 3 * size)}};
@@ -138,7 +140,7 @@ TEST_P(Collective, ManyInFlightEndInAnyOrder) {
         tensors.push_back(numbers_of(world().rank(), 100 + i));
         pending.push_back(world().submit({OpKind::AllReduce, tensors[i], tensors[i]}));
     }
-    // Odd ranks wait backwards: the order of waiting is each rank's own.
+    // Odd ranks wait in reverse order: ranks need not wait in the same order.
     std::vector<int> order(kInFlight);
     std::iota(order.begin(), order.end(), 0);
     if (world().rank() % 2 == 1) std::reverse(order.begin(), order.end());
@@ -148,7 +150,7 @@ TEST_P(Collective, ManyInFlightEndInAnyOrder) {
     }
 }
 
-TEST_P(Collective, SubgroupReducesAmongItsOwn) {
+TEST_P(Collective, SubgroupGathersFromItsMembersOnly) {
     std::vector<int> members;  // the ranks of this rank's parity
     for (int rank = world().rank() % 2; rank < world().size(); rank += 2) members.push_back(rank);
     const auto group = world().subgroup(members, "tp");
@@ -156,7 +158,7 @@ TEST_P(Collective, SubgroupReducesAmongItsOwn) {
     ASSERT_EQ(members[group->rank()], world().rank());
     EXPECT_EQ(group->name(), "tp");
 
-    const at::Tensor out = room(11 * group->size());
+    const at::Tensor out = output(11 * group->size());
     group->run({OpKind::AllGather, out, numbers_of(world().rank(), 11)});
     for (int i = 0; i < group->size(); ++i) {
         EXPECT_TRUE(at::equal(out.narrow(0, 11 * i, 11), numbers_of(members[i], 11)));
@@ -172,8 +174,8 @@ INSTANTIATE_TEST_SUITE_P(All, Collective,
                                     toString(std::get<at::ScalarType>(test.param));
                          });
 
-// In shared memory sums are made in the order of ranks, whatever the operation, so that all ranks get the
-// same bits and a layout does not change them.
+// Through shared memory, every collective adds in the order of ranks. All ranks then get the same bits, in
+// every layout.
 TEST(SharedMemorySum, AddsInTheOrderOfRanks) {
     for (const Backend backend : {Backend::SharedMemory, Backend::SmallRing}) {
         Communicator& group = group_of(backend);
@@ -215,7 +217,8 @@ TEST_P(BFloat16Sum, RoundsToNearestEven) {
     EXPECT_TRUE(at::equal(part.to(at::kDouble), at::tensor(sums, at::kDouble))) << part.to(at::kDouble)[0];
 }
 
-// fp16 has finer steps than bf16 and a smaller range: past 65504 is infinity, below 2^-24 nothing.
+// fp16 has a finer step than bf16 and a smaller range: sums from 65520 on round to infinity, and 2^-24 is the
+// smallest positive number.
 class Float16Sum : public OnBackend {};
 INSTANTIATE_TEST_SUITE_P(All, Float16Sum, all_backends(), name_of_backend);
 
@@ -235,7 +238,7 @@ TEST_P(Float16Sum, RoundsToNearestEven) {
 class Submission : public OnBackend {};
 INSTANTIATE_TEST_SUITE_P(All, Submission, all_backends(), name_of_backend);
 
-TEST_P(Submission, AnEmptyOneIsDoneAtOnce) {
+TEST_P(Submission, EmptySubmissionIsDoneAtOnce) {
     Pending pending = world().submit(std::vector<Op>{});
     pending.wait();
     EXPECT_FALSE(pending.active());

@@ -8,7 +8,7 @@
 namespace argosy::config {
 namespace {
 
-/// The message of the UserError that `words` cause; `place` replaces a file's path in the message.
+/// The message of the UserError that `words` cause; "no error" if they cause none.
 std::string error_of(const std::vector<std::string>& words) {
     try {
         parse_command_line(words);
@@ -68,8 +68,8 @@ TEST(Errors, WrongTypeInAFile) {
     EXPECT_EQ(file_error("[training]\nsteps = [1, 2]\n"),
               "training.steps in F:2 must be an integer, but is the list [1, 2]");
     EXPECT_EQ(file_error("[parallelism]\npipeline_parallel_layers_per_stage = [1, \"x\"]\n"),
-              "parallelism.pipeline_parallel_layers_per_stage in F:2 must be a list of integers, but is an "
-              "array of other or mixed types");
+              "parallelism.pipeline_parallel_layers_per_stage in F:2 must be a list of integers, but is a "
+              "list with elements of another type");
 }
 
 TEST(Errors, WrongTypeOnTheCommandLine) {
@@ -162,7 +162,7 @@ TEST(Errors, SyntaxErrorHasItsPosition) {
     EXPECT_EQ(file_error("[training]\nsteps = 3\nsteps = 4\n").find("F:3:"), 0U);
 }
 
-TEST(Errors, NumberTypesMustAllBeFloat64OrNone) {
+TEST(Errors, EitherAllOrNoneOfTheTypesAreFloat64) {
     const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
                       reduce = "--training.mixed_precision_reduce=float64";
     EXPECT_EQ(error_of({dtype, param, reduce}), "no error");
@@ -193,7 +193,7 @@ TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
     EXPECT_EQ(with_states({"--training.dtype=bfloat16"}, "bfloat16"), "no error");
 }
 
-TEST(Errors, WeightsInBfloat16AreComputedInBfloat16) {
+TEST(Errors, Bfloat16WeightsNeedBfloat16Computation) {
     const std::string dtype = "--training.dtype=bfloat16";
     EXPECT_EQ(error_of({dtype}), "no error");
     for (const std::string param : {"float16", "float32"}) {
@@ -234,7 +234,7 @@ TEST(Errors, BatchesMustDivide) {
 TEST(Errors, LayersPerStageMustNameEachStage) {
     EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,3",
                         "--parallelism.pipeline_parallel_degree", "3"}),
-              "parallelism.pipeline_parallel_layers_per_stage = [4, 3] names 2 stages, but "
+              "parallelism.pipeline_parallel_layers_per_stage = [4, 3] is for 2 stages, but "
               "parallelism.pipeline_parallel_degree is 3; give one number per stage");
 }
 
@@ -262,14 +262,15 @@ TEST(Errors, ChoicesInAListMustExist) {
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [1]\n"),
               "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is the list [1]");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [\"optimizer\", 1]\n"),
-              "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is an array of other or "
-              "mixed types");
+              "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is a list with "
+              "elements of another type");
 }
 
-TEST(Errors, KeptCheckpointsMustBeUsable) {
-    EXPECT_EQ(error_of({"--checkpoint.keep_latest_k=1"}),
-              "checkpoint.keep_latest_k = 1 would leave no other step if the newest one is damaged; set 2 or "
-              "more, or 0 to keep all");
+TEST(Errors, CheckpointRetentionOptionsMustBeValid) {
+    EXPECT_EQ(
+        error_of({"--checkpoint.keep_latest_k=1"}),
+        "checkpoint.keep_latest_k = 1 would leave no other checkpoint if the newest one is damaged; set "
+        "2 or more, or 0 to keep all");
     for (const char* number : {"0", "2", "100"}) {
         EXPECT_EQ(error_of({"--checkpoint.keep_latest_k", number}), "no error");
     }
@@ -284,12 +285,12 @@ TEST(Errors, KeptCheckpointsMustBeUsable) {
 
 TEST(Errors, DeterministicExcludesASearchForAlgorithms) {
     EXPECT_EQ(error_of({"--debug.deterministic=true", "--compile.search_algorithms=true"}),
-              "debug.deterministic excludes compile.search_algorithms, which measures the fastest algorithm "
-              "of each product anew in each run; remove one of the two");
+              "debug.deterministic excludes compile.search_algorithms, which times the algorithms of each "
+              "matrix product and may choose others in another run; remove one of the two");
     EXPECT_EQ(error_of({"--compile.search_algorithms=true"}), "no error");
 }
 
-TEST(Errors, LoadedCheckpointsMustExist) {
+TEST(Errors, LoadOptionsNeedWhatTheyDependOn) {
     const auto has = [](const std::vector<std::string>& words, const std::string& part) {
         const std::string message = error_of(words);
         EXPECT_NE(message.find(part), std::string::npos) << message;

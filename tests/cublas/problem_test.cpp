@@ -89,7 +89,7 @@ TEST(Problem, KnowsTheAlignmentOfPointers) {
     EXPECT_EQ(problem.alignment_bias, 4);
 }
 
-TEST(Problem, HasAHashOfEachField) {
+TEST(Problem, EachFieldChangesTheHash) {
     Memory memory;
     const Problem whole = operands_of({.c = by_rows<void>(memory.c, 4, 4),
                                        .a = by_rows<const void>(memory.a, 4, 4),
@@ -153,19 +153,19 @@ TEST(Problem, RefusesInvalidProducts) {
 }
 
 TEST(Build, WithoutCudaGivesAClearError) {
-    if (version() != 0) GTEST_SKIP() << "this build has it";
+    if (version() != 0) GTEST_SKIP() << "this build has cuBLASLt";
     EXPECT_EQ(version_text(), "0.0.0");
     EXPECT_ERROR(Multiplier(), UserError, "no cuBLASLt", "-DARGOSY_CUDA=ON");
 }
 
-TEST(Problem, IsDescribedAsItWasGiven) {
+TEST(Problem, MessagesShowTheProductBeforeTransposition) {
     const Product product{.c = {nullptr, ElementType::Float32, 6, 4, 4, 1},
                           .a = ConstMatrix{reinterpret_cast<const void*>(32), kType, 8, 6, 6, 1}.transposed(),
                           .b = {reinterpret_cast<const void*>(2), kType, 8, 4, 9, 1},
                           .accumulate = true};
     EXPECT_EQ(describe(product),
-              "bf16 [6, 8] x [8, 4] added to fp32 [6, 4]; strides [1, 6], [9, 1] and [4, 1]; at multiples of "
-              "32, 2 and 256 bytes");
+              "bf16 [6, 8] x [8, 4] added to fp32 [6, 4]; strides [1, 6], [9, 1] and [4, 1]; aligned to 32, "
+              "2 and 256 bytes");
 }
 
 }  // namespace

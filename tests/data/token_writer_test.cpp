@@ -94,8 +94,8 @@ TEST(TokenWriter, RefusesPathsThatCannotBeWritten) {
     write_file(folder / "plain", "");
     EXPECT_ERROR(TokenWriter(folder / "plain/a.h5", 1000), UserError, "plain/a.h5", "Not a directory");
     std::filesystem::create_directory(folder / "a.h5");
-    EXPECT_ERROR(TokenWriter(folder / "a.h5", 1000), UserError, "a.h5", "no plain file");
-    EXPECT_ERROR(TokenWriter("/dev/full", 1000), UserError, "/dev/full", "no plain file");
+    EXPECT_ERROR(TokenWriter(folder / "a.h5", 1000), UserError, "a.h5", "not a regular file");
+    EXPECT_ERROR(TokenWriter("/dev/full", 1000), UserError, "/dev/full", "not a regular file");
     EXPECT_EQ(folder.num_entries(), 2);
 }
 

@@ -138,7 +138,7 @@ class ConvertTest(unittest.TestCase):
         self.assertIn(tensor["name"], self.run_program("--inspect", self.folder / "f", "--verify", code=3))
         self.run_program("--inspect", self.folder / "f")
         self.convert("hf", "h", source=self.folder / "f", code=2)
-        self.assert_error("torn", tensor["name"])
+        self.assert_error("damaged", tensor["name"])
         self.assertEqual(self.names(), ["f"])
 
     def test_what_exists_is_replaced_only_by_force(self):

@@ -255,7 +255,7 @@ TEST(Convert, ASourceThatHasChangedIsNoticedOnTheWay) {
         const auto [file, at] = place_of(folder / name, tensor);
         flip(file, at + 5);
         EXPECT_ERROR(convert_to(folder / name, folder / "out", {.to = Form::HuggingFace}), UserError,
-                     file.filename().string(), tensor, "is torn", "was expected");
+                     file.filename().string(), tensor, "is damaged", "was expected");
         EXPECT_EQ(folder.num_entries(), 2);  // the two sources
     }
 }

@@ -33,7 +33,7 @@ double rounded(double x, const Format& format) {
                                                                            : nearest;
 }
 
-/// A value of the format as its bits; the sign, exponent and fraction are put together one by one.
+/// Returns the bits that encode x, a value of the format, put together from sign, exponent and fraction.
 uint64_t bits_of(double x, const Format& format) {
     const int size = static_cast<int>(size_bytes(format.type)) * 8,
               exponent_bits = size - 1 - format.fraction_bits;
@@ -58,8 +58,8 @@ std::vector<std::byte> bytes_of(const std::vector<double>& values, const Format&
     return bytes;
 }
 
-/// Around every value of a narrow format, the middles between two, and their neighbours among the doubles;
-/// and random ones.
+/// Returns special values, 20000 random values or midpoints of values per narrow format with their
+/// neighbouring doubles, and random doubles.
 std::vector<double> interesting(std::mt19937_64& random) {
     std::vector<double> values = {0.0,
                                   -0.0,
@@ -129,7 +129,7 @@ TEST(ConvertElements, NaNStaysNaN) {
     }
 }
 
-TEST(ConvertElements, WhatIsNotFiniteIsCounted) {
+TEST(ConvertElements, CountsInfinities) {
     const std::vector<double> values = {0, 1, -INFINITY, 65504, 1e-45, INFINITY, -3e38};
     for (const Format& format : {kDouble, kFloat, kBFloat16}) {
         EXPECT_EQ(num_not_finite(format.type, bytes_of(values, format)), 2) << h5::name(format.type);

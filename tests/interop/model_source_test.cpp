@@ -111,7 +111,7 @@ TEST(OpenModel, FollowsLinksAndNamesBrokenOnes) {
 TEST(OpenModel, WaitsForNoPipe) {
     const ScratchFolder folder;
     ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
-    EXPECT_ERROR(open_model(folder / "pipe"), UserError, "pipe", "no plain file");
+    EXPECT_ERROR(open_model(folder / "pipe"), UserError, "pipe", "not a regular file");
 }
 
 TEST(OpenModel, CarriesTheTokenizersFilesAndNothingElse) {

@@ -95,24 +95,24 @@ TEST(Safetensors, RefusesFilesThatAreNone) {
     write_file(path, sound + "x");
     EXPECT_ERROR(Safetensors{path}, UserError, "1 bytes follow");
     write_file(path, sound.substr(0, 20));
-    EXPECT_ERROR(Safetensors{path}, UserError, "is torn", "the file has 20");
+    EXPECT_ERROR(Safetensors{path}, UserError, "is truncated", "the file has 20 bytes");
     for (const char* length :
          {"\x01\xe1\xf5\x05\0\0\0\0", "\xff\xff\xff\xff\xff\xff\xff\xff", "\0\0\0\0\0\0\0\x80"}) {
         write_file(path, std::string(length, 8) + sound.substr(8));
         EXPECT_ERROR(Safetensors{path}, UserError, "header would have", "at most 100000000");
     }
     write_file(path, std::string("\0\xe1\xf5\x05\0\0\0\0", 8) + sound.substr(8));
-    EXPECT_ERROR(Safetensors{path}, UserError, "is torn", "would end at byte 100000008");
+    EXPECT_ERROR(Safetensors{path}, UserError, "is truncated", "would end at byte 100000008");
     EXPECT_ERROR(Safetensors{folder / ""}, UserError, "model.safetensors");
 }
 
-TEST(Safetensors, AFileThatShrinksLaterIsTorn) {
+TEST(Safetensors, AFileThatShrinksLaterIsTruncated) {
     const ScratchFolder folder;
     const auto path = folder / "x.safetensors";
     write_file(path, safetensors_bytes("{" + entry("a", 0, 100) + "}", 100));
     const Safetensors file(path);
     std::filesystem::resize_file(path, 90);
-    EXPECT_ERROR(read(file, "a", {{0}, {100}}), UserError, "x.safetensors", "torn");
+    EXPECT_ERROR(read(file, "a", {{0}, {100}}), UserError, "x.safetensors", "truncated");
 }
 
 /// A folder with an index of that map, and the files one (a, b) and two (c).

@@ -100,10 +100,10 @@ TEST_F(MetricsWriterTest, ARestartedRunAppends) {
     for (const int64_t step : {3, 4, 5}) writer.write(sample_step(step));
     EXPECT_EQ(steps(), (Steps{1, 2, 3, 3, 4, 5}));
     EXPECT_EQ(logged_steps(), (Steps{1, 3, 3, 4}))
-        << "the last step of the first, and the first of the second";
+        << "the first run's last step and the second run's first step are logged";
 }
 
-TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
+TEST_F(MetricsWriterTest, WarnsOnceOfAllocatorRetries) {
     MetricsWriter writer(options(/*final_step=*/100, /*log_freq=*/100), sample_job(), /*rank=*/3);
     for (int64_t step = 1; step <= 5; ++step) {
         StepMetrics metrics = sample_step(step);
@@ -196,12 +196,13 @@ TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreMovedAside) {
     EXPECT_EQ(left(one + two + three, 2), one + two);
     EXPECT_EQ(left(one + two + three, 0), "");
     EXPECT_EQ(left(one + two + three + one + two + three, 1), one + two + three + one)
-        << "another run's stay";
+        << "lines of an earlier run stay";
     EXPECT_EQ(left(one + three + "none of ours\n" + three, 1), one);
     EXPECT_EQ(left(one + "none of ours\n" + two, 1), one + "none of ours\n");
-    EXPECT_EQ(left(one + "{\"step\":2", 1), one) << "torn";
+    EXPECT_EQ(left(one + "{\"step\":2", 1), one) << "an incomplete line is moved";
     EXPECT_EQ(left(one + "{\"step\":2", 7), one);
-    EXPECT_EQ(left(one + "{\"step\":2}", 2), one + "{\"step\":2}") << "whole but for the line's end";
+    EXPECT_EQ(left(one + "{\"step\":2}", 2), one + "{\"step\":2}")
+        << "a complete line without a newline stays";
     EXPECT_EQ(left("no lines of steps\n", 1), "no lines of steps\n");
     fs::remove(file().string() + ".aside");
     left(one + two + three, 1);
@@ -211,7 +212,7 @@ TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreMovedAside) {
     set_aside_steps_after(1, "/dev/null");
 }
 
-TEST_F(MetricsWriterTest, WritesEventsWithTheLogsLines) {
+TEST_F(MetricsWriterTest, WritesTensorBoardEventsAtLoggedSteps) {
     MetricsOptions with_events = options();
     with_events.tensorboard_folder = "tb";
     const auto size_of_events = [&] {
@@ -228,7 +229,7 @@ TEST_F(MetricsWriterTest, WritesEventsWithTheLogsLines) {
     EXPECT_EQ(grown, logged_steps());
 }
 
-TEST_F(MetricsWriterTest, StartsANewLineAfterOneWithoutItsEnd) {
+TEST_F(MetricsWriterTest, StartsANewLineIfTheFileEndsWithoutANewline) {
     fs::create_directories(file().parent_path());
     std::ofstream(file()) << R"({"step":1})";
     MetricsWriter writer(options(), sample_job(), 0);
@@ -259,7 +260,7 @@ TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
     EXPECT_NE(log_.str().find(" 1.5k tokens/s"), std::string::npos) << log_.str();
     EXPECT_NE(log_.str().find(" 3.000 GiB"), std::string::npos) << log_.str();
     EXPECT_NE(log_.str().find("compute  51.3%"), std::string::npos) << log_.str();
-    // The mean of 6 steps is (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
+    // 6 steps are left, at a mean of (2048 + 2048 + 4096) / 3 ms each. The slow first step does not count.
     EXPECT_NE(log_.str().find("ETA    0:00:16"), std::string::npos) << log_.str();
 }
 

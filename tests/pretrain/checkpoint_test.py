@@ -173,14 +173,14 @@ class Loading(saved.SavedTest):
                               "to start afresh, remove them")
         self.assertEqual(self.whole_steps(), [2, 4, 6])
 
-    def test_without_verifying_a_torn_manifest_is_still_skipped(self):
+    def test_without_verifying_a_damaged_manifest_is_still_skipped(self):
         self.flip(6, "checkpoint.h5", at=100)
         done = self.train(2, checkpoint__verify_on_load=False)
         self.assertIn("step-00000006 IS NOT SOUND", done.stderr)
         self.assertIn("4 steps are done", done.stderr)
 
     def test_without_verifying_missing_and_cut_files_are_skipped_too(self):
-        """Missing and foreign files are found on any mesh; torn bytes if a rank reads a whole slab, as on the mesh that
+        """Missing and foreign files are found on any mesh; damaged bytes if a rank reads a whole slab, as on the mesh that
         saved it."""
         for name, ranks, break_it in (
                 ("missing", 1, lambda dump: (self.step_folder(6, dump) / "shard-00000-of-00002.h5").unlink()),

@@ -62,7 +62,7 @@ class UsersMistakes(run.PretrainTest):
 
     def test_layers_per_stage(self):
         for layers, parts in {"4,2": ["adds up to 6 layers", "the model has 4"],
-                              "2,1,1": ["[2, 1, 1] names 3 stages", "is 2", "one number per stage"],
+                              "2,1,1": ["[2, 1, 1] is for 3 stages", "is 2", "one number per stage"],
                               f"{2**32 + 1},3": [f"[{2**32 + 1}, 3]", "<= 2147483647"]}.items():
             self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2,
                            parallelism__pipeline_parallel_layers_per_stage=layers)

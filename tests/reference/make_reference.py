@@ -53,7 +53,7 @@ def loss_and_logits(model, tokens, targets):
 
 @torch.no_grad()
 def check_gradients(model, tokens, targets):
-    """Central differences at the largest gradient of every parameter, so that a wrong reference is never written."""
+    """Compares the largest gradient of every parameter with a central difference; ends the program if they differ."""
     delta = 1e-5
     for name, parameter in model.named_parameters():
         index = parameter.grad.abs().argmax()

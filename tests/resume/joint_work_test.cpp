@@ -56,10 +56,10 @@ TEST(JointWork, AllLearnOfTheFirstFailure) {
     EXPECT_EQ(work.failure()->reason, fmt::format("no space on rank {}", world().size() - 1));
     EXPECT_EQ(work.failure()->code, ExitCode::Failed);
 
-    work.begin([] { throw UserError("rank {} finds it torn", world().rank()); });
+    work.begin([] { throw UserError("rank {} finds it damaged", world().rank()); });
     work.wait();
     EXPECT_EQ(work.failure()->rank, 0);
-    EXPECT_EQ(work.failure()->reason, "rank 0 finds it torn");
+    EXPECT_EQ(work.failure()->reason, "rank 0 finds it damaged");
     EXPECT_EQ(work.failure()->code, ExitCode::BadInput);
 
     work.begin(nullptr);
@@ -75,9 +75,9 @@ TEST(JointWork, RunThrowsOnEveryRank) {
     }),
                  JobError, place + "it broke");
     EXPECT_ERROR(work.run([] {
-        if (is_last()) throw UserError("it is torn");
+        if (is_last()) throw UserError("it is damaged");
     }),
-                 UserError, place + "it is torn");
+                 UserError, place + "it is damaged");
     work.run([] {});
 }
 

@@ -93,7 +93,7 @@ TEST_F(Unreadable, IsSoInAnotherRunToBeginWith) {
     EXPECT_FALSE(restore().resumed);
 }
 
-TEST_F(Unreadable, CountsThoughAnotherStepIsTorn) {
+TEST_F(Unreadable, CountsThoughAnotherStepIsDamaged) {
     tear("step-00000002");  // which is looked at last
     unreadable = "/step-00000004";
     EXPECT_ERROR(restore(), JobError, "none of the 2 steps", "Input/output error");

@@ -16,11 +16,11 @@ namespace argosy::testing {
 namespace {
 
 constexpr int64_t kContextBytes = 300 << 20;  // memory that CUDA itself uses
-// observe::MemoryMeter wraps the CPU allocator and requests this many bytes more than a tensor has; it does
-// not wrap a GPU's allocator.
+// observe::MemoryMeter wraps the CPU allocator and adds this many bytes to each request. A real GPU's
+// allocator is not wrapped, so a reported request leaves these bytes out.
 constexpr int64_t kMeterBytes = c10::gAlignment;
 
-int64_t limit_of_environment() {
+int64_t limit_from_environment() {
     const char* limit = std::getenv("ARGOSY_FAKE_GPU_BYTES");
     return limit ? std::atoll(limit) : int64_t{1} << 40;
 }
@@ -112,7 +112,7 @@ class FakeAllocator final : public c10::Allocator {
     }
 
     c10::Allocator& inner_;
-    const int64_t limit_ = limit_of_environment();
+    const int64_t limit_ = limit_from_environment();
     std::mutex mutex_;
     gpu::MemoryFigures figures_;
     std::optional<gpu::AllocationFailure> failure_;

@@ -236,8 +236,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const int number = call.algorithm = Config::of(*algorithm).number;
 
     if (work_log)
-        note_work("cublasLtMatmul algorithm " + std::to_string(number) + words_of(call.alpha) +
-                  words_of(call.beta));
+        note_work("cublasLtMatmul algorithm " + std::to_string(number) + text_of_argument(call.alpha) +
+                  text_of_argument(call.beta));
 
     const FakeCublasLt& fake = fake_cublaslt();
     if (!Config::of(*algorithm).known() || c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;

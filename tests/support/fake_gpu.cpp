@@ -117,7 +117,7 @@ void Graph::replay() {
     };
     const Capture capture;
     recorded_->number = static_cast<uint64_t>(testing::fake_gpus().captures);
-    std::vector<std::string> log = testing::logged_work(recorded_->work);
+    std::vector<std::string> log = testing::record_work(recorded_->work);
     require_recordable(log);
     if (recorded_->log.empty()) {
         recorded_->log = std::move(log);

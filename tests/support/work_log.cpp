@@ -46,7 +46,7 @@ struct Noting {
 
 }  // namespace
 
-std::vector<std::string> logged_work(const std::function<void()>& work) {
+std::vector<std::string> record_work(const std::function<void()>& work) {
     Noting noting;
     work();
     return std::move(noting.log);

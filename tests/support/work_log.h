@@ -1,5 +1,5 @@
-// A text record of the work that the host gives to a GPU, as the stand-ins see it. The stand-in for graphs
-// uses it to check that a replay gets the recorded work.
+// A text record of the operations that the host launches on the fake GPU. The fake CUDA graphs use it to
+// check that a replay launches the recorded operations.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,21 @@
 
 namespace argosy::testing {
 
-/// Where the record goes; null: nowhere. It belongs to the thread that works on the GPU.
+/// The record of the record_work() in progress, else null. Only the thread that launches work may use it.
 inline std::vector<std::string>* work_log = nullptr;
 
 inline void note_work(const std::string& what) {
     if (work_log) work_log->push_back(what);
 }
 
-/// Records the work that `work` gives to the GPU: kernels, products and LibTorch's operations, with all
-/// arguments that are not in tensors.
-std::vector<std::string> logged_work(const std::function<void()>& work);
+/// Calls `work` and returns what it launches: kernels, matrix products and LibTorch operations, with their
+/// arguments except tensor contents.
+std::vector<std::string> record_work(const std::function<void()>& work);
 
-/// The bytes of an argument, except addresses, which may change for memory that does not belong to a graph.
+/// An argument as text, one number per 8 bytes. A number that looks like an address is written as "*",
+/// because memory outside a graph may move between two recordings.
 template <class Argument>
-std::string words_of(Argument argument) {
+std::string text_of_argument(Argument argument) {
     static_assert(std::is_trivially_copyable_v<Argument>);
     if constexpr (std::is_class_v<Argument>) __builtin_clear_padding(&argument);
     std::vector<uint64_t> words((sizeof argument + 7) / 8);

@@ -1,5 +1,5 @@
-// Reading costs no time while a GPU computes, and overwrites nothing that the GPU still has to copy. The GPU
-// is a stand-in.
+// Reading the next batch while the GPU computes costs no time, and overwrites no batch that the GPU still has
+// to copy. The GPU is a fake.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -23,11 +23,11 @@ class GpuDataFeed : public ::testing::Test {
     GpuDataFeed() { testing::make_waiting(gpu::current_stream(), false); }
     ~GpuDataFeed() override { testing::make_waiting(gpu::current_stream(), true); }
 
-    static std::filesystem::path written(const std::filesystem::path& path) {
+    static std::filesystem::path write_token_file(const std::filesystem::path& path) {
         data::write_tokens(path, data::counted_tokens(kNumTokens), kNumTokens);
         return path;
     }
-    /// A kernel that ends when the test says so.
+    /// Launches a fake kernel that runs until end_computing().
     void start_computing() {
         computes_ = true;
         testing::enqueue(
@@ -39,7 +39,8 @@ class GpuDataFeed : public ::testing::Test {
         testing::fake_gpus().seconds_ahead += seconds;
         gpu::synchronize();
     }
-    /// Returns the numbers of a batch's samples: the file's tokens count from 0.
+    /// Returns the index of each sample of the batch. Token i of the file has value i, so a sample's first
+    /// token divided by kSeqLen is its index.
     static std::vector<int64_t> numbers(const StepBatch& batch) {
         std::vector<int64_t> found;
         for (const model::Batch& microbatch : batch.microbatches) {
@@ -50,7 +51,7 @@ class GpuDataFeed : public ::testing::Test {
 
     bool computes_ = false;
     ScratchFolder folder_;
-    data::TokenFile file_{written(folder_ / "tokens.h5")};
+    data::TokenFile file_{write_token_file(folder_ / "tokens.h5")};
     data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
     comm::Mesh mesh_{layout::resolve({}, 1), testing::world()};
     DataFeed feed_{loader_, mesh_, {.global_batch = 2, .microbatch_size = 1, .num_microbatches = 2}, 0, 3};

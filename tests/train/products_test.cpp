@@ -29,7 +29,7 @@ TEST(Products, AreAsFewAsTheInputs) {
                               .precision = {at::kFloat, at::kFloat, at::kFloat},
                               .microbatch_size = testing::TinyRun::kGlobalBatch},
                              testing::world());
-        const auto log = testing::logged_work([&] {
+        const auto log = testing::record_work([&] {
             run.forward_backward(0);
             gpu::synchronize();
         });

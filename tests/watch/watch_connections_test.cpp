@@ -1,5 +1,5 @@
-// The watchdogs' connections: texts in order, closed connections, silent strangers, and more ranks than the
-// soft limit of open files.
+// Tests of the watchdogs' connections: order of messages, closed connections, clients that connect and send
+// nothing, and more ranks than the soft limit of open files.
 #include "watch/watch_connections.h"
 
 #include <ATen/ops/zeros.h>
@@ -66,11 +66,11 @@ TEST_F(StarTest, DeliversTextsBothWaysInOrder) {
         EXPECT_EQ(answer[0].text, "to " + std::to_string(rank_));
         return;
     }
-    std::vector<std::vector<std::string>> of(size_);
-    for (const auto& one : receive(2 * (size_ - 1))) of[one.sender].push_back(one.text);
+    std::vector<std::vector<std::string>> texts_by_sender(size_);
+    for (const auto& one : receive(2 * (size_ - 1))) texts_by_sender[one.sender].push_back(one.text);
     for (int rank = 1; rank < size_; ++rank) {
         EXPECT_TRUE(connections_->reaches(rank));
-        EXPECT_EQ(of[rank],
+        EXPECT_EQ(texts_by_sender[rank],
                   (std::vector<std::string>{"first", std::string(300000, static_cast<char>('a' + rank))}));
         connections_->send(rank, "to " + std::to_string(rank));
     }
@@ -106,9 +106,9 @@ std::set<int> listening_ports() {
 }
 
 /// Connects to each socket that begins to listen, and sends nothing.
-class Silent {
+class SilentClient {
   public:
-    ~Silent() {
+    ~SilentClient() {
         ends_ = true;
         thread_.join();
     }
@@ -137,10 +137,10 @@ class Silent {
 
 TEST_F(StarTest, IsNotDelayedByASilentConnection) {
     synchronize();
-    const Silent silent;
+    const SilentClient silent;
     for (int i = 0; i < 5; ++i) {
         const double start = seconds_now();
-        // The last rank joins when the silent connections are made.
+        // The last rank joins late, after the silent client has connected.
         if (rank_ == size_ - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
         connections_ = std::make_unique<WatchConnections>(world_);
         EXPECT_LT(seconds_now() - start, 4);
@@ -199,7 +199,9 @@ TEST(WatchConnections, DoNotDependOnTheSoftLimitOfOpenFiles) {
     constexpr rlim_t kLow = 64;
     rlimit before = {};
     getrlimit(RLIMIT_NOFILE, &before);
-    if (before.rlim_max < 4 * kSize) GTEST_SKIP() << "the hard limit of open files is " << before.rlim_max;
+    if (before.rlim_max < 4 * kSize) {
+        GTEST_SKIP() << "needs a hard limit of " << 4 * kSize << " open files; it is " << before.rlim_max;
+    }
     set_file_limit(kLow);
     Star star(kSize);
     std::set<std::string> texts;
@@ -211,7 +213,7 @@ TEST(WatchConnections, DoNotDependOnTheSoftLimitOfOpenFiles) {
     for (int rank = 1; rank < kSize; ++rank) ASSERT_TRUE(star.server.reaches(rank)) << rank;
 }
 
-TEST_F(StarTest, WakesAWaitingReceive) {
+TEST_F(StarTest, WakeBeforeReceiveMakesReceiveReturnAtOnce) {
     connections_->wake();
     const double start = seconds_now();
     EXPECT_TRUE(connections_->receive(20).empty());

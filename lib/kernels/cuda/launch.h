@@ -1,5 +1,5 @@
-// Host code of kernels that calls CUDA's runtime. launch.cpp is plain C++, because .cu files handle no
-// exceptions.
+// Host functions for kernel launches that call the CUDA runtime and may throw. They are in launch.cpp,
+// because this project's .cu files neither throw nor catch.
 #pragma once
 
 #include <cstdint>

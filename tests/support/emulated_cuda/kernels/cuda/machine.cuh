@@ -23,7 +23,7 @@ struct Launch {
 template <class... Params>
 void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
     if (testing::work_log) {
-        testing::note_work((std::string(where.kernel) + ... + testing::words_of(args)));
+        testing::note_work((std::string(where.kernel) + ... + testing::text_of_argument(args)));
     }
     testing::emulated::launch(where.kernel, where.blocks, where.threads, [&] { kernel(args...); });
 }
