@@ -94,8 +94,7 @@ std::string InputFile::table() const {
     if (found != block_.table_hash) {
         throw UserError(
             "{}: its table ({} bytes at {}, outside the tensors) is damaged: it gives the check {}, and {} "
-            "was "
-            "expected",
+            "was expected",
             place(), block_.table_bytes, block_.table_at, found.hex(), block_.table_hash.hex());
     }
     return text;
