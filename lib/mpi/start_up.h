@@ -2,8 +2,8 @@
 // connected. During MPI_Init no rank knows another rank's address, so ranks can only exchange news through
 // the file system. Each rank therefore has a file, named by its number, in a folder that all ranks see, and
 // renews the file's time while it waits. A rank is missing if it has no file, or if its file is no longer
-// renewed. Exception: the file has a byte for each BoundedCall that the rank has returned from; a rank that is
-// ahead of the reader in this count keeps nobody waiting.
+// renewed. Exception: the file has a byte for each BoundedCall that the rank has returned from; a rank that
+// is ahead of the reader in this count keeps nobody waiting.
 #pragma once
 
 #include <condition_variable>
