@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]: installs missing packages (setup.sh), configures, and builds
-# the apps; with --tests it builds everything. The default preset (CMakePresets.json) is cpu, with binaries in build/bin/.
+# the apps; with --tests it builds everything, and the packages of the tests are installed while the apps compile. The
+# default preset (CMakePresets.json) is cpu, with binaries in build/bin/.
 # JOBS is the number of compilers that run at the same time: 2, since a file that includes tensors needs up to 2 GB.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 preset=cpu
-targets=(--target apps)
-setup=()
+tests=
 definitions=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --tests) targets=() setup=(--tests) ;;
+        --tests) tests=yes ;;
         --preset)
             [ $# -gt 1 ] || { echo "build: --preset needs a name from CMakePresets.json" >&2; exit 2; }
             preset=$2
@@ -31,16 +31,32 @@ finish_stage() {
 }
 stage_began=$SECONDS
 
-"$root/jobs/setup.sh" "${setup[@]}"
+"$root/jobs/setup.sh"
 finish_stage "set-up"
 cd "$root"
 cmake=.deps/venv/bin/cmake
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if ! "$cmake" --preset "$preset" "${definitions[@]}" >"$log" 2>&1; then
-    cat "$log" >&2
-    exit 1
+packages=
+trap 'rm -f "$log"; [ -z "$packages" ] || kill "$packages" 2>/dev/null || true' EXIT
+
+configure() {
+    "$cmake" --preset "$preset" "${definitions[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+    finish_stage "configuring"
+}
+build() { "$cmake" --build --preset "$preset" --parallel "${JOBS:-2}" "$@"; }
+
+if [ -n "$tests" ]; then
+    "$root/jobs/setup.sh" --tests &
+    packages=$!
 fi
-finish_stage "configuring"
-"$cmake" --build --preset "$preset" --parallel "${JOBS:-2}" "${targets[@]}"
-finish_stage "compiling"
+configure
+build --target apps
+finish_stage "compiling the apps"
+if [ -n "$tests" ]; then
+    wait "$packages"
+    packages=
+    finish_stage "the rest of the set-up"
+    configure  # finds the packages of the tests
+    build
+    finish_stage "compiling the tests"
+fi

