@@ -185,7 +185,7 @@ TEST_F(Products, RefuseOtherMemoryAndOtherThreads) {
     other.accumulate = true;
     EXPECT_ERROR(multiplier.run(other, stream.handle()), RunError,
                  "cuBLASLt 13.1.0 has no algorithm for bf16", "CUBLAS_STATUS_NOT_SUPPORTED",
-                 "multiples of 256");
+                 "aligned to 256");
     fake_cublaslt().seconds = {0};
     EXPECT_NO_THROW(multiplier.run(other, stream.handle()));  // a failure leaves nothing behind
 
