@@ -138,7 +138,9 @@ train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options,
     return train::Trainer(options, mesh);
 }
 
-MemoryAccount::Watch::~Watch() {
+MemoryAccount::Watch::~Watch() { record(); }
+
+void MemoryAccount::Watch::record() const {
     try {
         account_.record(trainer_);
     } catch (const std::exception&) {  // recording may itself run out of memory
