@@ -50,12 +50,17 @@ class Executor {
 
     /// The activations of one microbatch on one stage.
     struct Slot {
-        at::Tensor stream;       // [rows, dim]: the residual stream after the last layer that ran
-        at::Tensor gradient;     // [rows, dim]: the gradient of the residual stream in the backward pass
-        comm::Pending incoming;  // the receive that fills stream or gradient
+        at::Tensor stream;    // [rows, dim]: the residual stream after the last layer that ran
+        at::Tensor gradient;  // [rows, dim]: the gradient of the residual stream in the backward pass
         std::vector<model::Tape> tapes;  // by layer: tensors kept from forward to backward
         std::vector<model::WeightWork>
             weight_work;  // by layer: weight gradients that are still to be computed
+    };
+
+    /// A message from another stage, on its way to this rank.
+    struct Incoming {
+        at::Tensor x;  // [rows, dim]: an activation or a gradient; undefined if no receive is under way
+        comm::Pending pending;
     };
 
     void run_op(const UnitOp& op);
@@ -63,7 +68,8 @@ class Executor {
     void loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
     void send(at::Tensor& x, int to_stage);
-    void receive(const UnitOp& op, at::Tensor& x, int from_stage);
+    void receive(const UnitOp& op, int from_stage);
+    void take(at::Tensor& x);
     Stage& stage_of(const UnitOp& op);
     Slot& slot_of(const UnitOp& op);
 
@@ -77,6 +83,7 @@ class Executor {
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording
     std::vector<Slot> slots_;
     std::map<int, comm::Pending> sending_;  // by receiving rank: the last message sent to that rank
+    Incoming incoming_;
 
     // State of the part that runs now.
     std::span<const model::Batch> microbatches_;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <bit>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -285,6 +286,15 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
     if (config.training.max_time) {
         spdlog::info(
             "deterministic: steps repeat, but the number of steps within training.max_time does not");
+    }
+}
+
+// CUDA has 8 hardware queues for all streams by default. Streams that share a queue wait for each other's
+// work. A message that waits for another stage would then delay an operation that this stage waits for, and
+// the stages of a pipeline might wait for each other for ever.
+void separate_streams(const config::Parallelism& parallelism) {
+    if (parallelism.pipeline_parallel_degree > 1) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
     }
 }
 

@@ -39,7 +39,7 @@ parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh
     const auto actions = parallel::schedule(options.schedule, shape, mesh.coordinate(Axis::Pipeline));
     return {model,
             mesh,
-            parallel::lower(parallel::with_transfers(actions, shape), lowering),
+            parallel::lower(actions, lowering),
             {.recompute = options.recompute, .graphs = options.graphs}};
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
@@ -277,6 +279,22 @@ TEST(LrScheduleOptions, EveryShape) {
     EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
     EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);
     EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
+}
+
+TEST(SeparateStreams, OfAPipelineUnlessTheEnvironmentSaysOtherwise) {
+    constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+    ::unsetenv(kVariable);
+    config::Parallelism parallelism;
+    separate_streams(parallelism);
+    EXPECT_EQ(std::getenv(kVariable), nullptr);
+    parallelism.pipeline_parallel_degree = 2;
+    ::setenv(kVariable, "16", 1);
+    separate_streams(parallelism);
+    EXPECT_STREQ(std::getenv(kVariable), "16");
+    ::unsetenv(kVariable);
+    separate_streams(parallelism);
+    EXPECT_STREQ(std::getenv(kVariable), "32");
+    ::unsetenv(kVariable);
 }
 
 }  // namespace
