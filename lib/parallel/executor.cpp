@@ -53,7 +53,7 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
     return slot;
 }
 
-at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
+at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update) {
     // 1. make the loss scale a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
@@ -65,6 +65,7 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
         const auto own = microbatches.subspan(part.first_microbatch, part.num_microbatches);
+        model_.start_roundings(update, part.first_microbatch);
         sum.add_(graphs ? run_graph(part, own, scale) : run_ops(part, own, scale));
     }
     return sum;
@@ -131,7 +132,7 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::BackwardInput:
             return backward_input(op, stage, slot_of(op));
         case UnitOpKind::BackwardWeight:
-            return slot_of(op).weight_work[op.unit].run(stage.units[op.unit].gradients());
+            return slot_of(op).weight_work[op.unit].run(stage.units[op.unit].gradients(op.microbatch));
         case UnitOpKind::Reduce:
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
@@ -165,9 +166,9 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
     // 1. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients
     ShardedUnit& unit = stage.units[op.unit];
-    auto [sum, dx] =
-        stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
-                                            microbatches_[op.microbatch], loss_scale_, unit.gradients());
+    auto [sum, dx] = stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
+                                                         microbatches_[op.microbatch], loss_scale_,
+                                                         unit.gradients(op.microbatch));
     // 2. add the loss to the part's sum and start the backward pass with dx
     loss_sum_.add_(sum);
     slot.gradient = std::move(dx);

@@ -125,6 +125,10 @@ const char* kind_name(UnitOpKind kind) {
 
 }  // namespace
 
+ReduceAfter reduce_after(const layout::MeshShape& mesh) {
+    return mesh.degree(layout::Axis::Pipeline) > 1 ? ReduceAfter::Step : ReduceAfter::Microbatch;
+}
+
 bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
     switch (op.kind) {
         case UnitOpKind::Forward:
@@ -201,8 +205,9 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
 }
 
 // A unit's gradients are complete after the last microbatch has added to them and, if they are sharded, after
-// their last reduction. The sums are made in place without extra memory, and no operation of the program
-// reads them. Therefore all waits are at the end of the program, where a late replica delays no computation.
+// their last reduction. No operation of the program reads the sums. If they are made in place, all waits are
+// at the end of the program, where a late replica delays no computation. Otherwise a sum waits for the sum
+// before it, so that copies of one unit's gradients exist at a time.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     const auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
@@ -214,6 +219,10 @@ Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
         const auto last = complete.find(unit_of(op));
         if (last == complete.end() || last->second != i) continue;
         if (!options.stages[op.stage].summed_units.contains(op.unit)) continue;
+        if (!options.sums_in_place) {
+            result.insert(result.end(), finishes.begin(), finishes.end());
+            finishes.clear();
+        }
         result.push_back({UnitOpKind::SumReplicas, op.stage, op.unit, -1});
         finishes.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
     }

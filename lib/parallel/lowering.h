@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/mesh_shape.h"
 #include "model/layer.h"
 #include "parallel/schedule.h"
 
@@ -61,6 +62,8 @@ enum class Reshard {
 };
 /// When gradients are summed over the shards.
 enum class ReduceAfter { Microbatch, Step };
+/// After the step in a pipeline, where the microbatches of a unit are far apart; else after each microbatch.
+ReduceAfter reduce_after(const layout::MeshShape& mesh);
 
 /// The units of one stage, as far as the passes need them.
 struct StageUnits {
@@ -76,6 +79,7 @@ struct LoweringOptions {
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
     model::RecomputeMode recompute = model::RecomputeMode::None;
+    bool sums_in_place = true;  // whether sums over replicas take no extra memory
 };
 
 /// Whether `op` reads its unit's weights.

@@ -107,6 +107,14 @@ TEST(InsertSums, WaitsForTheLastReduction) {
               "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 S2 R1 B0.1 W0.1 D1 S1 R0 D0 S0 E2 E1 E0");
 }
 
+TEST(InsertSums, EndBeforeTheNextIfTheyTakeMemory) {
+    LoweringOptions options = one_stage();
+    options.sums_in_place = false;
+    EXPECT_EQ(summed(expanded(1), options), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 E2 S1 B0.0 W0.0 E1 S0 E0");
+    EXPECT_EQ(summed(insert_reductions(expanded(1), ReduceAfter::Step), options),
+              "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 S2 R1 B0.0 W0.0 D1 E2 S1 R0 D0 E1 S0 E0");
+}
+
 TEST(InsertSums, WaitsForBackwardWeightIfThatIsLast) {
     const std::vector<Action> split = {{ActionKind::BackwardInput, 0, 0}, {ActionKind::BackwardWeight, 0, 0}};
     EXPECT_EQ(summed(expand_units(split, one_stage())), "L2.0 S2 B1.0 B0.0 W1.0 S1 W0.0 S0 E2 E1 E0");

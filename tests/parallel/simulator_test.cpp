@@ -33,10 +33,12 @@ std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
     for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
         all.push_back({.stages = stages, .recompute = mode});
         all.push_back({.stages = replicas, .recompute = mode});
+        all.push_back({.stages = replicas, .recompute = mode, .sums_in_place = false});
         for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
             for (const ReduceAfter after : {ReduceAfter::Microbatch, ReduceAfter::Step}) {
                 all.push_back({stages, /*sharded=*/true, reshard, after, mode});
                 all.push_back({replicas, /*sharded=*/true, reshard, after, mode});
+                all.push_back({replicas, /*sharded=*/true, reshard, after, mode, /*sums_in_place=*/false});
             }
         }
     }

@@ -175,6 +175,17 @@ TEST(TrainerOptions, NumberTypes) {
     EXPECT_EQ(options_of(config).precision.master, at::kDouble);
     EXPECT_EQ(options_of(config).precision.compute, at::kDouble);
     EXPECT_EQ(options_of(config).precision.reduce, at::kDouble);
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kDouble);
+}
+
+TEST(TrainerOptions, GradientsAreOfTheTypeGiven) {
+    JobConfig config;
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kFloat);
+    config.training.gradient_accumulation_dtype = config::Precision::Float32;
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kFloat);
+    config.training.gradient_accumulation_dtype = config::Precision::BFloat16;
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kBFloat16);
+    EXPECT_EQ(options_of(config).precision.reduce, at::kFloat);
 }
 
 TEST(TrainerOptions, StatesAreOfTheTypeGiven) {
