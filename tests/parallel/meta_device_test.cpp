@@ -47,7 +47,7 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
 
     static Program program(const LoweringOptions& options) {
         const ScheduleShape shape{.num_stages = 1, .num_ranks = 1, .num_microbatches = kMicrobatches};
-        return lower(with_transfers(schedule("1F1B", shape, /*rank=*/0), shape), options);
+        return lower(schedule("1F1B", shape, /*rank=*/0), options);
     }
 
     static model::Batch batch() {
