@@ -2,7 +2,6 @@
 #include <cstdio>
 
 #include "account/training_memory.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/program.h"
 #include "config/parse.h"
@@ -34,7 +33,6 @@ struct Run {
     const config::JobConfig& config;
     account::MemoryAccount& account;
     setup::RankContext& context;
-    double started;  // seconds_now() at the start of the run
     comm::Mesh& mesh = context.mesh;
     comm::Communicator& control = *context.control;
 
@@ -56,7 +54,7 @@ struct Run {
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
-    train::RunLimits limits{config.training, sizes.global_tokens, started, position};
+    train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
@@ -127,12 +125,13 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
         return ExitCode::Done;
     }
-    const double started = seconds_now();
     resume::log_idle_checkpoint_keys(line.config);
     account::MemoryAccount account(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);
-        return Run{environment, line.config, account, context, started}.train();
+        Run run{environment, line.config, account, context};
+        return mpi::print_errors_first("pretrain", ranks,
+                                       [&] { return run.watch.explain([&] { return run.train(); }); });
     } catch (...) {
         account.explain();
     }

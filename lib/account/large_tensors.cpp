@@ -14,6 +14,7 @@
 
 #include "model/head.h"
 #include "ops/numerics.h"
+#include "parallel/lowering.h"
 #include "setup/element_types.h"
 
 namespace argosy::account {
@@ -94,7 +95,13 @@ class LargeTensors {
                                  : unit[0].role == Role::FinalNorm ? "the head"
                                                                    : "a layer";
         add("the gathered weights of " + name, {buffer_elements}, compute());
-        add("the gradients of " + name + ", of all shards", {buffer_elements}, options_.precision.reduce);
+        const auto add_gradients = [&](at::ScalarType type) {
+            add("the gradients of " + name + ", of all shards", {buffer_elements}, type);
+        };
+        add_gradients(options_.precision.reduce);
+        const bool pipelined = parallel::reduce_after(mesh_.shape()) == parallel::ReduceAfter::Step;
+        if (pipelined)
+            add_gradients(options_.precision.gradient());  // with a copy for the reduction if in bf16
     }
 
     /// Adds the outputs of a unit's matrix products and other tensors of the same shapes. `rows`: the number
@@ -121,10 +128,10 @@ class LargeTensors {
     using Held = std::map<at::ScalarType, std::vector<std::string>>;
 
     Held weights_and_gradient() const {
-        const auto& [master, compute, reduce] = options_.precision;
+        const at::ScalarType master = options_.precision.master;
         Held held = {{master, {"weights"}}};
-        if (compute != master) held[compute].push_back("copy for computation");
-        held[reduce].push_back("gradient");
+        if (compute() != master) held[compute()].push_back("copy for computation");
+        held[options_.precision.gradient()].push_back("gradient");
         return held;
     }
 
@@ -164,9 +171,29 @@ class LargeTensors {
             shape[0] += all[0];
             all = std::move(shape);
         }
-        if (matrices.size() == 1) return;
-        add_held(weights_and_gradient(), all,
-                 matrices.front().spec.name + " to " + matrices.back().spec.name);
+        std::string names = matrices.front().spec.name;
+        if (matrices.size() > 1) {
+            names += " to " + matrices.back().spec.name;
+            add_held(weights_and_gradient(), all, names);
+        }
+        if (options_.precision.bf16_gradients) add_wide_gradients(matrices, all, names);
+    }
+
+    /// Adds the fp32 tensors beside gradients in bf16: sums over ranks, and gradients before they are
+    /// rounded. `all`: the shape of all matrices together.
+    void add_wide_gradients(std::span<const Parameter> matrices, Shape all, const std::string& names) {
+        const bool sharded = mesh_.degree(layout::kShardAxes) > 1;
+        if (sharded || mesh_.degree(layout::Axis::Replicate) > 1) {
+            for (const Parameter& parameter : matrices) {
+                add("the sum over ranks of the gradient of " + parameter.spec.name,
+                    parallel::shard_shape(parameter.spec, mesh_.shape(), mesh_.coordinates()),
+                    options_.precision.reduce);
+            }
+        }
+        if (sharded) return;
+        const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
+        all[0] = model::WeightWork::rows_at_once(all[0], all[1], here);
+        add("the gradient of " + names + " before it is rounded", all, options_.precision.reduce);
     }
 
     const train::TrainerOptions& options_;

@@ -80,6 +80,8 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
     const int64_t microbatch = parallelism.pipeline_parallel_microbatch_size;
     const bool narrow = training.dtype == config::Precision::BFloat16;
     const auto& states = config.optimizer.state_dtype;
+    const auto& gradients = training.gradient_accumulation_dtype;
+    const bool is_double = training.dtype == config::Precision::Float64;
     add(!pipelined && training.local_batch_size > 1,
         fmt::format("training.local_batch_size below {}", training.local_batch_size));
     add(pipelined && microbatch > 1,
@@ -88,9 +90,12 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
     add(config.activation_checkpoint.mode != config::RecomputeMode::Full,
         fmt::format("activation_checkpoint.mode = full (it is {})",
                     name_of(config.activation_checkpoint.mode)));
-    add(states != config::Precision::BFloat16 && training.dtype != config::Precision::Float64,
+    add(states != config::Precision::BFloat16 && !is_double,
         fmt::format("optimizer.state_dtype = bfloat16 (it is {})",
                     name_of(states.value_or(config::Precision::Float32))));
+    add(gradients != config::Precision::BFloat16 && !is_double,
+        fmt::format("training.gradient_accumulation_dtype = bfloat16 (it is {})",
+                    name_of(gradients.value_or(training.mixed_precision_reduce))));
     add(!narrow && training.mixed_precision_param == config::Precision::BFloat16,
         fmt::format("training.dtype = bfloat16 (it is {})", name_of(training.dtype)));
     add(parallelism.data_parallel_replicate_degree > 1,
@@ -138,7 +143,9 @@ train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options,
     return train::Trainer(options, mesh);
 }
 
-MemoryAccount::Watch::~Watch() {
+MemoryAccount::Watch::~Watch() { record(); }
+
+void MemoryAccount::Watch::record() const {
     try {
         account_.record(trainer_);
     } catch (const std::exception&) {  // recording may itself run out of memory
@@ -198,11 +205,11 @@ HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& 
     const auto bytes = [&](at::ScalarType type) {
         return elements * static_cast<int64_t>(c10::elementSize(type));
     };
-    const auto& [master, compute, reduce] = options.precision;
+    const at::ScalarType master = options.precision.master, compute = options.precision.compute;
     const auto moments = options.step.adamw.moments.value_or(ops::accumulation_type(master));
     return {.weights = bytes(master),
             .copies = compute == master ? 0 : bytes(compute),
-            .gradients = bytes(reduce),
+            .gradients = bytes(options.precision.gradient()),
             .moments = 2 * bytes(moments)};
 }
 

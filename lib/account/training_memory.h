@@ -69,7 +69,20 @@ class MemoryAccount {
         Watch(const Watch&) = delete;
         ~Watch();
 
+        /// Returns work(), and explains its errors as MemoryAccount::explain() does.
+        template <class Work>
+        auto explain(const Work& work) const {
+            try {
+                return work();
+            } catch (...) {
+                record();
+                account_.explain();
+            }
+        }
+
       private:
+        void record() const;
+
         MemoryAccount& account_;
         train::Trainer& trainer_;
     };

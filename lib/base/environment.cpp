@@ -109,7 +109,7 @@ constexpr SlowSetting kSettings[] = {
     {"CUDA_LAUNCH_BLOCKING", is_on, Where::Everywhere, Cost::Ruins,
      "the host waits for each kernel: nothing overlaps, and training is many times slower"},
     {"CUDA_DEVICE_MAX_CONNECTIONS", is_one, Where::Everywhere, Cost::Slows,
-     "all streams share one hardware queue: communication waits behind computation"},
+     "all streams share one hardware queue: communication waits behind computation, and a pipeline may hang"},
     {"NVIDIA_TF32_OVERRIDE", is_set, Where::Everywhere, Cost::Slows,
      "it overrides the precision of all float32 products"},
     {"NCCL_DEBUG", prints_much, Where::Everywhere, Cost::Slows,

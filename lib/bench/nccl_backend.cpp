@@ -204,13 +204,14 @@ void NcclBackend::wait_for(const std::function<bool()>& done) {
         });
         if (!in_time) throw WaitTimeout();
     } catch (const nccl::PeerError&) {
-        handles_->communicator->abort();
+        handles_->communicator->abort().wait_for(nccl::kTimeToAbort);
         // A peer's error late in this wait most likely is a timeout: the peer began to wait a little earlier
         // than this rank, which would soon time out for the same reason.
         if (seconds_now() - begun > setup_.timeout_seconds / 2) throw WaitTimeout();
         throw;
     } catch (...) {
-        handles_->communicator->abort();  // ends the running kernels, which would block freeing memory
+        handles_->communicator->abort().wait_for(
+            nccl::kTimeToAbort);  // ends the running kernels, which would block freeing memory
         throw;
     }
 }

@@ -111,10 +111,12 @@ NcclCommunicator::~NcclCommunicator() {
     // leave() comes first, so that other ranks' watchdogs expect the NCCL errors that the aborts below cause
     // there.
     group_->watchdog().leave();
+    std::vector<std::shared_ptr<watch::Lane>> lanes;
     for (const auto& lane : {others_, reductions_}) {
-        if (lane) lane->abort();
+        if (lane) lanes.push_back(lane);
     }
-    for (const auto& [neighbour, lane] : channels_) lane->abort();
+    for (const auto& [neighbour, lane] : channels_) lanes.push_back(lane);
+    watch::abort_all(lanes);
 }
 
 std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::UniqueId> own) const {

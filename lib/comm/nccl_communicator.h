@@ -2,9 +2,9 @@
 //
 // Streams. A lane is a stream with an NCCL communicator (watch/gpu_state.h). A group's reductions use one
 // lane and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does
-// not queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because an
-// operation that waits for a receiver must not delay anything else. submit() orders the operations after the
-// work on LibTorch's current stream; wait() orders later work on the current stream after the operations.
+// not queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because a
+// message that waits for a peer must not delay anything else. submit() orders the operations after the work
+// on LibTorch's current stream; wait() orders later work on the current stream after the operations.
 // submit() and wait() do not block the host. Work on the current stream therefore sees the operations in the
 // program's order, as if there were no other stream. Memory follows the same order: a Pending keeps its
 // tensors until wait(), and an allocator that reuses memory in the order of the current stream may reuse

@@ -27,6 +27,15 @@ void check_states(const JobConfig& config) {
                     name_of(*states), name_of(config.training.dtype));
 }
 
+void check_gradients(const Training& training) {
+    const auto& gradients = training.gradient_accumulation_dtype;
+    if (!gradients || training.dtype != Precision::Float64) return;
+    throw UserError(
+        "training.gradient_accumulation_dtype = {}, but training.dtype = float64: a float64 run keeps its "
+        "gradients in float64; remove the key",
+        name_of(*gradients));
+}
+
 /// bfloat16 weights have no wider copy, so the computation uses the weights themselves.
 void check_pure_bfloat16(const Training& training) {
     if (training.dtype != Precision::BFloat16 || training.mixed_precision_param == Precision::BFloat16)
@@ -54,6 +63,7 @@ void check_loss_scale(const Training& training) {
 void check_number_types(const JobConfig& config) {
     check_float64(config.training);
     check_states(config);
+    check_gradients(config.training);
     check_pure_bfloat16(config.training);
     check_loss_scale(config.training);
 }

@@ -86,8 +86,12 @@ std::vector<Section> make_schema() {
                  "Type of computation, activations and gathered weights; float16: with dynamic loss "
                  "scaling."),
              key("mixed_precision_reduce", &Training::mixed_precision_reduce, among({Float32, Float64}),
-                 "Type in which gradients are summed over ranks and microbatches; float64: only with dtype "
-                 "float64."),
+                 "Type in which gradients are summed over ranks; float64: only with dtype float64."),
+             key("gradient_accumulation_dtype", &Training::gradient_accumulation_dtype,
+                 among({BFloat16, Float32}),
+                 "Type of gradients, summed over microbatches and kept until the update; bfloat16: rounded "
+                 "stochastically.",
+                 "float32 or wider"),
              key("loss_scale_init", &Training::loss_scale_init, at_least(1),
                  "First loss scale of float16, a power of two; unset: the largest one up to 8 x tokens per "
                  "step.",

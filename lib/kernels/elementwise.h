@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/types.h"
+
 namespace argosy::kernels {
 
 // Conversions between an element type and float: widening is exact, narrowing rounds to nearest, ties to
@@ -82,6 +84,7 @@ struct SumRows {
 struct SquaredNorm {
     int64_t count;
     const float* x;
+    const BFloat16* bf16_x = nullptr;  // the numbers in bf16; null: they are in fp32
 };
 
 // The embedding table: each token selects a row. `table` holds rows [begin, begin + num_rows) of the whole

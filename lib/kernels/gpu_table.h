@@ -13,9 +13,9 @@
 #include <span>
 #include <type_traits>
 
-#include "kernels/adamw.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/types.h"
 
@@ -49,6 +49,7 @@ struct GpuTable {
     int64_t (*squared_norms_scratch_bytes)(std::span<const SquaredNorm> tensors);
     void (*squared_norms)(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream);
     void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // the CPU kernel's bits, except in NaNs
+    void (*add_rounded)(const AddRoundedRows&, GpuStream);         // likewise
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
     GpuTypedKernels<Half> fp16;

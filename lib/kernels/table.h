@@ -10,11 +10,11 @@
 #include <span>
 #include <type_traits>
 
-#include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/types.h"
 
@@ -48,6 +48,7 @@ struct Table {
     TypedKernels<BFloat16> bf16;
     TypedKernels<Half> fp16;
     void (*adamw)(const AdamW&);
+    void (*add_rounded)(const AddRounded&);
 
     template <class T>
     const TypedKernels<T>& of() const {

@@ -19,17 +19,13 @@ namespace {
 
 // Minimum rows of a chunk, because each chunk reads the whole matrix and its gradient once.
 constexpr int64_t kMinRows = 512;
-constexpr int64_t kRowUnit = 256;  // a multiple of the tile sizes of matrix products
 
 }  // namespace
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
 
 int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x) {
-    const auto round_down = [](int64_t rows) { return rows / kRowUnit * kRowUnit; };
-    const int64_t max_rows = std::max(kMinRows, round_down(ops::max_temporary_elements(x) / num_columns));
-    const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
-    return num_chunks <= 1 ? num_rows : round_down((num_rows - 1) / num_chunks) + kRowUnit;
+    return ops::rows_at_once(num_rows, std::max(kMinRows, ops::max_temporary_elements(x) / num_columns));
 }
 
 at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) const {

@@ -20,9 +20,8 @@ class Head {
     /// COLLECTIVE over the axis: returns the logits of all tokens, [tokens, vocab columns].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
-    /// The number of tokens in a chunk, for `num_rows` tokens and `num_columns` columns of the vocabulary on
-    /// the device of `x`. Chunks are about equal. All chunks but the last are multiples of 256 rows, so that
-    /// matrix products have few different shapes and fill their tiles.
+    /// The number of tokens in a chunk (ops::rows_at_once), for `num_rows` tokens and `num_columns` columns
+    /// of the vocabulary on the device of `x`.
     static int64_t rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x);
 
     /// COLLECTIVE over the axis, without gradients: for each token, the sums over the whole vocabulary from

@@ -1,10 +1,14 @@
 #include "model/layer.h"
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
+#include "ops/numerics.h"
 #include "ops/sums.h"
 
 namespace argosy::model {
@@ -59,17 +63,23 @@ void WeightWork::run(const Gradients& gradients) {
 }
 
 void WeightWork::run(const Item& item, const Gradients& gradients, Role role) {
-    GradientSum& gradient = sum_of(gradients, role);
-    add(item, gradient);
-    gradient.empty = false;
+    GradientSum* const gradient = &sum_of(gradients, role);
+    if (gradient->rounding) return add_rounded(item, {&gradient, 1});
+    add(item, *gradient);
+    gradient->count_gradient();
 }
 
 void WeightWork::run(const Item& item, const Gradients& gradients, Join join) {
     const auto roles = roles_of(join);
+    if (sum_of(gradients, roles[0]).rounding) {
+        std::vector<GradientSum*> sums;
+        for (const Role role : roles) sums.push_back(&sum_of(gradients, role));
+        return add_rounded(item, sums);
+    }
     if (gradients.joined[join].defined()) {
         GradientSum all{gradients.joined[join], sum_of(gradients, roles[0]).empty};
         add(item, all);
-        for (const Role role : roles) sum_of(gradients, role).empty = false;
+        for (const Role role : roles) sum_of(gradients, role).count_gradient();
         return;
     }
     for (int64_t begin = 0; const Role role : roles) {
@@ -94,6 +104,62 @@ void WeightWork::add(const Item& item, GradientSum& gradient) {
             ops::add_embedding_gradient(started(gradient), item.dy, item.other, item.begin);
             break;
     }
+}
+
+int64_t WeightWork::rows_at_once(int64_t num_rows, int64_t row_size, const at::Tensor& x) {
+    constexpr int64_t kMaxElements = 64 << 20;  // 256 MiB: enough to keep a GPU's products efficient
+    const int64_t max_elements = std::min(kMaxElements, ops::max_temporary_elements(x));
+    return ops::rows_at_once(num_rows, max_elements / std::max<int64_t>(1, row_size));
+}
+
+/// Adds the item's gradient to sums in bf16, whose rows in this order are the gradient's rows. A product with
+/// a bf16 result would be rounded to nearest, which loses small additions; so the gradient is computed in
+/// fp32, some rows at a time, in a workspace.
+void WeightWork::add_rounded(const Item& item, std::span<GradientSum* const> gradients) {
+    // 1. allocate the workspace: [rows, ...] in fp32
+    const at::Tensor& sum = gradients[0]->sum;
+    int64_t num_rows = 0;
+    for (const GradientSum* each : gradients) num_rows += each->sum.size(0);
+    const int64_t step = rows_at_once(num_rows, sum.stride(0), sum);
+    std::vector<int64_t> shape = sum.sizes().vec();
+    shape[0] = step;
+    const at::Tensor workspace = at::empty(shape, sum.options().dtype(at::kFloat));
+
+    for (int64_t begin = 0; begin < num_rows; begin += step) {
+        // 2. compute rows [begin, end) of the gradient
+        const int64_t end = std::min(begin + step, num_rows);
+        GradientSum part{workspace.narrow(0, 0, end - begin)};
+        add(rows_of(item, begin, end - begin), part);
+        // 3. add the rows to the sums to which they belong: the rows of a sum begin at `first`
+        for (int64_t first = 0; const GradientSum* each : gradients) {
+            const int64_t own_begin = std::max(begin, first),
+                          own_end = std::min(end, first + each->sum.size(0));
+            if (own_begin < own_end) {
+                each->add_rounded(part.sum.narrow(0, own_begin - begin, own_end - own_begin),
+                                  own_begin - first);
+            }
+            first += each->sum.size(0);
+        }
+    }
+    for (GradientSum* each : gradients) each->count_gradient();
+}
+
+/// The work that computes `count` rows of the item's gradient, from row `first` on.
+WeightWork::Item WeightWork::rows_of(const Item& item, int64_t first, int64_t count) {
+    Item part = item;
+    switch (item.kind) {
+        case Kind::Product:
+        case Kind::RowSum:
+            part.dy = item.dy.narrow(1, first, count);
+            break;
+        case Kind::Value:
+            part.dy = item.dy.narrow(0, first, count);
+            break;
+        case Kind::Lookup:
+            part.begin += first;
+            break;
+    }
+    return part;
 }
 
 }  // namespace argosy::model

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -68,6 +69,10 @@ class WeightWork {
     /// Computes the gradients in the order of the add calls, adds them to `gradients`, and drops the tensors.
     void run(const Gradients& gradients);
 
+    /// For sums in bf16: the number of rows of a gradient that run() computes at a time, in an fp32 tensor on
+    /// the device of x.
+    static int64_t rows_at_once(int64_t num_rows, int64_t row_size, const at::Tensor& x);
+
   private:
     enum class Kind { Product, RowSum, Value, Lookup };
     struct Item {
@@ -80,6 +85,8 @@ class WeightWork {
     static void run(const Item& item, const Gradients& gradients, Role role);
     static void run(const Item& item, const Gradients& gradients, Join join);
     static void add(const Item& item, GradientSum& gradient);
+    static void add_rounded(const Item& item, std::span<GradientSum* const> gradients);
+    static Item rows_of(const Item& item, int64_t first, int64_t count);
     std::vector<Item> items_;
 };
 

@@ -93,6 +93,22 @@ std::optional<Join> join_of(Role role) {
     return std::nullopt;
 }
 
+void GradientSum::start_microbatch(int64_t microbatch) {
+    if (!rounding || rounding->microbatch == microbatch) return;
+    rounding->microbatch = microbatch;
+    rounding->count = 0;
+}
+
+void GradientSum::add_rounded(const at::Tensor& rows, int64_t first_row) const {
+    ops::add_rounded(sum.narrow(0, first_row, rows.size(0)), rows, !empty,
+                     rounding->from(first_row * sum.stride(0)));
+}
+
+void GradientSum::count_gradient() {
+    empty = false;
+    if (rounding) ++rounding->count;
+}
+
 ops::Stack Weights::stack(Join join) const {
     ops::Stack stack{.all = joined[join]};
     for (const Role role : roles_of(join)) {

@@ -14,6 +14,7 @@
 #include "layout/param_spec.h"
 #include "model/model_spec.h"
 #include "ops/matmul.h"
+#include "ops/stochastic_rounding.h"
 
 namespace argosy::model {
 
@@ -71,10 +72,20 @@ struct Weights : ByRole<at::Tensor> {
     ops::Stack stack(Join join) const;
 };
 
-/// A sum of gradients of one parameter: the first gradient is written, later ones are added.
+/// A sum of gradients of one parameter: the first gradient is written, later ones are added. A sum in bf16 is
+/// rounded stochastically: each gradient is computed in fp32 and added with one rounding.
 struct GradientSum {
     at::Tensor sum;
-    bool empty = true;  // whether the next gradient overwrites `sum`
+    bool empty = true;                              // whether the next gradient overwrites `sum`
+    std::optional<ops::SumRounding> rounding = {};  // of a sum in bf16
+
+    /// Selects the random bits for the gradients of a microbatch, which come next. Called again for the same
+    /// microbatch, does nothing.
+    void start_microbatch(int64_t microbatch);
+    /// Adds rows from `first_row` on of the next gradient, in fp32. REQUIRES: the sum is in bf16.
+    void add_rounded(const at::Tensor& rows, int64_t first_row = 0) const;
+    /// Marks the next gradient as added.
+    void count_gradient();
 };
 struct Gradients : ByRole<GradientSum*> {
     Joined joined = {};  // the sums of each join as one tensor

@@ -17,6 +17,12 @@ namespace {
 constexpr double kSecondsToAgree = 5;
 constexpr std::chrono::seconds kTimeForReporter{5};
 
+/// An error of one rank that is already printed.
+class PrintedError : public Error {
+  public:
+    explicit PrintedError(const Error& error) : Error(error.code(), Reach::OneRank, error.what()) {}
+};
+
 /// Returns true if every rank calls this function within kSecondsToAgree. If so, all ranks have the same
 /// error.
 bool all_arrive(const Comm& errors) {
@@ -36,13 +42,19 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
+void print_and_throw(const char* name, const Comm& ranks, const Error& error) {
+    print_error(name, ranks, /*common=*/false, error.what());
+    throw PrintedError(error);
+}
+
 /// Reports `error` and returns the exit code. An error that not all ranks have ends the job at once with
 /// MPI_Abort, because other ranks may wait for this rank in a collective. A rank whose error another rank
 /// reports first waits kTimeForReporter for that rank to end the job.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
     if (error.reach() == Reach::ReportedByAnother) std::this_thread::sleep_for(kTimeForReporter);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
-    if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
+    const bool is_printed = dynamic_cast<const PrintedError*>(&error) != nullptr;
+    if (!is_printed && (!everyone || errors.rank() == 0)) print_error(name, errors, everyone, error.what());
     if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
     return error.code();
 }
@@ -62,6 +74,18 @@ void start(int* argc, char*** argv) {
 }
 
 }  // namespace
+
+void print_and_rethrow(const char* name, const Comm& ranks) {
+    try {
+        throw;
+    } catch (const Error& error) {
+        if (error.reach() != Reach::OneRank) throw;
+        print_and_throw(name, ranks, error);
+    } catch (const std::exception& error) {
+        print_and_throw(name, ranks, RunError("{}", error.what()));
+    }
+    std::terminate();  // not reached
+}
 
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -41,6 +43,9 @@ class PeerError : public RunError {
   public:
     using RunError::RunError;
 };
+
+/// The time that a caller gives Communicator::abort() before it goes on.
+inline constexpr std::chrono::seconds kTimeToAbort{2};
 
 /// Identifies a new communicator. One rank makes the id; the caller passes it to the other ranks.
 using UniqueId = std::array<std::byte, 128>;
@@ -91,8 +96,11 @@ class Communicator {
     /// network broke.
     void require_health() const;
 
-    /// Aborts this rank's operations that have not ended, and destroys the communicator.
-    void abort();
+    /// Aborts this rank's operations that have not ended, and destroys the communicator, both on a thread of
+    /// its own: NCCL waits until no graph contains an operation of the communicator, and the caller may own
+    /// these graphs. The future is ready when NCCL is done; its destructor does not wait. Later calls do
+    /// nothing.
+    std::future<void> abort();
 
   private:
     struct Destroy {

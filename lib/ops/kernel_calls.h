@@ -12,6 +12,7 @@
 #include "gpu/device.h"
 #include "kernels/gpu_table.h"
 #include "kernels/table.h"
+#include "layout/slab.h"
 #include "ops/ops_context.h"
 
 namespace argosy::ops {
@@ -68,6 +69,18 @@ void run_on_rows(void (*kernels::TypedKernels<T>::*kernel)(const Args&),
     if (gpu::holds(x)) return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream());
     at::parallel_for(0, num_rows, min_rows_per_thread(row_size), [&](int64_t begin, int64_t end) {
         (kernels::table().of<T>().*kernel)(rows(begin, end));
+    });
+}
+
+/// Calls run(begin, size, first_element) from several threads, for all elements of a slab. The elements
+/// [begin, begin + size) are in one row; the first of them is element `first_element` of the whole tensor.
+template <class Run>
+void run_on_slab_rows(int64_t num_elements, const layout::SlabRows& rows, const Run& run) {
+    at::parallel_for(0, num_elements, kMinElementsPerThread, [&](int64_t begin, int64_t end) {
+        for (int64_t next = 0; begin < end; begin = next) {
+            next = std::min(end, (begin / rows.length + 1) * rows.length);
+            run(begin, next - begin, static_cast<uint64_t>(rows.element(begin)));
+        }
     });
 }
 

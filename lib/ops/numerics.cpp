@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "gpu/device.h"
@@ -10,6 +11,13 @@
 namespace argosy::ops {
 
 int64_t max_temporary_elements(const at::Tensor& x) { return gpu::holds(x) ? 1 << 30 : 16 << 20; }
+
+int64_t rows_at_once(int64_t num_rows, int64_t max_rows) {
+    constexpr int64_t kUnit = 256;  // a multiple of the tile sizes of matrix products
+    const int64_t part_rows = std::max(kUnit, max_rows / kUnit * kUnit);
+    const int64_t num_parts = (num_rows + part_rows - 1) / part_rows;
+    return num_parts <= 1 ? num_rows : (num_rows - 1) / num_parts / kUnit * kUnit + kUnit;
+}
 
 int make_deterministic() {
     // In deterministic mode, LibTorch refuses cuBLAS matrix products on GPUs if this variable is not set. A

@@ -22,6 +22,11 @@ inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x
 /// weights.
 int64_t max_temporary_elements(const at::Tensor& x);
 
+/// The number of rows that are processed at a time, if at most about `max_rows` of `num_rows` are. All parts
+/// are about equal, and all but the last one are multiples of 256 rows, so that matrix products have few
+/// different shapes and fill their tiles.
+int64_t rows_at_once(int64_t num_rows, int64_t max_rows);
+
 /// Makes results repeatable for the rest of the process. REQUIRES: CUDA has not started, because the function
 /// sets CUBLAS_WORKSPACE_CONFIG unless the environment has it.
 /// 1. An operation that cannot repeat its bits throws.

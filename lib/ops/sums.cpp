@@ -42,16 +42,25 @@ void kernel_row_sum(at::Tensor& sum, const at::Tensor& x) {
     });
 }
 
+bool has_norm_kernels(const at::Tensor& x) {
+    return has_kernels(x) && x.scalar_type() != at::kHalf && x.is_contiguous();
+}
+
+/// The kernel's arguments for `count` elements of x from `first` on.
+kernels::SquaredNorm squared_norm_of(const at::Tensor& x, int64_t first, int64_t count) {
+    if (x.scalar_type() == at::kFloat) return {.count = count, .x = elements<float>(x) + first};
+    return {.count = count, .x = nullptr, .bf16_x = elements<kernels::BFloat16>(x) + first};
+}
+
 /// Each block of elements has a partial sum, so the result does not depend on the number of threads.
 at::Tensor processor_squared_norm(const at::Tensor& x) {
     constexpr int64_t kBlock = 1 << 16;
-    const auto* in = elements<float>(x);
     std::vector<double> partials((x.numel() + kBlock - 1) / kBlock);
     at::parallel_for(0, static_cast<int64_t>(partials.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
             const int64_t first = block * kBlock;
-            partials[block] = kernels::table().squared_norm(
-                {.count = std::min(kBlock, x.numel() - first), .x = in + first});
+            partials[block] =
+                kernels::table().squared_norm(squared_norm_of(x, first, std::min(kBlock, x.numel() - first)));
         }
     });
     double total = 0;
@@ -65,7 +74,7 @@ at::Tensor plain_squared_norm(const at::Tensor& x) {
 
 at::Tensor gpu_squared_norms(std::span<const at::Tensor> tensors) {
     std::vector<kernels::SquaredNorm> args;
-    for (const at::Tensor& x : tensors) args.push_back({.count = x.numel(), .x = elements<float>(x)});
+    for (const at::Tensor& x : tensors) args.push_back(squared_norm_of(x, 0, x.numel()));
     at::Tensor norms = at::empty({std::ssize(tensors)}, tensors[0].options().dtype(at::kDouble));
     const kernels::GpuTable& table = *kernels::gpu_table();
     const at::Tensor memory = scratch(table.squared_norms_scratch_bytes(args), norms);
@@ -75,7 +84,7 @@ at::Tensor gpu_squared_norms(std::span<const at::Tensor> tensors) {
 }
 
 at::Tensor squared_norm(const at::Tensor& x) {
-    if (!has_float_kernels(x)) return plain_squared_norm(x);
+    if (!has_norm_kernels(x)) return plain_squared_norm(x);
     return gpu::holds(x) ? gpu_squared_norms({&x, 1})[0] : processor_squared_norm(x);
 }
 
@@ -87,7 +96,7 @@ void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
 }
 
 at::Tensor squared_norms(std::span<const at::Tensor> tensors) {
-    if (fused() && gpu::holds(tensors[0]) && std::ranges::all_of(tensors, has_float_kernels)) {
+    if (fused() && gpu::holds(tensors[0]) && std::ranges::all_of(tensors, has_norm_kernels)) {
         return gpu_squared_norms(tensors);
     }
     std::vector<at::Tensor> norms;

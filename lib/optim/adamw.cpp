@@ -1,10 +1,8 @@
 #include "optim/adamw.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -12,7 +10,7 @@
 #include "base/error.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
-#include "optim/stochastic_rounding.h"
+#include "ops/stochastic_rounding.h"
 
 // The update exists twice: as a composition of LibTorch's operations, which defines it, and in kernels, which
 // compute the same bits in one pass over memory.
@@ -20,6 +18,8 @@ namespace argosy::optim {
 namespace {
 
 using kernels::FloatOrBFloat16;
+using ops::Rounded;
+using ops::RoundingKey;
 using ops::widened;
 
 /// The factors of one update of a parameter. All but decay_factor are the same for all parameters.
@@ -44,8 +44,9 @@ void check(const AdamW::Parameter& parameter, at::ScalarType moments) {
     const bool wide = weights == at::kDouble;
     ARGOSY_CHECK(wide || weights == at::kFloat || weights == at::kBFloat16, "{} is {}", parameter.name,
                  toString(weights));
-    ARGOSY_CHECK(parameter.gradient.scalar_type() == (wide ? at::kDouble : at::kFloat), "gradient of {}",
-                 parameter.name);
+    const at::ScalarType gradient = parameter.gradient.scalar_type();
+    ARGOSY_CHECK(wide ? gradient == at::kDouble : gradient == at::kFloat || gradient == at::kBFloat16,
+                 "{} has a gradient of {}", parameter.name, toString(gradient));
     ARGOSY_CHECK(wide == (moments == at::kDouble), "{} with moments of {}", parameter.name,
                  toString(moments));
 }
@@ -74,15 +75,15 @@ void store(const at::Tensor& into, const at::Tensor& value, Rounded what, const 
         into.copy_(value);
         return;
     }
-    const RoundingKey key = rounding_key(update.seed, parameter.name, what);
-    into.copy_(rounded_stochastically(value, parameter.rows, update.number, key));
+    const RoundingKey key = ops::rounding_key(update.seed, parameter.name, what);
+    into.copy_(ops::rounded_stochastically(value, parameter.rows, update.number, key));
 }
 
 /// The definition of the update.
 void update_by_operations(const ParameterUpdate& one) {
     // 1. scale the gradient
     const auto& [parameter, moments, update] = one;
-    const at::Tensor gradient = parameter.gradient * update.gradient_factor;
+    const at::Tensor gradient = widened(parameter.gradient) * update.gradient_factor;
     // 2. update the moments
     at::Tensor first = widened(moments.first), second = widened(moments.second);
     first = first + (gradient - first) * (1 - update.beta1);
@@ -101,7 +102,7 @@ void update_by_operations(const ParameterUpdate& one) {
 /// The kernel's argument for a tensor, from its first element on.
 FloatOrBFloat16 row_of(const at::Tensor& x, const std::string& parameter, Rounded what, uint64_t seed) {
     if (x.scalar_type() == at::kFloat) return {ops::mutable_elements<float>(x), nullptr, {}};
-    const RoundingKey key = rounding_key(seed, parameter, what);
+    const RoundingKey key = ops::rounding_key(seed, parameter, what);
     return {nullptr, ops::mutable_elements<kernels::BFloat16>(x), {key[0], key[1]}};
 }
 
@@ -113,7 +114,8 @@ kernels::AdamW arguments(const ParameterUpdate& one) {
     kernels::AdamW args{.size = parameter.weights.numel(),
                         .first_element = 0,
                         .update_number = update.number,
-                        .gradient = ops::elements<float>(parameter.gradient),
+                        .gradient = nullptr,
+                        .bf16_gradient = nullptr,
                         .weights = row(parameter.weights, Rounded::Weight),
                         .first_moments = row(moments.first, Rounded::FirstMoment),
                         .second_moments = row(moments.second, Rounded::SecondMoment),
@@ -127,6 +129,9 @@ kernels::AdamW arguments(const ParameterUpdate& one) {
                         .one_minus_beta1 = static_cast<float>(1 - update.beta1),
                         .one_minus_beta2 = static_cast<float>(1 - update.beta2),
                         .eps = static_cast<float>(update.eps)};
+    const bool narrow_gradient = parameter.gradient.scalar_type() == at::kBFloat16;
+    if (narrow_gradient) args.bf16_gradient = ops::elements<kernels::BFloat16>(parameter.gradient);
+    if (!narrow_gradient) args.gradient = ops::elements<float>(parameter.gradient);
     if (parameter.compute.is_same(parameter.weights)) return args;
     const bool is_half = parameter.compute.scalar_type() == at::kHalf;
     if (is_half) args.fp16_copy = ops::mutable_elements<kernels::Half>(parameter.compute);
@@ -139,31 +144,23 @@ T* advanced(T* pointer, int64_t by) {
     return pointer == nullptr ? nullptr : pointer + by;
 }
 
-/// The arguments for `size` elements from `begin` on. REQUIRES: they are in one row of the slab.
-kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layout::SlabRows& rows) {
-    args.size = size;
-    args.first_element = static_cast<uint64_t>(rows.element(begin));
-    args.gradient += begin;
-    for (FloatOrBFloat16* row : {&args.weights, &args.first_moments, &args.second_moments}) {
-        row->fp32 = advanced(row->fp32, begin);
-        row->bf16 = advanced(row->bf16, begin);
-    }
-    args.bf16_copy = advanced(args.bf16_copy, begin);
-    args.fp16_copy = advanced(args.fp16_copy, begin);
-    return args;
-}
-
 void update_on_processor(const ParameterUpdate& one) {
     const kernels::AdamW whole = arguments(one);
-    const layout::SlabRows& rows = one.parameter.rows;
-    const int64_t length = rows.length;
-    at::parallel_for(0, whole.size, ops::kMinElementsPerThread, [&](int64_t begin, int64_t end) {
-        // One call for each row of the slab: the kernel counts elements of the whole parameter.
-        for (int64_t next = 0; begin < end; begin = next) {
-            next = std::min(end, (begin / length + 1) * length);
-            kernels::table().adamw(part(whole, begin, next - begin, rows));
-        }
-    });
+    ops::run_on_slab_rows(
+        whole.size, one.parameter.rows, [&](int64_t begin, int64_t size, uint64_t first_element) {
+            kernels::AdamW part = whole;
+            part.size = size;
+            part.first_element = first_element;
+            part.gradient = advanced(part.gradient, begin);
+            part.bf16_gradient = advanced(part.bf16_gradient, begin);
+            for (FloatOrBFloat16* row : {&part.weights, &part.first_moments, &part.second_moments}) {
+                row->fp32 = advanced(row->fp32, begin);
+                row->bf16 = advanced(row->bf16, begin);
+            }
+            part.bf16_copy = advanced(part.bf16_copy, begin);
+            part.fp16_copy = advanced(part.fp16_copy, begin);
+            kernels::table().adamw(part);
+        });
 }
 
 void update_on_gpu(std::span<const ParameterUpdate> updates) {

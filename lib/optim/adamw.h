@@ -29,7 +29,7 @@ class AdamW {
         layout::SlabRows rows;  // the elements of the whole parameter that this shard has
         at::Tensor weights;     // fp64, fp32 or bf16
         at::Tensor compute;     // the weights in the compute type; the tensor `weights` if the types agree
-        at::Tensor gradient;    // fp64 for fp64 weights, else fp32
+        at::Tensor gradient;    // fp64 for fp64 weights, else fp32 or bf16
         bool decay;             // whether weight decay applies
     };
     struct Moments {

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "gpu/device.h"
 #include "ops/numerics.h"
 
@@ -17,9 +18,10 @@
 // Invariants:
 // 1. Every rank runs its own list in order.
 // 2. Gather, Reduce, SumReplicas, Send and Receive return at once. The operation that needs the result waits
-//    for it: FinishReduce, FinishSum, ShardedUnit::weights(), or Slot::incoming.wait().
+//    for it: FinishReduce, FinishSum, ShardedUnit::weights(), TakeActivation, or TakeGradient.
 // 3. At most one message is under way from this rank to each other rank. A Send therefore waits first until
 //    the message before has ended.
+// 4. At most one message is under way to this rank (hoist_receives). The slot gets it at the Take.
 //
 // Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
 namespace argosy::parallel {
@@ -51,7 +53,7 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
     return slot;
 }
 
-at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
+at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update) {
     // 1. make the loss scale a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
@@ -63,6 +65,7 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
         const auto own = microbatches.subspan(part.first_microbatch, part.num_microbatches);
+        model_.start_roundings(update, part.first_microbatch);
         sum.add_(graphs ? run_graph(part, own, scale) : run_ops(part, own, scale));
     }
     return sum;
@@ -129,7 +132,7 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::BackwardInput:
             return backward_input(op, stage, slot_of(op));
         case UnitOpKind::BackwardWeight:
-            return slot_of(op).weight_work[op.unit].run(stage.units[op.unit].gradients());
+            return slot_of(op).weight_work[op.unit].run(stage.units[op.unit].gradients(op.microbatch));
         case UnitOpKind::Reduce:
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
@@ -143,39 +146,37 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::SendGradient:
             return send(slot_of(op).gradient, op.stage - 1);
         case UnitOpKind::ReceiveActivation:
-            return receive(op, slot_of(op).stream, op.stage - 1);
+            return receive(op, op.stage - 1);
         case UnitOpKind::ReceiveGradient:
-            return receive(op, slot_of(op).gradient, op.stage + 1);
+            return receive(op, op.stage + 1);
+        case UnitOpKind::TakeActivation:
+            return take(slot_of(op).stream);
+        case UnitOpKind::TakeGradient:
+            return take(slot_of(op).gradient);
     }
 }
 
 void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. wait for the stream from the stage before, if this is the stage's first layer
-    slot.incoming.wait();
-    // 2. stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
+    // stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
     slot.stream =
         stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
                                        microbatches_[op.microbatch], options_.recompute, slot.tapes[op.unit]);
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. wait for the stream from the stage before, if this stage has no layer
-    slot.incoming.wait();
-    // 2. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients
+    // 1. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients
     ShardedUnit& unit = stage.units[op.unit];
-    auto [sum, dx] =
-        stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
-                                            microbatches_[op.microbatch], loss_scale_, unit.gradients());
-    // 3. add the loss to the part's sum and start the backward pass with dx
+    auto [sum, dx] = stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
+                                                         microbatches_[op.microbatch], loss_scale_,
+                                                         unit.gradients(op.microbatch));
+    // 2. add the loss to the part's sum and start the backward pass with dx
     loss_sum_.add_(sum);
     slot.gradient = std::move(dx);
 }
 
 void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. wait for the gradient from the next stage, if this is the stage's last layer
-    slot.incoming.wait();
-    // 2. dy [rows, dim] -> dx [rows, dim]; weight_work keeps the tensors from which BackwardWeight computes
-    //    the weights' gradients
+    // dy [rows, dim] -> dx [rows, dim]; weight_work keeps the tensors from which BackwardWeight computes the
+    // weights' gradients
     slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
                                                           microbatches_[op.microbatch], slot.tapes[op.unit],
                                                           slot.weight_work[op.unit]);
@@ -190,15 +191,21 @@ void Executor::send(at::Tensor& x, int to_stage) {
     channel = pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(x, {}).contiguous(), .peer = peer});
 }
 
-void Executor::receive(const UnitOp& op, at::Tensor& x, int from_stage) {
+void Executor::receive(const UnitOp& op, int from_stage) {
+    ARGOSY_CHECK(!incoming_.x.defined(), "{} while another receive is under way", describe(op));
     // 1. allocate x [rows, dim]
     const model::Batch& batch = microbatches_[op.microbatch];
     const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
-    x = at::empty({rows, model_.spec().dim},
-                  at::TensorOptions(model_.device()).dtype(model_.precision().compute));
-    // 2. start the receive and return; the layer that reads the tensor waits for `incoming`
-    slot_of(op).incoming =
-        pipeline_.submit({.kind = OpKind::Receive, .out = x, .peer = from_stage % pipeline_.size()});
+    incoming_.x = at::empty({rows, model_.spec().dim},
+                            at::TensorOptions(model_.device()).dtype(model_.precision().compute));
+    // 2. start the receive and return
+    incoming_.pending = pipeline_.submit(
+        {.kind = OpKind::Receive, .out = incoming_.x, .peer = from_stage % pipeline_.size()});
+}
+
+void Executor::take(at::Tensor& x) {
+    incoming_.pending.wait();
+    x = std::exchange(incoming_.x, {});
 }
 
 }  // namespace argosy::parallel

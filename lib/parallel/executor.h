@@ -35,9 +35,10 @@ class Executor {
 
     /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: reset_gradients()
     /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).
-    /// The program sums some gradients over ranks; sum_remaining() sums the others. Returns the sum of
-    /// losses (unscaled, fp64) on a rank with the head, else 0.
-    at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
+    /// The program sums some gradients over ranks; sum_remaining() sums the others. `update` is the number of
+    /// updates before this step; it selects the random bits of gradients in bf16. Returns the sum of losses
+    /// (unscaled, fp64) on a rank with the head, else 0.
+    at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update);
 
     /// After run() has thrown: the operation that failed; null if no operation was running.
     const UnitOp* failed_op() const { return current_op_ ? &*current_op_ : nullptr; }
@@ -50,12 +51,17 @@ class Executor {
 
     /// The activations of one microbatch on one stage.
     struct Slot {
-        at::Tensor stream;       // [rows, dim]: the residual stream after the last layer that ran
-        at::Tensor gradient;     // [rows, dim]: the gradient of the residual stream in the backward pass
-        comm::Pending incoming;  // the receive that fills stream or gradient
+        at::Tensor stream;    // [rows, dim]: the residual stream after the last layer that ran
+        at::Tensor gradient;  // [rows, dim]: the gradient of the residual stream in the backward pass
         std::vector<model::Tape> tapes;  // by layer: tensors kept from forward to backward
         std::vector<model::WeightWork>
             weight_work;  // by layer: weight gradients that are still to be computed
+    };
+
+    /// A message from another stage, on its way to this rank.
+    struct Incoming {
+        at::Tensor x;  // [rows, dim]: an activation or a gradient; undefined if no receive is under way
+        comm::Pending pending;
     };
 
     void run_op(const UnitOp& op);
@@ -63,7 +69,8 @@ class Executor {
     void loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
     void send(at::Tensor& x, int to_stage);
-    void receive(const UnitOp& op, at::Tensor& x, int from_stage);
+    void receive(const UnitOp& op, int from_stage);
+    void take(at::Tensor& x);
     Stage& stage_of(const UnitOp& op);
     Slot& slot_of(const UnitOp& op);
 
@@ -77,6 +84,7 @@ class Executor {
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording
     std::vector<Slot> slots_;
     std::map<int, comm::Pending> sending_;  // by receiving rank: the last message sent to that rank
+    Incoming incoming_;
 
     // State of the part that runs now.
     std::span<const model::Batch> microbatches_;

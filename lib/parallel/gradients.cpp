@@ -26,11 +26,11 @@ void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
         if (stages.size() < 2) continue;
         const int first = stages.front() % pipeline.size(), last = stages.back() % pipeline.size();
         const int peer = pipeline.rank() == first ? last : first;
-        at::Tensor& sum = parameter->gradient().sum;
-        const at::Tensor other = at::empty_like(sum);
-        pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = sum, .peer = peer},
+        const at::Tensor& own = parameter->gradient().sum;
+        const at::Tensor other = at::empty_like(own);
+        pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = own, .peer = peer},
                                      {.kind = OpKind::Receive, .out = other, .peer = peer}});
-        sum.add_(other);
+        parameter->set_gradient(parameter->wide_gradient().add_(other), ops::Rounded::GradientOfStages);
     }
 }
 
@@ -42,13 +42,16 @@ void reset_gradients(ParallelModel& model) {
 
 void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
     std::map<std::pair<layout::AxisSet, int>, std::vector<Op>> groups;  // one launch for each group of ranks
+    std::vector<std::pair<ShardedParameter*, at::Tensor>> sums;
     for (const auto& parameter : model.parameters()) {
         const auto& [axes, parts] = parameter->spec().gradient;
         if (axes.empty() || summed_by_program(parameter->spec())) continue;
-        const at::Tensor& sum = parameter->gradient().sum;
+        const at::Tensor sum = parameter->wide_gradient();
         groups[{axes, parts}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
+        sums.emplace_back(parameter.get(), sum);
     }
     for (const auto& [key, ops] : groups) mesh.group(key.first, key.second).run(ops);
+    for (const auto& [parameter, sum] : sums) parameter->set_gradient(sum, ops::Rounded::GradientOfRanks);
     exchange_tied(model, mesh);
 }
 

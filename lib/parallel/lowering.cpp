@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -17,19 +19,25 @@ using UnitKey = std::pair<int, int>;  // stage, unit
 
 UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
 
-UnitOpKind transfer_kind(ActionKind kind) {
+/// The operations of a transfer, one after the other.
+std::vector<UnitOpKind> transfer_kinds(ActionKind kind) {
     switch (kind) {
         case ActionKind::SendActivation:
-            return UnitOpKind::SendActivation;
+            return {UnitOpKind::SendActivation};
         case ActionKind::ReceiveActivation:
-            return UnitOpKind::ReceiveActivation;
+            return {UnitOpKind::ReceiveActivation, UnitOpKind::TakeActivation};
         case ActionKind::SendGradient:
-            return UnitOpKind::SendGradient;
+            return {UnitOpKind::SendGradient};
         case ActionKind::ReceiveGradient:
-            return UnitOpKind::ReceiveGradient;
+            return {UnitOpKind::ReceiveGradient, UnitOpKind::TakeGradient};
         default:
             throw RunError("internal error: not a transfer");
     }
+}
+
+bool computes(UnitOpKind kind) {
+    return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::Recompute ||
+           kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
 }
 
 void expand(const Action& action, const StageUnits& units, Ops& ops) {
@@ -47,7 +55,7 @@ void expand(const Action& action, const StageUnits& units, Ops& ops) {
             if (weight) add(UnitOpKind::BackwardWeight, unit);
         }
     } else {
-        add(transfer_kind(action.kind), /*unit=*/-1);
+        for (const UnitOpKind kind : transfer_kinds(action.kind)) add(kind, /*unit=*/-1);
     }
 }
 
@@ -103,15 +111,23 @@ const char* kind_name(UnitOpKind kind) {
             return "SendActivation";
         case UnitOpKind::ReceiveActivation:
             return "ReceiveActivation";
+        case UnitOpKind::TakeActivation:
+            return "TakeActivation";
         case UnitOpKind::SendGradient:
             return "SendGradient";
         case UnitOpKind::ReceiveGradient:
             return "ReceiveGradient";
+        case UnitOpKind::TakeGradient:
+            return "TakeGradient";
     }
     return "?";
 }
 
 }  // namespace
+
+ReduceAfter reduce_after(const layout::MeshShape& mesh) {
+    return mesh.degree(layout::Axis::Pipeline) > 1 ? ReduceAfter::Step : ReduceAfter::Microbatch;
+}
 
 bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
     switch (op.kind) {
@@ -189,8 +205,9 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
 }
 
 // A unit's gradients are complete after the last microbatch has added to them and, if they are sharded, after
-// their last reduction. The sums are made in place without extra memory, and no operation of the program
-// reads them. Therefore all waits are at the end of the program, where a late replica delays no computation.
+// their last reduction. No operation of the program reads the sums. If they are made in place, all waits are
+// at the end of the program, where a late replica delays no computation. Otherwise a sum waits for the sum
+// before it, so that copies of one unit's gradients exist at a time.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     const auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
@@ -202,6 +219,10 @@ Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
         const auto last = complete.find(unit_of(op));
         if (last == complete.end() || last->second != i) continue;
         if (!options.stages[op.stage].summed_units.contains(op.unit)) continue;
+        if (!options.sums_in_place) {
+            result.insert(result.end(), finishes.begin(), finishes.end());
+            finishes.clear();
+        }
         result.push_back({UnitOpKind::SumReplicas, op.stage, op.unit, -1});
         finishes.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
     }
@@ -232,6 +253,46 @@ Ops hoist_gathers(const Ops& ops) {
     return result;
 }
 
+// A receive starts when the action before it begins, and the message travels while that action computes:
+// "F0.0 sa.0 ra.1 ta.1 F0.1" becomes "ra.1 F0.0 sa.0 ta.1 F0.1", where ra is Receive, ta is Take and sa is
+// Send. The message's memory is allocated one action earlier, and no activation slot is in use for longer.
+// Invariants:
+// 1. At most one receive of a rank is under way at a time. So receives keep their order, both ranks of a
+//    channel use it in the same order, and a rank needs memory for one message besides its slots.
+// 2. A message does not depend on anything that its receiver does after the start of the receive. So the
+//    receive adds no cycle of waits; and if the receiver hangs while it computes, the message still arrives,
+//    and the watchdog sees a rank that waits for nothing. Therefore a receive does not move before a send of
+//    its own microbatch, and the first receive of a stage does not move: GPipe's first gradient depends on
+//    the stage's last activation.
+// 3. The first receive of a channel does not move. NCCL connects two ranks in the call for their first
+//    message, which blocks the host of each rank until the other rank makes its call.
+// tests/parallel/simulator_test.cpp checks the invariants for all schedules.
+Ops hoist_receives(const Ops& ops) {
+    using ActionKey = std::tuple<int, int, bool>;  // stage, microbatch, forward
+    std::optional<ActionKey> action;
+    size_t action_start = 0;                    // in `result`: the first computation of the last action
+    std::set<std::pair<UnitOpKind, int>> seen;  // kinds of receive and their stages
+    Ops result;
+    for (const UnitOp& op : ops) {
+        const ActionKey own{op.stage, op.microbatch, op.kind == UnitOpKind::Forward};
+        if (computes(op.kind) && action != own) {
+            action = own;
+            action_start = result.size();
+        }
+        auto position = result.end();
+        if (is_receive(op.kind) && !seen.insert({op.kind, op.stage}).second) {
+            const auto start = result.begin() + static_cast<std::ptrdiff_t>(action_start);
+            const auto stops = [&](const UnitOp& other) {
+                return is_receive(other.kind) || is_take(other.kind) ||
+                       (is_send(other.kind) && other.microbatch == op.microbatch);
+            };
+            if (std::none_of(start, result.end(), stops)) position = start;
+        }
+        result.insert(position, op);
+    }
+    return result;
+}
+
 Program assign_slots(const Ops& ops) {
     using ActivationKey = std::pair<int, int>;  // stage, microbatch
     std::map<ActivationKey, size_t> last;
@@ -242,7 +303,7 @@ Program assign_slots(const Ops& ops) {
     std::vector<int> free_slots;
     for (size_t i = 0; i < ops.size(); ++i) {
         UnitOp op = ops[i];
-        if (op.microbatch >= 0) {
+        if (op.microbatch >= 0 && !is_receive(op.kind)) {
             const ActivationKey key{op.stage, op.microbatch};
             if (!slot_of.contains(key)) {
                 if (free_slots.empty()) free_slots.push_back(program.num_slots++);
@@ -258,7 +319,7 @@ Program assign_slots(const Ops& ops) {
 }
 
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options) {
-    Ops ops = expand_units(actions, options);
+    Ops ops = expand_units(with_transfers(actions, static_cast<int>(options.stages.size())), options);
     ops = insert_recompute(ops, options);
     if (options.sharded) {
         ops = insert_gathers(ops, options);
@@ -266,6 +327,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
         ops = hoist_gathers(ops);
     }
     ops = insert_sums(ops, options);
+    ops = hoist_receives(ops);
     return assign_slots(ops);
 }
 
@@ -278,6 +340,18 @@ std::string describe(const UnitOp& op) {
 
 bool makes_gradients(UnitOpKind kind) {
     return kind == UnitOpKind::BackwardWeight || kind == UnitOpKind::Loss;
+}
+
+bool is_send(UnitOpKind kind) {
+    return kind == UnitOpKind::SendActivation || kind == UnitOpKind::SendGradient;
+}
+
+bool is_receive(UnitOpKind kind) {
+    return kind == UnitOpKind::ReceiveActivation || kind == UnitOpKind::ReceiveGradient;
+}
+
+bool is_take(UnitOpKind kind) {
+    return kind == UnitOpKind::TakeActivation || kind == UnitOpKind::TakeGradient;
 }
 
 }  // namespace argosy::parallel

@@ -1,4 +1,4 @@
-// Lowering: turns a rank's stage actions (parallel/schedule.h) into the list of small operations that the
+// Lowering: turns a rank's compute actions (parallel/schedule.h) into the list of small operations that the
 // executor runs. Each pass is a pure function from a list to a list. tests/parallel/simulator.h checks the
 // lists of all ranks against each other without running them.
 #pragma once
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/mesh_shape.h"
 #include "model/layer.h"
 #include "parallel/schedule.h"
 
@@ -15,21 +16,23 @@ namespace argosy::parallel {
 // The small operations of a rank's program.
 
 enum class UnitOpKind {
-    Gather,          // start to all-gather a unit's weights
-    Release,         // free the gathered weights
-    Forward,         // one layer
-    Loss,            // the head: loss, input gradient and its own weights' gradients in one operation
-    Recompute,       // compute again the activations that a layer's forward did not keep
-    BackwardInput,   // the gradient of a layer's input
-    BackwardWeight,  // the gradients of a layer's weights
-    Reduce,          // start to reduce-scatter a unit's gradients over the shards
-    FinishReduce,    // wait for the reduce-scatter
-    SumReplicas,     // start to all-reduce a unit's gradients of the step over the replicas
-    FinishSum,       // wait for the all-reduce
-    SendActivation,
-    ReceiveActivation,
+    Gather,             // start to all-gather a unit's weights
+    Release,            // free the gathered weights
+    Forward,            // one layer
+    Loss,               // the head: loss, input gradient and its own weights' gradients in one operation
+    Recompute,          // compute again the activations that a layer's forward did not keep
+    BackwardInput,      // the gradient of a layer's input
+    BackwardWeight,     // the gradients of a layer's weights
+    Reduce,             // start to reduce-scatter a unit's gradients over the shards
+    FinishReduce,       // wait for the reduce-scatter
+    SumReplicas,        // start to all-reduce a unit's gradients of the step over the replicas
+    FinishSum,          // wait for the all-reduce
+    SendActivation,     // start to send
+    ReceiveActivation,  // start to receive
+    TakeActivation,     // wait for the receive; the slot gets the activation
     SendGradient,
     ReceiveGradient,
+    TakeGradient,
 };
 
 struct UnitOp {
@@ -37,7 +40,7 @@ struct UnitOp {
     int stage;
     int unit;        // number of the unit in the stage; -1 for transfers
     int microbatch;  // -1 for gathers, releases, reductions and sums
-    int slot = -1;   // number of the slot that holds the microbatch's activations
+    int slot = -1;   // number of the slot that holds the microbatch's activations; -1: the op uses none
     bool operator==(const UnitOp&) const = default;
 };
 
@@ -47,6 +50,11 @@ std::string describe(const UnitOp& op);
 /// Whether operations of this kind add to their unit's gradients.
 bool makes_gradients(UnitOpKind kind);
 
+/// Whether operations of this kind start to send, start to receive, or wait for a receive.
+bool is_send(UnitOpKind kind);
+bool is_receive(UnitOpKind kind);
+bool is_take(UnitOpKind kind);
+
 /// When gathered weights are freed.
 enum class Reshard {
     EveryPass,  // after each forward or backward
@@ -54,6 +62,8 @@ enum class Reshard {
 };
 /// When gradients are summed over the shards.
 enum class ReduceAfter { Microbatch, Step };
+/// After the step in a pipeline, where the microbatches of a unit are far apart; else after each microbatch.
+ReduceAfter reduce_after(const layout::MeshShape& mesh);
 
 /// The units of one stage, as far as the passes need them.
 struct StageUnits {
@@ -69,6 +79,7 @@ struct LoweringOptions {
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
     model::RecomputeMode recompute = model::RecomputeMode::None;
+    bool sums_in_place = true;  // whether sums over replicas take no extra memory
 };
 
 /// Whether `op` reads its unit's weights.
@@ -79,17 +90,18 @@ struct Program {
     int num_slots = 0;  // maximum number of (stage, microbatch) pairs whose activations exist at once
 };
 
-/// Runs all passes in order.
+/// Adds the transfers (with_transfers) and runs all passes. `actions`: of one rank, without transfers.
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options);
 
-// The passes. lower() calls hoist_gathers before insert_sums, and all others in this order. insert_gathers,
-// insert_reductions and hoist_gathers run for sharded weights only.
+// The passes, in the order in which lower() calls them. insert_gathers, insert_reductions and hoist_gathers
+// run for sharded weights only.
 std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const LoweringOptions& options);
 std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
-std::vector<UnitOp> insert_sums(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
+std::vector<UnitOp> insert_sums(const std::vector<UnitOp>& ops, const LoweringOptions& options);
+std::vector<UnitOp> hoist_receives(const std::vector<UnitOp>& ops);
 Program assign_slots(const std::vector<UnitOp>& ops);
 
 }  // namespace argosy::parallel

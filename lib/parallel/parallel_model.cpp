@@ -28,7 +28,10 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       rope_(
           ops::make_rope_table(model::rope_frequencies(spec), seq_len,
                                at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
+      first_rounding_(device_),
       axis_(make_axis(mesh)) {
+    ARGOSY_CHECK(!precision.bf16_gradients || precision.reduce == at::kFloat,
+                 "gradients in bf16 with sums over ranks in {}", toString(precision.reduce));
     const int num_pipeline_ranks = mesh.degree(layout::Axis::Pipeline);
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         const int stage_number = placement.unit_stage[unit];
@@ -58,8 +61,8 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
         // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
         if (parameter == nullptr) {
-            parameters_.push_back(
-                std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), seed));
+            parameters_.push_back(std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), seed,
+                                                                     &first_rounding_));
             parameter_units_.push_back(unit);
             parameter = parameters_.back().get();
         }
@@ -67,7 +70,16 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
     }
     stage(placement.unit_stage[unit])
         .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes),
-                            mesh.group(layout::Axis::Replicate), memory.joined());
+                            mesh.group(layout::Axis::Replicate), memory.joined(), reduce_after(mesh.shape()));
+}
+
+void ParallelModel::start_roundings(int64_t update, int64_t microbatch) {
+    if (!precision_.bf16_gradients) return;
+    first_rounding_.set(ops::rounding_number(update, microbatch));
+    for (const auto& parameter : parameters_) {
+        ops::SumRounding& rounding = *parameter->gradient().rounding;
+        rounding.microbatch = rounding.count = 0;
+    }
 }
 
 ShardedParameter* ParallelModel::find(const std::string& name) const {

@@ -46,6 +46,9 @@ class ParallelModel {
     /// tied table (layout::owns), the table's unit is the embedding.
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
+
+    /// Numbers the roundings of gradients in bf16 from this microbatch of the step on (ops::rounding_number).
+    void start_roundings(int64_t update, int64_t microbatch);
     c10::Device device() const { return device_; }  // device of all tensors of this model
 
   private:
@@ -57,6 +60,7 @@ class ParallelModel {
     Precision precision_;
     c10::Device device_;
     ops::RopeTable rope_;
+    ops::FirstRounding first_rounding_;
     std::unique_ptr<model::TensorAxis> axis_;
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;

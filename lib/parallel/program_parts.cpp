@@ -18,8 +18,10 @@ bool affects_later_microbatches(const UnitOp& op) {
         case UnitOpKind::FinishReduce:
         case UnitOpKind::SendActivation:
         case UnitOpKind::ReceiveActivation:
+        case UnitOpKind::TakeActivation:
         case UnitOpKind::SendGradient:
         case UnitOpKind::ReceiveGradient:
+        case UnitOpKind::TakeGradient:
             return true;
         default:
             return false;

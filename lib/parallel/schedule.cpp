@@ -64,12 +64,12 @@ std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape
     return found->make(shape, rank);
 }
 
-std::vector<Action> with_transfers(const std::vector<Action>& actions, const ScheduleShape& shape) {
+std::vector<Action> with_transfers(const std::vector<Action>& actions, int num_stages) {
     std::vector<Action> result;
     for (const Action& action : actions) {
         const bool forward = action.kind == ActionKind::Forward;
         const bool backward = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput;
-        const bool first = action.stage == 0, last = action.stage == shape.num_stages - 1;
+        const bool first = action.stage == 0, last = action.stage == num_stages - 1;
         const auto transfer = [&](ActionKind kind) {
             result.push_back({kind, action.stage, action.microbatch});
         };

@@ -35,9 +35,9 @@ struct ScheduleShape {
 /// schedule does not support.
 std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape, int rank);
 
-/// Adds the transfers: each receive directly before the action that needs its data, each send directly after
-/// the action that makes its data.
-std::vector<Action> with_transfers(const std::vector<Action>& actions, const ScheduleShape& shape);
+/// Adds the transfers between stages: each receive directly before the action that needs its data, each send
+/// directly after the action that makes its data.
+std::vector<Action> with_transfers(const std::vector<Action>& actions, int num_stages);
 
 std::vector<std::string> schedule_names();
 

@@ -4,7 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/error.h"
 #include "layout/initial.h"
+#include "ops/numerics.h"
 
 namespace argosy::parallel {
 namespace {
@@ -24,13 +26,24 @@ at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& sla
     return values;
 }
 
+/// The slab with which a layer computes: after the tensor parallel cut, before the cut over the shard axes.
+layout::Slab unsharded_slab(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                            const layout::Coordinates& coordinates) {
+    int num_cuts = 0;
+    for (const layout::Cut& cut : spec.cuts) num_cuts += cut.axes != layout::kShardAxes;
+    return layout::slab_of(spec, mesh, coordinates, num_cuts);
+}
+
+/// Whether the gradient is summed over ranks after it was summed over microbatches and shards.
+bool is_partial(const layout::ParamSpec& spec) {
+    return !spec.gradient.axes.empty() || spec.stages.size() > 1;
+}
+
 }  // namespace
 
 std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                      const layout::Coordinates& coordinates) {
-    int num_cuts = 0;
-    for (const layout::Cut& cut : spec.cuts) num_cuts += cut.axes != layout::kShardAxes;
-    return layout::slab_of(spec, mesh, coordinates, num_cuts).size;
+    return unsharded_slab(spec, mesh, coordinates).size;
 }
 
 std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
@@ -47,7 +60,7 @@ ParameterMemory ParameterMemory::allocate(const std::vector<int64_t>& shape, con
     memory.master = at::zeros(shape, here.dtype(precision.master));
     memory.compute = precision.compute == precision.master ? memory.master
                                                            : at::zeros(shape, here.dtype(precision.compute));
-    memory.gradient = at::zeros(shape, here.dtype(precision.reduce));
+    memory.gradient = at::zeros(shape, here.dtype(precision.gradient()));
     return memory;
 }
 
@@ -60,8 +73,10 @@ ParameterMemory ParameterMemory::rows(int64_t begin, int64_t count) const {
 }
 
 ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const comm::Mesh& mesh,
-                                   const ParameterMemory& memory, uint64_t seed)
+                                   const ParameterMemory& memory, uint64_t seed,
+                                   const ops::FirstRounding* first_rounding)
     : spec_(spec),
+      seed_(seed),
       slab_(layout::slab_of(spec, mesh.shape(), mesh.coordinates())),
       owned_(layout::owns(spec, mesh.shape(), mesh.coordinates())),
       local_shape_(unsharded_shape(spec, mesh.shape(), mesh.coordinates())),
@@ -70,6 +85,26 @@ ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const comm::Me
       gradient_{memory.gradient} {
     own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
     refresh_compute();
+    if (memory.gradient.scalar_type() != at::kBFloat16) return;
+    ARGOSY_CHECK(first_rounding != nullptr, "{} has a gradient in bf16 without random bits", spec.name);
+    const auto rounding = [&](ops::Rounded what, bool partial, const layout::Slab& slab) {
+        const auto part = partial ? static_cast<uint32_t>(1 + mesh.world().rank()) : 0;
+        return ops::SumRounding{ops::rounding_key(seed, spec.name, what, part),
+                                layout::rows_of(spec.shape, slab), first_rounding};
+    };
+    gradient_.rounding = rounding(ops::Rounded::Gradient, is_partial(spec), slab_);
+    unreduced_rounding_ = rounding(ops::Rounded::UnreducedGradient, /*partial=*/true,
+                                   unsharded_slab(spec, mesh.shape(), mesh.coordinates()));
+}
+
+at::Tensor ShardedParameter::wide_gradient() const { return ops::widened(gradient_.sum); }
+
+void ShardedParameter::set_gradient(const at::Tensor& sum, ops::Rounded what) {
+    if (sum.is_same(gradient_.sum)) return;
+    ops::SumRounding rounding = *gradient_.rounding;
+    rounding.key = ops::rounding_key(seed_, spec_.name, what);
+    rounding.microbatch = rounding.count = 0;  // the only one of its kind in a step
+    ops::add_rounded(gradient_.sum, sum, /*accumulate=*/false, rounding);
 }
 
 void ShardedParameter::refresh_compute() {

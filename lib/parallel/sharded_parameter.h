@@ -6,11 +6,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
 #include "model/parameter.h"
+#include "ops/stochastic_rounding.h"
 
 namespace argosy::parallel {
 
@@ -18,7 +20,12 @@ namespace argosy::parallel {
 struct Precision {
     at::ScalarType master = at::kFloat;      // weights that the optimizer updates
     at::ScalarType compute = at::kBFloat16;  // weights and activations in forward and backward
-    at::ScalarType reduce = at::kFloat;      // gradient sums
+    at::ScalarType reduce = at::kFloat;      // sums of gradients over ranks
+    /// Sums of gradients over microbatches, which last until the update: in bf16, rounded stochastically, or
+    /// in the type `reduce`. REQUIRES: `reduce` is fp32 if true.
+    bool bf16_gradients = false;
+
+    at::ScalarType gradient() const { return bf16_gradients ? at::kBFloat16 : reduce; }
 };
 
 /// The memory of a parameter's tensors. `compute` and `master` are the same tensor if their types agree.
@@ -45,10 +52,11 @@ std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::Me
 
 class ShardedParameter {
   public:
-    /// Fills the weights with the initial values of `seed`. REQUIRES: `memory` has the shape shard_shape()
-    /// and is filled with zeros.
+    /// Fills the weights with the initial values of `seed`. `first_rounding` is for gradients in bf16, else
+    /// null. REQUIRES: `memory` has the shape shard_shape() and is filled with zeros; first_rounding outlives
+    /// the parameter.
     ShardedParameter(const layout::ParamSpec& spec, const comm::Mesh& mesh, const ParameterMemory& memory,
-                     uint64_t seed);
+                     uint64_t seed, const ops::FirstRounding* first_rounding = nullptr);
 
     const layout::ParamSpec& spec() const { return spec_; }
     /// The slab of the whole parameter that this rank holds.
@@ -62,6 +70,18 @@ class ShardedParameter {
     at::Tensor& master() { return master_; }
     const at::Tensor& compute() const { return compute_; }
     model::GradientSum& gradient() { return gradient_; }
+    /// The random bits of a sum of whole gradients in bf16, before the reduce-scatter; none if gradients are
+    /// not in bf16.
+    const std::optional<ops::SumRounding>& unreduced_rounding() const { return unreduced_rounding_; }
+
+    // A sum over ranks is in fp32 (fp64 in fp64), also of gradients in bf16:
+    // wide_gradient() gives each rank's tensor to sum, and set_gradient() takes the sum.
+
+    /// The gradient for a sum over ranks: the tensor gradient().sum itself, or a copy in fp32.
+    at::Tensor wide_gradient() const;
+    /// Makes `sum` the gradient. Each rank rounds the same sum to the same bits. Does nothing if `sum` is the
+    /// tensor gradient().sum itself.
+    void set_gradient(const at::Tensor& sum, ops::Rounded what);
 
     /// The rows of `whole` (one of the three tensors) without the padding.
     at::Tensor own_rows(const at::Tensor& whole) const { return whole.narrow(0, 0, slab_.size[0]); }
@@ -72,12 +92,14 @@ class ShardedParameter {
 
   private:
     layout::ParamSpec spec_;
+    uint64_t seed_;
     layout::Slab slab_;
     bool owned_;
     std::vector<int64_t> local_shape_;
     at::Tensor master_;
     at::Tensor compute_;  // the same tensor as master_ if the types agree
     model::GradientSum gradient_;
+    std::optional<ops::SumRounding> unreduced_rounding_;
 };
 
 }  // namespace argosy::parallel

@@ -10,6 +10,7 @@
 
 #include "comm/communicator.h"
 #include "model/parameter.h"
+#include "parallel/lowering.h"
 #include "parallel/sharded_parameter.h"
 #include "parallel/unit_memory.h"
 
@@ -23,10 +24,10 @@ class ShardedUnit {
         bool summed = false;  // whether sum_replicas() sums its gradient
     };
     /// `group` has the ranks over which the parameters are sharded, `replicas` the ranks with the same
-    /// shards. `joined` (unit_memory.h) is used only if `group` has one rank. REQUIRES: parameters and groups
-    /// outlive the unit.
+    /// shards. `joined` (unit_memory.h) is used only if `group` has one rank. `reduce_after` says which
+    /// gradients are summed before reduce(). REQUIRES: parameters and groups outlive the unit.
     ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, comm::Communicator& replicas,
-                const JoinedMemory& joined = {});
+                const JoinedMemory& joined = {}, ReduceAfter reduce_after = ReduceAfter::Microbatch);
 
     bool sharded() const { return group_.size() > 1; }
 
@@ -38,20 +39,23 @@ class ShardedUnit {
     /// Waits for gather() if it is under way, then returns the weights.
     const model::Weights& weights();
 
-    /// The sums to which a layer adds its weights' gradients. If the unit is sharded, these are sums of whole
-    /// gradients, in a buffer that the first call after a reduction allocates.
-    const model::Gradients& gradients();
-    /// COLLECTIVE: starts to reduce-scatter the gradients over the group and returns at once. gradients() may
-    /// be called again at once: it allocates a new buffer.
+    /// The sums to which a layer adds its weights' gradients of a microbatch. If the unit is sharded, these
+    /// are sums of whole gradients, in a buffer that the first call after a reduction allocates. The buffer
+    /// has the type of the parameters' gradients, but it is in fp32 if those are in bf16 and the buffer holds
+    /// a single microbatch. Microbatches are counted from the last ParallelModel::start_roundings().
+    const model::Gradients& gradients(int64_t microbatch = 0);
+    /// COLLECTIVE: starts to reduce-scatter the gradients over the group, in fp32 if they are in bf16, and
+    /// returns at once. gradients() may be called again at once: it allocates a new buffer.
     void reduce();
     /// Waits for reduce() and adds its results to the parameters' gradients. Does nothing if no reduction is
     /// under way.
     void finish_reduce();
 
-    /// COLLECTIVE over the replicas: starts to all-reduce the parameters' gradients in place and returns at
-    /// once. REQUIRES: no gradient is added until finish_sum() has returned.
+    /// COLLECTIVE over the replicas: starts to all-reduce the parameters' gradients and returns at once. The
+    /// sum is in place, or of fp32 copies if the gradients are in bf16. REQUIRES: no gradient is added until
+    /// finish_sum() has returned.
     void sum_replicas();
-    /// Waits for sum_replicas(). Does nothing if no sum is under way.
+    /// Waits for sum_replicas() and rounds gradients in bf16. Does nothing if no sum is under way.
     void finish_sum();
 
     /// Bytes of the buffer of gathered weights, and of the buffer of gradients that are not reduced yet; 0 if
@@ -61,10 +65,12 @@ class ShardedUnit {
 
   private:
     void allocate_gradients();
+    bool rounds_unreduced() const;
 
     std::vector<Parameter> parameters_;
     comm::Communicator &group_, &replicas_;
     UnitLayout layout_;  // layout of the two buffers; unused if the unit is not sharded
+    ReduceAfter reduce_after_;
 
     model::Weights weights_;
     comm::Pending gathering_;
@@ -72,8 +78,11 @@ class ShardedUnit {
     at::Tensor gradient_buffer_;
     std::vector<model::GradientSum> sums_;  // views of gradient_buffer_, one for each parameter
     model::Gradients gradients_;
+    int64_t microbatch_ = 0;           // of the last gradients()
+    int64_t reduced_microbatch_ = 0;   // the last one whose gradients are in the reduction under way
     std::vector<at::Tensor> reduced_;  // outputs of the reduction under way, one for each parameter
     comm::Pending reducing_;
+    std::vector<at::Tensor> summed_;  // results of the sum under way, one for each parameter or undefined
     comm::Pending summing_;
 };
 

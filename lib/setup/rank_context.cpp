@@ -36,6 +36,7 @@ c10::Device choose_device(const mpi::Comm& world) {
 c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& config,
                             const Environment& environment) {
     set_determinism(config, environment);
+    separate_streams(config.parallelism);
     observe::keep_freed_memory();
     return choose_device(ranks);
 }

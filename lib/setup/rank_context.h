@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "comm/communicator.h"
 #include "comm/mesh.h"
@@ -22,6 +23,7 @@ struct RankContext {
     /// operation_path().
     RankContext(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment);
 
+    const double start_seconds = seconds_now();
     const c10::Device device;
     observe::MemoryMeter memory;
     ops::OpsContext tensors;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <bit>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -83,6 +84,13 @@ comm::GpuPath gpu_path(config::GpuPathChoice path) {
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
     if (!optimizer.state_dtype) return std::nullopt;
     return scalar_type(*optimizer.state_dtype);
+}
+
+parallel::Precision precision(const config::Training& training) {
+    return {.master = scalar_type(training.dtype),
+            .compute = scalar_type(training.mixed_precision_param),
+            .reduce = scalar_type(training.mixed_precision_reduce),
+            .bf16_gradients = training.gradient_accumulation_dtype == config::Precision::BFloat16};
 }
 
 std::vector<int> stage_layers(const config::Parallelism& parallelism, int64_t num_layers) {
@@ -202,25 +210,23 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                                       const layout::MeshShape& mesh) {
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
-    return {
-        .spec = spec,
-        .precision = {scalar_type(config.training.dtype), scalar_type(config.training.mixed_precision_param),
-                      scalar_type(config.training.mixed_precision_reduce)},
-        .stage_layers = stage_layers(config.parallelism, spec.num_layers),
-        .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
-        .reshard = reshard(config.parallelism),
-        .recompute = recompute_mode(config.activation_checkpoint.mode),
-        .graphs = uses_graphs(config),
-        .seq_len = config.training.seq_len,
-        .microbatch_size = sizes.microbatch_size,
-        .num_microbatches = sizes.num_microbatches,
-        .seed = static_cast<uint64_t>(config.debug.seed),
-        .step = {.max_norm = config.training.max_norm,
-                 .decay_all_parameters = optimizer.decay_all_parameters,
-                 .unit_grad_norms = config.metrics.layer_grad_norms,
-                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
-                           moments_type(optimizer)},
-                 .loss_scale = loss_scale(config.training, sizes.global_batch)}};
+    return {.spec = spec,
+            .precision = precision(config.training),
+            .stage_layers = stage_layers(config.parallelism, spec.num_layers),
+            .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
+            .reshard = reshard(config.parallelism),
+            .recompute = recompute_mode(config.activation_checkpoint.mode),
+            .graphs = uses_graphs(config),
+            .seq_len = config.training.seq_len,
+            .microbatch_size = sizes.microbatch_size,
+            .num_microbatches = sizes.num_microbatches,
+            .seed = static_cast<uint64_t>(config.debug.seed),
+            .step = {.max_norm = config.training.max_norm,
+                     .decay_all_parameters = optimizer.decay_all_parameters,
+                     .unit_grad_norms = config.metrics.layer_grad_norms,
+                     .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
+                               moments_type(optimizer)},
+                     .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
@@ -285,6 +291,15 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
     if (config.training.max_time) {
         spdlog::info(
             "deterministic: steps repeat, but the number of steps within training.max_time does not");
+    }
+}
+
+// CUDA has 8 hardware queues for all streams by default. Streams that share a queue wait for each other's
+// work. A message that waits for another stage would then delay an operation that this stage waits for, and
+// the stages of a pipeline might wait for each other for ever.
+void separate_streams(const config::Parallelism& parallelism) {
+    if (parallelism.pipeline_parallel_degree > 1) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
     }
 }
 

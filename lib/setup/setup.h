@@ -32,6 +32,10 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 /// device and a transport between ranks that allow it.
 bool uses_graphs(const config::JobConfig& config);
 
+/// For a pipeline: gives CUDA's streams as many hardware queues as possible (CUDA_DEVICE_MAX_CONNECTIONS),
+/// unless the environment sets their number. Call this before the first call of CUDA.
+void separate_streams(const config::Parallelism& parallelism);
+
 /// Whether this thread computes on a GPU. Never throws.
 bool computes_on_gpu();
 

@@ -63,7 +63,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     // The weight of one token's loss in the job's mean: the same for every token on every rank.
     const double weight = 1 / static_cast<double>(batch.job_counted_tokens);
     parallel::reset_gradients(model_);
-    at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
+    at::Tensor loss = executor_.run(batch.microbatches, scale() * weight, optimizer_.num_updates()) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
     parallel::sum_remaining(model_, mesh_);

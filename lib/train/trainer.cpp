@@ -20,13 +20,13 @@ void check_rows(const TrainerOptions& options, int tensor_degree) {
 
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
                                            const parallel::ModelPlacement& placement) {
-    const bool pipelined = mesh.degree(Axis::Pipeline) > 1;
     return {
         .stages = parallel::stage_units(placement),
         .sharded = mesh.degree(layout::kShardAxes) > 1,
         .reshard = options.reshard,
-        .reduce_after = pipelined ? parallel::ReduceAfter::Step : parallel::ReduceAfter::Microbatch,
+        .reduce_after = parallel::reduce_after(mesh.shape()),
         .recompute = options.recompute,
+        .sums_in_place = !options.precision.bf16_gradients,
     };
 }
 
@@ -39,7 +39,7 @@ parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh
     const auto actions = parallel::schedule(options.schedule, shape, mesh.coordinate(Axis::Pipeline));
     return {model,
             mesh,
-            parallel::lower(parallel::with_transfers(actions, shape), lowering),
+            parallel::lower(actions, lowering),
             {.recompute = options.recompute, .graphs = options.graphs}};
 }
 

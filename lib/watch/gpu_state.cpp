@@ -88,12 +88,17 @@ void Lane::require_health() {
     if (!aborted_) communicator.require_health();
 }
 
-void Lane::abort() {
-    {
-        const std::lock_guard lock(mutex_);
-        if (std::exchange(aborted_, true)) return;
-    }
-    communicator.abort();
+std::future<void> Lane::abort() {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    return communicator.abort();
+}
+
+void abort_all(const std::vector<std::shared_ptr<Lane>>& lanes) {
+    const auto deadline = std::chrono::steady_clock::now() + nccl::kTimeToAbort;
+    std::vector<std::future<void>> aborts;
+    for (const auto& lane : lanes) aborts.push_back(lane->abort());
+    for (const auto& abort : aborts) abort.wait_until(deadline);
 }
 
 }  // namespace argosy::watch

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,9 +32,9 @@ class Lane {
     /// this.
     void require_health();
 
-    /// Aborts the operations under way: without this, they wait for ever if a peer is gone. Only the first
-    /// call has an effect. Any thread may call this.
-    void abort();
+    /// Aborts the operations under way: without this, they wait for ever if a peer is gone. Does not wait;
+    /// see nccl::Communicator::abort(). Only the first call has an effect. Any thread may call this.
+    std::future<void> abort();
 
     const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
     nccl::Communicator communicator;
@@ -43,6 +44,9 @@ class Lane {
     std::mutex mutex_;
     bool aborted_ = false;
 };
+
+/// Aborts these lanes, and waits until NCCL is done with all of them, for at most nccl::kTimeToAbort.
+void abort_all(const std::vector<std::shared_ptr<Lane>>& lanes);
 
 class GpuState {
   public:

@@ -3,8 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,8 +15,6 @@ namespace argosy::watch {
 namespace {
 
 constexpr double kMaxSecondsBetweenPolls = 1, kMinSecondsBetweenPolls = 0.01;
-
-constexpr double kMaxSecondsToAbort = 2;
 
 }  // namespace
 
@@ -61,18 +58,11 @@ Report Watchdog::State::poll_gpu(double elapsed_seconds) const {
     return report;
 }
 
-/// Aborts NCCL and exits. The abort may hang, so the process exits after kMaxSecondsToAbort at the latest.
+/// Aborts NCCL, as far as that ends soon, and exits.
 void Watchdog::State::end_process() const {
     if (!gpu) _exit(static_cast<int>(ExitCode::Watchdog));
     gpu->set_ending();
-    const auto aborted = std::make_shared<std::atomic<bool>>(false);
-    std::thread([gpu = gpu, aborted] {
-        for (const auto& lane : gpu->lanes()) lane->abort();
-        *aborted = true;
-    }).detach();
-    PollTimer timer(kMaxSecondsToAbort);
-    while (!*aborted && timer.pause()) {
-    }
+    abort_all(gpu->lanes());
     _exit(static_cast<int>(ExitCode::Watchdog));
 }
 

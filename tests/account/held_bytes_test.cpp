@@ -30,6 +30,7 @@ const std::vector<Types> kTypes = {
     {{at::kFloat, at::kFloat, at::kFloat}},
     {{at::kDouble, at::kDouble, at::kDouble}},
     {{at::kBFloat16, at::kBFloat16, at::kFloat}, at::kBFloat16},
+    {{at::kBFloat16, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}, at::kBFloat16},
 };
 
 train::TrainerOptions options_of(const Layout& layout, const std::string& family, const Types& types) {
@@ -65,6 +66,16 @@ TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
             }
         }
     }
+}
+
+// Weights, gradient and two moments in two bytes each.
+TEST(HeldBytes, AreEightPerParameterWithEverythingInBf16) {
+    comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
+    train::TrainerOptions options = options_of({"one"}, "llama3", kTypes.back());
+    options.spec = model::preset("qwen2", "7B");
+    EXPECT_EQ(planned_bytes(options, mesh).total(), 8 * model::num_parameters(options.spec));
+    options.precision.bf16_gradients = false;
+    EXPECT_EQ(planned_bytes(options, mesh).total(), 10 * model::num_parameters(options.spec));
 }
 
 TEST(HeldBytes, HaveUnitsThatAreGathered) {

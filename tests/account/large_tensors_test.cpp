@@ -42,30 +42,33 @@ NotingAllocator& allocator() {
     return installed;
 }
 
+void expect_requests(const std::string& family, const Layout& layout, const parallel::Precision& precision) {
+    allocator().sizes.clear();
+    testing::TinyRun run({.family = family, .layout = layout, .precision = precision, .microbatch_size = 2},
+                         testing::world());
+    run.train(0);
+    const train::TrainerOptions options{.spec = testing::tiny_spec(family),
+                                        .precision = precision,
+                                        .stage_layers = layout.stage_layers,
+                                        .seq_len = testing::TinyRun::kSeqLen,
+                                        .microbatch_size = 2};
+    const auto listed = large_tensors(options, run.mesh());
+    EXPECT_GT(listed.size(), 10u);
+    for (const LargeTensor& tensor : listed) {
+        EXPECT_TRUE(allocator().sizes.contains(tensor.num_bytes()))
+            << names_of_size({&tensor, 1}, tensor.num_bytes());
+    }
+    EXPECT_NE(names_of_size(listed, *allocator().sizes.rbegin()), "") << "the largest has a name";
+}
+
 TEST(LargeTensors, AreRequestedByARun) {
     const ops::OpsContext tensors;
     for (const Layout& layout : layouts()) {
         for (const char* family : {"llama3", "qwen2", "qwen3"}) {
-            SCOPED_TRACE(layout.name + " " + family);
-            allocator().sizes.clear();
-            testing::TinyRun run({.family = family,
-                                  .layout = layout,
-                                  .precision = {at::kFloat, at::kBFloat16, at::kFloat},
-                                  .microbatch_size = 2},
-                                 testing::world());
-            run.train(0);
-            const train::TrainerOptions options{.spec = testing::tiny_spec(family),
-                                                .precision = {at::kFloat, at::kBFloat16, at::kFloat},
-                                                .stage_layers = layout.stage_layers,
-                                                .seq_len = testing::TinyRun::kSeqLen,
-                                                .microbatch_size = 2};
-            const auto listed = large_tensors(options, run.mesh());
-            EXPECT_GT(listed.size(), 10u);
-            for (const LargeTensor& tensor : listed) {
-                EXPECT_TRUE(allocator().sizes.contains(tensor.num_bytes()))
-                    << names_of_size({&tensor, 1}, tensor.num_bytes());
+            for (const bool bf16_gradients : {false, true}) {
+                SCOPED_TRACE(layout.name + " " + family + (bf16_gradients ? ", gradients in bf16" : ""));
+                expect_requests(family, layout, {at::kFloat, at::kBFloat16, at::kFloat, bf16_gradients});
             }
-            EXPECT_NE(names_of_size(listed, *allocator().sizes.rbegin()), "") << "the largest has a name";
         }
     }
 }

@@ -29,6 +29,7 @@ TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {
                  "training.local_batch_size below 8", "training.seq_len below 2048",
                  "activation_checkpoint.mode = full (it is selective)",
                  "optimizer.state_dtype = bfloat16 (it is float32)",
+                 "training.gradient_accumulation_dtype = bfloat16 (it is float32)",
                  "training.dtype = bfloat16 (it is float32)", "more ranks to shard over");
     config.parallelism.pipeline_parallel_degree = 2;
     config.parallelism.pipeline_parallel_microbatch_size = 4;

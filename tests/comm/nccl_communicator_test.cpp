@@ -112,6 +112,28 @@ TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
     EXPECT_TRUE(at::equal(from_next, numbers(next, kElements, at::kFloat) * 2));
 }
 
+TEST_F(OverNccl, AReceiveRunsBesideWorkThatIsLaunchedAfterIt) {
+    world_->open_channels();
+    const int next = (rank_ + 1) % size_, previous = (rank_ + size_ - 1) % size_;
+    const at::Tensor sent = own(), received = at::zeros({kElements}),
+                     expected = numbers(previous, kElements, at::kFloat);
+    make_lazy();
+    Pending send = world_->submit(Op{.kind = OpKind::Send, .in = sent, .peer = next});
+    Pending receive = world_->submit(Op{.kind = OpKind::Receive, .out = received, .peer = previous});
+    bool came = false;
+    const double start = seconds_now();
+    testing::enqueue(
+        gpu::current_stream(), [] {},  // a kernel that ends once the message is there
+        [&] {
+            came = at::equal(received, expected);
+            return came || seconds_now() - start > kTimeoutSeconds / 2;
+        });
+    receive.wait();
+    send.wait();
+    gpu::synchronize();
+    EXPECT_TRUE(came) << "the receive waits for work that was launched after it";
+}
+
 TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
     const at::Tensor both = own(), all = at::zeros({kElements * size_}), piece = own();
     world_->run({OpKind::AllReduce, both, both});

@@ -193,6 +193,20 @@ TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
     EXPECT_EQ(with_states({"--training.dtype=bfloat16"}, "bfloat16"), "no error");
 }
 
+TEST(Errors, Float64RunsKeepTheirGradientsInFloat64) {
+    const std::string key = "--training.gradient_accumulation_dtype=";
+    EXPECT_EQ(error_of({key + "bfloat16"}), "no error");
+    EXPECT_EQ(error_of({key + "float32"}), "no error");
+    for (const std::string type : {"bfloat16", "float32"}) {
+        EXPECT_EQ(error_of({"--training.dtype=float64", "--training.mixed_precision_param=float64",
+                            "--training.mixed_precision_reduce=float64", key + type}),
+                  "training.gradient_accumulation_dtype = " + type +
+                      ", but training.dtype = float64: a float64 run keeps its gradients in float64; remove "
+                      "the key");
+    }
+    EXPECT_NE(error_of({key + "float64"}).find("gradient_accumulation_dtype"), std::string::npos);
+}
+
 TEST(Errors, Bfloat16WeightsNeedBfloat16Computation) {
     const std::string dtype = "--training.dtype=bfloat16";
     EXPECT_EQ(error_of({dtype}), "no error");

@@ -31,7 +31,7 @@ inline Value sample_value(const Field& field) {
 }
 
 /// The configuration of all sample values. It is consistent: every integer, including the degree and each
-/// batch size, is 4; the number types are float64, without the keys that only float16 accepts; the loaded
+/// batch size, is 4; the number types are float64, without the keys that float64 does not accept; the loaded
 /// model is Hugging Face's; and the run is deterministic, without a search for algorithms.
 inline JobConfig sample_config() {
     JobConfig config;
@@ -40,6 +40,7 @@ inline JobConfig sample_config() {
     }
     config.training.loss_scale_init.reset();
     config.training.loss_scale_growth_interval.reset();
+    config.training.gradient_accumulation_dtype.reset();
     config.checkpoint.initial_load_model_only = true;
     config.compile.search_algorithms = false;
     return config;

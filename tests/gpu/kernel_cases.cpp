@@ -308,13 +308,33 @@ Case embedding(int64_t row_size) {
             }};
 }
 
-Case squared_norms() {
-    return {"squared_norms", "fp32", [](Slices& memory, int64_t elements) -> Run {
-                const std::vector<SquaredNorm> tensors = {{elements, memory.in<float>(elements)}};
+Case squared_norms(bool narrow) {
+    return {"squared_norms", narrow ? "bf16" : "fp32", [=](Slices& memory, int64_t elements) -> Run {
+                const std::vector<SquaredNorm> tensors = {{elements,
+                                                           narrow ? nullptr : memory.in<float>(elements),
+                                                           narrow ? memory.in<BFloat16>(elements) : nullptr}};
                 double* const norm = memory.out<double>(1, 1e-6);
                 void* const scratch = memory.scratch(gpu_table()->squared_norms_scratch_bytes(tensors));
                 return {[=](GpuStream stream) { gpu_table()->squared_norms(tensors, norm, scratch, stream); },
                         [=] { *norm = table().squared_norm(tensors[0]); }};
+            }};
+}
+
+/// The sum of a later microbatch.
+Case add_rounded() {
+    return {"add_rounded", "bf16 + fp32", [](Slices& memory, int64_t elements) -> Run {
+                const AddRounded addition = {
+                    .size = elements,
+                    .first_element = 0,
+                    .first_number = reinterpret_cast<const uint64_t*>(memory.ids(1, 9)),
+                    .number = 3,
+                    .rounding_key = {5, 7},
+                    .accumulate = true,
+                    .term = memory.in<float>(elements),
+                    .sum = memory.in_out<BFloat16>(elements)};
+                const AddRoundedRows rows = {addition, elements, elements};
+                return {[=](GpuStream stream) { gpu_table()->add_rounded(rows, stream); },
+                        [=] { table().add_rounded(rows.addition); }};
             }};
 }
 
@@ -383,7 +403,9 @@ std::vector<Case> all_cases() {
                                embedding<BFloat16>(4096),
                                embedding_gradient<BFloat16>(896),
                                embedding_gradient<BFloat16>(4096),
-                               squared_norms(),
+                               squared_norms(false),
+                               squared_norms(true),
+                               add_rounded(),
                                adamw(false),
                                adamw(true)};
     return cases;

@@ -28,6 +28,7 @@ BINARIES = pathlib.Path(os.environ.get("ARGOSY_BIN", HERE.parent.parent / "build
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NUM_WARM_UPS = 2
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
+BFLOAT16_GRADIENTS = BFLOAT16_STATES | {"training.gradient_accumulation_dtype": "bfloat16"}  # fits GPUs of 80 GB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +53,9 @@ CASES = {case_name: Case(*fields) for case_name, *fields in (
     ("3B", "qwen2", "3B", 151936, 36, 2048, ((16, "none"), (8, "none"), (8, "selective")), BFLOAT16_STATES,
      {"tokens/s": 34e3, "MFU causal %": 65}),
     ("7B", "qwen2", "7B", 152064, 28, 3584, ((8, "none"), (8, "selective"), (4, "none"), (4, "selective"), (4, "full")),
-     BFLOAT16_STATES, {"tokens/s": 15e3, "MFU causal %": 65}),
+     BFLOAT16_GRADIENTS, {"tokens/s": 15e3, "MFU causal %": 65}),
     ("8B", "llama3", "8B", 128256, 32, 4096, ((8, "none"), (8, "selective"), (4, "none"), (4, "selective"), (4, "full"),
-                                              (2, "full")), BFLOAT16_STATES, {"tokens/s": 0}),
+                                              (2, "full")), BFLOAT16_GRADIENTS, {"tokens/s": 0}),
     ("wide", "llama3", "4096x12x32", 32000, 12, 4096, ((32, "none"), (16, "none"), (8, "none")), {},
      {"TFLOP/s causal": 600, "x compiled": 1.15},
      dict(dim=4096, layers=12, heads=32, hidden=11008, vocab=32000, batches="32,16,8,4")),

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/rounded_sum.h"
 #include "kernels/tables.h"
 
 namespace argosy::kernels {
@@ -124,6 +125,49 @@ TEST_P(AgreeTest, SquaredNormsHaveTheSameBits) {
         EXPECT_EQ(GetParam()->squared_norm({count, x.data()}),
                   available_tables()[0]->squared_norm({count, x.data()}))
             << count;
+    }
+}
+
+TEST_P(AgreeTest, SquaredNormsOfBFloat16AreThoseOfTheirFloats) {
+    std::vector<BFloat16> narrow(1000);
+    std::vector<float> wide(narrow.size());
+    std::mt19937 engine(9);
+    for (size_t i = 0; i < narrow.size(); ++i) {
+        narrow[i] = {static_cast<uint16_t>(engine() % 0x7f00)};
+        wide[i] = widened(narrow[i]);
+    }
+    for (const int64_t count : {0, 1, 15, 16, 17, 999, 1000}) {
+        EXPECT_EQ(GetParam()->squared_norm({count, nullptr, narrow.data()}),
+                  GetParam()->squared_norm({count, wide.data()}))
+            << count;
+    }
+}
+
+TEST_P(AgreeTest, SumsInBFloat16HaveTheBitsOfTheReference) {
+    std::mt19937 engine(9);
+    std::normal_distribution<float> normal;
+    uint64_t first_number = uint64_t{5} << 32;
+    for (const int64_t size : {1, 7, 8, 9, 500, 511, 512, 513, 1030, 2059}) {
+        std::vector<BFloat16> sum(size);
+        std::vector<float> term(size);
+        for (int step = 0; step < 4; ++step, ++first_number) {
+            for (float& each : term) each = std::ldexp(normal(engine), 4 * step - 8);
+            const AddRounded args{.size = size,
+                                  .first_element = 0xfffffff3,
+                                  .first_number = &first_number,
+                                  .number = 7,
+                                  .rounding_key = {3, 0xdeadbeef},
+                                  .accumulate = step > 0,
+                                  .term = term.data(),
+                                  .sum = sum.data()};
+            std::vector<uint16_t> expected, found;
+            for (int64_t i = 0; i < size; ++i) {
+                expected.push_back(expected_sum({args, size, 0}, i).bits);
+            }
+            GetParam()->add_rounded(args);
+            for (const BFloat16 each : sum) found.push_back(each.bits);
+            ASSERT_EQ(found, expected) << size << " elements, step " << step;
+        }
     }
 }
 

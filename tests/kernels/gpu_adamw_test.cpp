@@ -16,6 +16,7 @@ struct Case {
     int64_t row_length, row_stride;
     bool aligned = true;
     int variant = 7, copies = 1;
+    bool bf16_gradient = false;
 };
 
 constexpr int64_t kOneRow = int64_t{1} << 40;
@@ -53,7 +54,7 @@ class Parameter {
   public:
     Parameter(const Case& layout, const Memory<float>& start)
         : layout_(layout),
-          gradient_(start),
+          gradient_(start, layout.bf16_gradient),
           weights_(start, (layout.variant & 4) != 0),
           first_(start, (layout.variant & 2) != 0),
           second_(start, (layout.variant & 1) != 0),
@@ -65,11 +66,12 @@ class Parameter {
     }
 
     AdamWRows arguments(const Memory<float>& gradient, int64_t number) {
-        gradient_ = gradient;
+        gradient_.fill(gradient);
         return {.update = {.size = layout_.size,
                            .first_element = layout_.first_element,
                            .update_number = (uint64_t{5} << 32) + number,
-                           .gradient = gradient_.data(),
+                           .gradient = gradient_.row(0).fp32,
+                           .bf16_gradient = gradient_.row(0).bf16,
                            .weights = weights_.row(3),
                            .first_moments = first_.row(0xdeadbeef),
                            .second_moments = second_.row(5),
@@ -100,8 +102,7 @@ class Parameter {
 
   private:
     Case layout_;
-    Memory<float> gradient_;
-    State weights_, first_, second_;
+    State gradient_, weights_, first_, second_;
     Memory<BFloat16> bf16_copy_;
     Memory<Half> fp16_copy_;
 };
@@ -118,7 +119,8 @@ void update_on_processor(const AdamWRows& rows) {
         AdamW args = rows.update;
         args.size = std::min(length, rows.update.size - begin);
         args.first_element += begin / length * rows.row_stride;
-        args.gradient += begin;
+        args.gradient = advanced(args.gradient, begin);
+        args.bf16_gradient = advanced(args.bf16_gradient, begin);
         for (FloatOrBFloat16* state : {&args.weights, &args.first_moments, &args.second_moments}) {
             *state = {advanced(state->fp32, begin),
                       advanced(state->bf16, begin),
@@ -163,6 +165,7 @@ TEST_P(GpuAdamWTypes, GivesTheCpusBits) {
     for (size_t i = 0; i < layouts.size(); ++i) {
         layouts[i].variant = GetParam();
         layouts[i].copies = static_cast<int>(i % 4);
+        layouts[i].bf16_gradient = i % 3 == 1;
     }
     compare(layouts, {1, 1e-3, 1e4, 1e-30, 0, 1e-20, 3, 0.01, 1e15, 1});
 }
@@ -176,6 +179,7 @@ TEST_F(GpuAdamW, ListsLongerThanALaunchOfAllTypesTogether) {
         layouts.back().size = std::min<int64_t>(layouts.back().size, i % 50 * 3);
         layouts.back().variant = i / 7 % 8;
         layouts.back().copies = i % 4;
+        layouts.back().bf16_gradient = i % 3 == 1;
     }
     compare(layouts, {1, 0.1, 10});
 }

@@ -45,6 +45,25 @@ TEST_F(GpuSquaredNorms, MatchPlainSums) {
     }
 }
 
+// Integers of seven bits, beside numbers in fp32.
+TEST_F(GpuSquaredNorms, OfBFloat16) {
+    const auto other = random<float>(1000);
+    for (const int64_t count : {0, 1, 7, 8, 9, 1000, 8191, 33000, 98305}) {
+        for (const bool aligned : {true, false}) {
+            Memory<BFloat16> x(count, aligned);
+            double right = 0;
+            for (int64_t i = 0; i < count; ++i) {
+                const double value = static_cast<int>(engine_() % 255) - 127;
+                x[i] = narrow<BFloat16>(value);
+                right += value * value;
+            }
+            const auto norms = norms_of({{count, nullptr, x.data()}, {other.size(), other.data()}});
+            EXPECT_EQ(norms[0], right) << count;
+            EXPECT_EQ(norms[1], norms_of({{other.size(), other.data()}})[0]);
+        }
+    }
+}
+
 // Sums of integers below 2^53 are exact in any order.
 TEST_F(GpuSquaredNorms, AreExactIfSumsAre) {
     for (const int64_t count : {1000, 33000, 98305}) {

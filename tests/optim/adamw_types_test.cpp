@@ -14,7 +14,6 @@
 #include "kernels/table.h"
 #include "ops/ops_context.h"
 #include "optim/adamw.h"
-#include "optim/stochastic_rounding.h"
 #include "support/tensors.h"
 
 namespace argosy::optim {
@@ -26,6 +25,7 @@ using ops::Path;
 struct Types {
     const char* name;
     at::ScalarType weights, compute, moments;
+    at::ScalarType gradient = at::kFloat;
 };
 void PrintTo(const Types& types, std::ostream* out) { *out << types.name; }
 
@@ -38,6 +38,8 @@ constexpr Types kTypes[] = {
     {"fp16_mixed_and_states", at::kFloat, at::kHalf, at::kBFloat16},
     {"pure_bf16", at::kBFloat16, at::kBFloat16, at::kFloat},
     {"pure_bf16_and_states", at::kBFloat16, at::kBFloat16, at::kBFloat16},
+    {"bf16_gradient", at::kFloat, at::kBFloat16, at::kFloat, at::kBFloat16},
+    {"all_bf16", at::kBFloat16, at::kBFloat16, at::kBFloat16, at::kBFloat16},
 };
 
 constexpr double kLr = 1e-3, kFactor = 0.37;
@@ -47,7 +49,7 @@ struct Parameter {
     Parameter(const Types& types, const at::Tensor& start, const layout::SlabRows& rows, uint64_t seed)
         : weights(start.contiguous().to(types.weights, /*non_blocking=*/false, /*copy=*/true)),
           compute(types.compute == types.weights ? weights : at::empty(weights.sizes(), types.compute)),
-          gradient(at::empty(weights.sizes(), at::kFloat)),
+          gradient(at::empty(weights.sizes(), types.gradient)),
           optimizer({.moments = types.moments, .seed = seed}, {{.name = "p",
                                                                 .rows = rows,
                                                                 .weights = weights,
@@ -155,9 +157,9 @@ TEST_P(AdamWTypes, IsRightOnAverage) {
     double weight = kStart, first = 0, second = 0;
     at::Tensor weights = at::full({kNumSeeds}, 0, at::kDouble), firsts = weights.clone(),
                seconds = weights.clone();
-    const at::Tensor gradient = at::full({1}, 0.3, at::kFloat);
+    const at::Tensor gradient = at::full({1}, 0.3, GetParam().gradient);
     for (int step = 1; step <= kNumSteps; ++step) {
-        const double g = static_cast<double>(0.3F) * kFactor;
+        const double g = gradient.item<double>() * kFactor;
         first = 0.9 * first + 0.1 * g;
         second = 0.95 * second + 0.05 * g * g;
         weight -= kLr * 0.1 * weight;

@@ -47,7 +47,7 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
 
     static Program program(const LoweringOptions& options) {
         const ScheduleShape shape{.num_stages = 1, .num_ranks = 1, .num_microbatches = kMicrobatches};
-        return lower(with_transfers(schedule("1F1B", shape, /*rank=*/0), shape), options);
+        return lower(schedule("1F1B", shape, /*rank=*/0), options);
     }
 
     static model::Batch batch() {
@@ -62,8 +62,10 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     RankWithoutMemory world;
     comm::Mesh mesh({}, world);
     const ModelPlacement placement = place_parameters(spec(), mesh.shape(), {2});
-    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-        ParallelModel model(spec(), placement, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);
+    for (const Precision& precision : {Precision{at::kFloat, at::kFloat, at::kFloat},
+                                       {at::kFloat, at::kBFloat16, at::kFloat},
+                                       {at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}}) {
+        ParallelModel model(spec(), placement, mesh, precision, kSeqLen, /*seed=*/1);
         const LoweringOptions options{.stages = stage_units(placement),
                                       .recompute = model::RecomputeMode::Selective};
         Executor executor(model, mesh, program(options), {.recompute = options.recompute});
@@ -72,7 +74,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
         meter.reset_peak();
         const int64_t before = meter.current_bytes();
         reset_gradients(model);
-        const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5);
+        const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5, /*update=*/0);
         sum_remaining(model, mesh);
         const at::Tensor squares = owned_squared_norms(model);
         EXPECT_LT(meter.peak_bytes() - before, 1024) << "more in the processor's memory than some numbers";
@@ -81,6 +83,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
         for (const auto& parameter : model.parameters()) {
             EXPECT_TRUE(parameter->master().is_meta() && parameter->compute().is_meta());
             EXPECT_TRUE(parameter->gradient().sum.is_meta());
+            EXPECT_EQ(parameter->gradient().sum.scalar_type(), precision.gradient());
             EXPECT_FALSE(parameter->gradient().empty) << parameter->spec().name;
         }
     }

@@ -40,7 +40,7 @@ inline std::vector<Program> programs_of(const ProgramCase& wanted) {
     std::vector<Program> programs;
     for (int rank = 0; rank < wanted.shape.num_ranks; ++rank) {
         const auto actions = schedule(wanted.schedule, wanted.shape, rank);
-        programs.push_back(lower(with_transfers(actions, wanted.shape), wanted.options));
+        programs.push_back(lower(actions, wanted.options));
     }
     return programs;
 }
@@ -73,16 +73,20 @@ inline const char* letters(UnitOpKind kind) {
             return "sa";
         case UnitOpKind::ReceiveActivation:
             return "ra";
+        case UnitOpKind::TakeActivation:
+            return "ta";
         case UnitOpKind::SendGradient:
             return "sg";
         case UnitOpKind::ReceiveGradient:
             return "rg";
+        case UnitOpKind::TakeGradient:
+            return "tg";
     }
     return "?";
 }
 
 /// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
-/// microbatch 3, D the end of a reduction, E that of a sum over replicas.
+/// microbatch 3, ta and tg the ends of receives, D the end of a reduction, E that of a sum over replicas.
 inline std::string written(const std::vector<UnitOp>& ops) {
     std::string text;
     for (const UnitOp& op : ops) {

@@ -11,9 +11,13 @@ namespace {
 /// (the Loss of a middle stage, a Recompute where nothing was dropped); the caller ignores these.
 std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
     const auto with = [&](UnitOpKind kind, int unit) { return UnitOp{kind, op.stage, unit, op.microbatch}; };
-    const UnitOp activation = with(UnitOpKind::ReceiveActivation, -1);
-    const UnitOp gradient = with(UnitOpKind::ReceiveGradient, -1);
+    const UnitOp activation = with(UnitOpKind::TakeActivation, -1);
+    const UnitOp gradient = with(UnitOpKind::TakeGradient, -1);
     switch (op.kind) {
+        case UnitOpKind::TakeActivation:
+            return {with(UnitOpKind::ReceiveActivation, -1)};
+        case UnitOpKind::TakeGradient:
+            return {with(UnitOpKind::ReceiveGradient, -1)};
         case UnitOpKind::Forward:
         case UnitOpKind::Loss:
             return {activation, with(UnitOpKind::Forward, op.unit - 1)};
@@ -43,7 +47,7 @@ RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& sh
         for (const int unit : options.stages[stage].summed_units) unsummed_.insert({stage, unit});
     }
     for (const UnitOp& op : program.ops) {
-        if (op.microbatch >= 0) ++num_to_come_[{op.stage, op.microbatch}];
+        if (op.microbatch >= 0 && !is_receive(op.kind)) ++num_to_come_[{op.stage, op.microbatch}];
     }
 }
 
@@ -60,11 +64,13 @@ void RankLedger::expect(int stage, int microbatch, const ScheduleShape& shape) {
     if (units.has_head) add(UnitOpKind::Loss, units.num_layers);
     if (stage > 0) {
         add(UnitOpKind::ReceiveActivation);
+        add(UnitOpKind::TakeActivation);
         add(UnitOpKind::SendGradient);
     }
     if (stage + 1 < shape.num_stages) {
         add(UnitOpKind::SendActivation);
         add(UnitOpKind::ReceiveGradient);
+        add(UnitOpKind::TakeGradient);
     }
 }
 
@@ -84,7 +90,9 @@ std::string RankLedger::enter(const UnitOp& op) {
         case UnitOpKind::FinishSum:
             return finish_sum(unit);
         default:
-            const std::string fault = enter_work(op);
+            std::string fault = enter_work(op);
+            if (fault.empty() && is_receive(op.kind)) return receive(op);
+            if (fault.empty() && is_take(op.kind)) fault = take(op);
             return fault.empty() ? enter_slot(op) : fault;
     }
 }
@@ -122,6 +130,20 @@ std::string RankLedger::enter_slot(const UnitOp& op) {
     slot_of_[own] = op.slot;
     max_in_flight_ = std::max(max_in_flight_, static_cast<int>(slots_.size()));
     if (--num_to_come_[own] == 0) slots_.erase(op.slot);
+    return "";
+}
+
+std::string RankLedger::receive(const UnitOp& op) {
+    if (op.slot != -1) return fmt::format("it takes slot {} before its message is there", op.slot);
+    if (receiving_) return "the " + describe(*receiving_) + " is under way";
+    receiving_ = op;
+    return "";
+}
+
+std::string RankLedger::take(const UnitOp& op) {
+    const bool same = receiving_ && receiving_->stage == op.stage && receiving_->microbatch == op.microbatch;
+    if (!same) return "no such receive is under way";
+    receiving_.reset();
     return "";
 }
 

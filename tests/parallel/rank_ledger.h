@@ -1,7 +1,7 @@
 // The state of one rank while the simulator runs its program without computing: which operations have run,
-// which weights are gathered, which gradients still need a sum, and which activations each slot holds. The
-// ledger finds faults within one rank. The simulator, which owns one ledger for each rank, finds faults
-// between ranks.
+// which weights are gathered, which gradients still need a sum, which activations each slot holds, and which
+// message it receives. The ledger finds faults within one rank. The simulator, which owns one ledger for each
+// rank, finds faults between ranks.
 #pragma once
 
 #include <map>
@@ -38,6 +38,8 @@ class RankLedger {
     void expect(int stage, int microbatch, const ScheduleShape& shape);
     std::string enter_work(const UnitOp& op);
     std::string enter_slot(const UnitOp& op);
+    std::string receive(const UnitOp& op);
+    std::string take(const UnitOp& op);
     std::string gather(const Unit& unit);
     std::string release(const Unit& unit);
     std::string reduce(const Unit& unit);
@@ -57,6 +59,7 @@ class RankLedger {
     std::optional<Unit> reducing_;        // the unit whose reduction is under way
     std::set<Unit> unsummed_;             // units that still need their sum over replicas
     std::set<Unit> summing_;              // units whose sum over replicas is under way
+    std::optional<UnitOp> receiving_;     // the receive whose message was not taken
     int max_in_flight_ = 0, max_gathered_ = 0;
 };
 

@@ -72,7 +72,7 @@ TEST(Schedule, OneStageAccumulates) {
 TEST(Schedule, TransfersAreNextToTheirActions) {
     const ScheduleShape shape{3, 3, 2};
     const auto with = [&](int rank) {
-        return written(with_transfers(schedule("1F1B", shape, rank), shape), rank);
+        return written(with_transfers(schedule("1F1B", shape, rank), shape.num_stages), rank);
     };
     EXPECT_EQ(with(0), "F0 sa0 F1 sa1 rg0 B0 rg1 B1");
     EXPECT_EQ(with(1), "ra0 F0 sa0 ra1 F1 sa1 rg0 B0 sg0 rg1 B1 sg1");
@@ -82,7 +82,7 @@ TEST(Schedule, TransfersAreNextToTheirActions) {
 // The stage before waits for the input's gradient; the weights' half sends and receives nothing.
 TEST(Schedule, TransfersOfASplitBackwardGoWithTheInputsHalf) {
     const std::vector<Action> split = {{ActionKind::BackwardInput, 1, 0}, {ActionKind::BackwardWeight, 1, 0}};
-    EXPECT_EQ(written(with_transfers(split, {3, 3, 1}), 1), "rg0 I0 sg0 W0");
+    EXPECT_EQ(written(with_transfers(split, /*num_stages=*/3), 1), "rg0 I0 sg0 W0");
 }
 
 TEST(Schedule, EveryActionOnceAndForwardBeforeBackward) {

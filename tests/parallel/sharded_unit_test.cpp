@@ -7,6 +7,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "expect_error.h"
 #include "layout/initial.h"
@@ -28,6 +30,7 @@ using model::Role;
 constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
 constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
+constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 constexpr uint64_t kSeed = 3;
 
 /// Numbers of rows that two and four do not divide, and fewer rows than ranks.
@@ -41,11 +44,16 @@ layout::ParamSpec spec_of(size_t i, int num_shards) {
     return spec;
 }
 
+const ops::FirstRounding& first_rounding() {
+    static const ops::FirstRounding first(c10::kCPU);
+    return first;
+}
+
 std::unique_ptr<ShardedParameter> make_parameter(const layout::ParamSpec& spec, const comm::Mesh& mesh,
                                                  const Precision& precision) {
     const auto memory = ParameterMemory::allocate(shard_shape(spec, mesh.shape(), mesh.coordinates()),
                                                   precision, mesh.device());
-    return std::make_unique<ShardedParameter>(spec, mesh, memory, kSeed);
+    return std::make_unique<ShardedParameter>(spec, mesh, memory, kSeed, &first_rounding());
 }
 
 at::Tensor whole_value(const layout::ParamSpec& spec) {
@@ -55,21 +63,29 @@ at::Tensor whole_value(const layout::ParamSpec& spec) {
     return value;
 }
 
-/// The gradient of a rank: a multiple of small integers, so that sums are exact.
+/// The gradient of a rank: a multiple of small integers, so that sums are exact, in bf16 too.
 at::Tensor gradient_of(const layout::ParamSpec& spec, int rank, int round, at::ScalarType type) {
     testing::RandomTensors random(100 + round);
-    return random.integers(spec.shape, -20, 20).to(type) * (rank + 1);
+    return random.integers(spec.shape, -8, 9).to(type) * (rank + 1);
 }
 
-struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
+struct Types {
+    const char* name;
+    Precision precision;
+    ReduceAfter reduce_after = ReduceAfter::Microbatch;
+};
+void PrintTo(const Types& types, std::ostream* out) { *out << types.name; }
+
+struct ShardedUnitTest : ::testing::TestWithParam<Types> {
     ShardedUnitTest() {
         std::vector<ShardedUnit::Parameter> of_unit;
         for (size_t i = 0; i < kShapes.size(); ++i) {
-            parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam()));
+            parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam().precision));
             of_unit.push_back({kShapes[i].first, parameters.back().get()});
         }
         unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes),
-                                             mesh.group(layout::Axis::Replicate));
+                                             mesh.group(layout::Axis::Replicate), JoinedMemory(),
+                                             GetParam().reduce_after);
     }
 
     /// Adds gradients as a layer does in a microbatch.
@@ -78,9 +94,13 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
         for (size_t i = 0; i < kShapes.size(); ++i) {
             model::GradientSum& sum = *gradients[kShapes[i].first];
             const at::Tensor own =
-                gradient_of(parameters[i]->spec(), counted.rank(), round, GetParam().reduce);
-            sum.empty ? sum.sum.copy_(own) : sum.sum.add_(own);
-            sum.empty = false;
+                gradient_of(parameters[i]->spec(), counted.rank(), round, GetParam().precision.reduce);
+            if (sum.rounding) {
+                sum.add_rounded(own);
+            } else {
+                sum.empty ? sum.sum.copy_(own) : sum.sum.add_(own);
+            }
+            sum.count_gradient();
         }
     }
 
@@ -88,16 +108,17 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
     void expect_gradients(int num_rounds) {
         for (const auto& parameter : parameters) {
             const layout::Slab& slab = parameter->slab();
-            at::Tensor expected = at::zeros(parameter->spec().shape, GetParam().reduce);
+            at::Tensor expected = at::zeros(parameter->spec().shape, GetParam().precision.reduce);
             for (int round = 0; round < num_rounds; ++round) {
                 for (int rank = 0; rank < counted.size(); ++rank) {
-                    expected += gradient_of(parameter->spec(), rank, round, GetParam().reduce);
+                    expected += gradient_of(parameter->spec(), rank, round, GetParam().precision.reduce);
                 }
             }
             const at::Tensor& found = parameter->gradient().sum;
             EXPECT_FALSE(parameter->gradient().empty);
-            EXPECT_TRUE(
-                identical(parameter->own_rows(found), expected.narrow(0, slab.offset[0], slab.size[0])))
+            EXPECT_TRUE(identical(
+                parameter->own_rows(found),
+                expected.narrow(0, slab.offset[0], slab.size[0]).to(GetParam().precision.gradient())))
                 << parameter->spec().name;
             const int64_t padding = found.size(0) - slab.size[0];
             EXPECT_TRUE(found.narrow(0, slab.size[0], padding).eq(0).all().item<bool>()) << "in the padding";
@@ -114,7 +135,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
 TEST_P(ShardedUnitTest, GatherGivesTheWholeParameter) {
     if (unit->sharded()) unit->gather();
     for (size_t i = 0; i < kShapes.size(); ++i) {
-        const at::Tensor expected = whole_value(parameters[i]->spec()).to(GetParam().compute);
+        const at::Tensor expected = whole_value(parameters[i]->spec()).to(GetParam().precision.compute);
         EXPECT_TRUE(identical(unit->weights()[kShapes[i].first], expected)) << kShapes[i].second;
     }
 }
@@ -132,7 +153,7 @@ TEST_P(ShardedUnitTest, GathersAgainAfterTheWeightsChanged) {
     }
     if (unit->sharded()) unit->gather();
     for (size_t i = 0; i < kShapes.size(); ++i) {
-        const at::Tensor expected = (whole_value(parameters[i]->spec()) * 2).to(GetParam().compute);
+        const at::Tensor expected = (whole_value(parameters[i]->spec()) * 2).to(GetParam().precision.compute);
         EXPECT_TRUE(identical(unit->weights()[kShapes[i].first], expected));
     }
 }
@@ -184,6 +205,47 @@ TEST_P(ShardedUnitTest, LaunchesOnceForAllParametersAndOnOneRankNever) {
     EXPECT_EQ(log[1].kinds, std::vector(kShapes.size(), OpKind::ReduceScatter));
 }
 
+// A sum that lasts for several microbatches has the type of the gradients; one that is reduced after each
+// microbatch is in fp32, and so are the data between ranks.
+TEST_P(ShardedUnitTest, SumsHaveTheTypeOfTheGradientsWhereTheyLast) {
+    const bool lasts = !unit->sharded() || GetParam().reduce_after == ReduceAfter::Step;
+    const Precision& precision = GetParam().precision;
+    const at::ScalarType expected = lasts ? precision.gradient() : precision.reduce;
+    for (const auto& [role, shape] : kShapes) {
+        const model::GradientSum& sum = *unit->gradients()[role];
+        EXPECT_EQ(sum.sum.scalar_type(), expected);
+        EXPECT_EQ(sum.rounding.has_value(), expected == at::kBFloat16);
+    }
+    add_gradients(0);
+    if (!unit->sharded()) return;
+    unit->reduce();
+    unit->finish_reduce();
+    EXPECT_EQ(log.back().type, precision.reduce);
+}
+
+// A reduction that ends during the next microbatch rounds with the random bits of its own.
+TEST_P(ShardedUnitTest, RoundingsAreNumberedByTheMicrobatch) {
+    if (!GetParam().precision.bf16_gradients) return;
+    add_gradients(0);
+    const auto expect_next = [&](const model::GradientSum& sum, int64_t microbatch, int64_t count) {
+        EXPECT_EQ(sum.rounding->microbatch, microbatch);
+        EXPECT_EQ(sum.rounding->count, count);
+    };
+    if (unit->sharded()) {
+        unit->gradients(3);
+        unit->reduce();
+        unit->gradients(4);
+        unit->finish_reduce();
+        expect_next(parameters[0]->gradient(), 3, 1);
+        return;
+    }
+    expect_next(parameters[0]->gradient(), 0, 1);
+    unit->gradients(0);
+    expect_next(parameters[0]->gradient(), 0, 1);
+    unit->gradients(1);
+    expect_next(parameters[0]->gradient(), 1, 0);
+}
+
 TEST_P(ShardedUnitTest, ReductionNeedsEveryGradient) {
     unit->gradients();
     if (unit->sharded()) EXPECT_ERROR(unit->reduce(), RunError, "p0 has no gradient to reduce");
@@ -195,7 +257,7 @@ TEST_P(ShardedUnitTest, OneRankComputesWithTheParametersThemselves) {
     for (size_t i = 0; i < kShapes.size(); ++i) {
         const Role role = kShapes[i].first;
         ShardedParameter& parameter = *parameters[i];
-        const bool one_type = GetParam().compute == GetParam().master;
+        const bool one_type = GetParam().precision.compute == GetParam().precision.master;
         EXPECT_EQ(parameter.compute().data_ptr() == parameter.master().data_ptr(), one_type);
         EXPECT_EQ(unit->weights()[role].data_ptr() == parameter.compute().data_ptr(), !unit->sharded());
         EXPECT_EQ(unit->gradients()[role] == &parameter.gradient(), !unit->sharded());
@@ -252,6 +314,61 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
     ASSERT_EQ(log.size(), 1);
     EXPECT_EQ(log[0].kinds, std::vector(2, OpKind::AllReduce));
     EXPECT_EQ(log[0].group, mesh.group(layout::Axis::Replicate).name());
+}
+
+// Gradients in bf16 are summed in fp32. Each replica rounds the sum to the same bits, on average to the sum
+// itself, and to other bits than the sums of microbatches.
+TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
+    constexpr int64_t kRows = 200, kColumns = 100;
+    Submissions log;
+    CountingCommunicator counted(world(), log);
+    comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
+    layout::ParamSpec spec{.name = "p", .shape = {kRows, kColumns}};
+    if (counted.size() > 1) spec.gradient.axes.add(layout::Axis::Replicate);
+    const auto parameter = make_parameter(spec, mesh, kRounded);
+    ShardedUnit unit({{Role::Wq, parameter.get(), /*summed=*/true}}, mesh.group(layout::kShardAxes),
+                     mesh.group(layout::Axis::Replicate));
+    at::Tensor expected = at::zeros(spec.shape, at::kDouble);
+    for (int rank = 0; rank < counted.size(); ++rank) {
+        const at::Tensor own = testing::RandomTensors(rank).normal(spec.shape, at::kFloat);
+        expected += own;
+        if (rank == counted.rank()) parameter->gradient().add_rounded(own);
+    }
+    parameter->gradient().count_gradient();
+    const at::Tensor before = parameter->gradient().sum.clone();
+    unit.sum_replicas();
+    unit.finish_sum();
+    ASSERT_EQ(log.back().type, at::kFloat);
+
+    const at::Tensor& sum = parameter->gradient().sum;
+    ASSERT_EQ(sum.scalar_type(), at::kBFloat16);
+    const at::Tensor all = at::empty({counted.size() * kRows, kColumns}, at::kBFloat16);
+    counted.run({.kind = OpKind::AllGather, .out = all, .in = sum});
+    for (int rank = 0; rank < counted.size(); ++rank) {
+        EXPECT_TRUE(identical(all.narrow(0, rank * kRows, kRows), sum)) << "of rank " << rank;
+    }
+    // One rounding on each rank and one of the sum, each by less than 2^-7 of a number of about 1 or of the
+    // sum.
+    const at::Tensor error = sum.to(at::kDouble) - expected;
+    EXPECT_LT(error.abs().max().item<double>(), 0.05 * counted.size());
+    EXPECT_LT(std::abs(error.mean().item<double>()),
+              4 * 0.01 * counted.size() / std::sqrt(double{kRows * kColumns}));
+    EXPECT_TRUE(counted.size() > 1 || identical(sum, before)) << "nothing to sum";
+}
+
+// The ranks' random bits differ while a gradient is a part of a sum, and agree where the ranks hold copies.
+TEST(ShardedParameterTest, PartsOfASumRoundWithDifferentBits) {
+    comm::Mesh mesh(layout::resolve({.replicate = world().size(), .shard = 1}, world().size()), world());
+    layout::ParamSpec partial{.name = "p", .shape = {8, 4}};
+    partial.gradient.axes.add(layout::Axis::Replicate);
+    const layout::ParamSpec whole{.name = "p", .shape = {8, 4}};
+    const auto key_of = [&](const layout::ParamSpec& spec) {
+        return make_parameter(spec, mesh, kRounded)->gradient().rounding->key;
+    };
+    const ops::RoundingKey own = key_of(partial), common = key_of(whole);
+    EXPECT_EQ(common, ops::rounding_key(kSeed, "p", ops::Rounded::Gradient));
+    EXPECT_EQ(own, ops::rounding_key(kSeed, "p", ops::Rounded::Gradient, 1 + world().rank()));
+    EXPECT_NE(own, common);
 }
 
 /// A unit with q, k and v, whose rows one, two and four divide, and gate and up, whose rows two does not
@@ -350,10 +467,11 @@ INSTANTIATE_TEST_SUITE_P(Precisions, JoinedUnitTest, ::testing::Values(kFloat, k
                              return std::string(c10::toString(precision.param.compute));
                          });
 
-INSTANTIATE_TEST_SUITE_P(Precisions, ShardedUnitTest, ::testing::Values(kFloat, kMixed, kDouble),
-                         [](const auto& precision) {
-                             return std::string(c10::toString(precision.param.compute));
-                         });
+INSTANTIATE_TEST_SUITE_P(AllTypes, ShardedUnitTest,
+                         ::testing::Values(Types{"Float", kFloat}, Types{"BFloat16", kMixed},
+                                           Types{"Double", kDouble}, Types{"Rounded", kRounded},
+                                           Types{"RoundedPerStep", kRounded, ReduceAfter::Step}),
+                         [](const auto& types) { return std::string(types.param.name); });
 
 }  // namespace
 }  // namespace argosy::parallel

@@ -13,14 +13,6 @@
 namespace argosy::parallel {
 namespace {
 
-bool is_send(UnitOpKind kind) {
-    return kind == UnitOpKind::SendActivation || kind == UnitOpKind::SendGradient;
-}
-
-bool is_receive(UnitOpKind kind) {
-    return kind == UnitOpKind::ReceiveActivation || kind == UnitOpKind::ReceiveGradient;
-}
-
 bool is_computation(UnitOpKind kind) {
     return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::Recompute ||
            kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
@@ -34,8 +26,10 @@ UnitOp receive_of(const UnitOp& send) {
     return {UnitOpKind::ReceiveGradient, send.stage - 1, -1, send.microbatch};
 }
 
-int stage_before(const UnitOp& receive) {
-    return receive.kind == UnitOpKind::ReceiveActivation ? receive.stage - 1 : receive.stage + 1;
+/// The stage that sends the message of a receive or a take.
+int sending_stage(const UnitOp& op) {
+    const bool activation = op.kind == UnitOpKind::ReceiveActivation || op.kind == UnitOpKind::TakeActivation;
+    return activation ? op.stage - 1 : op.stage + 1;
 }
 
 bool same_message(const UnitOp& a, const UnitOp& b) {
@@ -44,27 +38,36 @@ bool same_message(const UnitOp& a, const UnitOp& b) {
 
 /// The channel from one rank to another.
 struct Channel {
-    std::optional<UnitOp> receive;  // the receive that takes the message; none if the channel is empty
-    int round = 0;                  // the round of the last send or receive on this channel
+    struct End {
+        UnitOp receive;  // the receive that the message is for, or that has started
+        int round;       // the round in which the send or the receive started
+    };
+    std::optional<End> sent, started;                 // a send and a receive that have not met
+    bool sender_came = false, receiver_came = false;  // both: connected
+    bool has_message = false;                         // a message has arrived and was not taken
+    int arrival_round = 0;                            // of the last message
+
+    bool connected() const { return sender_came && receiver_came; }
 };
 
 class Simulator {
   public:
     Simulator(const std::vector<Program>& programs, const ScheduleShape& shape,
-              const LoweringOptions& options)
-        : programs_(programs), shape_(shape), next_(programs.size(), 0), round_(programs.size(), 0) {
+              const LoweringOptions& options, const Transport& transport)
+        : programs_(programs),
+          shape_(shape),
+          transport_(transport),
+          next_(programs.size(), 0),
+          round_(programs.size(), 0) {
         ARGOSY_CHECK(std::ssize(programs) == shape.num_ranks, "{} programs", programs.size());
         for (int rank = 0; rank < shape.num_ranks; ++rank) {
             ledgers_.emplace_back(rank, programs[rank], shape, options);
+            end_.push_back(programs[rank].ops.size());
         }
     }
 
     Simulation run() {
-        bool moved = true;
-        while (moved && fault_.empty()) {
-            moved = false;
-            for (int rank = 0; rank < shape_.num_ranks; ++rank) moved |= advance(rank);
-        }
+        run_as_far_as_possible();
         if (fault_.empty()) check_end();
         Simulation result{fault_, {}, {}, *std::max_element(round_.begin(), round_.end())};
         for (const RankLedger& ledger : ledgers_) {
@@ -74,9 +77,28 @@ class Simulator {
         return result;
     }
 
+    std::string missing_after_stop(int rank, size_t position) {
+        end_[rank] = position;
+        run_as_far_as_possible();
+        if (!at_end(rank)) fail(rank, "it does not come to the stop");
+        if (!fault_.empty()) return fault_;
+        for (const auto& [ranks, channel] : channels_) {
+            if (ranks.second == rank && channel.started) return describe(channel.started->receive);
+        }
+        return "";
+    }
+
   private:
-    bool at_end(int rank) const { return next_[rank] == programs_[rank].ops.size(); }
+    bool at_end(int rank) const { return next_[rank] == end_[rank]; }
     const UnitOp& next_op(int rank) const { return programs_[rank].ops[next_[rank]]; }
+
+    void run_as_far_as_possible() {
+        bool moved = true;
+        while (moved && fault_.empty()) {
+            moved = false;
+            for (int rank = 0; rank < shape_.num_ranks; ++rank) moved |= advance(rank);
+        }
+    }
 
     /// Runs the rank's ops until one has to wait. Returns whether any op ran.
     bool advance(int rank) {
@@ -89,9 +111,21 @@ class Simulator {
     }
 
     bool can_run(int rank, const UnitOp& op) {
-        if (is_send(op.kind)) return !channel_of_send(rank, op).receive;
-        if (is_receive(op.kind)) return channel_of_receive(rank, op).receive.has_value();
-        return true;
+        if (is_send(op.kind)) {
+            Channel& channel = channel_of_send(rank, op);
+            channel.sender_came = true;
+            return !channel.sent && is_open(channel);
+        }
+        if (is_receive(op.kind)) {
+            Channel& channel = channel_to(rank, op);
+            channel.receiver_came = true;
+            return is_open(channel);
+        }
+        return !is_take(op.kind) || channel_to(rank, op).has_message;
+    }
+
+    bool is_open(const Channel& channel) const {
+        return channel.connected() || !transport_.connects_at_first_message;
     }
 
     void run(int rank, const UnitOp& op) {
@@ -99,29 +133,48 @@ class Simulator {
         if (!wrong.empty()) return fail(rank, wrong);
         if (is_send(op.kind)) send(rank, op);
         if (is_receive(op.kind)) receive(rank, op);
+        if (is_take(op.kind)) take(rank, op);
         if (is_computation(op.kind)) ++round_[rank];
     }
 
     void send(int rank, const UnitOp& op) {
         Channel& channel = channel_of_send(rank, op);
-        round_[rank] = std::max(round_[rank], channel.round);
-        channel = {receive_of(op), round_[rank]};
+        round_[rank] = std::max(round_[rank], channel.arrival_round);
+        channel.sent = {receive_of(op), round_[rank]};
+        transfer(rank, channel);
     }
 
     void receive(int rank, const UnitOp& op) {
-        Channel& channel = channel_of_receive(rank, op);
-        if (!same_message(*channel.receive, op)) {
-            return fail(rank, "the channel brings what is for the " + describe(*channel.receive));
+        Channel& channel = channel_to(rank, op);
+        channel.started = {op, transport_.ignores_receives ? 0 : round_[rank]};
+        transfer(rank, channel);
+    }
+
+    void transfer(int rank, Channel& channel) {
+        if (!channel.sent || !channel.started) return;
+        if (!same_message(channel.sent->receive, channel.started->receive)) {
+            return fail(rank,
+                        fmt::format("the channel brings what is for the {} to the {}",
+                                    describe(channel.sent->receive), describe(channel.started->receive)));
         }
-        round_[rank] = std::max(round_[rank], channel.round);
-        channel = {std::nullopt, round_[rank]};
+        channel.arrival_round =
+            std::max(channel.sent->round, channel.started->round) + transport_.transfer_rounds;
+        channel.has_message = true;
+        channel.sent = channel.started = std::nullopt;
+    }
+
+    void take(int rank, const UnitOp& op) {
+        Channel& channel = channel_to(rank, op);
+        round_[rank] = std::max(round_[rank], channel.arrival_round);
+        channel.has_message = false;
     }
 
     Channel& channel_of_send(int rank, const UnitOp& op) {
         return channels_[{rank, receive_of(op).stage % shape_.num_ranks}];
     }
-    Channel& channel_of_receive(int rank, const UnitOp& op) {
-        return channels_[{stage_before(op) % shape_.num_ranks, rank}];
+    /// The channel of a receive or a take of `rank`.
+    Channel& channel_to(int rank, const UnitOp& op) {
+        return channels_[{sending_stage(op) % shape_.num_ranks, rank}];
     }
 
     void check_end() {
@@ -142,9 +195,10 @@ class Simulator {
 
     const std::vector<Program>& programs_;
     const ScheduleShape& shape_;
+    const Transport transport_;
     std::vector<RankLedger> ledgers_;
-    std::vector<size_t> next_;                         // by rank: index of the next op
-    std::vector<int> round_;                           // by rank: computations on the longest chain so far
+    std::vector<size_t> next_, end_;  // by rank: index of the next op, and the end of its ops
+    std::vector<int> round_;          // by rank: the round that it has reached
     std::map<std::pair<int, int>, Channel> channels_;  // by sending and receiving rank
     std::string fault_;
 };
@@ -152,8 +206,13 @@ class Simulator {
 }  // namespace
 
 Simulation simulate(const std::vector<Program>& programs, const ScheduleShape& shape,
-                    const LoweringOptions& options) {
-    return Simulator(programs, shape, options).run();
+                    const LoweringOptions& options, const Transport& transport) {
+    return Simulator(programs, shape, options, transport).run();
+}
+
+std::string missing_after_stop(const std::vector<Program>& programs, const ScheduleShape& shape,
+                               const LoweringOptions& options, int rank, size_t position) {
+    return Simulator(programs, shape, options, {}).missing_after_stop(rank, position);
 }
 
 }  // namespace argosy::parallel

@@ -75,8 +75,13 @@ bool names_missing(const std::string& fault, const UnitOp& op) {
         case FinishSum:
             return says(fault, "is never finished");
         case SendActivation:
-        case SendGradient:  // the rank that waits for it, or gets the next one in its place
+        case SendGradient:
+        case ReceiveActivation:
+        case ReceiveGradient:  // the rank that waits for it, or gets the next one in its place
             return says(fault, "deadlock") || says(fault, "the channel brings");
+        case TakeActivation:
+        case TakeGradient:
+            return says(fault, "needs the " + describe(op) + " first") || says(fault, "is under way");
         case BackwardWeight:
             return says(fault, "nothing to reduce") || says(fault, "there is no " + describe(op)) ||
                    says(fault, "gradients are not complete");
@@ -203,7 +208,7 @@ TEST(SimulatorFaults, SendsInTheWrongOrder) {
     const std::string fault = fault_of(programs, simulated);
     EXPECT_EQ(fault,
               "rank 1, op 0, ReceiveActivation of stage 1 microbatch 0: the channel brings what is for the "
-              "ReceiveActivation of stage 1 microbatch 1");
+              "ReceiveActivation of stage 1 microbatch 1 to the ReceiveActivation of stage 1 microbatch 0");
 }
 
 TEST(SimulatorFaults, EachWaitsForTheOther) {
@@ -211,20 +216,55 @@ TEST(SimulatorFaults, EachWaitsForTheOther) {
     simulated.shape.num_microbatches = 1;
     std::vector<Program> programs = programs_of(simulated);
     move_behind(programs[0], position_of(programs[0], SendActivation, -1, 0),
-                position_of(programs[0], ReceiveGradient, -1, 0));
+                position_of(programs[0], TakeGradient, -1, 0));
     const std::string fault = fault_of(programs, simulated);
-    EXPECT_TRUE(says(fault, "ReceiveGradient of stage 0 microbatch 0: deadlock")) << fault;
+    EXPECT_TRUE(says(fault, "TakeGradient of stage 0 microbatch 0: deadlock")) << fault;
+}
+
+/// Moves the op at `from` to the position of the op at `to`. REQUIRES: to < from.
+void move_before(Program& program, size_t from, size_t to) {
+    const auto begin = program.ops.begin();
+    std::rotate(begin + to, begin + from, begin + from + 1);
+}
+
+TEST(SimulatorFaults, TwoReceivesUnderWay) {
+    const ProgramCase simulated = two_ranks("1F1B");
+    std::vector<Program> programs = programs_of(simulated);
+    move_before(programs[1], position_of(programs[1], ReceiveActivation, -1, 1), 1);
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated),
+             "ReceiveActivation of stage 1 microbatch 1: the ReceiveActivation of stage 1 microbatch 0 "
+             "is under way"));
+}
+
+// GPipe's first gradient depends on the last activation. A receive of the gradient that starts before that
+// activation is sent arrives, but only if its rank goes on, and if the channel is connected.
+TEST(SimulatorFaults, AReceiveThatNeedsALaterSendOfItsRank) {
+    const ProgramCase simulated = two_ranks("GPipe");
+    std::vector<Program> programs = programs_of(simulated);
+    const size_t send = position_of(programs[0], SendActivation, -1, 2);
+    move_before(programs[0], position_of(programs[0], ReceiveGradient, -1, 0), send);
+    EXPECT_EQ(fault_of(programs, simulated), "");
+    const auto missing = [&](size_t position) {
+        return missing_after_stop(programs, simulated.shape, simulated.options, /*rank=*/0, position);
+    };
+    EXPECT_EQ(missing(send + 1), "ReceiveGradient of stage 0 microbatch 0");
+    EXPECT_EQ(missing(send + 2), "");
+    const Simulation connecting =
+        simulate(programs, simulated.shape, simulated.options, {.connects_at_first_message = true});
+    EXPECT_TRUE(says(connecting.fault, "ReceiveGradient of stage 0 microbatch 0: deadlock"))
+        << connecting.fault;
 }
 
 // Rank 0 sends all activations before it receives a gradient, and rank 1 answers each at once. The programs
-// are correct as long as two channels of one message each suffice.
+// are correct as long as two channels of one message each and a receive that starts ahead suffice.
 TEST(SimulatorFaults, SendsThatNeedLargerChannels) {
-    for (const int microbatches : {1, 2, 3, 4, 5}) {
+    for (const int microbatches : {1, 2, 3, 4, 5, 6}) {
         ProgramCase eager = two_ranks("GPipe"), answering = two_ranks("1F1B");
         eager.shape.num_microbatches = answering.shape.num_microbatches = microbatches;
         const std::string fault = fault_of({programs_of(eager)[0], programs_of(answering)[1]}, eager);
-        EXPECT_EQ(says(fault, "SendActivation of stage 0 microbatch 3: deadlock"), microbatches > 3) << fault;
-        EXPECT_EQ(fault.empty(), microbatches <= 3) << fault;
+        EXPECT_EQ(says(fault, "SendActivation of stage 0 microbatch 4: deadlock"), microbatches > 4) << fault;
+        EXPECT_EQ(fault.empty(), microbatches <= 4) << fault;
     }
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using model::RecomputeMode;
 
-constexpr int kMaxRanks = 8, kMaxMicrobatches = 12;
+constexpr int kMaxRanks = 8, kMaxMicrobatches = 12, kMaxMicrobatchesOfTransfers = 16;
 
 /// The numbers of blocks on the stages: equal; growing; none on every second stage; only the head on the
 /// last.
@@ -33,10 +33,12 @@ std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
     for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
         all.push_back({.stages = stages, .recompute = mode});
         all.push_back({.stages = replicas, .recompute = mode});
+        all.push_back({.stages = replicas, .recompute = mode, .sums_in_place = false});
         for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
             for (const ReduceAfter after : {ReduceAfter::Microbatch, ReduceAfter::Step}) {
                 all.push_back({stages, /*sharded=*/true, reshard, after, mode});
                 all.push_back({replicas, /*sharded=*/true, reshard, after, mode});
+                all.push_back({replicas, /*sharded=*/true, reshard, after, mode, /*sums_in_place=*/false});
             }
         }
     }
@@ -100,6 +102,87 @@ TEST_P(SimulatedSchedule, BubbleIsOneFillAndOneDrain) {
             }
         }
     }
+}
+
+/// Calls check(case, programs) for pipelines with `layers` blocks on each stage.
+template <class Check>
+void for_all_pipelines(const std::string& schedule, int layers, Check check) {
+    for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+        std::vector<StageUnits> stages(ranks, {.num_layers = layers});
+        stages.front().has_embedding = stages.back().has_head = true;
+        for (int microbatches = 1; microbatches <= kMaxMicrobatchesOfTransfers; ++microbatches) {
+            SCOPED_TRACE(fmt::format("{} ranks, {} microbatches", ranks, microbatches));
+            const ProgramCase simulated{schedule, {ranks, ranks, microbatches}, {.stages = stages}};
+            check(simulated, programs_of(simulated));
+            if (::testing::Test::HasFatalFailure()) return;
+        }
+    }
+}
+
+/// The program with each receive directly before its Take.
+Program without_hoisting(Program program) {
+    std::vector<UnitOp> ops;
+    for (const UnitOp& op : program.ops) {
+        if (is_receive(op.kind)) continue;
+        if (is_take(op.kind)) {
+            const bool activation = op.kind == UnitOpKind::TakeActivation;
+            ops.push_back({activation ? UnitOpKind::ReceiveActivation : UnitOpKind::ReceiveGradient, op.stage,
+                           op.unit, op.microbatch});
+        }
+        ops.push_back(op);
+    }
+    program.ops = ops;
+    return program;
+}
+
+// A transfer that takes no longer than an action is as well hidden as if all receives had started at the
+// start of the step. GPipe then pays for the transfers of the first and the last microbatch alone. 1F1B pays
+// for more: with so few microbatches in flight, the order of its actions makes stages wait for each other.
+TEST_P(SimulatedSchedule, TransfersAreHiddenAsFarAsTheOrderOfActionsAllows) {
+    constexpr int kLayers = 4;
+    for_all_pipelines(GetParam(), kLayers, [&](const ProgramCase& simulated, const auto& programs) {
+        std::vector<Program> late;
+        for (const Program& program : programs) late.push_back(without_hoisting(program));
+        const auto [num_stages, num_ranks, num_microbatches] = simulated.shape;
+        for (const int transfer_rounds : {1, kLayers}) {
+            const auto rounds = [&](const std::vector<Program>& of, bool ignores_receives) {
+                const Simulation simulation =
+                    simulate(of, simulated.shape, simulated.options, {transfer_rounds, ignores_receives});
+                EXPECT_EQ(simulation.fault, "");
+                return simulation.num_rounds;
+            };
+            const int found = rounds(programs, false);
+            ASSERT_EQ(found, rounds(programs, true));
+            if (num_microbatches > 1) {
+                ASSERT_GT(rounds(late, false), found);
+            }
+            if (GetParam() != "GPipe") continue;
+            const int stage_rounds = 3 * kLayers, loss_rounds = 1;
+            ASSERT_EQ(found, num_microbatches * (stage_rounds + loss_rounds) +
+                                 (num_ranks - 1) * (stage_rounds + 2 * transfer_rounds));
+        }
+    });
+}
+
+// The call of a channel's first message blocks the host until both ranks have made it.
+TEST_P(SimulatedSchedule, ChannelsConnectAtTheirFirstMessages) {
+    for_all_pipelines(GetParam(), /*layers=*/1, [](const ProgramCase& simulated, const auto& programs) {
+        const Simulation simulation = simulate(programs, simulated.shape, simulated.options,
+                                               {.transfer_rounds = 1, .connects_at_first_message = true});
+        ASSERT_EQ(simulation.fault, "");
+    });
+}
+
+// The message of each receive arrives, even if its rank does nothing after the start of the receive.
+TEST_P(SimulatedSchedule, MessagesArriveAtARankThatHangs) {
+    for_all_pipelines(GetParam(), /*layers=*/1, [](const ProgramCase& simulated, const auto& programs) {
+        for (int rank = 0; rank < simulated.shape.num_ranks; ++rank) {
+            for (size_t i = 0; i < programs[rank].ops.size(); ++i) {
+                if (!is_receive(programs[rank].ops[i].kind)) continue;
+                ASSERT_EQ(missing_after_stop(programs, simulated.shape, simulated.options, rank, i + 1), "");
+            }
+        }
+    });
 }
 
 TEST_P(SimulatedSchedule, RecomputeCostsItsTime) {

@@ -19,6 +19,7 @@ FAMILIES = {"llama": ("LlamaForCausalLM", False), "qwen2": ("Qwen2ForCausalLM", 
 BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
 FLOAT16 = {"training__mixed_precision_param": "float16"}
 BFLOAT16_STATES = BFLOAT16 | {"training__dtype": "bfloat16", "optimizer__state_dtype": "bfloat16"}
+BFLOAT16_GRADIENTS = BFLOAT16 | {"training__gradient_accumulation_dtype": "bfloat16"}
 DETERMINISTIC = {"debug__deterministic": True}
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
@@ -91,7 +92,7 @@ class OnGpu(Places):
                 self.assert_alike(gpu, cpu, self.fp32_tolerance)
 
     def test_bfloat16_stays_within_tolerance(self):
-        for name, settings in (("mixed", BFLOAT16), ("states", BFLOAT16_STATES)):
+        for name, settings in (("mixed", BFLOAT16), ("states", BFLOAT16_STATES), ("gradients", BFLOAT16_GRADIENTS)):
             with self.subTest(name):
                 cpu, gpu = self.on_both(name, **settings)
                 self.assert_alike(gpu, cpu, 5e-3)
@@ -112,14 +113,16 @@ class OnGpu(Places):
         self.assert_alike([gpu[i] for i in applied], [cpu[i] for i in applied], 5e-3)
 
     def test_a_graph_changes_no_bit(self):
-        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16 | DETERMINISTIC)):
+        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16 | DETERMINISTIC),
+                               ("gradients", BFLOAT16_GRADIENTS | DETERMINISTIC)):
             with self.subTest(name):
                 graphs = self.train(self.gpu, 1, f"graphs{name}", **settings)
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"separate{name}", compile__enable=False, **settings))
 
     def test_deterministic_runs_repeat_every_bit(self):
-        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16), ("plain", {"debug__plain_operations": True})):
+        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16), ("plain", {"debug__plain_operations": True}),
+                               ("gradients", BFLOAT16_GRADIENTS)):
             with self.subTest(name):
                 once, again = (self.train(self.gpu, 1, f"{name}{i}", **DETERMINISTIC, **settings) for i in range(2))
                 self.assertEqual(once, again)

@@ -33,11 +33,13 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
 
     def test_a_graph_changes_no_bit_between_ranks(self):
         for name in ("fsdp2", "ddp2", "hsdp2x2"):  # with gathers, sums over replicas, both in the graph
-            with self.subTest(name):
-                num_ranks, layout = gpu_run.LAYOUTS[name]
-                graphs = self.train(self.gpu, num_ranks, f"graphs{name}", **layout)
-                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, **layout)
-                self.assertEqual(graphs, plain)
+            for gradients in ("float32", "bfloat16"):
+                with self.subTest(name, gradients=gradients):
+                    num_ranks, layout = gpu_run.LAYOUTS[name]
+                    settings = layout | {"training__gradient_accumulation_dtype": gradients}
+                    graphs = self.train(self.gpu, num_ranks, f"graphs{name}{gradients}", **settings)
+                    plain = self.train(self.gpu, num_ranks, f"none{name}{gradients}", compile__graphs=False, **settings)
+                    self.assertEqual(graphs, plain)
 
     def test_a_rank_without_a_gpu_ends_the_run_at_once(self):
         words = self.small(training__steps=1)

@@ -89,7 +89,8 @@ class Gpu(run.PretrainTest):
         self.assert_one_error(done, 1, "out of memory: ", "of stage 0 unit", "What would need less",
                               "training.local_batch_size below 2", "training.seq_len below 16",
                               "activation_checkpoint.mode = full (it is selective)",
-                              "optimizer.state_dtype = bfloat16 (it is float32)")
+                              "optimizer.state_dtype = bfloat16 (it is float32)",
+                              "training.gradient_accumulation_dtype = bfloat16 (it is float32)")
         self.assertNotIn("frame #", done.stderr)
         asked = re.search(r"([\d.e+-]+) GiB requested, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
                           done.errors[0])
@@ -114,7 +115,8 @@ class Gpu(run.PretrainTest):
 
     def test_remedies_already_in_use_are_not_named(self):
         done = self.train(MIB // 4, "run", training__local_batch_size=1, training__seq_len=1,
-                          activation_checkpoint__mode="full", optimizer__state_dtype="bfloat16", compile__graphs=False)
+                          activation_checkpoint__mode="full", optimizer__state_dtype="bfloat16", compile__graphs=False,
+                          training__gradient_accumulation_dtype="bfloat16")
         self.assert_one_error(done, 1, "more ranks to shard over")
         remedies = done.errors[0].partition("What would need less: ")[2]
         self.assertEqual(remedies, "more ranks to shard over", done)

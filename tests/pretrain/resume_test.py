@@ -13,6 +13,8 @@ NUMBER_TYPES = {
                 "training__loss_scale_growth_interval": 3, "training__max_nonfinite_steps": 20},
     "pure_bfloat16": {"training__dtype": "bfloat16", "training__mixed_precision_param": "bfloat16",
                       "optimizer__state_dtype": "bfloat16"},
+    "bfloat16_gradients": {"training__mixed_precision_param": "bfloat16", "training__global_batch_size": 8,
+                           "training__gradient_accumulation_dtype": "bfloat16"},
 }
 MESHES = [(1, {}), (2, {"parallelism__data_parallel_replicate_degree": 2, "parallelism__data_parallel_shard_degree": 1}),
           (4, {"parallelism__tensor_parallel_degree": 2, "parallelism__pipeline_parallel_degree": 2})]

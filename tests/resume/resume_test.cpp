@@ -29,6 +29,7 @@ std::vector<NumberTypes> number_types() {
             {"float16", {at::kFloat, at::kHalf, at::kFloat}, {}, optim::LossScaleOptions{1 << 24, 3}},
             {"bfloat16", {at::kBFloat16, at::kBFloat16, at::kFloat}, small_states},
             {"float32_small_states", {at::kFloat, at::kBFloat16, at::kFloat}, small_states},
+            {"bfloat16_gradients", {at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}},
             {"float64", {at::kDouble, at::kDouble, at::kDouble}}};
 }
 

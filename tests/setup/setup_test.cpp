@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
@@ -173,6 +175,17 @@ TEST(TrainerOptions, NumberTypes) {
     EXPECT_EQ(options_of(config).precision.master, at::kDouble);
     EXPECT_EQ(options_of(config).precision.compute, at::kDouble);
     EXPECT_EQ(options_of(config).precision.reduce, at::kDouble);
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kDouble);
+}
+
+TEST(TrainerOptions, GradientsAreOfTheTypeGiven) {
+    JobConfig config;
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kFloat);
+    config.training.gradient_accumulation_dtype = config::Precision::Float32;
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kFloat);
+    config.training.gradient_accumulation_dtype = config::Precision::BFloat16;
+    EXPECT_EQ(options_of(config).precision.gradient(), at::kBFloat16);
+    EXPECT_EQ(options_of(config).precision.reduce, at::kFloat);
 }
 
 TEST(TrainerOptions, StatesAreOfTheTypeGiven) {
@@ -277,6 +290,22 @@ TEST(LrScheduleOptions, EveryShape) {
     EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
     EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);
     EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
+}
+
+TEST(SeparateStreams, OfAPipelineUnlessTheEnvironmentSaysOtherwise) {
+    constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+    ::unsetenv(kVariable);
+    config::Parallelism parallelism;
+    separate_streams(parallelism);
+    EXPECT_EQ(std::getenv(kVariable), nullptr);
+    parallelism.pipeline_parallel_degree = 2;
+    ::setenv(kVariable, "16", 1);
+    separate_streams(parallelism);
+    EXPECT_STREQ(std::getenv(kVariable), "16");
+    ::unsetenv(kVariable);
+    separate_streams(parallelism);
+    EXPECT_STREQ(std::getenv(kVariable), "32");
+    ::unsetenv(kVariable);
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t returned(cudaError_t status) {
-    if (status != cudaSuccess && status != cudaErrorNotReady) last_error = status;
+    if (status != cudaSuccess) last_error = status;
     return status;
 }
 
@@ -294,7 +294,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     go_on();
-    return is_done(stream) ? cudaSuccess : cudaErrorNotReady;
+    return returned(is_done(stream) ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -350,7 +350,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     go_on();
     const Lock lock(everything());
     if (event->point && event->point->captured) return returned(cudaErrorCapturedEvent);
-    return event->point && !event->point->reached ? cudaErrorNotReady : cudaSuccess;
+    return returned(event->point && !event->point->reached ? cudaErrorNotReady : cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t second) {

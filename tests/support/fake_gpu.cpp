@@ -96,13 +96,17 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 // recorded arguments, and would not see a number that the host changes at each step. Nested objects are
 // recorded again too, so each replay is a graph with its own number, launched once.
 struct Graph::Recorded {
+    explicit Recorded(std::function<void()> its_work) : work(std::move(its_work)) {}
+    Recorded(const Recorded&) = delete;
+    ~Recorded() { testing::destroy_graph(static_cast<int>(number)); }
+
     std::function<void()> work;
     std::vector<std::string> log;  // at the first time
     uint64_t number = 0;           // of the last time
 };
 
 Graph::Graph(const std::function<void()>& work, const Graph* /*shares_memory_of*/)
-    : recorded_(std::make_unique<Recorded>(Recorded{work})) {}
+    : recorded_(std::make_unique<Recorded>(work)) {}
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
@@ -116,7 +120,9 @@ void Graph::replay() {
         ~Capture() { testing::fake_gpus().captures = 0; }
     };
     const Capture capture;
+    testing::destroy_graph(static_cast<int>(recorded_->number));
     recorded_->number = static_cast<uint64_t>(testing::fake_gpus().captures);
+    testing::keep_graph(testing::fake_gpus().captures);
     std::vector<std::string> log = testing::record_work(recorded_->work);
     require_recordable(log);
     if (recorded_->log.empty()) {

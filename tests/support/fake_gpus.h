@@ -57,6 +57,11 @@ void enqueue(CUstream_st* stream, std::function<void()> start, std::function<boo
 /// repeated.
 void copy_again(int graph, CUstream_st* stream);
 
+/// From now on, or until now, graph number `graph` exists. An abort of a communicator whose operations the
+/// graph contains waits until the graph is destroyed.
+void keep_graph(int graph);
+void destroy_graph(int graph);
+
 /// From now on all work put on the stream ends before the host continues, like LibTorch's own operations on
 /// the CPU.
 void make_waiting(CUstream_st* stream, bool waits = true);

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -93,6 +94,17 @@ Communicator shared(ncclComm_t handle) {
 void forget(ncclComm_t handle) {
     const std::lock_guard lock(list_mutex());
     std::erase_if(communicators(), [handle](const Communicator& one) { return one.get() == handle; });
+}
+
+std::set<int>& living_graphs() {
+    static auto& all = *new std::set<int>;
+    return all;
+}
+
+bool is_in_a_graph(const ncclComm& communicator) {
+    const std::lock_guard lock(list_mutex());
+    return std::ranges::any_of(communicator.graphs,
+                               [](int graph) { return living_graphs().contains(graph); });
 }
 
 /// A call on its way to a stream.
@@ -212,12 +224,26 @@ ncclResult_t submit(ncclComm_t handle, cudaStream_t stream, std::function<MPI_Re
     Operation one{shared(handle), stream, std::move(start), std::move(finish)};
     if (!one.communicator) return ncclInvalidUsage;
     if (one.communicator->health != ncclSuccess) return one.communicator->health;
+    if (fake_gpus().captures) {
+        const std::lock_guard lock(list_mutex());
+        one.communicator->graphs.insert(fake_gpus().captures);
+    }
     if (group_depth > 0) {
         group.push_back(std::move(one));
     } else {
         launch({std::move(one)});
     }
     return ncclSuccess;
+}
+
+void keep_graph(int graph) {
+    const std::lock_guard lock(list_mutex());
+    living_graphs().insert(graph);
+}
+
+void destroy_graph(int graph) {
+    const std::lock_guard lock(list_mutex());
+    living_graphs().erase(graph);
 }
 
 }  // namespace argosy::testing
@@ -276,6 +302,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (const Communicator aborted = shared(comm)) {
         aborted->aborted = true;
         *aborted->aborted_anywhere = true;
+        while (is_in_a_graph(*aborted)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     forget(comm);
     fake_gpus().failed = fake_gpus().fails_after_abort;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <set>
 
 #include "bench/element.h"
 
@@ -19,6 +20,7 @@ struct ncclComm {
     bool connected = false;
     int num_under_way = 0;  // on this stream
     cudaStream_t stream = nullptr;
+    std::set<int> graphs = {};  // that contain its operations
 };
 
 namespace argosy::testing {

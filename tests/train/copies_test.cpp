@@ -103,14 +103,17 @@ void expect_copies_of_the_owner(TinyRun& run) {
 
 void expect_equal_copies(comm::Communicator& ranks) {
     for (const Case& each : cases()) {
-        SCOPED_TRACE(each.layout.name);
-        TinyRun run(
-            {.family = each.family, .layout = each.layout, .precision = {at::kFloat, at::kFloat, at::kFloat}},
-            ranks);
-        const NamedTensors initial = run.weights();
-        for (int step = 0; step < kNumSteps; ++step) run.train(step);
-        EXPECT_GT(largest_difference(run.weights(), initial).relative, 1e-3);
-        expect_copies_of_the_owner(run);
+        for (const bool bf16_gradients : {false, true}) {
+            SCOPED_TRACE(each.layout.name + (bf16_gradients ? ", gradients in bf16" : ""));
+            TinyRun run({.family = each.family,
+                         .layout = each.layout,
+                         .precision = {at::kFloat, at::kFloat, at::kFloat, bf16_gradients}},
+                        ranks);
+            const NamedTensors initial = run.weights();
+            for (int step = 0; step < kNumSteps; ++step) run.train(step);
+            EXPECT_GT(largest_difference(run.weights(), initial).relative, 1e-3);
+            expect_copies_of_the_owner(run);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ using parallel::Reshard;
 constexpr Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
 constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
 constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
+constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 
 /// The layouts that this suite's number of ranks can take.
 std::vector<Layout> layouts() {
@@ -57,6 +58,9 @@ TinyRunOptions one_rank(const std::string& family, const Precision& precision) {
 }
 
 constexpr int kNumSteps = 20, kNumBatches = 2;  // few batches, so that the loss falls
+
+/// Largest distance allowed between a loss with gradients in bf16 and the loss in fp32.
+constexpr double kRoundedBand = 0.05;
 
 NamedTensors zeros_of(const std::string& family) {
     NamedTensors tensors;
@@ -124,12 +128,12 @@ Computed compute_gradients(const TinyRunOptions& options) {
 
 /// COLLECTIVE: compute_gradients(), computed once for all tests with the same options.
 const Computed& known_gradients(const TinyRunOptions& options) {
-    static std::map<std::tuple<std::string, std::string, at::ScalarType, at::ScalarType, RecomputeMode>,
+    static std::map<std::tuple<std::string, std::string, at::ScalarType, at::ScalarType, bool, RecomputeMode>,
                     Computed>
         known;
     const auto [entry, is_new] =
         known.try_emplace({options.family, options.layout.name, options.precision.master,
-                           options.precision.compute, options.recompute});
+                           options.precision.compute, options.precision.bf16_gradients, options.recompute});
     if (is_new) entry->second = compute_gradients(options);
     return entry->second;
 }
@@ -151,6 +155,21 @@ TEST_P(Layouts, GradientsEqualOneRanks) {
                 EXPECT_LE(difference.relative, tolerance) << difference.name;
             }
         }
+    }
+}
+
+// Each element is rounded once per microbatch, by less than 2^-7 of itself, and once more per sum over ranks.
+TEST_P(Layouts, RoundedGradientsAreNearOneRanks) {
+    const Reference& expected = reference(GetParam(), kFloat);
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        const auto& [totals, gradients] =
+            known_gradients({GetParam(), layout, kRounded, RecomputeMode::None});
+        EXPECT_NEAR(totals.loss, expected.totals[0].item<double>(), 1e-4) << "the first loss";
+        EXPECT_NEAR(totals.squared_norm / expected.totals[1].item<double>(), 1, 0.01);
+        const Difference difference = largest_difference(gradients, expected.gradients);
+        EXPECT_LE(difference.relative, 0.02) << difference.name;
+        EXPECT_GT(difference.relative, 1e-4) << "nothing was rounded";
     }
 }
 
@@ -182,6 +201,63 @@ TEST(LayoutsInSinglePrecision, PlainOperationsTakeTheSameSteps) {
     reference("llama3", kFloat);  // with own kernels
     const ops::OpsContext context(ops::Path::Plain);
     expect_twenty_equal_steps("llama3", kFloat, 1e-5);
+}
+
+/// The losses of one rank in fp32, the same on all ranks.
+at::Tensor losses_of_one_rank(int num_steps) {
+    const at::Tensor losses = at::zeros({num_steps}, at::kDouble);
+    if (world().rank() == 0) {
+        TinyRun run(one_rank("llama3", kFloat), self());
+        for (int step = 0; step < num_steps; ++step) losses[step].fill_(run.train(step % kNumBatches).loss);
+    }
+    world().run({.kind = comm::OpKind::Broadcast, .out = losses, .peer = 0});
+    return losses;
+}
+
+// With gradients in bf16 and a microbatch for each sample, each layout's losses stay in a band around those
+// of one rank in fp32.
+TEST(LayoutsWithRoundedGradients, SixtyStepsStayInTheBandOfOneRanksFp32) {
+    constexpr int kManySteps = 60;
+    const at::Tensor expected = losses_of_one_rank(kManySteps);
+    EXPECT_LT(expected[kManySteps - 1].item<double>(), expected[0].item<double>() / 2);
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        TinyRun run({"llama3", layout, kRounded, RecomputeMode::Selective}, world());
+        for (int step = 0; step < kManySteps; ++step) {
+            const double loss = run.train(step % kNumBatches).loss;
+            ASSERT_NEAR(loss, expected[step].item<double>(), kRoundedBand) << "step " << step;
+        }
+    }
+}
+
+/// The share of the matrices' elements that are equal.
+double equal_share(const NamedTensors& found, const NamedTensors& expected) {
+    double num_equal = 0, num_all = 0;
+    for (const auto& [name, tensor] : expected) {
+        if (tensor.dim() != 2) continue;
+        num_equal += found.at(name).eq(tensor).sum().item<double>();
+        num_all += static_cast<double>(tensor.numel());
+    }
+    return num_equal / num_all;
+}
+
+// Layouts that compute the same microbatches and hold whole gradients round with the same random bits. An
+// element differs only if its fp32 gradients lie on both sides of a bf16 number's random threshold.
+TEST(LayoutsWithRoundedGradients, RoundWholeGradientsAsOneRankDoes) {
+    if (world().size() != 2) GTEST_SKIP() << "wants 2 ranks";
+    struct Case {
+        Layout layout;
+        int64_t microbatch_size, microbatch_size_of_one;
+    };
+    for (const auto& [layout, size, size_of_one] :
+         {Case{{"tp2", {.tensor = 2}}, 2, 2}, {{"fsdp2", {.shard = 2}}, 4, 8}}) {
+        SCOPED_TRACE(layout.name);
+        TinyRun one({.precision = kRounded, .microbatch_size = size_of_one}, self());
+        TinyRun two({.layout = layout, .precision = kRounded, .microbatch_size = size}, world());
+        one.forward_backward(0);
+        two.forward_backward(0);
+        EXPECT_GT(equal_share(two.gradients(), one.gradients()), 0.99);
+    }
 }
 
 /// The gradient norm of each unit. A parameter's name says its unit; a tied table belongs to the embedding.
@@ -227,7 +303,7 @@ void expect_same_bits(const NamedTensors& found, const NamedTensors& expected) {
 
 /// Recomputed activations and repeated runs give the same bits.
 TEST_P(Layouts, RepeatsBitForBit) {
-    for (const Precision& precision : {kFloat, kMixed}) {
+    for (const Precision& precision : {kFloat, kMixed, kRounded}) {
         for (const Layout& layout : layouts()) {
             SCOPED_TRACE(layout.name);
             const TinyRunOptions options{GetParam(), layout, precision, RecomputeMode::None};

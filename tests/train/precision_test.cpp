@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "optim/stochastic_rounding.h"
+#include "ops/stochastic_rounding.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -27,6 +27,12 @@ constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kHalf{at::kFloat, at::kHalf, at::kFloat};
 constexpr Precision kPure{at::kBFloat16, at::kBFloat16, at::kFloat};
 
+/// With gradients in bf16.
+constexpr Precision with_bf16_gradients(Precision precision) {
+    precision.bf16_gradients = true;
+    return precision;
+}
+
 /// The loss scale overflows a few times at the start, and once each time that it has grown too large again.
 constexpr optim::LossScaleOptions kScale{.init = 1 << 24, .growth_interval = 20};
 
@@ -35,14 +41,20 @@ struct Mode {
     Precision precision;
     at::ScalarType moments = at::kFloat;
     std::optional<optim::LossScaleOptions> loss_scale = {};
+    std::optional<int64_t> microbatch_size = {};  // none: a rank's samples are one microbatch
 };
 void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 
 const Mode kSingle{"fp32", kFloat};
 const Mode kHalfMixed{"fp16_mixed", kHalf, at::kFloat, kScale};
 const Mode kPureStates{"pure_bf16_and_states", kPure, at::kBFloat16};
-const Mode kModes[] = {
-    {"bf16_mixed", kMixed}, {"pure_bf16", kPure}, {"bf16_states", kFloat, at::kBFloat16}, kPureStates};
+const Mode kModes[] = {{"bf16_mixed", kMixed},
+                       {"pure_bf16", kPure},
+                       {"bf16_states", kFloat, at::kBFloat16},
+                       kPureStates,
+                       {"bf16_gradients", with_bf16_gradients(kFloat), at::kFloat, {}, 1},
+                       {"fp16_mixed_and_bf16_gradients", with_bf16_gradients(kHalf), at::kFloat, kScale, 1},
+                       {"all_bf16", with_bf16_gradients(kPure), at::kBFloat16, {}, 1}};
 
 constexpr uint64_t kSeed = 11;
 constexpr int kNumSteps = 200, kSmoothing = 10;
@@ -56,7 +68,7 @@ constexpr double kBand = 0.05;
 TinyRun tiny_run(const Mode& mode, uint64_t seed, comm::Communicator& ranks) {
     return TinyRun({.layout = {"fsdp", {.shard = ranks.size()}},
                     .precision = mode.precision,
-                    .microbatch_size = TinyRun::kGlobalBatch / ranks.size(),
+                    .microbatch_size = mode.microbatch_size.value_or(TinyRun::kGlobalBatch / ranks.size()),
                     .max_norm = 1,
                     .lr = 2e-3,
                     .adamw = {.eps = 1e-3, .moments = mode.moments},
@@ -178,18 +190,18 @@ TEST(Controls, GradientsThatAreUnscaledTwiceLeaveTheBand) {
 /// What is rounded: fp32 elements of a parameter, its weights or a moment, after update `number` (0: the
 /// initial weights). Returns values that bf16 can represent.
 using Rounding = std::function<at::Tensor(const at::Tensor& wide, const parallel::ShardedParameter& parameter,
-                                          optim::Rounded what, int number)>;
+                                          ops::Rounded what, int number)>;
 
 void round_states(TinyRun& run, const Rounding& rounding, int number) {
     const auto& parameters = run.trainer().model().parameters();
     const auto& moments = run.trainer().step().optimizer().moments();
     for (size_t i = 0; i < parameters.size(); ++i) {
-        const auto round = [&](const at::Tensor& state, optim::Rounded what) {
+        const auto round = [&](const at::Tensor& state, ops::Rounded what) {
             state.copy_(rounding(state, *parameters[i], what, number));
         };
-        round(parameters[i]->master(), optim::Rounded::Weight);
-        round(moments[i].first, optim::Rounded::FirstMoment);
-        round(moments[i].second, optim::Rounded::SecondMoment);
+        round(parameters[i]->master(), ops::Rounded::Weight);
+        round(moments[i].first, ops::Rounded::FirstMoment);
+        round(moments[i].second, ops::Rounded::SecondMoment);
         parameters[i]->refresh_compute();
     }
 }
@@ -211,10 +223,10 @@ void round_states(TinyRun& run, const Rounding& rounding, int number) {
 // rounding.
 TEST(Controls, StochasticRoundingByTheTestFollows) {
     EXPECT_TRUE(follows_with([](const at::Tensor& wide, const parallel::ShardedParameter& parameter,
-                                optim::Rounded what, int number) {
-        const auto key = optim::rounding_key(kSeed, parameter.spec().name, what);
+                                ops::Rounded what, int number) {
+        const auto key = ops::rounding_key(kSeed, parameter.spec().name, what);
         const auto rows = layout::rows_of(parameter.spec().shape, parameter.slab());
-        return optim::rounded_stochastically(wide, rows, number, key);
+        return ops::rounded_stochastically(wide, rows, number, key);
     }));
 }
 

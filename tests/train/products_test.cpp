@@ -19,26 +19,36 @@ int64_t count(const std::vector<std::string>& log, const std::string& what) {
     return std::ranges::count_if(log, [&](const std::string& line) { return line.starts_with(what); });
 }
 
+/// What forward and backward of one microbatch put on the GPU's stream.
+std::vector<std::string> work_of_a_microbatch(const std::string& family, bool bf16_gradients) {
+    testing::TinyRun run({.family = family,
+                          .precision = {at::kFloat, at::kFloat, at::kFloat, bf16_gradients},
+                          .microbatch_size = testing::TinyRun::kGlobalBatch},
+                         testing::world());
+    return testing::record_work([&] {
+        run.forward_backward(0);
+        gpu::synchronize();
+    });
+}
+
 TEST(Products, AreAsFewAsTheInputs) {
     testing::fake_gpus().num_devices = 1;
     gpu::use(0);
     for (const char* family : {"llama3", "qwen2", "qwen3"}) {
-        SCOPED_TRACE(family);
-        const ops::OpsContext tensors;
-        testing::TinyRun run({.family = family,
-                              .precision = {at::kFloat, at::kFloat, at::kFloat},
-                              .microbatch_size = testing::TinyRun::kGlobalBatch},
-                             testing::world());
-        const auto log = testing::record_work([&] {
-            run.forward_backward(0);
-            gpu::synchronize();
-        });
-        const int64_t num_layers = testing::tiny_spec(family).num_layers;
-        // Each layer computes y, dx and dW for q|k|v, output, gate|up and down; the head has one chunk.
-        EXPECT_EQ(count(log, "cublasLtMatmul"), (num_layers * 4 + 1) * 3);
-        const bool normed = testing::tiny_spec(family).qk_norm;
-        EXPECT_EQ(count(log, "rope"), num_layers * (normed ? 4 : 3)) << "q and k are turned together";
-        EXPECT_EQ(count(log, "swiglu"), num_layers * 2);
+        for (const bool bf16_gradients : {false, true}) {
+            SCOPED_TRACE(std::string(family) + (bf16_gradients ? " with gradients in bf16" : ""));
+            const ops::OpsContext tensors;
+            const auto log = work_of_a_microbatch(family, bf16_gradients);
+            const model::ModelSpec spec = testing::tiny_spec(family);
+            // Each layer computes y, dx and dW for q|k|v, output, gate|up and down; the head has one chunk.
+            EXPECT_EQ(count(log, "cublasLtMatmul"), (spec.num_layers * 4 + 1) * 3);
+            EXPECT_EQ(count(log, "rope"), spec.num_layers * (spec.qk_norm ? 4 : 3))
+                << "q and k are turned together";
+            EXPECT_EQ(count(log, "swiglu"), spec.num_layers * 2);
+            int64_t num_gradients = 0;
+            for (const auto& unit : model::unit_parameters(spec)) num_gradients += std::ssize(unit);
+            EXPECT_EQ(count(log, "add_rounded"), bf16_gradients ? num_gradients : 0);
+        }
     }
 }
 

@@ -68,10 +68,14 @@ std::vector<Expected> expectations() {
     }
 }
 
-void expect_calls(const Expected& expected, bool unit_grad_norms) {
+constexpr parallel::Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
+constexpr parallel::Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
+
+void expect_calls(const Expected& expected, const parallel::Precision& precision, bool unit_grad_norms) {
     Submissions log;
     CountingCommunicator counted(world(), log);
-    TinyRun run({.layout = expected.layout, .unit_grad_norms = unit_grad_norms}, counted);
+    TinyRun run({.layout = expected.layout, .precision = precision, .unit_grad_norms = unit_grad_norms},
+                counted);
     run.train(0);
     log.clear();
     run.train(1);
@@ -87,7 +91,8 @@ void expect_calls(const Expected& expected, bool unit_grad_norms) {
 TEST(StepCalls, AreThoseOfTheProgramAndTheTotals) {
     for (const Expected& expected : expectations()) {
         SCOPED_TRACE(expected.layout.name);
-        for (const bool unit_grad_norms : {false, true}) expect_calls(expected, unit_grad_norms);
+        for (const bool unit_grad_norms : {false, true}) expect_calls(expected, kDouble, unit_grad_norms);
+        expect_calls(expected, kRounded, /*unit_grad_norms=*/false);
     }
 }
 

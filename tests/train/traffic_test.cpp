@@ -19,6 +19,8 @@ using comm::OpKind;
 using Launch = std::tuple<std::string, OpKind, at::ScalarType, int64_t>;
 
 constexpr parallel::Precision kPrecision = {at::kFloat, at::kBFloat16, at::kFloat};
+/// The sums over ranks are in fp32 also for gradients in bf16.
+constexpr parallel::Precision kRounded = {at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true};
 
 /// The forecast leaves out the totals of a step over the world, the loss's sums and maxima over the
 /// vocabulary (two numbers for each token), and the exchange of a tied table's gradients between two stages.
@@ -83,9 +85,11 @@ TEST(Traffic, IsWhatAStepSubmits) {
     for (const char* family : {"llama3", "qwen2", "qwen3"}) {
         for (const Layout& layout : traffic_layouts()) {
             SCOPED_TRACE(std::string(family) + " " + layout.name);
-            const TinyRunOptions options{
-                .family = family, .layout = layout, .precision = kPrecision, .microbatch_size = 2};
-            EXPECT_EQ(foreseen(options), submitted(options));
+            for (const parallel::Precision& precision : {kPrecision, kRounded}) {
+                const TinyRunOptions options{
+                    .family = family, .layout = layout, .precision = precision, .microbatch_size = 2};
+                EXPECT_EQ(foreseen(options), submitted(options)) << precision.bf16_gradients;
+            }
         }
     }
 }

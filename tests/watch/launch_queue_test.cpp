@@ -1,6 +1,7 @@
 // How far a rank has come within graphs, on stand-ins: the test ends launches and sets their marks.
 #include "watch/launch_queue.h"
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -57,6 +58,17 @@ class LaunchQueueTest : public ::testing::Test {
     std::vector<const GraphMark*> marks_;  // alternately begun and done
     int64_t num_launches_ = 0;
 };
+
+TEST_F(LaunchQueueTest, AQueryOfWorkUnderWayLeavesNoErrorForTheNextKernel) {
+    testing::enqueue(
+        stream_.handle(), [] {}, [this] { return gpu_goes_on_; });
+    const cuda::PooledEvent later = pool_.mark(stream_);
+    EXPECT_FALSE(later->done());
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    EXPECT_FALSE(stream_.done());
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    let_all_end();
+}
 
 TEST_F(LaunchQueueTest, MarksAreZeroUntilTheGpuSetsThem) {
     testing::enqueue(

@@ -139,6 +139,31 @@ void left(const Ranks& ranks) {
     if (ranks.rank != 1) ranks.run();
 }
 
+/// Records and launches a graph at once, because the stand-ins execute what they record. The compute stream
+/// waits, the host does not.
+void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
+    testing::make_waiting(gpu::current_stream(), false);
+    ranks.world->launch_graph("the graph of a step", [&] {
+        static int num_graphs = 0;
+        fake_gpus().captures = ++num_graphs;
+        work();
+        return static_cast<uint64_t>(std::exchange(fake_gpus().captures, 0));
+    });
+}
+
+/// Rank 1 fails. A graph that contains an operation of the failed communicator exists until the process ends.
+void failed_with_a_graph(const Ranks& ranks) {
+    launch_graph(ranks, [&] { ranks.run(); });
+    testing::keep_graph(1);
+    failed(ranks);
+}
+
+/// A destructor of rank 1 waits for ever after the error.
+void failed_and_stuck(Ranks& ranks) {
+    ranks.between = std::shared_ptr<void>(nullptr, [](void*) { be_stuck(); });
+    mpi::print_errors_first("test_watchdog_ranks", mpi::Comm::world(), [&] { failed(ranks); });
+}
+
 void slow(const Ranks& ranks) {
     for (int i = 0; i < 4; ++i) {
         if (ranks.rank == i % 2) sleep_for(0.4 * kTimeoutSeconds);
@@ -224,18 +249,6 @@ void slow_first(const Ranks& ranks) {
     absent(ranks);
 }
 
-/// Records and launches a graph at once, because the stand-ins execute what they record. The compute stream
-/// waits, the host does not.
-void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
-    testing::make_waiting(gpu::current_stream(), false);
-    ranks.world->launch_graph("the graph of a step", [&] {
-        static int num_graphs = 0;
-        fake_gpus().captures = ++num_graphs;
-        work();
-        return static_cast<uint64_t>(std::exchange(fake_gpus().captures, 0));
-    });
-}
-
 void graph(const Ranks& ranks) {
     const Op sum = ranks.sum();  // outlives the work on the stream
     for (int step = 0; step < 2; ++step) {
@@ -292,6 +305,8 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"failed-and-noticed", failed_and_noticed},
     {"failed-over-host", failed_over_host},
     {"failed-blind", failed_blind},
+    {"failed-with-a-graph", failed_with_a_graph},
+    {"failed-and-stuck", failed_and_stuck},
     {"left", left},
     {"slow", slow},
     {"behind", behind},

@@ -102,6 +102,15 @@ class Watchdog(unittest.TestCase):
     def test_an_unresponsive_driver_does_not_keep_the_watchdog(self):
         self.expect_error_of_one("failed-blind")
 
+    def test_an_error_is_reported_although_a_graph_keeps_nccl_from_ending(self):
+        self.expect_error_of_one("failed-with-a-graph")
+
+    def test_an_error_is_printed_before_a_destructor_waits(self):
+        code, text = self.run_ranks("failed-and-stuck")
+        self.assertEqual(code, WATCHDOG, text)
+        self.assertEqual(text.count("ranks: error on rank 1 of 3: no paper in the printer"), 1, text)
+        self.assertIn("; missing: rank 1. ", text)
+
     def test_a_rank_that_leaves_while_others_wait_is_missing(self):
         self.expect_end("left", "; missing: rank 1. ")
 

@@ -15,8 +15,8 @@
 namespace argosy::cublas {
 namespace {
 
-/// The maximum number of algorithms to time, in cuBLASLt's order; the best one is rarely further down.
-constexpr int kMaxCandidates = 8;
+/// The maximum number of algorithms to time, in the order of cuBLASLt's heuristic.
+constexpr int kMaxCandidates = 32;
 
 constexpr size_t kWorkspaceAlignment = 256;  // bytes; cublasLtMatmul requires it
 

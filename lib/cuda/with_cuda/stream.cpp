@@ -8,7 +8,10 @@ namespace argosy::cuda {
 namespace {
 
 bool is_done(cudaError_t status, const char* call) {
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+        cudaGetLastError();  // clears the status; otherwise the next kernel launch would seem to fail with it
+        return false;
+    }
     check(status, call);
     return true;
 }

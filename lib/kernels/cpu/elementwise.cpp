@@ -17,6 +17,34 @@ void rotate_head(const T* x, T* y, const float* cos, const float* sin, Vector di
     });
 }
 
+double widened(float x) { return x; }
+double widened(BFloat16 x) {
+    const uint32_t bits = uint32_t{x.bits} << 16;
+    float wide;
+    __builtin_memcpy(&wide, &bits, sizeof(wide));
+    return wide;
+}
+
+template <class T>
+double sum_of_squares(const T* all, int64_t count) {
+    constexpr int kSums = 16;  // partial sums, the same number with every instruction set
+    double sums[kSums] = {};
+    int64_t i = 0;
+    for (; i + kSums <= count; i += kSums) {
+        for (int lane = 0; lane < kSums; ++lane) {
+            const double x = widened(all[i + lane]);
+            sums[lane] += x * x;
+        }
+    }
+    for (int lane = 0; i < count; ++i, ++lane) {
+        const double x = widened(all[i]);
+        sums[lane] += x * x;
+    }
+    double total = 0;
+    for (const double each : sums) total += each;
+    return total;
+}
+
 }  // namespace
 
 template <class T>
@@ -103,22 +131,8 @@ void sum_rows(const SumRows<T>& args) {
 }
 
 double squared_norm(const SquaredNorm& args) {
-    constexpr int kSums = 16;  // partial sums, the same number with every instruction set
-    double sums[kSums] = {};
-    int64_t i = 0;
-    for (; i + kSums <= args.count; i += kSums) {
-        for (int lane = 0; lane < kSums; ++lane) {
-            const double x = args.x[i + lane];
-            sums[lane] += x * x;
-        }
-    }
-    for (int lane = 0; i < args.count; ++i, ++lane) {
-        const double x = args.x[i];
-        sums[lane] += x * x;
-    }
-    double total = 0;
-    for (const double each : sums) total += each;
-    return total;
+    return args.bf16_x == nullptr ? sum_of_squares(args.x, args.count)
+                                  : sum_of_squares(args.bf16_x, args.count);
 }
 
 template void sum_rows(const SumRows<float>&);

@@ -2,17 +2,18 @@
 // instruction set, each time in another namespace. table.cpp collects the functions of one instruction set.
 #pragma once
 
-#include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/types.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
 void adamw(const AdamW& args);
+void add_rounded(const AddRounded& args);
 
 template <class T>
 void attention(const Attention<T>& args);

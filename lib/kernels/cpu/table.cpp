@@ -38,6 +38,7 @@ extern constinit const Table kTable = {
     .bf16 = kTyped<BFloat16>,
     .fp16 = kTyped<Half>,
     .adamw = adamw,
+    .add_rounded = add_rounded,
 };
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -30,6 +30,7 @@ const GpuTable* gpu_table() {
     static constexpr GpuTable kTable = {.squared_norms_scratch_bytes = cuda::squared_norms_scratch_bytes,
                                         .squared_norms = cuda::squared_norms,
                                         .adamw = cuda::adamw,
+                                        .add_rounded = cuda::add_rounded,
                                         .fp32 = typed<float>(),
                                         .bf16 = typed<BFloat16>(),
                                         .fp16 = typed<Half>()};

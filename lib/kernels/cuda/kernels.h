@@ -4,15 +4,16 @@
 
 #include <span>
 
-#include "kernels/adamw.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/types.h"
 
 namespace argosy::kernels::cuda {
 
 void adamw(std::span<const AdamWRows> tensors, GpuStream stream);
+void add_rounded(const AddRoundedRows& rows, GpuStream stream);
 
 template <class T>
 void widen(const Widen<T>& args, GpuStream stream);

@@ -4,9 +4,9 @@
 // chunks' sums in order.
 //
 // Squared norms: the first launch sums each block of a tensor's elements; the second launch, with one block
-// per tensor, adds up these sums. Each element costs 4 bytes of memory traffic, a conversion to fp64 and an
-// fp64 multiply-add. A multiprocessor of an H100 does 16 conversions and 64 multiply-adds per clock, so
-// arithmetic takes at most a third of the time that memory takes.
+// per tensor, adds up these sums. Each element costs 4 bytes of memory traffic (2 in bf16), a conversion to
+// fp64 and an fp64 multiply-add. A multiprocessor of an H100 does 16 conversions and 64 multiply-adds per
+// clock, so arithmetic takes at most a third of the time that memory takes (two thirds in bf16).
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -93,20 +93,19 @@ void launch_sums(const Chunks<T>& chunks, int64_t num_chunks, GpuStream stream) 
     launch({"sum_rows", blocks, kGroups * kWarp, stream}, kernel, chunks);
 }
 
-constexpr int kThreads = 256, kCount = kPack<float>;
+constexpr int kThreads = 256;
 constexpr int kPacksAtOnce = 4;  // packs that a thread loads at once
 constexpr int64_t kElementsPerBlock = 1 << 15;
-static_assert(kElementsPerBlock % (kThreads * kCount * kPacksAtOnce) == 0);
+static_assert(kElementsPerBlock % (kThreads * kPack<BFloat16> * kPacksAtOnce) == 0);
 
 int64_t num_partials(int64_t count) { return ceil_div(count, kElementsPerBlock); }
 
 struct Squares {
-    const float* x;
-    int64_t count;
+    SquaredNorm tensor;
     double* partials;  // one for each block
     bool packed;
 
-    int64_t num_blocks() const { return num_partials(count); }
+    int64_t num_blocks() const { return num_partials(tensor.count); }
 };
 
 struct Total {
@@ -117,18 +116,24 @@ struct Total {
     int64_t num_blocks() const { return 1; }
 };
 
-/// Loads kCount elements. REQUIRES: if kPacked, x is aligned to a pack. A thread gets the same elements with
-/// and without kPacked, so the order of the sum depends on sizes alone.
-template <bool kPacked>
-__device__ Floats<kCount> load_pack(const float* x) {
-    if constexpr (kPacked) return load<kCount>(x);
-    return {x[0], x[1], x[2], x[3]};
+/// Loads a pack. REQUIRES: if kPacked, x is aligned to a pack. A thread gets the same elements with and
+/// without kPacked, so the order of the sum depends on sizes alone.
+template <bool kPacked, class T>
+__device__ Floats<kPack<T>> load_pack(const T* x) {
+    if constexpr (kPacked) {
+        return load<kPack<T>>(x);
+    } else {
+        Floats<kPack<T>> pack;
+#pragma unroll
+        for (int k = 0; k < kPack<T>; ++k) pack[k] = widened(x[k]);
+        return pack;
+    }
 }
 
 /// The calling thread's part of the sum of squares of x[0] ... x[size - 1].
-template <bool kPacked>
-__device__ double thread_sum(const float* x, int64_t size) {
-    constexpr int kWidth = kThreads * kCount;
+template <bool kPacked, class T>
+__device__ double thread_sum(const T* x, int64_t size) {
+    constexpr int kCount = kPack<T>, kWidth = kThreads * kCount;
     const int64_t in_packs = size / kCount * kCount;
     double sums[kCount] = {};
     for (int64_t begin = threadIdx.x * kCount; begin < in_packs; begin += kPacksAtOnce * kWidth) {
@@ -144,22 +149,31 @@ __device__ double thread_sum(const float* x, int64_t size) {
         }
     }
     if (threadIdx.x < size - in_packs) {
-        const double last = x[in_packs + threadIdx.x];
+        const double last = widened(x[in_packs + threadIdx.x]);
         sums[0] += last * last;
     }
-    return sums[0] + sums[1] + sums[2] + sums[3];
+    double total = sums[0];
+#pragma unroll
+    for (int k = 1; k < kCount; ++k) total += sums[k];
+    return total;
+}
+
+template <class T>
+__device__ double thread_sum(const T* x, int64_t size, bool packed) {
+    return packed ? thread_sum<true>(x, size) : thread_sum<false>(x, size);
 }
 
 __global__ void __launch_bounds__(kThreads) squares_kernel(const __grid_constant__ TensorList<Squares> list) {
     __shared__ BlockSum<kThreads, double>::Memory memory;
     const auto place = list.place();
-    const Squares& tensor = list.items[place.item];
+    const Squares& squares = list.items[place.item];
+    const SquaredNorm& tensor = squares.tensor;
     const int64_t begin = place.block * kElementsPerBlock, rest = tensor.count - begin;
     const int64_t size = rest < kElementsPerBlock ? rest : kElementsPerBlock;
-    const float* x = tensor.x + begin;
-    const double sum = tensor.packed ? thread_sum<true>(x, size) : thread_sum<false>(x, size);
+    const double sum = tensor.bf16_x == nullptr ? thread_sum(tensor.x + begin, size, squares.packed)
+                                                : thread_sum(tensor.bf16_x + begin, size, squares.packed);
     const double total = BlockSum<kThreads, double>(memory)(sum);
-    if (threadIdx.x == 0) tensor.partials[place.block] = total;
+    if (threadIdx.x == 0) squares.partials[place.block] = total;
 }
 
 __global__ void __launch_bounds__(kThreads) totals_kernel(const __grid_constant__ TensorList<Total> list) {
@@ -218,7 +232,7 @@ void squared_norms(std::span<const SquaredNorm> tensors, double* norms, void* sc
     const auto squares = [&, next = partials](int64_t i) mutable {
         double* own = next;
         next += num_partials(tensors[i].count);
-        return Squares{tensors[i].x, tensors[i].count, own, in_packs<float>(0, tensors[i].x)};
+        return Squares{tensors[i], own, in_packs<float>(0, tensors[i].x, tensors[i].bf16_x)};
     };
     for_each_list<Squares>(count, squares, [&](const TensorList<Squares>& list) {
         launch({"squared_norms", list.num_blocks(), kThreads, stream}, squares_kernel, list);

@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <iterator>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
 
@@ -170,7 +172,15 @@ void Communicator::require_health() const {
     check(found, "an operation of NCCL");
 }
 
-void Communicator::abort() { ncclCommAbort(handle_.release()); }
+std::future<void> Communicator::abort() {
+    std::promise<void> done;
+    std::future<void> future = done.get_future();
+    std::thread([handle = handle_.release(), done = std::move(done)]() mutable {
+        if (handle) ncclCommAbort(handle);
+        done.set_value();
+    }).detach();
+    return future;
+}
 
 void Communicator::Destroy::operator()(ncclComm* handle) const { ncclCommDestroy(handle); }
 

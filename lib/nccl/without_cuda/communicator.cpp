@@ -32,7 +32,7 @@ void Communicator::all_to_all(void*, const void*, size_t, ElementType, const cud
 void Communicator::gather(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Communicator::scatter(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Communicator::require_health() const {}
-void Communicator::abort() {}
+std::future<void> Communicator::abort() { return {}; }
 void Communicator::Destroy::operator()(ncclComm* /*handle*/) const {}
 
 }  // namespace argosy::nccl

@@ -1,4 +1,4 @@
-// AdamW, tile by tile in the L1 cache, with stochastic rounding of values kept in bf16.
+// AdamW and sums in bf16, tile by tile in the L1 cache, with stochastic rounding of values kept in bf16.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -58,6 +58,19 @@ void round_stochastically(const float* __restrict from, const uint16_t* __restri
     }
 }
 
+/// The random bits of a tile: the number of its first element in the whole parameter, and of the rounding.
+struct TileRounding {
+    uint64_t first_element, number;
+    const uint32_t (&key)[2];
+};
+
+/// Rounds a tile of `size` floats.
+void round_tile(const TileRounding& rounding, const float* from, BFloat16* to, int64_t size) {
+    uint16_t random[kMaxBlocks * kBlock];
+    random_halves(rounding.first_element / kBlock, rounding.number, rounding.key, random);
+    round_stochastically(from, random + rounding.first_element % kBlock, to, size);
+}
+
 /// Elements [begin, begin + size) as floats: fp32 elements in place, bf16 elements in a buffer, which
 /// finish() rounds and writes back.
 class Tile {
@@ -72,10 +85,8 @@ class Tile {
 
     void finish() const {
         if (row_.bf16 == nullptr) return;
-        uint16_t random[kMaxBlocks * kBlock];
-        const uint64_t element = args_.first_element + begin_;
-        random_halves(element / kBlock, args_.update_number, row_.rounding_key, random);
-        round_stochastically(buffer_, random + element % kBlock, row_.bf16 + begin_, size_);
+        round_tile({args_.first_element + begin_, args_.update_number, row_.rounding_key}, buffer_,
+                   row_.bf16 + begin_, size_);
     }
 
   private:
@@ -85,11 +96,21 @@ class Tile {
     float buffer_[kTile];
 };
 
+/// Elements [begin, begin + size) of the gradient as floats: in place, or widened in the buffer of kTile
+/// floats.
+const float* gradient_of(const AdamW& args, int64_t begin, int64_t size, float* buffer) {
+    if (args.bf16_gradient == nullptr) return args.gradient + begin;
+    for_each_vector(
+        size, [&](int64_t i, auto load, auto) { store(buffer + i, load(args.bf16_gradient + begin + i)); });
+    return buffer;
+}
+
 void update(const AdamW& args, int64_t begin, int64_t size) {
     Tile weights(args, args.weights, begin, size), first(args, args.first_moments, begin, size),
         second(args, args.second_moments, begin, size);
     float *w = weights.data(), *m = first.data(), *v = second.data();
-    const float* gradient = args.gradient + begin;
+    float widened[kTile];
+    const float* gradient = gradient_of(args, begin, size, widened);
     for_each_vector(size, [&](int64_t i, auto load, auto store) {
         const Vector g = load(gradient + i) * set(args.gradient_factor);
         const Vector old_mean = load(m + i);
@@ -113,6 +134,22 @@ void update(const AdamW& args, int64_t begin, int64_t size) {
 void adamw(const AdamW& args) {
     for (int64_t begin = 0; begin < args.size; begin += kTile) {
         update(args, begin, args.size - begin < kTile ? args.size - begin : kTile);
+    }
+}
+
+void add_rounded(const AddRounded& args) {
+    const uint64_t number = *args.first_number + args.number;
+    for (int64_t begin = 0; begin < args.size; begin += kTile) {
+        const int64_t size = args.size - begin < kTile ? args.size - begin : kTile;
+        const float* terms = args.term + begin;
+        BFloat16* sums = args.sum + begin;
+        float tile[kTile];
+        if (args.accumulate) {
+            for_each_vector(
+                size, [&](int64_t i, auto load, auto) { store(tile + i, load(sums + i) + load(terms + i)); });
+            terms = tile;
+        }
+        round_tile({args.first_element + begin, number, args.rounding_key}, terms, sums, size);
     }
 }
 
