@@ -32,7 +32,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         self.assert_alike(*runs, self.fp32_tolerance)
 
     def test_a_graph_changes_no_bit_between_ranks(self):
-        for name in ("fsdp2", "ddp2", "hsdp2x2"):  # with gathers, sums over replicas, both in the graph
+        for name in ("fsdp2", "ddp2", "hsdp2x2", "pp2"):  # gathers, sums over replicas, both, messages in the graph
             for gradients in ("float32", "bfloat16"):
                 with self.subTest(name, gradients=gradients):
                     num_ranks, layout = gpu_run.LAYOUTS[name]
