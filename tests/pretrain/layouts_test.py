@@ -73,7 +73,7 @@ class Layouts(run.PretrainTest):
         self.assertGreater(rounding, 1e-5, "bfloat16 has three digits; this computed in float32")
 
     def test_gradients_in_bfloat16_train_alike_on_every_layout(self):
-        """Layouts sum in another order and round otherwise; 2e-5 was measured, and 1e-2 for norms."""
+        """Layouts sum in another order and round otherwise: 4e-5 was measured, and 3e-3 for norms."""
         expected = self.steps_of(1, "one", **BATCH)
         names = ("fsdp2", "ddp2", "tp2", "pp2", "hsdp2x2")
         settings = BATCH | {"training__gradient_accumulation_dtype": "bfloat16"}
