@@ -32,7 +32,7 @@ print(find_spec("torch").submodule_search_locations[0])' 2>/dev/null)} ||
 
 bundle=$(cd "$(dirname "$archive")" && pwd)/gpu-bundle
 rm -rf "$bundle"
-python3 -m tarfile -e "$archive" "${bundle%/*}"
+python3 -W ignore -m tarfile -e "$archive" "${bundle%/*}"
 ln -s "$(cd "$torch/.." && pwd)" "$bundle/site-packages"
 missing=$(for program in "$bundle"/{bin,tests}/*; do ldd "$program" 2>/dev/null; done |
           sed -n 's/ => not found.*//p' | sort -u)
