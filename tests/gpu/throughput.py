@@ -5,7 +5,10 @@ case's list that fits. Exits with 3 where a target is missed.
 tokens/s are those of the median step, first steps left out. TFLOP/s count what the mathematics needs, recompute not: causal
 6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
 `of GEMM` the causal share of what products of 8192 x 8192 bf16 matrices reached on this GPU just before.
-usage: throughput.py [--quick] [--tokens N] [--rounds N] [CASE ...]
+
+--compare-graphs also runs each case without CUDA graphs, judges no target, and fails if a loss differs by more than
+MAX_DIFFERENCE of it: graphs change no loss, but attention's backward adds in any order.
+usage: throughput.py [--quick] [--compare-graphs] [--tokens N] [--rounds N] [CASE ...]
 """
 import argparse
 import dataclasses
@@ -27,6 +30,7 @@ from runs import Failure, end_on_signal, start  # noqa: E402
 BINARIES = pathlib.Path(os.environ.get("ARGOSY_BIN", HERE.parent.parent / "build" / "cuda" / "bin"))
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NUM_WARM_UPS = 2
+MAX_DIFFERENCE = 5e-3
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16_STATES | {"training.gradient_accumulation_dtype": "bfloat16"}  # fits GPUs of 80 GB
 
@@ -78,6 +82,25 @@ def row(cells):
     print("| " + " | ".join(map(text, cells)) + " |", flush=True)
 
 
+def write_tokens(path, case, num_sequences):
+    """A token file of random tokens for any model with this vocabulary."""
+    source, engine = path.with_suffix(".jsonl"), random.Random(1)
+    with open(source, "w") as file:
+        for _ in range(num_sequences + 2):
+            file.write(json.dumps({"tokens": engine.choices(range(case.vocab), k=case.seq)}) + "\n")
+    start([BINARIES / "prepare-data", "tokenize", "--input", source, "--output", path, "--vocab-size", case.vocab], 300)
+
+
+def settings_of(case, tokens, microbatch, recompute, dump):
+    return {"model.name": case.name, "model.flavor": case.flavor, "training.seq_len": case.seq,
+            "training.dataset_path": tokens, "training.local_batch_size": microbatch,
+            "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump, **case.settings}
+
+
+def words_of(settings):
+    return [word for key, value in settings.items() for word in ("--" + key, value)]
+
+
 class Power:
     """Watts and MHz of the GPU while a `with` block runs: the medians of the busier half of nvidia-smi's samples."""
 
@@ -120,6 +143,7 @@ class Result:
     step_seconds: list
     gib: float | None
     power: list
+    losses: list = dataclasses.field(default_factory=list)  # of Argosy's steps
     flops: float = 0  # FLOPs per token, causal; Argosy reports its own
     peak: float | None = None  # peak FLOP/s of the datasheet
 
@@ -144,36 +168,27 @@ class Bench:
         return max(case.fits[0][0], self.options.tokens // case.seq)
 
     def tokens_of(self, case):
-        """A token file with enough tokens for all steps, for any model with this vocabulary."""
         path = self.folder / f"{case.vocab}.h5"
         if not path.exists():
-            source, engine = self.folder / "tokens.jsonl", random.Random(1)
-            with open(source, "w") as file:
-                for _ in range(2 * self.num_sequences(case) + 2):
-                    tokens = engine.choices(range(case.vocab), k=case.seq)
-                    file.write(json.dumps({"tokens": tokens}) + "\n")
-            start([BINARIES / "prepare-data", "tokenize", "--input", source, "--output", path, "--vocab-size",
-                   case.vocab], 300)
+            write_tokens(path, case, 2 * self.num_sequences(case))
         return path
 
-    def ours_at(self, case, microbatch, recompute):
+    def ours_at(self, case, microbatch, recompute, program="Argosy", **more):
         sequences = self.num_sequences(case) // microbatch * microbatch
         with tempfile.TemporaryDirectory(dir=self.folder) as dump, Power() as power:
-            settings = {"model.name": case.name, "model.flavor": case.flavor, "training.seq_len": case.seq,
-                        "training.dataset_path": self.tokens_of(case), "training.local_batch_size": microbatch,
-                        "training.global_batch_size": sequences, "training.steps": self.options.steps,
-                        "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump,
-                        "compile.search_algorithms": str(not self.options.heuristic).lower(), **case.settings}
-            words = [word for key, value in settings.items() for word in ("--" + key, value)]
-            _, _, cut_short = start([BINARIES / "pretrain", *words], self.options.limit, AS_ROOT)
+            settings = settings_of(case, self.tokens_of(case), microbatch, recompute, dump) | {
+                "training.global_batch_size": sequences, "training.steps": self.options.steps,
+                "compile.search_algorithms": str(not self.options.heuristic).lower()} | more
+            _, _, cut_short = start([BINARIES / "pretrain", *words_of(settings)], self.options.limit, AS_ROOT)
             lines = [json.loads(line) for line in (pathlib.Path(dump) / "metrics.jsonl").read_text().splitlines()]
         if cut_short or len(lines) <= NUM_WARM_UPS:
             raise Failure(f"pretrain did {len(lines)} steps in {self.options.limit} s")
         last = lines[-1]
         flops = last["model_tflops_per_device"] * 1e12 / last["tokens_per_second_per_device"]
-        return Result("Argosy", microbatch, recompute, "bf16" if case.settings else "fp32",
+        return Result(program, microbatch, recompute, "bf16" if case.settings else "fp32",
                       [line["time_ms"]["total"] / 1e3 * sequences * case.seq / line["tokens"] for line in lines],
-                      max(line["memory_peak_gib"] for line in lines), power.medians(), flops,
+                      max(line["memory_peak_gib"] for line in lines), power.medians(),
+                      [line["loss"] for line in lines], flops,
                       last["model_tflops_per_device"] * 1e12 / last["mfu_causal"] if last["mfu_causal"] else None)
 
     def ours(self, case, known=None):
@@ -185,6 +200,16 @@ class Bench:
                     raise
                 print(f"\n{case.flavor}: microbatch {microbatch} with recompute {recompute} does not fit\n", flush=True)
         raise Failure(f"{case.flavor}: nothing fits")
+
+    def compare_graphs(self, case, result):
+        other = self.ours_at(case, result.microbatch, result.recompute, "Argosy without graphs",
+                             **{"compile.graphs": "false"})
+        self.show(case, other, other.flops, other.peak)
+        if len(other.losses) != len(result.losses):
+            raise Failure(f"{len(result.losses)} steps with graphs, {len(other.losses)} without")
+        print(f"\nlosses with graphs {result.losses}, without {other.losses}\n", flush=True)
+        if not all(abs(one / two - 1) <= MAX_DIFFERENCE for one, two in zip(result.losses, other.losses)):
+            raise Failure(f"losses with graphs and without differ by more than {MAX_DIFFERENCE} of them")
 
     def peers(self, case, compiled):
         sizes = case.peer | dict(seq=case.seq, tokens=self.num_sequences(case) * case.seq, steps=self.options.steps)
@@ -215,6 +240,8 @@ class Bench:
             result = self.ours(case, first and (first.microbatch, first.recompute))
             runs.setdefault("Argosy", []).append(result)
             figures.append(self.show(case, result, result.flops, result.peak))
+            if self.options.compare_graphs:
+                self.compare_graphs(case, result)
             for compiled in (False, True) if case.peer and self.python else ():
                 other = self.peers(case, compiled)
                 runs.setdefault("compiled" if compiled else "eager", []).append(other)
@@ -246,6 +273,7 @@ def parse():
     parser.add_argument("--tokens", type=int, default=524288, help="tokens per step")
     parser.add_argument("--steps", type=int, default=5, help=f"steps of a run; the first {NUM_WARM_UPS} do not count")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of cases with a peer")
+    parser.add_argument("--compare-graphs", action="store_true", help="compare with runs without CUDA graphs")
     parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
     parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
@@ -273,9 +301,10 @@ def main():
             except Failure as failure:
                 print(f"\n{name} failed: {failure}\n", file=sys.stderr, flush=True)
                 found, status = {}, 1
-            targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in
-                        case.least.items()]
-        return judge(targets) or status
+            if not options.compare_graphs:
+                targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in
+                            case.least.items()]
+        return (judge(targets) if targets else 0) or status
 
 
 if __name__ == "__main__":
