@@ -13,9 +13,10 @@ import run  # noqa: E402
 import throughput  # noqa: E402
 
 GPU = pathlib.Path(sys.argv.pop())
-# Wide enough that what the formula leaves out does not count: the angles of the rotation, tokens, single numbers.
-SMALL = memory_plan.Sizes(260, 64, 3, 4, 2, 16, 256, bias=True)
+# So wide between gate and down that the stand-in's attention, which copies keys and values for every head, needs less.
+SMALL = memory_plan.Sizes(260, 64, 2, 4, 2, 16, 512, bias=True)
 SEQ = 32
+WORKSPACE_BYTES = 32 * 2**20 + 256  # of cuBLASLt, with room to align it: part of what memory_plan reserves
 
 
 class Plan(run.PretrainTest):
@@ -51,20 +52,19 @@ class Plan(run.PretrainTest):
             "num_attention_heads": SMALL.heads, "num_key_value_heads": SMALL.kv_heads, "head_dim": SMALL.head_dim,
             "intermediate_size": SMALL.hidden, "max_position_embeddings": SEQ, "rms_norm_eps": 1e-6,
             "rope_theta": 10000.0, "hidden_act": "silu"}))
-        for microbatch, recompute in ((8, "none"), (8, "selective"), (8, "full"), (32, "none")):
+        for microbatch, recompute in ((8, "none"), (8, "selective"), (8, "full"), (24, "none")):
             with self.subTest(microbatch=microbatch, recompute=recompute):
                 dump = f"{recompute}{microbatch}"
                 words = self.small(dump, **{
-                    "model.hf_assets_path": self.folder, "training.seq_len": SEQ, "training.steps": 3,
+                    "model.hf_assets_path": self.folder, "training.seq_len": SEQ, "training.steps": 2,
                     "training.local_batch_size": microbatch, "training.global_batch_size": 2 * microbatch,
                     "activation_checkpoint.mode": recompute, "training.mixed_precision_param": "bfloat16",
                     **throughput.BFLOAT16_STATES})
                 self.assert_code(self.run_ranks(1, *words, program=(GPU,), limit=300), 0)
                 measured = max(step["memory_peak_gib"] for step in self.steps(dump)) * memory_plan.GIB
-                states = memory_plan.state_bytes(SMALL, throughput.BFLOAT16_STATES)
+                beside = measured - WORKSPACE_BYTES - memory_plan.state_bytes(SMALL, throughput.BFLOAT16_STATES)
                 planned = memory_plan.step_bytes(SMALL, microbatch * SEQ, recompute, timed=False)
-                self.assertLess(abs((measured - states) / planned - 1), 0.05,
-                                f"{measured - states:.0f} beside the states, not {planned}")
+                self.assertLess(abs(beside / planned - 1), 0.05, f"{beside:.0f} bytes beside the states, not {planned}")
 
 
 if __name__ == "__main__":
