@@ -3,6 +3,11 @@
 # A build without CUDA cannot run the kernels, but compiles and links them for the tests if it finds an nvcc. In both
 # builds, a program that calls gpu_table() on real devices links argosy_gpu_kernels, named before argosy_kernels.
 #
+# The compiler may not contract a product and a sum into one operation (-fmad=false): it would choose where by what
+# surrounds them, and then a fused kernel would not have the bits of the separate ones, nor a pack those of a single
+# element. A kernel that wants a contraction calls fmaf(). Without contractions an element takes one or two instructions
+# more, of 20 to 60 (counted in PTX), while memory leaves time for about six for each of its bytes (cuda/adamw.cu).
+#
 # The file <kernel>.resources beside each object has the report of ptxas: registers, shared memory and spills.
 
 set(ARGOSY_CUDA_ARCHITECTURES 90 100 CACHE STRING "Compute capabilities that kernels are compiled for: 90 is 9.0")
@@ -25,7 +30,7 @@ function(argosy_cuda_objects result)
         set(object ${folder}/${name}.o)
         add_custom_command(OUTPUT ${object} BYPRODUCTS ${folder}/${name}.resources
             COMMAND ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/kernels/nvcc.cmake ${folder}/${name}.resources
-                    ${ARGOSY_NVCC} -c -x cu ${source} -o ${object} -std=c++20 -O3 ${targets} ${includes}
+                    ${ARGOSY_NVCC} -c -x cu ${source} -o ${object} -std=c++20 -O3 -fmad=false ${targets} ${includes}
                     -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler=-Wall,-Wextra,-ffp-contract=off -Xptxas=-v -MD -MF ${object}.d
             DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/nvcc.cmake
             DEPFILE ${object}.d COMMENT "Compiling ${name}.cu with nvcc" VERBATIM)

@@ -16,7 +16,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from throughput import AS_ROOT, BINARIES, CASES, row, settings_of, words_of, write_tokens  # noqa: E402
+from throughput import AS_ROOT, BINARIES, CASES, gpu_memory_gb, row, settings_of, words_of, write_tokens  # noqa: E402
 
 METRIC = "gpu__time_duration.sum"
 FIRST_KERNEL = "embedding_kernel"  # of a microbatch's forward
@@ -26,9 +26,9 @@ LIMIT_SECONDS = 280
 
 def profile(case, folder):
     """The launches of two steps in order: [(name of the kernel, nanoseconds)]."""
-    microbatch, recompute = case.fits[0]
+    microbatch, recompute = case.plan(gpu_memory_gb())
     tokens, report = folder / "tokens.h5", folder / "times.csv"
-    write_tokens(tokens, case, 2 * microbatch)
+    write_tokens(tokens, case, microbatch)
     settings = settings_of(case, tokens, microbatch, recompute, folder / "run") | {
         "training.global_batch_size": microbatch, "training.steps": 2, "compile.graphs": "false"}
     command = ["ncu", "--metrics", METRIC, "--print-units", "base", "--print-kernel-base", "function",
@@ -78,7 +78,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as folder:
         timed = last_microbatch(profile(case, pathlib.Path(folder)))
-    print(f"{case.name} {case.flavor}, microbatch {case.fits[0][0]} of {case.seq} tokens\n", flush=True)
+    print(f"{case.name} {case.flavor}, microbatch {case.plan(gpu_memory_gb())[0]} of {case.seq} tokens\n", flush=True)
     show(timed)
     return 0
 

@@ -1,6 +1,12 @@
 """What training reaches on one GPU, as tables of Markdown: a row a run, and each target beside what was found. Cases with
-a peer (torch_peer.py, eager and compiled) run all programs in turn, round by round. The microbatch is the first of a
-case's list that fits. Exits with 3 where a target is missed.
+a peer (torch_peer.py, eager and compiled) run all programs in turn, round by round. Microbatch and recompute are those
+that memory_plan.py chose for the case and the GPU's memory. Exits with 1 where a run failed, else with 3 where a target is
+missed.
+
+A run fails if its losses are not those of training, so that no wrong result counts as fast. Every step has the same,
+uniformly random tokens. Logits start with a variance of 1 (the head's rows have about unit length, its inputs the
+length sqrt(width)), so the first loss is near ln(vocabulary) + 1/2; logits that are all 0, or not of these inputs, miss
+it by 1/2. The same tokens again must have a lower loss.
 
 tokens/s are those of the median step, first steps left out. TFLOP/s count what the mathematics needs, recompute not: causal
 6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
@@ -13,6 +19,7 @@ usage: throughput.py [--quick] [--compare-graphs] [--tokens N] [--rounds N] [CAS
 import argparse
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import random
@@ -30,6 +37,8 @@ from runs import Failure, end_on_signal, start  # noqa: E402
 BINARIES = pathlib.Path(os.environ.get("ARGOSY_BIN", HERE.parent.parent / "build" / "cuda" / "bin"))
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NUM_WARM_UPS = 2
+MAX_FIRST_ERROR = 0.25  # nats between the first loss and ln(vocabulary) + 1/2
+MIN_FALL = 0.05  # nats from the first loss to the last
 MAX_DIFFERENCE = 5e-3
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16_STATES | {"training.gradient_accumulation_dtype": "bfloat16"}  # fits GPUs of 80 GB
@@ -42,31 +51,37 @@ class Case:
     vocab: int
     layers: int
     width: int  # of all heads
-    fits: tuple  # (microbatch, recompute) from the fastest to the smallest
+    plans: dict  # {GB of the GPU's memory, at least: (microbatch, recompute)}, as memory_plan.py prints them
     settings: dict
     least: dict  # {figure of Result or ratio: target}
     peer: dict | None = None
     seq: int = 1024
 
+    def plan(self, memory_gb):
+        known = [gb for gb in self.plans if gb <= memory_gb]
+        if not known:
+            raise Failure(f"{self.flavor}: no plan for a GPU with {memory_gb:.0f} GB: add one to CASES (memory_plan.py --gb)")
+        return self.plans[max(known)]
+
 
 CASES = {case_name: Case(*fields) for case_name, *fields in (
-    ("0.5B", "qwen2", "0.5B", 151936, 24, 896, ((64, "none"), (32, "none"), (16, "none")), BFLOAT16_STATES,
+    ("0.5B", "qwen2", "0.5B", 151936, 24, 896, {80: (64, "none")}, BFLOAT16_STATES,
      {"tokens/s": 165e3}),
-    ("1.5B", "qwen2", "1.5B", 151936, 28, 1536, ((32, "none"), (16, "none"), (8, "none")), BFLOAT16_STATES,
+    ("1.5B", "qwen2", "1.5B", 151936, 28, 1536, {80: (16, "none"), 141: (32, "none")}, BFLOAT16_STATES,
      {"tokens/s": 65e3}),
-    ("3B", "qwen2", "3B", 151936, 36, 2048, ((16, "none"), (8, "none"), (8, "selective")), BFLOAT16_STATES,
+    ("3B", "qwen2", "3B", 151936, 36, 2048, {80: (8, "none"), 141: (16, "none")}, BFLOAT16_STATES,
      {"tokens/s": 34e3, "MFU causal %": 65}),
-    ("7B", "qwen2", "7B", 152064, 28, 3584, ((8, "none"), (8, "selective"), (4, "none"), (4, "selective"), (4, "full")),
-     BFLOAT16_GRADIENTS, {"tokens/s": 15e3, "MFU causal %": 65}),
-    ("8B", "llama3", "8B", 128256, 32, 4096, ((8, "none"), (8, "selective"), (4, "none"), (4, "selective"), (4, "full"),
-                                              (2, "full")), BFLOAT16_GRADIENTS, {"tokens/s": 0}),
-    ("wide", "llama3", "4096x12x32", 32000, 12, 4096, ((32, "none"), (16, "none"), (8, "none")), {},
+    ("7B", "qwen2", "7B", 152064, 28, 3584, {80: (4, "selective"), 141: (8, "none")}, BFLOAT16_GRADIENTS,
+     {"tokens/s": 15e3, "MFU causal %": 65}),
+    ("8B", "llama3", "8B", 128256, 32, 4096, {80: (4, "selective"), 141: (8, "none")}, BFLOAT16_GRADIENTS,
+     {"tokens/s": 0}),
+    ("wide", "llama3", "4096x12x32", 32000, 12, 4096, {80: (16, "none"), 141: (32, "none")}, {},
      {"TFLOP/s causal": 600, "x compiled": 1.15},
      dict(dim=4096, layers=12, heads=32, hidden=11008, vocab=32000, batches="32,16,8,4")),
-    ("small", "llama3", "256x6x16", 32000, 6, 256, ((256, "none"), (128, "none"), (64, "none")), {},
+    ("small", "llama3", "256x6x16", 32000, 6, 256, {80: (256, "none")}, {},
      {"x eager": 3, "x compiled": 1.15},
      dict(dim=256, layers=6, heads=16, hidden=768, vocab=32000, batches="128,64,32")),
-    ("tiny", "llama3", "debugmodel", 512, 4, 128, ((4, "none"), (2, "none")), {}, {"tokens/s": 1},
+    ("tiny", "llama3", "debugmodel", 512, 4, 128, {0: (4, "none")}, {}, {"tokens/s": 1},
      dict(dim=128, layers=4, heads=4, hidden=352, vocab=512, batches="4,2"), 64))}
 NAMED_ALONE = ("tiny",)  # to see that this script works, anywhere
 COLUMNS = ("model", "program", "microbatch", "recompute", "states", "tokens/s", "TFLOP/s causal", "non-causal",
@@ -82,19 +97,45 @@ def row(cells):
     print("| " + " | ".join(map(text, cells)) + " |", flush=True)
 
 
+def gpu_memory_gb():
+    """Of the first GPU, in 10^9 bytes; 0 without one."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--id=0", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True)
+        return float(done.stdout) * 2**20 / 1e9 if done.returncode == 0 else 0
+    except FileNotFoundError:
+        return 0
+
+
+def check_losses(losses, vocab):
+    """Throws Failure unless these are the losses of training on the same random tokens, step after step."""
+    shown = ", ".join("none" if loss is None else f"{loss:.4f}" for loss in losses)
+    if any(loss is None or not math.isfinite(loss) for loss in losses):
+        raise Failure(f"losses are not finite: {shown}")
+    expected = math.log(vocab) + 0.5
+    if abs(losses[0] - expected) > MAX_FIRST_ERROR:
+        raise Failure(f"the first loss is {losses[0]:.4f}, not within {MAX_FIRST_ERROR} of ln({vocab}) + 1/2 = "
+                      f"{expected:.4f}: {shown}")
+    if losses[0] - losses[-1] < MIN_FALL:
+        raise Failure(f"the loss falls by {losses[0] - losses[-1]:.4f}, not by {MIN_FALL}: {shown}")
+
+
 def write_tokens(path, case, num_sequences):
-    """A token file of random tokens for any model with this vocabulary."""
+    """A file of random tokens: so many sequences, and one token more, the last target."""
     source, engine = path.with_suffix(".jsonl"), random.Random(1)
     with open(source, "w") as file:
-        for _ in range(num_sequences + 2):
-            file.write(json.dumps({"tokens": engine.choices(range(case.vocab), k=case.seq)}) + "\n")
+        for length in [case.seq] * num_sequences + [1]:
+            file.write(json.dumps({"tokens": engine.choices(range(case.vocab), k=length)}) + "\n")
     start([BINARIES / "prepare-data", "tokenize", "--input", source, "--output", path, "--vocab-size", case.vocab], 300)
 
 
 def settings_of(case, tokens, microbatch, recompute, dump):
     return {"model.name": case.name, "model.flavor": case.flavor, "training.seq_len": case.seq,
             "training.dataset_path": tokens, "training.local_batch_size": microbatch,
-            "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump, **case.settings}
+            "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump,
+            # A step changes a logit by about a tenth, whatever the width: AdamW's first updates are +-lr.
+            "optimizer.lr": 0.3 / case.width, "lr_scheduler.warmup_steps": 0, "lr_scheduler.decay_ratio": 0,
+            **case.settings}
 
 
 def words_of(settings):
@@ -153,6 +194,7 @@ class Bench:
         self.folder, self.options = pathlib.Path(folder), options
         self.python = find_python()
         self.gemm = self.probe()
+        self.memory_gb = gpu_memory_gb()
 
     def peer(self, *words):
         out, _, cut_short = start([self.python, HERE / "torch_peer.py", *words], self.options.limit,
@@ -165,16 +207,18 @@ class Bench:
         return self.peer("--probe")["gemm_tflops"] if self.python else None
 
     def num_sequences(self, case):
-        return max(case.fits[0][0], self.options.tokens // case.seq)
+        microbatch, _ = case.plan(self.memory_gb)
+        return max(1, self.options.tokens // case.seq // microbatch) * microbatch
 
     def tokens_of(self, case):
-        path = self.folder / f"{case.vocab}.h5"
+        """A token file that a step reads as a whole, and one token more, the last target."""
+        path = self.folder / f"{case.vocab}x{self.num_sequences(case) * case.seq}.h5"
         if not path.exists():
-            write_tokens(path, case, 2 * self.num_sequences(case))
+            write_tokens(path, case, self.num_sequences(case))
         return path
 
-    def ours_at(self, case, microbatch, recompute, program="Argosy", **more):
-        sequences = self.num_sequences(case) // microbatch * microbatch
+    def ours(self, case, program="Argosy", **more):
+        (microbatch, recompute), sequences = case.plan(self.memory_gb), self.num_sequences(case)
         with tempfile.TemporaryDirectory(dir=self.folder) as dump, Power() as power:
             settings = settings_of(case, self.tokens_of(case), microbatch, recompute, dump) | {
                 "training.global_batch_size": sequences, "training.steps": self.options.steps,
@@ -183,6 +227,7 @@ class Bench:
             lines = [json.loads(line) for line in (pathlib.Path(dump) / "metrics.jsonl").read_text().splitlines()]
         if cut_short or len(lines) <= NUM_WARM_UPS:
             raise Failure(f"pretrain did {len(lines)} steps in {self.options.limit} s")
+        check_losses([line["loss"] for line in lines], case.vocab)
         last = lines[-1]
         flops = last["model_tflops_per_device"] * 1e12 / last["tokens_per_second_per_device"]
         return Result(program, microbatch, recompute, "bf16" if case.settings else "fp32",
@@ -191,19 +236,8 @@ class Bench:
                       [line["loss"] for line in lines], flops,
                       last["model_tflops_per_device"] * 1e12 / last["mfu_causal"] if last["mfu_causal"] else None)
 
-    def ours(self, case, known=None):
-        for microbatch, recompute in [known] if known else case.fits:
-            try:
-                return self.ours_at(case, microbatch, recompute)
-            except Failure as failure:
-                if "out of memory" not in str(failure).lower():
-                    raise
-                print(f"\n{case.flavor}: microbatch {microbatch} with recompute {recompute} does not fit\n", flush=True)
-        raise Failure(f"{case.flavor}: nothing fits")
-
     def compare_graphs(self, case, result):
-        other = self.ours_at(case, result.microbatch, result.recompute, "Argosy without graphs",
-                             **{"compile.graphs": "false"})
+        other = self.ours(case, "Argosy without graphs", **{"compile.graphs": "false"})
         self.show(case, other, other.flops, other.peak)
         if len(other.losses) != len(result.losses):
             raise Failure(f"{len(result.losses)} steps with graphs, {len(other.losses)} without")
@@ -236,8 +270,7 @@ class Bench:
         """
         runs, figures = {}, []
         for _ in range(self.options.rounds if case.peer and self.python else 1):
-            first = runs.get("Argosy", [None])[0]
-            result = self.ours(case, first and (first.microbatch, first.recompute))
+            result = self.ours(case)
             runs.setdefault("Argosy", []).append(result)
             figures.append(self.show(case, result, result.flops, result.peak))
             if self.options.compare_graphs:
@@ -304,7 +337,8 @@ def main():
             if not options.compare_graphs:
                 targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in
                             case.least.items()]
-        return (judge(targets) if targets else 0) or status
+        missed = judge(targets) if targets else 0
+    return status or missed
 
 
 if __name__ == "__main__":

@@ -35,14 +35,14 @@ struct State {
           narrowed(is_narrow) {}
 
     void fill(const Memory<float>& wide) {
-        for (int64_t i = 0; i < fp32.size(); ++i) fp32[i] = wide.data()[i];
+        for (int64_t i = 0; i < fp32.size(); ++i) fp32[i] = wide[i];
         for (int64_t i = 0; i < bf16.size(); ++i) bf16[i] = narrow<BFloat16>(wide.at(i));
     }
     bool same_bits(const State& other) const {
         return fp32.same_bits(other.fp32) && bf16.same_bits(other.bf16);
     }
-    FloatOrBFloat16 row(uint32_t key) {
-        return {narrowed ? nullptr : fp32.data(), narrowed ? bf16.data() : nullptr, {key, key * 77}};
+    FloatOrBFloat16 row(Side side, uint32_t key) {
+        return {narrowed ? nullptr : fp32.on(side), narrowed ? bf16.on(side) : nullptr, {key, key * 77}};
     }
 
     Memory<float> fp32;
@@ -65,18 +65,19 @@ class Parameter {
         weights_.fill(start), first_.fill(zeros), second_.fill(zeros);
     }
 
-    AdamWRows arguments(const Memory<float>& gradient, int64_t number) {
+    /// For a kernel on that side.
+    AdamWRows arguments(Side side, const Memory<float>& gradient, int64_t number) {
         gradient_.fill(gradient);
         return {.update = {.size = layout_.size,
                            .first_element = layout_.first_element,
                            .update_number = (uint64_t{5} << 32) + number,
-                           .gradient = gradient_.row(0).fp32,
-                           .bf16_gradient = gradient_.row(0).bf16,
-                           .weights = weights_.row(3),
-                           .first_moments = first_.row(0xdeadbeef),
-                           .second_moments = second_.row(5),
-                           .bf16_copy = (layout_.copies & 1) != 0 ? bf16_copy_.data() : nullptr,
-                           .fp16_copy = (layout_.copies & 2) != 0 ? fp16_copy_.data() : nullptr,
+                           .gradient = gradient_.row(side, 0).fp32,
+                           .bf16_gradient = gradient_.row(side, 0).bf16,
+                           .weights = weights_.row(side, 3),
+                           .first_moments = first_.row(side, 0xdeadbeef),
+                           .second_moments = second_.row(side, 5),
+                           .bf16_copy = (layout_.copies & 1) != 0 ? bf16_copy_.on(side) : nullptr,
+                           .fp16_copy = (layout_.copies & 2) != 0 ? fp16_copy_.on(side) : nullptr,
                            .gradient_factor = 0.37F,
                            .decay_factor = 0.9999F,
                            .step_size = 1e-2F / static_cast<float>(number),
@@ -147,8 +148,8 @@ class GpuAdamW : public GpuTest {
             std::vector<AdamWRows> list;
             for (size_t i = 0; i < layouts.size(); ++i) {
                 const auto gradient = random<float>(layouts[i].size, layouts[i].aligned, scale);
-                list.push_back(found[i].arguments(gradient, number));
-                update_on_processor(expected[i].arguments(gradient, number));
+                list.push_back(found[i].arguments(Side::Gpu, gradient, number));
+                update_on_processor(expected[i].arguments(Side::Processor, gradient, number));
             }
             gpu_table()->adamw(list, nullptr);
             for (size_t i = 0; i < layouts.size(); ++i) {
@@ -197,8 +198,8 @@ TEST_F(GpuAdamW, NonfiniteInputsGiveTheCpusResults) {
         start[12] = NAN, start[13] = infinity, start[14] = -infinity, start[15] = 3.4e38F;
         Parameter found(layout, start), expected(layout, start);
         for (int number = 1; number < 4; ++number) {
-            gpu_table()->adamw(std::vector{found.arguments(gradient, number)}, nullptr);
-            update_on_processor(expected.arguments(gradient, number));
+            gpu_table()->adamw(std::vector{found.arguments(Side::Gpu, gradient, number)}, nullptr);
+            update_on_processor(expected.arguments(Side::Processor, gradient, number));
             EXPECT_EQ(found.all_kinds(), expected.all_kinds()) << "variant " << variant;
         }
     }

@@ -17,26 +17,21 @@ constexpr Case kCases[] = {{1, 1},      {3, 7},          {2, 8, 40}, {5, 1000}, 
                            {2, 2055, 9}};
 constexpr float kScale = 0.25F;
 
-/// The same for the kernels.
-const float* scale() {
-    static const Visible<float> one = {kScale};
-    return one.data();
-}
-
 template <class T>
 struct Inputs {
     Case size;
     Memory<T> logits;
-    Visible<int64_t> targets;
+    Memory<int64_t> targets;
+    Memory<float> scale = Memory<float>({kScale});
 };
 
 /// Targets at both ends, beyond them, in the middle, and none.
-Visible<int64_t> some_targets(const Case& size) {
+Memory<int64_t> some_targets(const Case& size) {
     const int64_t end = size.begin + size.num_columns;
     const std::vector<int64_t> all = {end - 1,    -1,  size.begin + size.num_columns / 2,
                                       size.begin, end, std::max<int64_t>(0, size.begin - 1)};
-    Visible<int64_t> targets;
-    for (int64_t row = 0; row < size.num_rows; ++row) targets.push_back(all[row % std::ssize(all)]);
+    Memory<int64_t> targets(size.num_rows, /*aligned=*/true);
+    for (int64_t row = 0; row < size.num_rows; ++row) targets[row] = all[row % std::ssize(all)];
     return targets;
 }
 
@@ -45,8 +40,8 @@ auto sums_of(const Inputs<T>& in) {
     const int64_t num_rows = in.size.num_rows;
     Memory<float> maxima(num_rows, true), exponentials(num_rows, true), target_logits(num_rows, true);
     gpu_table()->of<T>().softmax_sums(
-        {num_rows, in.size.num_columns, in.size.begin, in.logits.data(), in.targets.data(), maxima.data(),
-         exponentials.data(), target_logits.data()},
+        {num_rows, in.size.num_columns, in.size.begin, in.logits.gpu(), in.targets.gpu(), maxima.gpu(),
+         exponentials.gpu(), target_logits.gpu()},
         nullptr);
     return std::tuple(maxima, exponentials, target_logits);
 }
@@ -55,8 +50,8 @@ template <class T>
 Memory<T> gradient_of(const Inputs<T>& in, const Memory<float>& maxima, const Memory<float>& exponentials) {
     Memory<T> gradient = in.logits;
     gpu_table()->of<T>().cross_entropy_gradient(
-        {in.size.num_rows, in.size.num_columns, in.size.begin, in.targets.data(), maxima.data(),
-         exponentials.data(), scale(), gradient.data()},
+        {in.size.num_rows, in.size.num_columns, in.size.begin, in.targets.gpu(), maxima.gpu(),
+         exponentials.gpu(), in.scale.gpu(), gradient.gpu()},
         nullptr);
     return gradient;
 }
@@ -127,8 +122,8 @@ TYPED_TEST(GpuCrossEntropy, InOneLaunchGivesTheSameBits) {
             Memory<float> largest(size.num_rows, true), sums(size.num_rows, true),
                 target(size.num_rows, true);
             this->template gpu<TypeParam>().cross_entropy(
-                {size.num_rows, size.num_columns, in.targets.data(), scale(), logits.data(), largest.data(),
-                 sums.data(), target.data()},
+                {size.num_rows, size.num_columns, in.targets.gpu(), in.scale.gpu(), logits.gpu(),
+                 largest.gpu(), sums.gpu(), target.gpu()},
                 nullptr);
             return std::tuple(largest, sums, logits, target);
         });
@@ -150,7 +145,7 @@ TYPED_TEST(GpuCrossEntropy, NonfiniteInputsGiveTheCpusResults) {
         for (const bool everywhere : {true, false}) {
             SCOPED_TRACE(std::to_string(num_columns) + (everywhere ? " everywhere" : " among others"));
             auto in = this->inputs({std::ssize(rows), num_columns});
-            in.targets.assign(rows.size(), num_columns - 1);
+            for (int64_t row = 0; row < std::ssize(rows); ++row) in.targets[row] = num_columns - 1;
             for (int64_t row = 0; row < std::ssize(rows); ++row) {
                 const int64_t size = everywhere ? num_columns : std::ssize(rows[row]);
                 for (int64_t i = 0; i < size; ++i) {
@@ -162,10 +157,11 @@ TYPED_TEST(GpuCrossEntropy, NonfiniteInputsGiveTheCpusResults) {
             Memory<float> cpu_maxima(in.size.num_rows, true), cpu_sums = cpu_maxima, cpu_targets = cpu_maxima;
             Memory<TypeParam> cpu_gradient = in.logits;
             const auto& cpu = table().of<TypeParam>();
-            cpu.softmax_sums({in.size.num_rows, num_columns, 0, in.logits.data(), in.targets.data(),
-                              cpu_maxima.data(), cpu_sums.data(), cpu_targets.data()});
-            cpu.cross_entropy_gradient({in.size.num_rows, num_columns, 0, in.targets.data(),
-                                        cpu_maxima.data(), cpu_sums.data(), scale(), cpu_gradient.data()});
+            cpu.softmax_sums({in.size.num_rows, num_columns, 0, in.logits.host(), in.targets.host(),
+                              cpu_maxima.host(), cpu_sums.host(), cpu_targets.host()});
+            cpu.cross_entropy_gradient({in.size.num_rows, num_columns, 0, in.targets.host(),
+                                        cpu_maxima.host(), cpu_sums.host(), in.scale.host(),
+                                        cpu_gradient.host()});
             EXPECT_EQ(kinds(maxima), kinds(cpu_maxima));
             EXPECT_EQ(kinds(exponentials), kinds(cpu_sums));
             EXPECT_EQ(kinds(target_logits), kinds(cpu_targets));
@@ -177,7 +173,7 @@ TYPED_TEST(GpuCrossEntropy, NonfiniteInputsGiveTheCpusResults) {
 // A row without a target may hold any values.
 TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
     auto in = this->inputs({2, 100});
-    in.targets = {-1, -100};
+    in.targets[0] = -1, in.targets[1] = -100;
     for (int64_t i = 0; i < 200; ++i) in.logits[i] = narrow<TypeParam>(i % 2 == 0 ? NAN : INFINITY);
     const auto [maxima, exponentials, target_logits] = sums_of(in);
     const auto gradient = gradient_of(in, maxima, exponentials);
@@ -187,17 +183,18 @@ TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
 
 TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreAllowed) {
     const auto& kernels = this->template gpu<TypeParam>();
-    const Visible<int64_t> targets = {5};
-    Visible<float> sums = {0, 1, 2};
-    float &maximum = sums[0], &sum = sums[1], &target = sums[2];
+    const Memory<int64_t> targets({5});
+    const Memory<float> scale({kScale});
+    Memory<float> sums({0, 1, 2});
+    float *maximum = sums.gpu(), *sum = maximum + 1, *target = maximum + 2;
     kernels.softmax_sums({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy_gradient({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy({.num_rows = 0, .num_columns = 8}, nullptr);
-    kernels.softmax_sums({1, 0, 0, nullptr, targets.data(), &maximum, &sum, &target}, nullptr);
-    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, scale(), nullptr}, nullptr);
-    EXPECT_EQ(maximum, -INFINITY);
-    EXPECT_EQ(sum, 0);
-    EXPECT_EQ(target, 0);
+    kernels.softmax_sums({1, 0, 0, nullptr, targets.gpu(), maximum, sum, target}, nullptr);
+    kernels.cross_entropy_gradient({1, 0, 0, targets.gpu(), maximum, sum, scale.gpu(), nullptr}, nullptr);
+    EXPECT_EQ(sums[0], -INFINITY);
+    EXPECT_EQ(sums[1], 0);
+    EXPECT_EQ(sums[2], 0);
 }
 
 }  // namespace

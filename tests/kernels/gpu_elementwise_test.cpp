@@ -34,8 +34,8 @@ TYPED_TEST(GpuElementwise, Swiglu) {
         const auto both = this->template random<T>(size.num_rows * size.stride(), size.aligned, 4);
         const auto [y] = in_any_order([&] {
             Memory<T> result(size.num_rows * size.row_size, size.aligned);
-            this->template gpu<T>().swiglu({size.num_rows, size.row_size, both.data(),
-                                            both.data() + size.row_size, size.stride(), result.data()},
+            this->template gpu<T>().swiglu({size.num_rows, size.row_size, both.gpu(),
+                                            both.gpu() + size.row_size, size.stride(), result.gpu()},
                                            nullptr);
             return std::tuple(result);
         });
@@ -57,8 +57,8 @@ TYPED_TEST(GpuElementwise, SwigluBackward) {
         const auto [dboth] = in_any_order([&] {
             Memory<T> result(both.size(), size.aligned);
             this->template gpu<T>().swiglu_backward(
-                {size.num_rows, hidden, dy.data(), both.data(), both.data() + hidden, result.data(),
-                 result.data() + hidden, size.stride()},
+                {size.num_rows, hidden, dy.gpu(), both.gpu(), both.gpu() + hidden, result.gpu(),
+                 result.gpu() + hidden, size.stride()},
                 nullptr);
             return std::tuple(result);
         });
@@ -81,11 +81,11 @@ TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
     for (int i = 0; i < 16; ++i) gate[i] = narrow<T>(limits[i]), one[i] = narrow<T>(1);
     Memory<T> right_y = y, right_dgate = y, right_dup = y;
     const auto& gpu = this->template gpu<T>();
-    gpu.swiglu({1, 16, gate.data(), one.data(), 16, y.data()}, nullptr);
-    gpu.swiglu_backward({1, 16, one.data(), gate.data(), one.data(), dgate.data(), dup.data(), 16}, nullptr);
-    table().of<T>().swiglu({1, 16, gate.data(), one.data(), 16, right_y.data()});
+    gpu.swiglu({1, 16, gate.gpu(), one.gpu(), 16, y.gpu()}, nullptr);
+    gpu.swiglu_backward({1, 16, one.gpu(), gate.gpu(), one.gpu(), dgate.gpu(), dup.gpu(), 16}, nullptr);
+    table().of<T>().swiglu({1, 16, gate.host(), one.host(), 16, right_y.host()});
     table().of<T>().swiglu_backward(
-        {1, 16, one.data(), gate.data(), one.data(), right_dgate.data(), right_dup.data(), 16});
+        {1, 16, one.host(), gate.host(), one.host(), right_dgate.host(), right_dup.host(), 16});
     EXPECT_EQ(kinds(y), kinds(right_y));
     EXPECT_EQ(kinds(dgate), kinds(right_dgate));
     EXPECT_EQ(kinds(dup), kinds(right_dup));
@@ -109,10 +109,10 @@ TYPED_TEST(GpuElementwise, ConversionsEqualTheCpus) {
                 const auto noise = static_cast<uint32_t>(this->engine_());
                 floats[i] = std::bit_cast<float>(uint32_t{bits} << 16 | (i % 3 == 0 ? 0x8000 : noise >> 16));
             }
-            this->template gpu<T>().widen({size, from.data(), widened.data()}, nullptr);
-            this->template gpu<T>().narrow({size, floats.data(), narrowed.data()}, nullptr);
-            table().of<T>().widen({size, from.data(), right_widened.data()});
-            table().of<T>().narrow({size, floats.data(), right_narrowed.data()});
+            this->template gpu<T>().widen({size, from.gpu(), widened.gpu()}, nullptr);
+            this->template gpu<T>().narrow({size, floats.gpu(), narrowed.gpu()}, nullptr);
+            table().of<T>().widen({size, from.host(), right_widened.host()});
+            table().of<T>().narrow({size, floats.host(), right_narrowed.host()});
             const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
             for (int64_t i = 0; i < size; ++i) {
                 ASSERT_TRUE(same(widened.at(i), right_widened.at(i))) << i;
@@ -148,13 +148,13 @@ TYPED_TEST(GpuElementwise, Rope) {
             const auto run = [&](const T* from, T* to, int64_t to_stride) {
                 this->template gpu<T>().rope(
                     {size.num_rows, size.num_heads, size.half, size.first_row, size.seq_len, rotation,
-                     cos.data(), sin.data(), from, stride, to, to_stride},
+                     cos.gpu(), sin.gpu(), from, stride, to, to_stride},
                     nullptr);
             };
             const auto [y, in_place] = in_any_order([&] {
                 Memory<T> result(count, size.aligned), rotated = x;
-                run(x.data(), result.data(), row_size);
-                run(rotated.data(), rotated.data(), stride);
+                run(x.gpu(), result.gpu(), row_size);
+                run(rotated.gpu(), rotated.gpu(), stride);
                 return std::tuple(result, rotated);
             });
             for (int64_t i = 0; i < x.size(); ++i) {

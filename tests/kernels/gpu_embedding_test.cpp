@@ -20,8 +20,8 @@ template <class T>
 class GpuEmbedding : public GpuTest {
   protected:
     /// Tokens whose numbers of occurrences are near the number that a warp or a thread processes at a time.
-    Visible<int64_t> some_tokens() {
-        Visible<int64_t> tokens;
+    Memory<int64_t> some_tokens() {
+        std::vector<int64_t> tokens;
         int64_t token = 0;
         for (const int count :
              {1, 2, 15, 16, 17, 1, 31, 32, 33, 47, 48, 49, 63, 64, 65, 1, 1, 100, 2, 1, 130}) {
@@ -29,25 +29,25 @@ class GpuEmbedding : public GpuTest {
             token += 2;
         }
         std::shuffle(tokens.begin(), tokens.end(), this->engine_);
-        return tokens;
+        return Memory<int64_t>(tokens);
     }
 
     /// Sums start with nonzero values, and elements between their rows do not change.
-    Memory<float> gradient(const Case& size, const Visible<int64_t>& tokens, const Memory<T>& dx,
-                           bool on_processor) {
-        Visible<int64_t> positions(tokens.size()), sorted;
-        std::iota(positions.begin(), positions.end(), 0);
-        std::ranges::stable_sort(positions, {}, [&](int64_t i) { return tokens[i]; });
-        for (const int64_t i : positions) sorted.push_back(tokens[i]);
+    Memory<float> gradient(const Case& size, const Memory<int64_t>& tokens, const Memory<T>& dx, Side side) {
+        std::vector<int64_t> order(tokens.size()), sorted;
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::stable_sort(order, {}, [&](int64_t i) { return tokens[i]; });
+        for (const int64_t i : order) sorted.push_back(tokens[i]);
         Memory<float> sums(kNumRows * size.row_stride, size.aligned);
         for (int64_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(i % 7) - 3;
-        EmbeddingGradient<T> args = {std::ssize(tokens), size.row_size, kBegin,    kNumRows,
-                                     size.row_stride,    tokens.data(), dx.data(), sums.data()};
-        if (on_processor) {
+        EmbeddingGradient<T> args = {tokens.size(),   size.row_size,   kBegin,      kNumRows,
+                                     size.row_stride, tokens.on(side), dx.on(side), sums.on(side)};
+        if (side == Side::Processor) {
             table().of<T>().embedding_gradient(args);
         } else {
-            args.tokens = sorted.data();
-            this->template gpu<T>().embedding_gradient(args, positions.data(), nullptr);
+            const Memory<int64_t> positions(order), sorted_tokens(sorted);
+            args.tokens = sorted_tokens.gpu();
+            this->template gpu<T>().embedding_gradient(args, positions.gpu(), nullptr);
         }
         return sums;
     }
@@ -60,15 +60,15 @@ TYPED_TEST(GpuEmbedding, RowsEqualTheCpus) {
     for (const Case& size : kCases) {
         SCOPED_TRACE(size.row_size);
         const auto rows = this->template random<TypeParam>(kNumRows * size.row_size, size.aligned);
-        Memory<TypeParam> right(std::ssize(tokens) * size.row_size, size.aligned);
-        const auto args = [&](Memory<TypeParam>& x) {
-            return Embedding<TypeParam>{std::ssize(tokens), size.row_size, kBegin,  kNumRows,
-                                        tokens.data(),      rows.data(),   x.data()};
+        Memory<TypeParam> right(tokens.size() * size.row_size, size.aligned);
+        const auto args = [&](Memory<TypeParam>& x, Side side) {
+            return Embedding<TypeParam>{tokens.size(),   size.row_size, kBegin,    kNumRows,
+                                        tokens.on(side), rows.on(side), x.on(side)};
         };
-        table().of<TypeParam>().embedding(args(right));
+        table().of<TypeParam>().embedding(args(right, Side::Processor));
         const auto [x] = in_any_order([&] {
             Memory<TypeParam> found(right.size(), size.aligned);
-            this->template gpu<TypeParam>().embedding(args(found), nullptr);
+            this->template gpu<TypeParam>().embedding(args(found, Side::Gpu), nullptr);
             return std::tuple(found);
         });
         EXPECT_EQ(x.faults(), 0);
@@ -80,11 +80,11 @@ TYPED_TEST(GpuEmbedding, GradientsEqualTheCpus) {
     const auto tokens = this->some_tokens();
     for (const Case& size : kCases) {
         SCOPED_TRACE(size.row_size);
-        const auto dx = this->template random<TypeParam>(std::ssize(tokens) * size.row_stride, size.aligned);
-        const auto [sums] = in_any_order(
-            [&] { return std::tuple(this->gradient(size, tokens, dx, /*on_processor=*/false)); });
+        const auto dx = this->template random<TypeParam>(tokens.size() * size.row_stride, size.aligned);
+        const auto [sums] =
+            in_any_order([&] { return std::tuple(this->gradient(size, tokens, dx, Side::Gpu)); });
         EXPECT_EQ(sums.faults(), 0);
-        EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, /*on_processor=*/true)));
+        EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, Side::Processor)));
     }
 }
 
@@ -92,10 +92,10 @@ TYPED_TEST(GpuEmbedding, GradientsEqualTheCpus) {
 TYPED_TEST(GpuEmbedding, OneTokenRepeated) {
     const Case size = {16, 16};
     for (const int64_t count : {1, 16, 31, 32, 33, 64, 1000}) {
-        const Visible<int64_t> tokens(count, kBegin + 3);
+        const Memory<int64_t> tokens(std::vector<int64_t>(count, kBegin + 3));
         const auto dx = this->template random<TypeParam>(count * size.row_stride);
-        const auto sums = this->gradient(size, tokens, dx, /*on_processor=*/false);
-        EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, /*on_processor=*/true))) << count;
+        const auto sums = this->gradient(size, tokens, dx, Side::Gpu);
+        EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, Side::Processor))) << count;
     }
 }
 

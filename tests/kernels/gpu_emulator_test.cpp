@@ -1,6 +1,7 @@
 // The emulator that runs GPU kernels in tests. It computes the results of blocks and warps, and reports
 // errors that a GPU would hide: barriers that are missing or that not all threads reach, and memory that
 // nobody wrote.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/gpu_place.h"
 #include "support/emulated_cuda.h"
 
 namespace argosy::kernels::cuda {
@@ -112,6 +114,16 @@ TEST_P(Emulator, FaultsNameTheirKernel) {
     EXPECT_NE(fault(64, unaligned_kernel, x).find("not aligned"), std::string::npos);
     EXPECT_NE(fault(64, past_the_end_kernel).find("past the end"), std::string::npos);
     EXPECT_EQ(fault(64, numbers_kernel, std::vector<int64_t>(128).data()), "");  // it goes on after all that
+}
+
+// As initcheck reports it on a GPU.
+TEST(EmulatedMemory, ACopyOfWhatNobodyWroteIsFound) {
+    void* memory = allocate_on_gpu(64);
+    int64_t found[8] = {};
+    EXPECT_NONFATAL_FAILURE(copy_from_gpu(found, memory, sizeof(found)), "byte 0 of 64");
+    copy_to_gpu(memory, std::vector<char>(64).data(), 60);
+    copy_from_gpu(found, memory, sizeof(found));
+    free_on_gpu(memory);
 }
 
 std::string order_name(const ::testing::TestParamInfo<Order>& order) {

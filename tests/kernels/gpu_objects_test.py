@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks nvcc's objects of lib/kernels/cuda: gpu_objects_test.py FOLDER CUOBJDUMP ARCHITECTURE...
-Every source has an object with machine code for each architecture and PTX for the newest, and no kernel uses local
-memory (a stack, spilled registers), which lies in the device's memory.
+Every source has an object with machine code for each architecture and PTX for the newest. No kernel uses local memory
+(a stack, spilled registers), which lies in the device's memory, and none has a product and a sum that the assembler may
+contract into one operation, because kernels promise each other's bits.
 """
 import os
 import re
@@ -26,6 +27,11 @@ def kernels_of(account):
     return found
 
 
+def contractible(ptx):
+    """The additions, subtractions and products that may be contracted: those that do not name their rounding."""
+    return re.findall(r"\b(?:add|sub|mul)(?:\.ftz)?\.f(?:32|64)\b", ptx)
+
+
 class Objects(unittest.TestCase):
     def test_there_are_sources(self):
         self.assertGreater(len(SOURCES), 5)
@@ -41,6 +47,22 @@ class Objects(unittest.TestCase):
                    "    {} bytes stack frame, {} bytes spill stores, 0 bytes spill loads\n")
         self.assertEqual(kernels_of(account.format(0, 0)), {("_Z1k", "90"): 0})
         self.assertEqual(kernels_of(account.format(16, 8)), {("_Z1k", "90"): 24})
+
+    def test_no_product_and_sum_may_be_contracted(self):
+        if not Path(CUOBJDUMP).exists():
+            self.skipTest("no cuobjdump (setup.sh --tests)")
+        num_sums = 0
+        for source in SOURCES:
+            ptx = subprocess.run([CUOBJDUMP, "-ptx", FOLDER / f"{source.stem}.o"], capture_output=True, text=True,
+                                 check=True).stdout
+            self.assertEqual(contractible(ptx), [], source.name)
+            num_sums += len(re.findall(r"\badd\.rn\.f32\b", ptx))
+        self.assertGreater(num_sums, 100, "the listings have no sums")
+
+    def test_a_contractible_sum_is_found(self):
+        self.assertEqual(contractible("add.rn.f32 %f1, %f2, %f3;\nfma.rn.f32 %f1, %f2, %f3, %f4;\nadd.s32 %r1, %r2, 1;"), [])
+        self.assertEqual(contractible("mul.f32 %f1, %f2, %f3;\nadd.ftz.f32 %f4, %f1, %f3;\nsub.f64 %fd1, %fd2, %fd3;"),
+                         ["mul.f32", "add.ftz.f32", "sub.f64"])
 
     def test_objects_hold_machine_code_for_each_architecture(self):
         if not Path(CUOBJDUMP).exists():

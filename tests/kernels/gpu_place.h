@@ -4,29 +4,30 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <string_view>
 
 namespace argosy::kernels {
 
 /// Whether kernels can run on this machine.
 bool has_gpu();
 
-/// Memory that tests and kernels share: each sees the other's writes.
-void* allocate_visible(size_t bytes);
-void free_visible(void* memory);
+// The memory of kernels. The host reaches it only by copies, and never touches it itself: a sanitizer sees
+// copies, but not the host's writes to memory that both sides share.
 
-template <class T>
-struct VisibleAllocator {
-    using value_type = T;
-    VisibleAllocator() = default;
-    template <class Other>
-    VisibleAllocator(const VisibleAllocator<Other>&) {}
-    T* allocate(size_t count) { return static_cast<T*>(allocate_visible(count * sizeof(T))); }
-    void deallocate(T* memory, size_t) { free_visible(memory); }
-    bool operator==(const VisibleAllocator&) const { return true; }
-};
-template <class T>
-using Visible = std::vector<T, VisibleAllocator<T>>;
+void* allocate_on_gpu(size_t bytes);
+void free_on_gpu(void* memory);
+void copy_to_gpu(void* to, const void* from, size_t bytes);
+/// Waits for the kernels that were launched before.
+void copy_from_gpu(void* to, const void* from, size_t bytes);
+
+/// Whether memory that a test has not written gets marks on the GPU, so that the test finds what no kernel
+/// wrote. compute-sanitizer's initcheck finds that itself, and also finds reads of such memory, but takes a
+/// mark for a value. ARGOSY_TEST_MARKS=0 therefore leaves the memory as it was allocated.
+inline bool marks_unwritten_memory() {
+    const char* choice = std::getenv("ARGOSY_TEST_MARKS");
+    return choice == nullptr || std::string_view(choice) != "0";
+}
 
 enum class Threads { Forwards, Backwards };
 

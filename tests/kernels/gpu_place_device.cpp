@@ -1,16 +1,17 @@
+#include "kernels/gpu_place.h"
+
 #include <cuda_runtime_api.h>
 
-#include <cstdlib>
-#include <new>
+#include <stdexcept>
 
 #include "cuda/device.h"
-#include "kernels/gpu_place.h"
 
 namespace argosy::kernels {
 namespace {
 
-// Runs before CUDA starts: every launch then ends before it returns, so tests can read memory at once.
-[[maybe_unused]] const int launches_block = setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+void check(cudaError_t status) {
+    if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
+}
 
 }  // namespace
 
@@ -19,14 +20,19 @@ bool has_gpu() {
     return has;
 }
 
-void* allocate_visible(size_t bytes) {
+void* allocate_on_gpu(size_t bytes) {
     void* memory = nullptr;
-    if (cudaMallocManaged(&memory, bytes == 0 ? 1 : bytes, cudaMemAttachGlobal) != cudaSuccess) {
-        throw std::bad_alloc();
-    }
+    check(cudaMalloc(&memory, bytes));
     return memory;
 }
-void free_visible(void* memory) { cudaFree(memory); }
+void free_on_gpu(void* memory) { cudaFree(memory); }
+
+void copy_to_gpu(void* to, const void* from, size_t bytes) {
+    check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+}
+void copy_from_gpu(void* to, const void* from, size_t bytes) {
+    check(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
 
 void set_order(Threads, uint64_t) {}
 void set_multiprocessors(int) {}

@@ -4,8 +4,6 @@
 namespace argosy::kernels {
 namespace {
 
-constexpr double kPoison = -1;  // not a valid norm
-
 /// Computed with a mantissa of 64 bits.
 double squared_norm(const SquaredNorm& tensor) {
     long double sum = 0;
@@ -15,15 +13,16 @@ double squared_norm(const SquaredNorm& tensor) {
 
 class GpuSquaredNorms : public GpuTest {
   protected:
-    static Visible<double> norms_of(const std::vector<SquaredNorm>& tensors) {
+    /// The kernel's results for tensors in the GPU's memory.
+    static std::vector<double> norms_of(const std::vector<SquaredNorm>& tensors) {
         const int64_t bytes = gpu_table()->squared_norms_scratch_bytes(tensors);
-        Visible<double> norms(tensors.size() + 1, kPoison), scratch(bytes / sizeof(double) + 1, kPoison);
-        gpu_table()->squared_norms(tensors, norms.data(), scratch.data(), nullptr);
-        EXPECT_EQ(norms.back(), kPoison);
-        EXPECT_EQ(scratch.back(), kPoison);
-        norms.pop_back();
-        return norms;
+        Memory<double> norms(std::ssize(tensors), true), scratch(bytes / int64_t{sizeof(double)}, true);
+        gpu_table()->squared_norms(tensors, norms.gpu(), scratch.gpu(), nullptr);
+        EXPECT_EQ(norms.faults(), 0);
+        EXPECT_EQ(scratch.faults(), 0);
+        return {norms.host(), norms.host() + norms.size()};
     }
+    static SquaredNorm on(Side side, const Memory<float>& x) { return {x.size(), x.on(side)}; }
 };
 
 TEST_F(GpuSquaredNorms, MatchPlainSums) {
@@ -32,12 +31,13 @@ TEST_F(GpuSquaredNorms, MatchPlainSums) {
         for (const bool aligned : {true, false}) memories.push_back(random<float>(count, aligned, 1e-3));
     }
     std::vector<SquaredNorm> tensors;
-    for (const auto& memory : memories) tensors.push_back({memory.size(), memory.data()});
+    for (const auto& memory : memories) tensors.push_back(on(Side::Gpu, memory));
     const auto norms = norms_of(tensors);
-    for (size_t i = 0; i < tensors.size(); ++i) {
-        const double right = squared_norm(tensors[i]);
-        EXPECT_NEAR(norms[i], right, 1e-15 * right) << tensors[i].count;
-        EXPECT_NEAR(norms[i], table().squared_norm(tensors[i]), 3e-14 * right) << tensors[i].count;
+    for (size_t i = 0; i < memories.size(); ++i) {
+        const SquaredNorm tensor = on(Side::Processor, memories[i]);
+        const double right = squared_norm(tensor);
+        EXPECT_NEAR(norms[i], right, 1e-15 * right) << tensor.count;
+        EXPECT_NEAR(norms[i], table().squared_norm(tensor), 3e-14 * right) << tensor.count;
     }
     for (const uint64_t seed : {3, 4}) {
         set_order(Threads::Backwards, seed);
@@ -57,9 +57,9 @@ TEST_F(GpuSquaredNorms, OfBFloat16) {
                 x[i] = narrow<BFloat16>(value);
                 right += value * value;
             }
-            const auto norms = norms_of({{count, nullptr, x.data()}, {other.size(), other.data()}});
+            const auto norms = norms_of({{count, nullptr, x.gpu()}, on(Side::Gpu, other)});
             EXPECT_EQ(norms[0], right) << count;
-            EXPECT_EQ(norms[1], norms_of({{other.size(), other.data()}})[0]);
+            EXPECT_EQ(norms[1], norms_of({on(Side::Gpu, other)})[0]);
         }
     }
 }
@@ -73,7 +73,7 @@ TEST_F(GpuSquaredNorms, AreExactIfSumsAre) {
             x[i] = static_cast<float>(static_cast<int>(engine_() % 4001) - 2000);
             right += double{x[i]} * double{x[i]};
         }
-        EXPECT_EQ(norms_of({{count, x.data()}})[0], right);
+        EXPECT_EQ(norms_of({on(Side::Gpu, x)})[0], right);
     }
 }
 
@@ -81,19 +81,19 @@ TEST_F(GpuSquaredNorms, AreExactIfSumsAre) {
 TEST_F(GpuSquaredNorms, DoNotDependOnAlignment) {
     const auto aligned = random<float>(50003);
     Memory<float> other(aligned.size(), false);
-    for (int64_t i = 0; i < other.size(); ++i) other[i] = aligned.data()[i];
-    const auto norms = norms_of({{aligned.size(), aligned.data()}, {other.size(), other.data()}});
+    for (int64_t i = 0; i < other.size(); ++i) other[i] = aligned[i];
+    const auto norms = norms_of({on(Side::Gpu, aligned), on(Side::Gpu, other)});
     EXPECT_EQ(norms[0], norms[1]);
 }
 
 TEST_F(GpuSquaredNorms, ListsLongerThanALaunch) {
     const auto x = random<float>(2000);
     std::vector<SquaredNorm> tensors;
-    for (int64_t i = 0; i < 1000; ++i) tensors.push_back({i % 11 * 3, x.data() + i});
+    for (int64_t i = 0; i < 1000; ++i) tensors.push_back({i % 11 * 3, x.gpu() + i});
     tensors[700].count = 0;
     const auto norms = norms_of(tensors);
     for (size_t i = 0; i < tensors.size(); ++i) {
-        const double right = squared_norm(tensors[i]);
+        const double right = squared_norm({tensors[i].count, x.host() + i});
         EXPECT_NEAR(norms[i], right, 1e-15 * right) << i;
     }
 }
@@ -101,11 +101,11 @@ TEST_F(GpuSquaredNorms, ListsLongerThanALaunch) {
 TEST_F(GpuSquaredNorms, LargeAndNonfiniteNumbers) {
     auto x = random<float>(100);
     x[70] = 3.4e38F;
-    EXPECT_NEAR(norms_of({{100, x.data()}})[0], double{x[70]} * double{x[70]}, 1e62);
+    EXPECT_NEAR(norms_of({on(Side::Gpu, x)})[0], double{x[70]} * double{x[70]}, 1e62);
     x[99] = INFINITY;
-    EXPECT_EQ(norms_of({{100, x.data()}})[0], INFINITY);
+    EXPECT_EQ(norms_of({on(Side::Gpu, x)})[0], INFINITY);
     x[3] = NAN;
-    EXPECT_TRUE(std::isnan(norms_of({{100, x.data()}})[0]));
+    EXPECT_TRUE(std::isnan(norms_of({on(Side::Gpu, x)})[0]));
     EXPECT_TRUE(norms_of({}).empty());
 }
 

@@ -18,10 +18,10 @@ class GpuSums : public GpuTest {
     static auto sum_rows(const Case& size, const Memory<T>& x) {
         Memory<float> sums(size.row_size, size.aligned);
         for (int64_t i = 0; i < size.row_size; ++i) sums[i] = 1;
-        const SumRows<T> args = {size.num_rows, size.row_size, size.row_stride, x.data(), sums.data()};
+        const SumRows<T> args = {size.num_rows, size.row_size, size.row_stride, x.gpu(), sums.gpu()};
         const int64_t bytes = gpu<T>().sum_rows_scratch_bytes(args);
         Memory<float> scratch(bytes / int64_t{sizeof(float)}, true);
-        gpu<T>().sum_rows(args, scratch.data(), nullptr);
+        gpu<T>().sum_rows(args, scratch.gpu(), nullptr);
         EXPECT_EQ(scratch.faults(), 0) << "partial sums that nobody wrote, or outside";
         return std::tuple(sums);
     }

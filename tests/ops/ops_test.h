@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -51,6 +53,14 @@ inline bool kernels_available() {
     const auto tables = kernels::available_tables();
     return name.empty() || std::any_of(tables.begin(), tables.end(),
                                        [&](const kernels::Table* table) { return name == table->name; });
+}
+
+/// Frequencies of a rotation, one for each pair of a head's elements.
+inline std::vector<double> rotation_frequencies(int64_t head_dim) {
+    std::vector<double> made;
+    for (int64_t i = 0; i < head_dim; i += 2)
+        made.push_back(std::pow(100.0, -static_cast<double>(i) / static_cast<double>(head_dim)));
+    return made;
 }
 
 class OpsTest : public ::testing::TestWithParam<Variant> {

@@ -17,17 +17,10 @@ struct RopeSizes {
 constexpr RopeSizes kRopeSizes[] = {{1, 1, 1, 2},    {2, 3, 1, 2},  {3, 7, 5, 6},
                                     {1, 129, 2, 64}, {2, 3, 1, 38}, {0, 4, 3, 8}};
 
-std::vector<double> frequencies(int64_t head_dim) {
-    std::vector<double> made;
-    for (int64_t i = 0; i < head_dim; i += 2)
-        made.push_back(std::pow(100.0, -static_cast<double>(i) / head_dim));
-    return made;
-}
-
 /// The reference rotates each pair by `direction` * position * frequency.
 at::Tensor turned(const at::Tensor& x, const RopeSizes& sizes, double direction) {
     const at::Tensor in = x.to(at::kDouble).cpu().contiguous(), out = at::empty(in.sizes(), at::kDouble);
-    const std::vector<double> frequency = frequencies(sizes.head_dim);
+    const std::vector<double> frequency = rotation_frequencies(sizes.head_dim);
     const int64_t half = sizes.head_dim / 2;
     for (int64_t token = 0; token < x.size(0); ++token) {
         for (int64_t head = 0; head < sizes.heads; ++head) {
@@ -58,7 +51,7 @@ at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table) {
 class RopeTest : public OpsTest {
   protected:
     RopeTable table(const RopeSizes& sizes) const {
-        return make_rope_table(frequencies(sizes.head_dim), sizes.seq_len,
+        return make_rope_table(rotation_frequencies(sizes.head_dim), sizes.seq_len,
                                placed(accumulation_type(GetParam().type)));
     }
     at::Tensor rows(const RopeSizes& sizes) {

@@ -20,6 +20,9 @@ BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
 FLOAT16 = {"training__mixed_precision_param": "float16"}
 BFLOAT16_STATES = BFLOAT16 | {"training__dtype": "bfloat16", "optimizer__state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16 | {"training__gradient_accumulation_dtype": "bfloat16"}
+# At a multiple of 128 tokens cuDNN computes attention on a GPU (lib/gpu/with_cuda/attention.cpp). Its backward pass does not
+# repeat its bits.
+CUDNN = BFLOAT16_STATES | {"training__seq_len": 128, "training__global_batch_size": 2, "training__local_batch_size": 1}
 DETERMINISTIC = {"debug__deterministic": True}
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
@@ -119,6 +122,11 @@ class OnGpu(Places):
                 graphs = self.train(self.gpu, 1, f"graphs{name}", **settings)
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"separate{name}", compile__enable=False, **settings))
+
+    def test_a_graph_changes_no_loss_with_the_attention_of_long_samples(self):
+        cpu, graphs = self.on_both("run", **CUDNN)
+        self.assert_alike(graphs, cpu, 5e-3)
+        self.assert_alike(graphs, self.train(self.gpu, 1, "none", compile__graphs=False, **CUDNN), 5e-3)
 
     def test_deterministic_runs_repeat_every_bit(self):
         for name, settings in (("float32", {}), ("bfloat16", BFLOAT16), ("plain", {"debug__plain_operations": True}),

@@ -42,7 +42,6 @@ __device__ Elements<T, kCount> dx_without_residual(const Row<kCount>& row, const
 
 template <class T, int kCount>
 __device__ void add(Elements<T, kCount>& x, const Elements<T, kCount>& y) {
-    keep_narrow(x);  // else the compiler would fuse a product and this sum in fp32
     auto sum = widened(x);
     const auto other = widened(y);
 #pragma unroll
