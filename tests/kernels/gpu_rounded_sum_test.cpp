@@ -35,7 +35,8 @@ constexpr Case kCases[] = {{0, 0, 1, 1},
 class GpuRoundedSum : public GpuTest {
   protected:
     /// For a kernel on that side.
-    AddRoundedRows arguments(Side side, const Case& layout, Memory<BFloat16>& sum, const Memory<float>& term) {
+    AddRoundedRows arguments(Side side, const Case& layout, Memory<BFloat16>& sum,
+                             const Memory<float>& term) {
         return {.addition = {.size = layout.size,
                              .first_element = layout.first_element,
                              .first_number = first_number_.on(side),

@@ -219,10 +219,12 @@ MPI_Op operation(ncclDataType_t type, ncclRedOp_t op) {
     return mpi::operation(kTypes[type].mpi, reduction);
 }
 
+bool is_alive(ncclComm_t handle) { return shared(handle) != nullptr; }
+
 ncclResult_t submit(ncclComm_t handle, cudaStream_t stream, std::function<MPI_Request()> start,
                     std::function<void()> finish) {
     Operation one{shared(handle), stream, std::move(start), std::move(finish)};
-    if (!one.communicator) return ncclInvalidUsage;
+    if (!one.communicator) return ncclInvalidArgument;
     if (one.communicator->health != ncclSuccess) return one.communicator->health;
     if (fake_gpus().captures) {
         const std::lock_guard lock(list_mutex());
@@ -311,6 +313,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* found) {
+    if (!is_alive(comm)) return ncclInvalidArgument;
     if (*comm->aborted_anywhere && !comm->aborted) {
         last_error = "fake: the other side has aborted";
         comm->health = ncclRemoteError;
@@ -331,6 +334,7 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
+    if (!is_alive(comm)) return ncclInvalidArgument;
     const size_t bytes = bytes_of(type, count);
     if (!is_on_device(in, bytes) || !is_on_device(out, bytes * comm->size)) return ncclInvalidArgument;
     return submit(comm, stream, [=] {
@@ -344,6 +348,7 @@ ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType
 
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
+    if (!is_alive(comm)) return ncclInvalidArgument;
     const size_t bytes = bytes_of(type, count);
     if (!is_on_device(comm->rank == root ? in : out, bytes)) return ncclInvalidArgument;
     return submit(comm, stream, [=] {

@@ -30,6 +30,9 @@ MPI_Datatype datatype(ncclDataType_t type);
 MPI_Op operation(ncclDataType_t type, ncclRedOp_t op);
 size_t bytes_of(ncclDataType_t type, size_t count);
 
+/// Whether the handle is that of a communicator: not null, and not aborted or destroyed.
+bool is_alive(ncclComm_t handle);
+
 /// A call of NCCL, alone or as a part of its group: when the stream reaches it, `start` begins it with MPI,
 /// and `finish` follows when that has ended.
 ncclResult_t submit(

@@ -69,6 +69,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
+    if (!is_alive(comm)) return ncclInvalidArgument;
     // In place the result has one valid position, and no other buffer may overlap the input.
     const size_t bytes = bytes_of(type, count);
     const auto* const begin = static_cast<const std::byte*>(in);
@@ -84,6 +85,7 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclData
 
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream) {
+    if (!is_alive(comm)) return ncclInvalidArgument;
     return reduce(in, out, count, count, type, op, comm->rank == root, comm, stream,
                   [=](Reduced& data, MPI_Request* request) {
                       MPI_Ireduce(data.in.data(), data.out.data(), static_cast<int>(count), datatype(type),

@@ -68,8 +68,8 @@ std::vector<Expected> expectations() {
     }
 }
 
-constexpr parallel::Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
-constexpr parallel::Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
+constexpr parallel::Precision kWide{at::kDouble, at::kDouble, at::kDouble};
+constexpr parallel::Precision kRoundedGradients{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 
 void expect_calls(const Expected& expected, const parallel::Precision& precision, bool unit_grad_norms) {
     Submissions log;
@@ -91,8 +91,8 @@ void expect_calls(const Expected& expected, const parallel::Precision& precision
 TEST(StepCalls, AreThoseOfTheProgramAndTheTotals) {
     for (const Expected& expected : expectations()) {
         SCOPED_TRACE(expected.layout.name);
-        for (const bool unit_grad_norms : {false, true}) expect_calls(expected, kDouble, unit_grad_norms);
-        expect_calls(expected, kRounded, /*unit_grad_norms=*/false);
+        for (const bool unit_grad_norms : {false, true}) expect_calls(expected, kWide, unit_grad_norms);
+        expect_calls(expected, kRoundedGradients, /*unit_grad_norms=*/false);
     }
 }
 
