@@ -11,7 +11,12 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA Paper-1, 580.1, 100 MiB, 700.00 W, 1980 MHz, 3201 MHz'\n"
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+    --query-gpu=memory.total) echo 100 ;;
+    *) echo 'NVIDIA Paper-1, 580.1, 100 MiB, 700.00 W, 1980 MHz, 3201 MHz' ;;
+esac
+"""
 # Leaves a process in a session of its own that holds the output, as ranks of a crashed mpirun do.
 LEAVES_A_PROCESS = "setsid sh -c 'echo $$ >\"$0.pid\"; exec sleep 60' \"$0\" & while [ ! -s \"$0.pid\" ]; do sleep 0.01; done"
 PROGRAMS = {
@@ -124,7 +129,7 @@ class Graphs(RunTest):
         bench = object.__new__(throughput.Bench)
         results = [throughput.Result("Argosy", 4, "none", "bf16", [], 1, [], losses) for losses in (with_graphs, without)]
         bench.show = lambda *_: None
-        bench.ours_at = lambda *_, **more: results[1] if more == {"compile.graphs": "false"} else None
+        bench.ours = lambda *_, **more: results[1] if more == {"compile.graphs": "false"} else None
         try:
             bench.compare_graphs(throughput.CASES["tiny"], results[0])
         except throughput.Failure as failure:
