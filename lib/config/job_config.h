@@ -131,6 +131,7 @@ struct Compile {
     bool enable = true;
     bool graphs = true;
     bool search_algorithms = false;
+    bool side_stream = false;
     bool operator==(const Compile&) const = default;
 };
 

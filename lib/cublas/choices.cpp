@@ -92,9 +92,9 @@ Problem problem_of(Words& words) {
     for (int64_t* number : {&p.m, &p.n, &p.k, &p.stride_a, &p.stride_b, &p.stride_d}) {
         *number = words.number<int64_t>();
     }
-    p.accumulate = words.is_first_of_two("add", "set");
+    p.addend = words.is_first_of_two("add", "set");
     p.bias = words.is_first_of_two("bias", "plain");
-    for (int* number : {&p.alignment_a, &p.alignment_b, &p.alignment_d, &p.alignment_bias}) {
+    for (int* number : {&p.alignment_a, &p.alignment_b, &p.alignment_c, &p.alignment_d, &p.alignment_bias}) {
         *number = words.number<int>();
     }
     return p;
@@ -104,11 +104,12 @@ Problem problem_of(Words& words) {
 
 std::string line_of(const Choice& choice, const Origin& origin) {
     const Problem& p = choice.problem;
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
                        origin.version, origin.device, name(p.type), name(p.result_type),
                        p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N", p.m, p.n, p.k, p.stride_a,
-                       p.stride_b, p.stride_d, p.accumulate ? "add" : "set", p.bias ? "bias" : "plain",
-                       p.alignment_a, p.alignment_b, p.alignment_d, p.alignment_bias, hex(choice.algorithm));
+                       p.stride_b, p.stride_d, p.addend ? "add" : "set", p.bias ? "bias" : "plain",
+                       p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d, p.alignment_bias,
+                       hex(choice.algorithm));
 }
 
 std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {

@@ -1,10 +1,11 @@
 // The text form of chosen cuBLASLt algorithms, one line for each problem:
 //
-//   cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 T N 4096 1024 8192 8192 8192 4096 add plain 256 256 256 256 <hex>
+//   cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 T N 4096 1024 8192 8192 8192 4096 add plain 256 256 256 256 256
+//   <hex>
 //
 // The fields are the cuBLASLt version and the device that the algorithm is for; the problem's input and
-// result types, transpositions of A and B, m, n, k, strides of A, B and D, "add" to D or "set" it, "bias" or
-// "plain", alignments of A, B, D and the bias in bytes; the algorithm's bytes in hex.
+// result types, transpositions of A and B, m, n, k, strides of A, B and D, "add" a matrix or "set" D, "bias"
+// or "plain", alignments of A, B, C, D and the bias in bytes; the algorithm's bytes in hex.
 #pragma once
 
 #include <array>

@@ -39,16 +39,18 @@ struct MatrixOf {
 using Matrix = MatrixOf<void>;
 using ConstMatrix = MatrixOf<const void>;
 
-/// C = A B, or C += A B. A and B have the same floating-point type. C has that type too, or
-/// fp32 if the type is bf16 or fp16, so that gradients of many microbatches add up unrounded. C shares no
-/// memory with A and B.
+/// C = A B, plus a bias and a matrix if given, rounded once. A and B have the same floating-point type. C has
+/// that type too, or fp32 if the type is bf16 or fp16, so that gradients of many microbatches add up
+/// unrounded. C shares no memory with A and B.
 ///
 /// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
 /// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.
 struct Product {
     Matrix c;
     ConstMatrix a, b;
-    bool accumulate = false;
+    /// A matrix with C's shape, type and strides: C itself (C += A B), or one that shares no memory with C.
+    /// Null: none.
+    const void* addend = nullptr;
     /// One element of C's type for each column of C, added to every row before the row is rounded. REQUIRES:
     /// C's column_stride is 1, and A has at least one column.
     const void* bias = nullptr;
@@ -56,8 +58,8 @@ struct Product {
 
 /// How run() chooses the algorithm of a new problem (shapes, strides, types and alignments of the pointers).
 /// Heuristic: the algorithm that cuBLASLt names first. Timed: the fastest of the algorithms that cuBLASLt
-/// names, found by running them on the product's A and B. Timing waits for the stream. If the product adds to
-/// C, timing also needs scratch memory of C's size, so that trial runs do not change C.
+/// names, found by running them on the product's A and B. Timing waits for the stream. If the addend is
+/// C itself, timing also needs scratch memory of C's size, so that trial runs do not change C.
 enum class Search { Heuristic, Timed };
 
 struct MultiplierOptions {
@@ -70,15 +72,20 @@ struct MultiplierOptions {
 };
 
 /// Owns cuBLASLt's handle, the workspace, and the algorithm of each problem seen so far. A Multiplier belongs
-/// to the thread that makes it and to that thread's device: no other thread may call it. All products share
-/// the workspace, so products on different streams must not run at the same time. A graph that recorded a
-/// product uses the workspace's address, so the graph must not outlive the Multiplier.
+/// to the thread that makes it and to that thread's device: no other thread may call it. Products share one
+/// workspace, so products on different streams must not run at the same time; add_stream() makes an
+/// exception. A graph that recorded a product uses the workspace's address, so the graph must not outlive the
+/// Multiplier.
 class Multiplier {
   public:
     explicit Multiplier(const MultiplierOptions& options = {});
     ~Multiplier();
     Multiplier(Multiplier&&) noexcept;
     Multiplier& operator=(Multiplier&&) noexcept;
+
+    /// Gives the products of this stream a workspace of their own: they may run beside those of other
+    /// streams. REQUIRES: the stream is not being recorded, and outlives the Multiplier.
+    void add_stream(CUstream_st* stream);
 
     /// Queues the product on the stream and returns at once, unless it times algorithms first. The product's
     /// matrices must stay valid until the stream has done the product. A problem keeps its algorithm, so

@@ -53,7 +53,7 @@ bool is_row_or_column_major(const MatrixOf<Data>& x) {
 }
 
 void check(const Product& product) {
-    const auto& [c, a, b, accumulate, bias] = product;
+    const auto& [c, a, b, addend, bias] = product;
     const auto what = [&] { return describe(product); };
     ARGOSY_CHECK(a.columns == b.rows && a.rows == c.rows && b.columns == c.columns,
                  "the shapes do not fit together: {}", what());
@@ -91,7 +91,7 @@ const char* name(ElementType type) {
 size_t ProblemHash::operator()(const Problem& p) const {
     const std::array numbers = {static_cast<int64_t>(p.type),
                                 static_cast<int64_t>(p.result_type),
-                                int64_t{p.transpose_a} | p.transpose_b << 1 | p.accumulate << 2 | p.bias << 3,
+                                int64_t{p.transpose_a} | p.transpose_b << 1 | p.addend << 2 | p.bias << 3,
                                 p.m,
                                 p.n,
                                 p.k,
@@ -99,7 +99,8 @@ size_t ProblemHash::operator()(const Problem& p) const {
                                 p.stride_b,
                                 p.stride_d,
                                 int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 |
-                                    int64_t{p.alignment_d} << 32 | int64_t{p.alignment_bias} << 48};
+                                    int64_t{p.alignment_d} << 32 | int64_t{p.alignment_bias} << 48,
+                                int64_t{p.alignment_c}};
     return std::hash<std::string_view>()({reinterpret_cast<const char*>(numbers.data()), sizeof(numbers)});
 }
 
@@ -127,22 +128,27 @@ Operands operands_of(const Product& product) {
                           .stride_a = storage_a.stride,
                           .stride_b = storage_b.stride,
                           .stride_d = storage_c.stride,
-                          .accumulate = product.accumulate,
+                          .addend = product.addend != nullptr,
                           .bias = product.bias != nullptr,
                           .alignment_a = alignment_of(a.data),
                           .alignment_b = alignment_of(b.data),
+                          .alignment_c = alignment_of(product.addend),
                           .alignment_d = alignment_of(c.data),
                           .alignment_bias = alignment_of(product.bias)};
-    return {problem, a.data, b.data, c.data, product.bias};
+    const void* const addend = product.addend == nullptr ? c.data : product.addend;
+    return {problem, a.data, b.data, addend, c.data, product.bias};
 }
 
 std::string describe(const Product& product) {
-    const auto& [c, a, b, accumulate, bias] = product;
+    const auto& [c, a, b, addend, bias] = product;
+    const char* const result = addend == nullptr  ? "into"
+                               : addend == c.data ? "added to"
+                                                  : "plus another matrix into";
     return fmt::format(
         "{} [{}, {}] x [{}, {}] {} {} [{}, {}]{}; strides {}, {} and {}; aligned to {}, {} and {} bytes",
-        name(a.type), a.rows, a.columns, b.rows, b.columns, accumulate ? "added to" : "into", name(c.type),
-        c.rows, c.columns, bias ? " with a bias" : "", strides(a), strides(b), strides(c),
-        alignment_of(a.data), alignment_of(b.data), alignment_of(c.data));
+        name(a.type), a.rows, a.columns, b.rows, b.columns, result, name(c.type), c.rows, c.columns,
+        bias ? " with a bias" : "", strides(a), strides(b), strides(c), alignment_of(a.data),
+        alignment_of(b.data), alignment_of(c.data));
 }
 
 }  // namespace argosy::cublas

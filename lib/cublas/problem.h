@@ -1,5 +1,6 @@
-// A Product in the form that cuBLASLt takes, D[m, n] = op(A)[m, k] op(B)[k, n] with column-major matrices. A
-// row-major C is computed as C^T = B^T A^T, which uses the same memory.
+// A Product in the form that cuBLASLt takes, D[m, n] = op(A)[m, k] op(B)[k, n] + C[m, n] with column-major
+// matrices: the Product's c is D here, and its addend is C. A row-major D is computed as D^T = B^T A^T + C^T,
+// which uses the same memory.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,10 @@ struct Problem {
     bool transpose_a, transpose_b;
     int64_t m, n, k;
     int64_t stride_a, stride_b, stride_d;  // between stored columns, in elements
-    bool accumulate, bias;
-    /// Alignments in bytes: the largest power of two that divides the address, at most 256. alignment_bias is
-    /// 256 without a bias.
-    int alignment_a, alignment_b, alignment_d, alignment_bias;
+    bool addend, bias;
+    /// Alignments in bytes: the largest power of two that divides the address, at most 256, and 256 for an
+    /// addend (c) or bias that does not exist.
+    int alignment_a, alignment_b, alignment_c, alignment_d, alignment_bias;
 
     bool operator==(const Problem&) const = default;
 };
@@ -28,12 +29,14 @@ struct ProblemHash {
     size_t operator()(const Problem& problem) const;
 };
 
-/// A problem, and the addresses of one product's matrices and bias.
+/// A problem, and the addresses of one product's matrices and bias. `c` is the addend, or d without one.
 struct Operands {
     Problem problem;
-    const void *a, *b;
+    const void *a, *b, *c;
     void* d;
     const void* bias;
+
+    bool adds_in_place() const { return problem.addend && c == d; }
 };
 
 /// REQUIRES: the matrices are as matmul.h says for a Product; otherwise an assertion fails and names the

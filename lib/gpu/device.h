@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -30,6 +31,29 @@ void synchronize();
 
 /// This thread's current stream: LibTorch's operations and this program's kernels are queued on it.
 CUstream_st* current_stream();
+
+/// A second stream of this thread's GPU, for work that runs beside that of the current stream.
+class SideStream {
+  public:
+    SideStream();
+    ~SideStream();
+    SideStream(SideStream&&) noexcept;
+    SideStream& operator=(SideStream&&) noexcept;
+
+    CUstream_st* handle() const;
+
+    /// Queues `work` on this stream, as the current stream during the call, after all work that the current
+    /// stream has now. REQUIRES: until join(), the tensors that `work` reads or writes exist, and nothing
+    /// else writes them, or reads what it writes. Tensors that only `work` uses may end in it.
+    void run(const std::function<void()>& work);
+
+    /// Work that is put on the current stream from now on begins after all work of run().
+    void join();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
 
 /// Figures of LibTorch's caching allocator on this thread's GPU.
 struct MemoryFigures {

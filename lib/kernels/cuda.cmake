@@ -6,7 +6,7 @@
 # The compiler may not contract a product and a sum into one operation (-fmad=false): it would choose where by what
 # surrounds them, and then a fused kernel would not have the bits of the separate ones, nor a pack those of a single
 # element. A kernel that wants a contraction calls fmaf(). Without contractions an element takes one or two instructions
-# more, of 20 to 60 (counted in PTX), while memory leaves time for about six for each of its bytes (cuda/adamw.cu).
+# more, of 20 to 60 (counted in PTX), while memory leaves time for about six for each of its bytes (cuda/optimizer.cu).
 #
 # The file <kernel>.resources beside each object has the report of ptxas: registers, shared memory and spills.
 

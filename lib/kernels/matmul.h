@@ -1,4 +1,5 @@
-// Matrix products: C = sum of A B over all products, or C += this sum, rounded to C's type once at the end.
+// Matrix products: C = the sum of A B over all products, plus a matrix if given, rounded to C's type once at
+// the end.
 //
 // Cost: 2 FLOP per row, column and k. The kernel is bound by arithmetic, because it packs operands into
 // panels that stay in cache. Sums are fp32, over blocks of k of a fixed size, one block after the other. An
@@ -24,7 +25,9 @@ struct Matmul {
     int64_t row_begin, row_end, column_begin, column_end;  // the part of C to compute
     Sum* c;                                                // element [row, column] at row * c_stride + column
     int64_t c_stride;
-    bool accumulate;  // add to C
+    /// Element [row, column] at row * addend_stride + column; null: none. C itself: C += the products.
+    const Sum* addend = nullptr;
+    int64_t addend_stride = 0;
 };
 
 }  // namespace argosy::kernels

@@ -1,8 +1,7 @@
 // Arguments of the RMSNorm kernels, forward and backward: y = x / sqrt(mean(x^2) + eps) * weight in each row.
 //
-// Cost per element, if a row stays in cache: forward reads x (and the residual), writes y (and the sum) and
-// takes 3 FLOP; backward reads dy, x and the residual's gradient, writes dx and takes 8 FLOP. Both are bound
-// by memory.
+// Cost per element, if a row stays in cache: forward reads x, writes y and takes 3 FLOP; backward reads dy, x
+// and the residual's gradient, writes dx and takes 8 FLOP. Both are bound by memory.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,6 @@ template <class T>
 struct RmsNorm {
     int64_t num_rows, row_size;
     const T* x;
-    const T* residual;  // added to x before the norm; null: nothing
-    T* sum;             // x + residual, rounded, from which y is computed; null if residual is null
     const T* weight;
     float eps;
     T* y;

@@ -50,7 +50,7 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
     fill_feed_forward(weights, tape);
     // 3. project back and add to the residual stream: y [rows, dim]
-    at::Tensor y = axis_.row(tape.activation, weights[Role::Down]).add_(tape.middle);
+    at::Tensor y = axis_.row(tape.activation, weights[Role::Down], tape.middle);
     // 4. drop the tensors that recompute() will make again
     tape.drop(mode);
     return y;
@@ -80,13 +80,8 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     if (!tape.attention.y.defined()) {
         tape.attention = ops::attention(tape.q, tape.k, tape.v, attention_shape(batch));
     }
-    // 5. project back, add to the residual stream, and normalise for the feed-forward: middle [rows, dim]
-    if (!tape.middle.defined()) {
-        auto [sum, norm] = ops::add_rms_norm(tape.input, axis_.row(tape.attention.y, weights[Role::Wo]),
-                                             weights[Role::FfnNorm], spec_.norm_eps);
-        tape.middle = std::move(sum);
-        tape.feed_forward_norm = std::move(norm);
-    }
+    // 5. project back and add to the residual stream: middle [rows, dim]
+    if (!tape.middle.defined()) tape.middle = axis_.row(tape.attention.y, weights[Role::Wo], tape.input);
 }
 
 void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
@@ -110,7 +105,7 @@ void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
 
 /// Skips each step whose slot of the tape is filled, as fill_attention() does.
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
-    // 1. normalise: y [rows, dim]; in forward(), fill_attention() has done this already
+    // 1. normalise: y [rows, dim]
     if (!tape.feed_forward_norm.y.defined()) {
         tape.feed_forward_norm = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
     }

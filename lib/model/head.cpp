@@ -84,7 +84,6 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     // 2. for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), and both
     //    gradients of the projection
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
-    WeightWork work;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
         const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
@@ -92,6 +91,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         sum += ops::cross_entropy_sum(turn_into_gradient(logits, targets, scale), targets);
         const at::Tensor dlogits = std::move(logits);
         ops::write_linear_input_gradient(dnormed.narrow(0, row, count), dlogits, weights[Role::Output]);
+        WeightWork work;
         work.add_product(Role::Output, dlogits, rows);
         work.run(gradients);
     }
@@ -99,8 +99,9 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     // 3. reduce over the ranks and norm: dx [rows, dim]
     auto [dx, dnorm] =
         ops::rms_norm_backward(axis_.reduce_rows(dnormed), x, weights[Role::FinalNorm], norm.inverse_rms);
-    work.add_value(Role::FinalNorm, dnorm);
-    work.run(gradients);
+    WeightWork norm_work;
+    norm_work.add_value(Role::FinalNorm, dnorm);
+    norm_work.run(gradients);
     return {sum, dx};
 }
 

@@ -56,8 +56,8 @@ void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t
     items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin});
 }
 
-void WeightWork::run(const Gradients& gradients) {
-    for (const Item& item : std::exchange(items_, {})) {
+void WeightWork::run(const Gradients& gradients) const {
+    for (const Item& item : items_) {
         std::visit([&](auto key) { run(item, gradients, key); }, item.key);
     }
 }

@@ -66,8 +66,8 @@ class WeightWork {
     void add_value(Role role, at::Tensor gradient);                 // dw += gradient
     void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
 
-    /// Computes the gradients in the order of the add calls, adds them to `gradients`, and drops the tensors.
-    void run(const Gradients& gradients);
+    /// Computes the gradients in the order of the add calls and adds them to `gradients`. Keeps the tensors.
+    void run(const Gradients& gradients) const;
 
     /// For sums in bf16: the number of rows of a gradient that run() computes at a time, in an fp32 tensor on
     /// the device of x.

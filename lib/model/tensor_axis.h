@@ -22,6 +22,8 @@ class TensorAxis {
     /// the largest share.
     virtual int64_t largest_share(int64_t n) const { return n; }
 
+    /// Whether reduce_rows() sums over several ranks.
+    virtual bool sums() const { return false; }
     /// COLLECTIVE: this rank's rows -> all rows.
     virtual at::Tensor gather_rows(const at::Tensor& x) const { return x; }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
@@ -50,8 +52,10 @@ class TensorAxis {
         at::Tensor dx;      // all rows
         at::Tensor dy_all;  // all rows, for the weight's gradient
     };
-    at::Tensor row(const at::Tensor& x, const at::Tensor& weight) const {
-        return reduce_rows(ops::linear(x, weight));
+    /// Returns residual + y.
+    at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& residual) const {
+        if (!sums()) return ops::add_linear(residual, x, weight);
+        return reduce_rows(ops::linear(x, weight)).add_(residual);
     }
     RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
         const at::Tensor dy_all = gather_rows(dy);

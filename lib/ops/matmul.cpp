@@ -60,16 +60,17 @@ void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernel
 }
 
 /// Adds one product after the other. The sum is rounded to out's type after each product.
-void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, bool accumulate) {
+void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, at::Tensor addend) {
     for (const auto& [a, b] : factors) {
-        gpu_multiply(out, a, b, accumulate);
-        accumulate = true;
+        gpu_multiply(out, a, b, addend);
+        addend = out;
     }
 }
 
-/// out = the sum of the products, or out += the sum with `accumulate`.
-void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accumulate) {
-    if (gpu::holds(out)) return multiply_on_gpu(out, factors, accumulate);
+/// out = the sum of the products + addend. `addend` is undefined, `out` itself, or another matrix with dense
+/// rows.
+void multiply(const at::Tensor& out, std::span<const Factors> factors, const at::Tensor& addend = {}) {
+    if (gpu::holds(out)) return multiply_on_gpu(out, factors, addend);
     with_element_type(factors[0].a.scalar_type(), [&]<class T>(T) {
         std::vector<kernels::Product<T>> products;
         for (const Factors& one : factors) {
@@ -80,15 +81,17 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accu
             products.push_back(product<T>(one));
         }
         const auto arguments = [&]<class Sum>(Sum) {
-            return kernels::Matmul<T, Sum>{.products = products.data(),
-                                           .num_products = std::ssize(products),
-                                           .row_begin = 0,
-                                           .row_end = out.size(0),
-                                           .column_begin = 0,
-                                           .column_end = out.size(1),
-                                           .c = static_cast<Sum*>(out.mutable_data_ptr()),
-                                           .c_stride = out.stride(0),
-                                           .accumulate = accumulate};
+            return kernels::Matmul<T, Sum>{
+                .products = products.data(),
+                .num_products = std::ssize(products),
+                .row_begin = 0,
+                .row_end = out.size(0),
+                .column_begin = 0,
+                .column_end = out.size(1),
+                .c = static_cast<Sum*>(out.mutable_data_ptr()),
+                .c_stride = out.stride(0),
+                .addend = addend.defined() ? static_cast<const Sum*>(addend.const_data_ptr()) : nullptr,
+                .addend_stride = addend.defined() ? addend.stride(0) : 0};
         };
         const kernels::TypedKernels<T>& kernels_of_type = kernels::table().of<T>();
         if (out.scalar_type() == at::kFloat) {
@@ -99,10 +102,10 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accu
     });
 }
 
-at::Tensor product_of(std::span<const Factors> factors) {
+at::Tensor product_of(std::span<const Factors> factors, const at::Tensor& addend = {}) {
     const at::Tensor& a = factors[0].a;
     at::Tensor out = at::empty({a.size(0), factors[0].b.size(1)}, a.options());
-    multiply(out, factors, /*accumulate=*/false);
+    multiply(out, factors, addend);
     return out;
 }
 
@@ -131,10 +134,10 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
 
 /// y = x W^T + bias. `y` may be some columns of a wider matrix.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
+    if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*addend=*/{}, bias);
     if (has_kernels(x)) {
         const Factors factors[] = {{x, weight.t()}};
-        multiply(y, factors, /*accumulate=*/false);
+        multiply(y, factors);
     } else {
         at::mm_out(y, x, weight.t());
     }
@@ -193,6 +196,15 @@ at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
     return y;
 }
 
+at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight) {
+    if (!has_kernels(x)) return linear(x, weight).add_(addend);
+    ARGOSY_CHECK(addend.scalar_type() == x.scalar_type() && addend.size(0) == x.size(0) &&
+                     addend.size(1) == weight.size(0),
+                 "an addend of another kind than the product");
+    const Factors factors[] = {{x, weight.t()}};
+    return product_of(factors, addend.contiguous());
+}
+
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
     const Factors factors[] = {{dy, weight}};
     return has_kernels(dy) ? product_of(factors) : at::mm(dy, weight);
@@ -214,22 +226,22 @@ void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, co
         return;
     }
     const Factors factors[] = {{dy, weight}};
-    multiply(out, factors, /*accumulate=*/false);
+    multiply(out, factors);
 }
 
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
     if (!has_kernels(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};
-    multiply(out, factors, accumulate);
+    multiply(out, factors, accumulate ? out : at::Tensor());
 }
 
-void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate,
+void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
                   const at::Tensor& bias) {
     const at::Tensor left = readable(a), right = readable(b);
     multiplier().run({.c = matrix(out.mutable_data_ptr(), out),
                       .a = matrix(left.const_data_ptr(), left),
                       .b = matrix(right.const_data_ptr(), right),
-                      .accumulate = accumulate,
+                      .addend = addend.defined() ? addend.const_data_ptr() : nullptr,
                       .bias = bias.defined() ? bias.const_data_ptr() : nullptr},
                      gpu::current_stream());
 }

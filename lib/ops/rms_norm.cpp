@@ -58,9 +58,8 @@ class Rows {
     int64_t row_size_, rows_per_group_ = 1, gap_ = 0;
 };
 
-/// Computes the norm of x + delta and writes x + delta to `sum`; if both are undefined, the norm of x.
-RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
-                             const at::Tensor& weight, double eps) {
+/// REQUIRES: has_rows_in_groups(x).
+RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
@@ -69,21 +68,18 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const
     const Rows x_rows(x);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const auto* in = static_cast<const T*>(x.const_data_ptr());
-        const T *delta_data = elements<T>(delta), *scale = elements<T>(weight);
-        T *sum_data = mutable_elements<T>(sum), *out = mutable_elements<T>(output.y);
+        const T* scale = elements<T>(weight);
+        T* out = mutable_elements<T>(output.y);
         auto* inverse = mutable_elements<float>(output.inverse_rms);
         const auto rows = [&](int64_t begin, int64_t end) {
-            return kernels::RmsNorm<T>{
-                .num_rows = end - begin,
-                .row_size = size,
-                .x = in + x_rows.begin_of(begin),
-                .residual = delta_data == nullptr ? nullptr : delta_data + begin * size,
-                .sum = sum_data == nullptr ? nullptr : sum_data + begin * size,
-                .weight = scale,
-                .eps = static_cast<float>(eps),
-                .y = out + begin * size,
-                .inverse_rms = inverse + begin,
-                .x_groups = x_rows.from(begin)};
+            return kernels::RmsNorm<T>{.num_rows = end - begin,
+                                       .row_size = size,
+                                       .x = in + x_rows.begin_of(begin),
+                                       .weight = scale,
+                                       .eps = static_cast<float>(eps),
+                                       .y = out + begin * size,
+                                       .inverse_rms = inverse + begin,
+                                       .x_groups = x_rows.from(begin)};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::rms_norm, &kernels::GpuTypedKernels<T>::rms_norm, x,
                        num_rows, size, rows);
@@ -144,20 +140,7 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return kernel_forward(with_rows_in_groups(x), {}, {}, weight, eps);
-}
-
-AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                              double eps) {
-    if (!has_kernels(x) || !fused()) {
-        at::Tensor sum = x + delta;
-        RmsNormOutput norm = rms_norm(sum, weight, eps);
-        return {std::move(sum), std::move(norm)};
-    }
-    const at::Tensor input = x.contiguous();
-    at::Tensor sum = at::empty_like(input);
-    RmsNormOutput norm = kernel_forward(input, delta.contiguous(), sum, weight, eps);
-    return {std::move(sum), std::move(norm)};
+    return kernel_forward(with_rows_in_groups(x), weight, eps);
 }
 
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,

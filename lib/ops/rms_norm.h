@@ -12,15 +12,6 @@ struct RmsNormOutput {
 };
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-/// x + delta, and the norm of that sum; in one pass on Path::Fused. The norm is computed from the rounded
-/// sum, so rms_norm(sum) gives the same bits.
-struct AddRmsNormOutput {
-    at::Tensor sum;
-    RmsNormOutput norm;
-};
-AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                              double eps);
-
 struct RmsNormGradient {
     at::Tensor dx;
     at::Tensor dw;  // accumulation type

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "gpu/device.h"
 #include "ops/numerics.h"
+#include "ops/ops_context.h"
 
 // The idea: a step is a fixed list of operations (UnitOp), so the executor needs one switch and no decisions.
 // The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are
@@ -22,6 +22,7 @@
 // 3. At most one message is under way from this rank to each other rank. A Send therefore waits first until
 //    the message before has ended.
 // 4. At most one message is under way to this rank (hoist_receives). The slot gets it at the Take.
+// 5. No operation uses sums of gradients while the side stream may write them (runs_beside_gradients).
 //
 // Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
 namespace argosy::parallel {
@@ -41,6 +42,30 @@ Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& progra
     pipeline_.open_channels();
 }
 
+namespace {
+
+/// Whether the operation may run beside a unit's weight gradients: it does not use a unit's sums of
+/// gradients.
+bool runs_beside_gradients(UnitOpKind kind) {
+    switch (kind) {
+        case UnitOpKind::BackwardInput:
+        case UnitOpKind::BackwardWeight:  // waits for those before
+        case UnitOpKind::Recompute:
+        case UnitOpKind::Gather:
+        case UnitOpKind::Release:
+        case UnitOpKind::SendGradient:
+        case UnitOpKind::ReceiveActivation:
+        case UnitOpKind::ReceiveGradient:
+        case UnitOpKind::TakeActivation:
+        case UnitOpKind::TakeGradient:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
 Stage& Executor::stage_of(const UnitOp& op) {
     // Stage s runs on pipeline rank s % num_ranks, so a rank's stages are num_ranks apart.
     return model_.stages()[op.stage / pipeline_.size()];
@@ -57,10 +82,14 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     // 1. make the loss scale a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
-    // 2. use graphs from the second run on: the first run connects ranks and chooses algorithms, which a
-    //    graph cannot record
-    const bool graphs =
-        options_.graphs && gpu::holds(scale) && world_.recordable() && std::exchange(has_run_, true);
+    // 2. use graphs and the side stream from the second run on: the first run connects ranks and chooses
+    //    algorithms, which a graph cannot record, and times algorithms, with the GPU for itself
+    const bool later_on_gpu = std::exchange(has_run_, true) && gpu::holds(scale);
+    const bool graphs = options_.graphs && later_on_gpu && world_.recordable();
+    if (options_.side_stream && later_on_gpu && !side_stream_) {
+        side_stream_.emplace();
+        ops::multiplier().add_stream(side_stream_->handle());
+    }
     // 3. run each part over its own microbatches and add up the losses
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
@@ -107,8 +136,10 @@ at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Bat
     for (const UnitOp& op : part.ops) {
         current_op_ = op;
         if (op.microbatch >= 0) current_op_->microbatch += part.first_microbatch;
+        if (!runs_beside_gradients(op.kind)) join_side_stream();
         run_op(op);
     }
+    join_side_stream();
     current_op_.reset();
     // 3. wait for the last messages, which still read activations or gradients
     for (auto& [rank, pending] : sending_) pending.wait();
@@ -132,7 +163,7 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::BackwardInput:
             return backward_input(op, stage, slot_of(op));
         case UnitOpKind::BackwardWeight:
-            return slot_of(op).weight_work[op.unit].run(stage.units[op.unit].gradients(op.microbatch));
+            return backward_weight(op, stage, slot_of(op));
         case UnitOpKind::Reduce:
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
@@ -180,6 +211,22 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
     slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
                                                           microbatches_[op.microbatch], slot.tapes[op.unit],
                                                           slot.weight_work[op.unit]);
+}
+
+void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
+    const model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
+    const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
+    if (!side_stream_) return work.run(gradients);
+    // The executor keeps the work's tensors until the side stream is done with them, one unit later.
+    join_side_stream();
+    side_work_ = work;
+    side_stream_->run([this, &gradients] { side_work_.run(gradients); });
+}
+
+void Executor::join_side_stream() {
+    if (!side_stream_) return;
+    side_stream_->join();
+    side_work_ = {};
 }
 
 void Executor::send(at::Tensor& x, int to_stage) {

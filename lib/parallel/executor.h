@@ -13,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
+#include "gpu/device.h"
 #include "model/layer.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
@@ -26,6 +27,9 @@ struct ExecutorOptions {
     /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
     /// second and all later runs launch the graphs.
     bool graphs = false;
+    /// On a GPU: from the second run on, a second stream computes the weights' gradients of a unit beside the
+    /// input's gradient of the unit before.
+    bool side_stream = false;
 };
 
 class Executor {
@@ -68,6 +72,8 @@ class Executor {
     void forward(const UnitOp& op, Stage& stage, Slot& slot);
     void loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
+    void backward_weight(const UnitOp& op, Stage& stage, Slot& slot);
+    void join_side_stream();
     void send(at::Tensor& x, int to_stage);
     void receive(const UnitOp& op, int from_stage);
     void take(at::Tensor& x);
@@ -85,6 +91,8 @@ class Executor {
     std::vector<Slot> slots_;
     std::map<int, comm::Pending> sending_;  // by receiving rank: the last message sent to that rank
     Incoming incoming_;
+    std::optional<gpu::SideStream> side_stream_;
+    model::WeightWork side_work_;  // what the side stream computes now
 
     // State of the part that runs now.
     std::span<const model::Batch> microbatches_;

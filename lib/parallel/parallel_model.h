@@ -77,6 +77,7 @@ class TensorParallelAxis : public model::TensorAxis {
 
     layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }
     int64_t largest_share(int64_t n) const override { return layout::chunk(n, group_.size(), 0).size; }
+    bool sums() const override { return true; }
     at::Tensor gather_rows(const at::Tensor& x) const override;
     at::Tensor reduce_rows(const at::Tensor& partial) const override;
     void sum(at::Tensor& values) const override;

@@ -172,6 +172,7 @@ void log_idle_compile_keys(const config::JobConfig& config, const comm::Communic
     if (given.enable != defaults.enable) report("enable", for_all);
     if (given.graphs != defaults.graphs) report("graphs", for_graphs);
     if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
+    if (given.side_stream != defaults.side_stream) report("side_stream", for_gpus);
     if (on_gpu && uses_graphs(config) && !world.recordable()) {
         report("graphs", "ranks exchange data through host memory, which graphs cannot contain");
     }
@@ -217,6 +218,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .reshard = reshard(config.parallelism),
             .recompute = recompute_mode(config.activation_checkpoint.mode),
             .graphs = uses_graphs(config),
+            .side_stream = config.compile.side_stream && !config.debug.plain_operations,
             .seq_len = config.training.seq_len,
             .microbatch_size = sizes.microbatch_size,
             .num_microbatches = sizes.num_microbatches,

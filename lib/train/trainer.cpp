@@ -40,7 +40,7 @@ parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh
     return {model,
             mesh,
             parallel::lower(actions, lowering),
-            {.recompute = options.recompute, .graphs = options.graphs}};
+            {.recompute = options.recompute, .graphs = options.graphs, .side_stream = options.side_stream}};
 }
 
 /// The optimizer uses the run's seed, too, so that one seed determines all random numbers of a run.

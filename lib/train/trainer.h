@@ -22,7 +22,7 @@ struct TrainerOptions {
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     model::RecomputeMode recompute = model::RecomputeMode::None;
-    bool graphs = false;  // see parallel::ExecutorOptions
+    bool graphs = false, side_stream = false;  // see parallel::ExecutorOptions
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences
     int64_t num_microbatches = 1;

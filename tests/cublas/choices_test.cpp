@@ -22,10 +22,11 @@ Choice choice() {
                             .stride_a = 4096,
                             .stride_b = 2048,
                             .stride_d = 4097,
-                            .accumulate = true,
+                            .addend = true,
                             .bias = false,
                             .alignment_a = 256,
                             .alignment_b = 16,
+                            .alignment_c = 8,
                             .alignment_d = 4,
                             .alignment_bias = 256}};
     for (size_t i = 0; i < made.algorithm.size(); ++i) made.algorithm[i] = std::byte(7 * i);
@@ -36,7 +37,7 @@ TEST(Choices, AreLinesThatReadBack) {
     const std::string line = line_of(choice(), kHere);
     EXPECT_EQ(
         line.substr(0, line.rfind(' ')),
-        "cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 N T 4096 1024 16384 4096 2048 4097 add plain 256 16 4 256");
+        "cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 N T 4096 1024 16384 4096 2048 4097 add plain 256 16 8 4 256");
     EXPECT_EQ(line.back(), '\n');
     const std::vector<Choice> found = choices_in(line + line, kHere);
     ASSERT_EQ(found.size(), 2u);
@@ -50,7 +51,7 @@ TEST(Choices, OfEachKindOfProblem) {
     other.problem.type = other.problem.result_type = ElementType::Float64;
     other.problem.transpose_a = true;
     other.problem.transpose_b = false;
-    other.problem.accumulate = false;
+    other.problem.addend = false;
     other.problem.bias = true;
     EXPECT_EQ(choices_in(line_of(other, kHere), kHere)[0].problem, other.problem);
 }

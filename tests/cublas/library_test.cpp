@@ -36,10 +36,11 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
                                   .stride_a = 64,
                                   .stride_b = 64,
                                   .stride_d = 16,
-                                  .accumulate = false,
+                                  .addend = false,
                                   .bias = bias,
                                   .alignment_a = 256,
                                   .alignment_b = 16,
+                                  .alignment_c = 256,
                                   .alignment_d = 2,
                                   .alignment_bias = 4};
             Plan plan(problem, vector);
@@ -68,7 +69,7 @@ TEST(Library, AGpuMultiplies) {
     const ConstMatrix a{factor.data(), ElementType::BFloat16, 64, 64, 64, 1};
     const Matrix c{result.data(), ElementType::Float32, 64, 64, 64, 1};
     for (int i = 0; i < 2; ++i) {
-        multiplier.run({.c = c, .a = a, .b = a.transposed(), .accumulate = true}, stream.handle());
+        multiplier.run({.c = c, .a = a, .b = a.transposed(), .addend = result.data()}, stream.handle());
     }
     std::vector<float> found(ones.size());
     cuda::copy_to_host(std::as_writable_bytes(std::span(found)), result.data(), stream);

@@ -37,14 +37,34 @@ TEST(Problem, OfALinearLayer) {
                                          .stride_a = 8,
                                          .stride_b = 8,
                                          .stride_d = 4,
-                                         .accumulate = false,
+                                         .addend = false,
                                          .bias = false,
                                          .alignment_a = 256,
                                          .alignment_b = 256,
+                                         .alignment_c = 256,
                                          .alignment_d = 256,
                                          .alignment_bias = 256}));
     EXPECT_EQ(operands.a, memory.b);
     EXPECT_EQ(operands.b, memory.a);
+    EXPECT_EQ(operands.d, memory.c);
+    EXPECT_EQ(operands.c, memory.c);
+    EXPECT_FALSE(operands.adds_in_place());
+}
+
+TEST(Problem, AnAddendIsCOrAnotherMatrix) {
+    Memory memory;
+    Product product{.c = by_rows<void>(memory.c, 6, 4),
+                    .a = by_rows<const void>(memory.a, 6, 8),
+                    .b = by_rows<const void>(memory.b, 8, 4),
+                    .addend = memory.c};
+    EXPECT_TRUE(operands_of(product).problem.addend);
+    EXPECT_TRUE(operands_of(product).adds_in_place());
+    product.addend = static_cast<const std::byte*>(static_cast<const void*>(memory.a)) + 16;
+    const Operands operands = operands_of(product);
+    EXPECT_TRUE(operands.problem.addend);
+    EXPECT_FALSE(operands.adds_in_place());
+    EXPECT_EQ(operands.problem.alignment_c, 16);
+    EXPECT_EQ(operands.c, product.addend);
     EXPECT_EQ(operands.d, memory.c);
 }
 
@@ -110,10 +130,11 @@ TEST(Problem, EachFieldChangesTheHash) {
     EXPECT_TRUE(differs([](Problem& p) { ++p.stride_a; }));
     EXPECT_TRUE(differs([](Problem& p) { ++p.stride_b; }));
     EXPECT_TRUE(differs([](Problem& p) { ++p.stride_d; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.accumulate = true; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.addend = true; }));
     EXPECT_TRUE(differs([](Problem& p) { p.bias = true; }));
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_a = 16; }));
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_b = 16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.alignment_c = 16; }));
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_d = 16; }));
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_bias = 16; }));
 }
@@ -159,13 +180,16 @@ TEST(Build, WithoutCudaGivesAClearError) {
 }
 
 TEST(Problem, MessagesShowTheProductBeforeTransposition) {
-    const Product product{.c = {nullptr, ElementType::Float32, 6, 4, 4, 1},
-                          .a = ConstMatrix{reinterpret_cast<const void*>(32), kType, 8, 6, 6, 1}.transposed(),
-                          .b = {reinterpret_cast<const void*>(2), kType, 8, 4, 9, 1},
-                          .accumulate = true};
+    Product product{.c = {nullptr, ElementType::Float32, 6, 4, 4, 1},
+                    .a = ConstMatrix{reinterpret_cast<const void*>(32), kType, 8, 6, 6, 1}.transposed(),
+                    .b = {reinterpret_cast<const void*>(2), kType, 8, 4, 9, 1}};
     EXPECT_EQ(describe(product),
-              "bf16 [6, 8] x [8, 4] added to fp32 [6, 4]; strides [1, 6], [9, 1] and [4, 1]; aligned to 32, "
+              "bf16 [6, 8] x [8, 4] into fp32 [6, 4]; strides [1, 6], [9, 1] and [4, 1]; aligned to 32, "
               "2 and 256 bytes");
+    product.addend = reinterpret_cast<const void*>(64);
+    EXPECT_NE(describe(product).find("] plus another matrix into fp32 [6, 4]"), std::string::npos);
+    product.c.data = reinterpret_cast<void*>(64);
+    EXPECT_NE(describe(product).find("] added to fp32 [6, 4]"), std::string::npos);
 }
 
 }  // namespace

@@ -25,18 +25,22 @@ constexpr Lie kLies[] = {{.by_rows = true},
                          {.by_rows = true, .gap = 3, .offset = 1},
                          {.by_rows = false, .gap = 8, .offset = 2}};
 
+enum class Addend { None, C, Another };
+constexpr Addend kAddends[] = {Addend::None, Addend::C, Addend::Another};
+
 struct Case {
     ElementType type, result_type;
     int64_t rows, columns, terms;
     Lie a, b, c;
-    bool accumulate = false, bias = false;
+    Addend addend = Addend::None;
+    bool bias = false;
 };
 
 std::string text(const Case& one) {
     const auto lie = [](const Lie& x) { return fmt::format("{}+{}", x.by_rows ? "rows" : "columns", x.gap); };
-    return fmt::format("type {} into {}, {} x {} x {}, {} {} {}, accumulate {}, bias {}",
+    return fmt::format("type {} into {}, {} x {} x {}, {} {} {}, addend {}, bias {}",
                        static_cast<int>(one.type), static_cast<int>(one.result_type), one.rows, one.columns,
-                       one.terms, lie(one.a), lie(one.b), lie(one.c), one.accumulate, one.bias);
+                       one.terms, lie(one.a), lie(one.b), lie(one.c), static_cast<int>(one.addend), one.bias);
 }
 
 struct Sum {
@@ -62,9 +66,11 @@ void expect_right(Multiplier& multiplier, const Case& one) {
     a.fill(random);
     b.fill(random);
     bias.fill(random);
+    OwnedMatrix another(one.result_type, one.rows, one.columns, one.c);
     c.fill(random);
-    const std::vector<double> before = c.values();
-    if (!one.accumulate) {  // these elements are not read
+    another.fill(random);
+    const std::vector<double> addends = one.addend == Addend::C ? c.values() : another.values();
+    if (one.addend != Addend::C) {  // these elements are not read
         for (int64_t row = 0; row < one.rows; ++row) {
             for (int64_t column = 0; column < one.columns; ++column) {
                 c.set(row, column, std::numeric_limits<double>::quiet_NaN());
@@ -77,7 +83,9 @@ void expect_right(Multiplier& multiplier, const Case& one) {
     multiplier.run({.c = c.view(),
                     .a = a.constant(),
                     .b = b.constant(),
-                    .accumulate = one.accumulate,
+                    .addend = one.addend == Addend::None ? nullptr
+                              : one.addend == Addend::C  ? c.view().data
+                                                         : another.view().data,
                     .bias = one.bias ? bias.view().data : nullptr},
                    stream.handle());
     stream.synchronize();
@@ -87,7 +95,7 @@ void expect_right(Multiplier& multiplier, const Case& one) {
     for (int64_t row = 0; row < one.rows; ++row) {
         for (int64_t column = 0; column < one.columns; ++column) {
             Sum expected = plain_sum(a, b, row, column);
-            for (const double more : {one.accumulate ? before[row * one.columns + column] : 0,
+            for (const double more : {one.addend != Addend::None ? addends[row * one.columns + column] : 0,
                                       one.bias ? bias.get(0, column) : 0}) {
                 expected.value += more;
                 expected.size += std::fabs(more);
@@ -122,11 +130,11 @@ TEST_F(Products, OfEveryTypeAndEveryTransposition) {
             for (const Lie& a : kLies) {
                 for (const Lie& b : kLies) {
                     for (const Lie& c : kLies) {
-                        for (const bool accumulate : {false, true}) {
-                            expect_right(multiplier, {type, result_type, 5, 7, 33, a, b, c, accumulate});
+                        for (const Addend addend : kAddends) {
+                            expect_right(multiplier, {type, result_type, 5, 7, 33, a, b, c, addend});
                             if (!c.by_rows) continue;
                             expect_right(multiplier,
-                                         {type, result_type, 5, 7, 33, a, b, c, accumulate, /*bias=*/true});
+                                         {type, result_type, 5, 7, 33, a, b, c, addend, /*bias=*/true});
                         }
                     }
                 }
@@ -141,9 +149,9 @@ TEST_F(Products, OfEverySize) {
         for (const int64_t columns : {0, 1, 3, 16}) {
             for (const int64_t terms : {0, 1, 3, 300}) {
                 for (const Lie& one : kLies) {
-                    for (const bool accumulate : {false, true}) {
+                    for (const Addend addend : kAddends) {
                         const Case plain{kTypes[0], ElementType::Float32, rows, columns, terms, one, one, one,
-                                         accumulate};
+                                         addend};
                         expect_right(multiplier, plain);
                     }
                 }
@@ -156,11 +164,10 @@ TEST_F(Products, OfEverySize) {
 
 TEST_F(Products, ASearchGivesCorrectResults) {
     Multiplier multiplier({.search = Search::Timed});
-    for (const bool accumulate : {false, true}) {
+    for (const Addend addend : kAddends) {
         for (const bool bias : {false, true}) {
             for (const Lie& one : {kLies[0], kLies[2]}) {
-                const Case plain{kTypes[0], ElementType::Float32, 16,  24, 64, one, one,
-                                 one,       accumulate,           bias};
+                const Case plain{kTypes[0], ElementType::Float32, 16, 24, 64, one, one, one, addend, bias};
                 expect_right(multiplier, plain);
             }
         }
@@ -182,7 +189,7 @@ TEST_F(Products, RefuseOtherMemoryAndOtherThreads) {
 
     fake_cublaslt().seconds = {};
     Product other = product;
-    other.accumulate = true;
+    other.addend = other.c.data;
     EXPECT_ERROR(multiplier.run(other, stream.handle()), RunError,
                  "cuBLASLt 13.1.0 has no algorithm for bf16", "CUBLAS_STATUS_NOT_SUPPORTED",
                  "aligned to 256");

@@ -31,6 +31,7 @@ namespace {
 
 using argosy::testing::fake_cublaslt;
 using argosy::testing::fake_gpus;
+using argosy::testing::FakeAlgorithm;
 using testing::OwnedMatrix;
 
 constexpr ElementType kOperandType = ElementType::BFloat16;
@@ -51,7 +52,7 @@ struct Gradient {
     }
 
     Product product() const {
-        return {.c = c.view(), .a = a.constant(), .b = a.constant(), .accumulate = true};
+        return {.c = c.view(), .a = a.constant(), .b = a.constant(), .addend = c.view().data};
     }
 
     void run(Multiplier& multiplier, const Product& what) {
@@ -87,7 +88,7 @@ TEST_F(Searches, AskOncePerProblem) {
     same.run(multiplier);
     EXPECT_EQ(fake_cublaslt().num_questions, 1);
     Product other = gradient.product();
-    other.accumulate = false;
+    other.addend = nullptr;
     gradient.run(multiplier, other);
     EXPECT_EQ(fake_cublaslt().num_questions, 2);
     other.a = other.a.transposed();
@@ -110,7 +111,7 @@ TEST_F(Searches, CostNothingForAProblemAlreadySeen) {
 TEST_F(Searches, DoNotDependOnTheBiasPointer) {
     Multiplier multiplier;
     Product product = gradient.product();
-    product.accumulate = false;
+    product.addend = nullptr;
     for (const double bias : {1.0, 2.0}) {
         OwnedMatrix biases(ElementType::Float32, 2, kSize, {});  // both at once, one row each
         for (int64_t column = 0; column < kSize; ++column) {
@@ -160,6 +161,52 @@ TEST_F(Searches, KeepTheFastest) {
     gradient.expect_products(2);
 }
 
+// Each differs in one thing from one of the two fastest algorithms, of which number 2 is none.
+TEST_F(Searches, KeepTheFastestOfTheNeighbours) {
+    fake_cublaslt().seconds = {20, 10, 30};
+    const auto expect_last = [&](const FakeAlgorithm& expected, auto seconds_of) {
+        fake_cublaslt().seconds_of_changed = seconds_of;
+        fake_cublaslt().ran.clear();
+        Gradient product;
+        Multiplier multiplier({.search = Search::Timed});
+        product.run(multiplier);
+        const FakeAlgorithm& last = fake_cublaslt().last;
+        EXPECT_EQ(last.number, expected.number);
+        EXPECT_EQ(last.num_parts, expected.num_parts);
+        EXPECT_EQ(last.tile, expected.tile);
+        EXPECT_EQ(last.cluster, expected.cluster);
+        product.expect_products(1);
+        EXPECT_EQ(Multiplier().remember(multiplier.choices()), 1);
+    };
+    using Fake = FakeAlgorithm;
+    expect_last({.number = 0, .num_parts = 4},
+                [](const Fake& x) { return x.number == 0 && x.num_parts == 4 ? 5.0 : 15.0; });
+    expect_last({.number = 1, .tile = 2},
+                [](const Fake& x) { return x.tile == 2 && x.number == 1 ? 5.0 : 15.0; });
+    expect_last({.number = 1, .cluster = 3},
+                [](const Fake& x) { return x.cluster == 3 && x.number == 1 ? 5.0 : 15.0; });
+    expect_last({.number = 1}, [](const Fake& x) { return x.number == 2 ? 5.0 : 15.0; });
+}
+
+// A sum that is rounded to 16 bits may not be split into parts that are rounded, and the workspace bounds the
+// parts.
+TEST_F(Searches, TakeNoNeighbourThatRoundsPartsOrNeedsMoreWorkspace) {
+    fake_cublaslt().seconds = {20, 10, 30};
+    std::vector<FakeAlgorithm> timed;
+    fake_cublaslt().seconds_of_changed = [&](const FakeAlgorithm& x) { return timed.push_back(x), 1.0; };
+    const OwnedMatrix narrow(kOperandType, kSize, kSize, {});
+    Product product = gradient.product();
+    product.c = narrow.view();
+    product.addend = nullptr;
+    Multiplier multiplier({.search = Search::Timed, .workspace_bytes = 2048});
+    gradient.run(multiplier, product);
+    ASSERT_FALSE(timed.empty());
+    for (const FakeAlgorithm& one : timed) {
+        EXPECT_LE(one.num_parts, 2);
+        EXPECT_TRUE(one.num_parts == 1 || one.reduction == FakeAlgorithm::kSumInFloat);
+    }
+}
+
 TEST_F(Searches, SkipAlgorithmsThatFail) {
     fake_cublaslt().seconds = {0, 20, 2};
     fake_cublaslt().refused = {0};
@@ -206,10 +253,14 @@ TEST_F(Searches, UseTheGivenAllocator) {
     EXPECT_EQ(asked[1], sizeof(float) * kSize * kSize);
 
     Product replaced = gradient.product();
-    replaced.accumulate = false;
-    gradient.run(multiplier, replaced);
-    EXPECT_EQ(asked.size(), 2u);  // an output that is overwritten anyway may be written any number of times
-    gradient.expect_products(1);
+    const OwnedMatrix zeros(ElementType::Float32, kSize, kSize, {});
+    for (const void* const addend : {static_cast<const void*>(nullptr), zeros.constant().data}) {
+        replaced.addend = addend;
+        gradient.run(multiplier, replaced);
+        EXPECT_EQ(asked.size(),
+                  2u);  // an output that is overwritten anyway may be written any number of times
+        gradient.expect_products(1);
+    }
 }
 
 TEST_F(Searches, DoWithoutScratchMemory) {

@@ -138,7 +138,7 @@ class Operands {
                 return {.c = result(ElementType::Float32, layer.out, layer.in),
                         .a = dy.transposed(),
                         .b = x,
-                        .accumulate = true};
+                        .addend = result_.data()};
         }
     }
 

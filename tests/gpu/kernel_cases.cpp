@@ -89,13 +89,11 @@ namespace {
 
 template <class T>
 Case rms_norm(int64_t row_size) {
-    return {"rms_norm with residual", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
+    return {"rms_norm", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
                 const int64_t rows = std::max<int64_t>(elements / row_size, 3), count = rows * row_size;
                 const RmsNorm<T> args = {rows,
                                          row_size,
                                          memory.in<T>(count),
-                                         memory.in<T>(count),
-                                         memory.out<T>(count),
                                          memory.in<T>(row_size),
                                          1e-5F,
                                          memory.out<T>(count),

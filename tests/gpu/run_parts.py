@@ -85,8 +85,8 @@ PARTS = {
                       [operations("--gtest_filter=*Attention*")], 200),
     "ops": Part("the other operations on CUDA tensors against fp64, and against the processor's", ("test_ops_cuda",),
                 [operations("--gtest_filter=-*Attention*"), operations("--deterministic")], 400),
-    "graphs": throughput("0.5B", words=("--quick", "--compare-graphs"), quick=(),
-                         what="{} with CUDA graphs and without, and the losses of both"),
+    "graphs": throughput("0.5B", words=("--quick", "--compare", "graphs", "side_stream", "--"), quick=(),
+                         what="{} with CUDA graphs, without, and with a side stream, and the losses of all"),
     "throughput.0.5B": throughput("0.5B", ("--quick",)),
     "throughput.1.5B": throughput("1.5B"),
     "throughput.3B": throughput("3B"),
@@ -116,7 +116,7 @@ PARTS = {
 }
 COUNTS = (re.compile(r"^\[  (PASSED|FAILED|SKIPPED) ? ?\] (\d+ tests?)"), re.compile(r"^(Ran \d+ tests?|OK.*)"),
           re.compile(r"^(FAILED \(.*)"), re.compile(r"^=+ (ERROR SUMMARY.*|RACECHECK SUMMARY.*)"),
-          re.compile(r"^(losses with graphs .*)"), re.compile(r"^(#.*bus bandwidth.*)"))
+          re.compile(r"^(losses \[.*)"), re.compile(r"^(#.*bus bandwidth.*)"))
 ASKED = {"GPU": "name", "driver": "driver_version", "memory": "memory.total", "power limit": "power.limit",
          "SM clock, at most": "clocks.max.sm", "memory clock, at most": "clocks.max.mem"}
 

@@ -123,24 +123,24 @@ class Scripts(RunTest):
                                                         "| all | 4 | 20 | 100 |"])
 
 
-class Graphs(RunTest):
-    def compare(self, with_graphs, without):
+class Switches(RunTest):
+    def compare(self, default, switched):
         throughput = self.module("throughput")
         bench = object.__new__(throughput.Bench)
-        results = [throughput.Result("Argosy", 4, "none", "bf16", [], 1, [], losses) for losses in (with_graphs, without)]
+        results = [throughput.Result("Argosy", 4, "none", "bf16", [], 1, [], losses) for losses in (default, switched)]
         bench.show = lambda *_: None
         bench.ours = lambda *_, **more: results[1] if more == {"compile.graphs": "false"} else None
         try:
-            bench.compare_graphs(throughput.CASES["tiny"], results[0])
+            bench.compare(throughput.CASES["tiny"], results[0], "graphs")
         except throughput.Failure as failure:
             return str(failure)
         return None
 
     def test_losses_are_compared(self):
         self.assertIsNone(self.compare([12.0, 11.0], [12.01, 11.0]))
-        self.assertIn("differ by more than", self.compare([12.0, 11.0], [12.0, 11.2]))
+        self.assertIn("with graphs = false losses differ", self.compare([12.0, 11.0], [12.0, 11.2]))
         self.assertIn("differ by more than", self.compare([12.0, 11.0], [12.0, float("nan")]))
-        self.assertEqual(self.compare([12.0, 11.0], [12.0]), "2 steps with graphs, 1 without")
+        self.assertEqual(self.compare([12.0, 11.0], [12.0]), "2 steps, 1 with graphs = false")
 
 
 class Parts(RunTest):

@@ -12,9 +12,9 @@ tokens/s are those of the median step, first steps left out. TFLOP/s count what 
 6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
 `of GEMM` the causal share of what products of 8192 x 8192 bf16 matrices reached on this GPU just before.
 
---compare-graphs also runs each case without CUDA graphs, judges no target, and fails if a loss differs by more than
-MAX_DIFFERENCE of it: graphs change no loss, but attention's backward adds in any order.
-usage: throughput.py [--quick] [--compare-graphs] [--tokens N] [--rounds N] [CASE ...]
+--compare KEY also runs each case with this key of [compile] switched to the other value, judges no target, and fails if a
+loss differs by more than MAX_DIFFERENCE of it: these keys change no loss, but attention's backward adds in any order.
+usage: throughput.py [--quick] [--compare KEY ...] [--tokens N] [--rounds N] [CASE ...]
 """
 import argparse
 import dataclasses
@@ -40,6 +40,7 @@ NUM_WARM_UPS = 2
 MAX_FIRST_ERROR = 0.25  # nats between the first loss and ln(vocabulary) + 1/2
 MIN_FALL = 0.05  # nats from the first loss to the last
 MAX_DIFFERENCE = 5e-3
+SWITCHES = {"graphs": "false", "side_stream": "true"}  # {key of [compile]: what is not its default}
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16_STATES | {"training.gradient_accumulation_dtype": "bfloat16"}  # fits GPUs of 80 GB
 
@@ -236,14 +237,15 @@ class Bench:
                       [line["loss"] for line in lines], flops,
                       last["model_tflops_per_device"] * 1e12 / last["mfu_causal"] if last["mfu_causal"] else None)
 
-    def compare_graphs(self, case, result):
-        other = self.ours(case, "Argosy without graphs", **{"compile.graphs": "false"})
+    def compare(self, case, result, key):
+        setting = f"{key} = {SWITCHES[key]}"
+        other = self.ours(case, f"Argosy, {setting}", **{f"compile.{key}": SWITCHES[key]})
         self.show(case, other, other.flops, other.peak)
         if len(other.losses) != len(result.losses):
-            raise Failure(f"{len(result.losses)} steps with graphs, {len(other.losses)} without")
-        print(f"\nlosses with graphs {result.losses}, without {other.losses}\n", flush=True)
+            raise Failure(f"{len(result.losses)} steps, {len(other.losses)} with {setting}")
+        print(f"\nlosses {result.losses}, with {setting} {other.losses}\n", flush=True)
         if not all(abs(one / two - 1) <= MAX_DIFFERENCE for one, two in zip(result.losses, other.losses)):
-            raise Failure(f"losses with graphs and without differ by more than {MAX_DIFFERENCE} of them")
+            raise Failure(f"with {setting} losses differ by more than {MAX_DIFFERENCE} of them")
 
     def peers(self, case, compiled):
         sizes = case.peer | dict(seq=case.seq, tokens=self.num_sequences(case) * case.seq, steps=self.options.steps)
@@ -273,8 +275,8 @@ class Bench:
             result = self.ours(case)
             runs.setdefault("Argosy", []).append(result)
             figures.append(self.show(case, result, result.flops, result.peak))
-            if self.options.compare_graphs:
-                self.compare_graphs(case, result)
+            for key in self.options.compare:
+                self.compare(case, result, key)
             for compiled in (False, True) if case.peer and self.python else ():
                 other = self.peers(case, compiled)
                 runs.setdefault("compiled" if compiled else "eager", []).append(other)
@@ -306,7 +308,8 @@ def parse():
     parser.add_argument("--tokens", type=int, default=524288, help="tokens per step")
     parser.add_argument("--steps", type=int, default=5, help=f"steps of a run; the first {NUM_WARM_UPS} do not count")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of cases with a peer")
-    parser.add_argument("--compare-graphs", action="store_true", help="compare with runs without CUDA graphs")
+    parser.add_argument("--compare", nargs="+", default=[], choices=SWITCHES, metavar="KEY",
+                        help=f"compare with runs in which a key is switched: {', '.join(SWITCHES)}")
     parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
     parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
@@ -334,7 +337,7 @@ def main():
             except Failure as failure:
                 print(f"\n{name} failed: {failure}\n", file=sys.stderr, flush=True)
                 found, status = {}, 1
-            if not options.compare_graphs:
+            if not options.compare:
                 targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in
                             case.least.items()]
         missed = judge(targets) if targets else 0

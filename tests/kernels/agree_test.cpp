@@ -46,13 +46,12 @@ class Computed {
 
     void norms(const std::vector<T>& x, const std::vector<T>& dy, const std::vector<T>& weight,
                const std::vector<T>& residual) {
-        std::vector<T> sum(x.size()), y(x.size()), dx(x.size());
+        std::vector<T> y(x.size()), dx(x.size());
         std::vector<float> inverse(kRows), dweight(size_);
-        kernels_.rms_norm({kRows, size_, x.data(), residual.data(), sum.data(), weight.data(), 0.1F, y.data(),
-                           inverse.data()});
-        kernels_.rms_norm_backward({kRows, size_, dy.data(), sum.data(), weight.data(), inverse.data(),
+        kernels_.rms_norm({kRows, size_, x.data(), weight.data(), 0.1F, y.data(), inverse.data()});
+        kernels_.rms_norm_backward({kRows, size_, dy.data(), x.data(), weight.data(), inverse.data(),
                                     residual.data(), dx.data(), dweight.data()});
-        keep(sum), keep(y), keep(dx), keep_floats(inverse), keep_floats(dweight);
+        keep(y), keep(dx), keep_floats(inverse), keep_floats(dweight);
     }
     void activations(const std::vector<T>& gate, const std::vector<T>& up, const std::vector<T>& dy) {
         std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());

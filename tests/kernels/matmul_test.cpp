@@ -35,7 +35,7 @@ class MatmulTest : public ::testing::Test {
         return made;
     }
 
-    /// All `products`, with the result overwritten and with the result added to.
+    /// All `products`: the result is added to, overwritten, and a sum with another matrix.
     void check(int64_t rows, int64_t columns, const std::vector<int64_t>& ks, bool a_by_k, bool b_by_k) {
         std::vector<Matrix> as, bs;
         std::vector<Product<BFloat16>> products;
@@ -47,9 +47,13 @@ class MatmulTest : public ::testing::Test {
         std::vector<float> wide(rows * columns, 3);
         std::vector<BFloat16> narrow(rows * columns, BFloat16{0x4040});  // 3 as well
         const auto count = static_cast<int64_t>(products.size());
-        matmul<BFloat16, float>({products.data(), count, 0, rows, 0, columns, wide.data(), columns, true});
-        matmul<BFloat16, BFloat16>(
-            {products.data(), count, 0, rows, 0, columns, narrow.data(), columns, false});
+        std::vector<float> another(rows * columns);
+        const std::vector<float> addend(rows * (columns + 5), 7);
+        matmul<BFloat16, float>(
+            {products.data(), count, 0, rows, 0, columns, wide.data(), columns, wide.data(), columns});
+        matmul<BFloat16, BFloat16>({products.data(), count, 0, rows, 0, columns, narrow.data(), columns});
+        matmul<BFloat16, float>({products.data(), count, 0, rows, 0, columns, another.data(), columns,
+                                 addend.data(), columns + 5});
         for (int64_t i = 0; i < rows * columns; ++i) {
             double sum = 0, magnitude = 0;
             for (size_t p = 0; p < ks.size(); ++p) {
@@ -60,6 +64,7 @@ class MatmulTest : public ::testing::Test {
                 }
             }
             ASSERT_NEAR(wide[i], sum + 3, 1e-6 * (magnitude + 3)) << "element " << i;
+            ASSERT_NEAR(another[i], sum + 7, 1e-6 * (magnitude + 7)) << "element " << i;
             ASSERT_NEAR(widened(narrow[i]), sum, std::abs(sum) / 256 + 1e-6 * magnitude) << "element " << i;
         }
     }
@@ -89,9 +94,9 @@ TEST_F(MatmulTest, APartIsTheSameBitForBit) {
     const Matrix a = matrix(100, 600, true), b = matrix(90, 600, false);
     const Product<BFloat16> product{a.operand, b.operand, 600};
     std::vector<float> whole(100 * 90), part(100 * 90);
-    matmul<BFloat16, float>({&product, 1, 0, 100, 0, 90, whole.data(), 90, false});
+    matmul<BFloat16, float>({&product, 1, 0, 100, 0, 90, whole.data(), 90});
     for (const int64_t row : {0, 1, 37, 99}) {
-        matmul<BFloat16, float>({&product, 1, row, 100, row / 2, 90, part.data(), 90, false});
+        matmul<BFloat16, float>({&product, 1, row, 100, row / 2, 90, part.data(), 90});
         for (int64_t i = row; i < 100; ++i) {
             for (int64_t j = row / 2; j < 90; ++j) ASSERT_EQ(part[i * 90 + j], whole[i * 90 + j]);
         }

@@ -14,7 +14,7 @@ TEST(MatrixUnitTest, AProductConfiguresItsThreadAndReleasesIt) {
         const BFloat16 two{0x4000};
         const Product<BFloat16> product{{&two, 1, 1}, {&two, 1, 1}, 1};
         float c = 0;
-        matmul<BFloat16, float>({&product, 1, 0, 1, 0, 1, &c, 1, false});
+        matmul<BFloat16, float>({&product, 1, 0, 1, 0, 1, &c, 1});
         EXPECT_EQ(c, 4);
         EXPECT_FALSE(matrix_unit.configured);
     };

@@ -85,6 +85,30 @@ TEST_P(LinearTest, ThePlacementOfLayersChangesNoBitOnACpu) {
     EXPECT_TRUE(identical(linear_input_gradient(c.dy, joined), linear_input_gradient(c.dy, apart)));
 }
 
+/// The variants of the fused path; fp64 has no kernels.
+bool uses_kernels(const Variant& variant) {
+    return variant.path == Path::Fused && variant.type != at::kDouble;
+}
+
+// The addend has another layout; it keeps its values.
+TEST_P(LinearTest, ASumWithAnotherMatrixIsRoundedOnce) {
+    for (const Sizes& sizes : kSizes) {
+        const Case c = make(sizes);
+        const at::Tensor addend = normal({sizes.out, sizes.tokens}).t(), before = addend.clone();
+        const at::Tensor y = add_linear(addend, c.x, c.weight),
+                         again = add_linear(addend.contiguous(), c.x, c.weight);
+        EXPECT_TRUE(right(y, c.oracle.value + addend.to(at::kDouble)));
+        EXPECT_TRUE(identical(y, again));
+        EXPECT_TRUE(identical(addend, before));
+        if (!uses_kernels(GetParam()) || y.scalar_type() == at::kFloat) continue;
+        const at::Tensor wide = linear(c.x.to(at::kFloat), c.weight.to(at::kFloat)) + addend.to(at::kFloat);
+        // Sums in another order may round to the other neighbour, but only next to the middle between both.
+        const at::Tensor once = wide.to(y.scalar_type());
+        const double share = (y == once).to(at::kDouble).mean().item<double>();
+        EXPECT_GE(share, 0.99) << "elements that are the rounded sum";
+    }
+}
+
 TEST_P(LinearTest, WeightGradientIsWrittenOrAdded) {
     for (const Sizes& sizes : kSizes) {
         const Case c = make(sizes);
@@ -127,6 +151,7 @@ TEST_P(LinearTest, NothingToSum) {
         const at::Tensor y = linear(x, weight), dx = linear_input_gradient(dy, weight);
         EXPECT_TRUE(identical(y, at::zeros_like(dy)));  // no elements, or sums over none
         EXPECT_TRUE(identical(dx, at::zeros_like(x)));
+        EXPECT_TRUE(identical(add_linear(dy, x, weight), dy));
         if (sizes.tokens != 0) continue;
         at::Tensor sum = normal(weight.sizes());
         const at::Tensor before = sum.clone();
@@ -189,11 +214,6 @@ TEST_P(LinearTest, NonfiniteNumbersStayInTheirRowAndColumn) {
         EXPECT_TRUE(identical(at::where(finite, y, clean), clean));
         EXPECT_EQ(finite.sum().item<int64_t>(), (sizes.tokens - 2) * (sizes.out - 1));
     }
-}
-
-/// The variants of the fused path; fp64 has no kernels.
-bool uses_kernels(const Variant& variant) {
-    return variant.path == Path::Fused && variant.type != at::kDouble;
 }
 
 TEST_P(LinearTest, ASumInFloatIsNotRoundedToTheOperandsType) {

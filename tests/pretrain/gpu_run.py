@@ -122,6 +122,8 @@ class OnGpu(Places):
                 graphs = self.train(self.gpu, 1, f"graphs{name}", **settings)
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"separate{name}", compile__enable=False, **settings))
+                beside = self.train(self.gpu, 1, f"beside{name}", compile__side_stream=True, **settings)
+                self.assertEqual(graphs, beside)
 
     def test_a_graph_changes_no_loss_with_the_attention_of_long_samples(self):
         cpu, graphs = self.on_both("run", **CUDNN)

@@ -86,13 +86,6 @@ void norm_forward(benchmark::State& state, at::ScalarType type) {
     report_bytes(state, 2 * kTokens * kDim, type);
 }
 
-void norm_of_sum(benchmark::State& state, at::ScalarType type) {
-    const at::Tensor x = random({kTokens, kDim}, type), w = random({kDim}, type),
-                     delta = random({kTokens, kDim}, type);
-    for (auto _ : state) benchmark::DoNotOptimize(add_rms_norm(x, delta, w, 1e-5));
-    report_bytes(state, 4 * kTokens * kDim, type);
-}
-
 void norm_backward(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kDim}, type), w = random({kDim}, type),
                      dy = random({kTokens, kDim}, type), residual = random({kTokens, kDim}, type);
@@ -220,7 +213,6 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
     {"linear_weight_gradient/head", linear_weight<kHead>},
     {"copy", copy},
     {"rms_norm", norm_forward},
-    {"add_rms_norm", norm_of_sum},
     {"rms_norm_backward", norm_backward},
     {"rope", rotation},
     {"rope_in_place", rotation_in_place},

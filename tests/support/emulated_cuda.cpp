@@ -83,7 +83,9 @@ struct Thread {
 
 class Emulator {
   public:
-    void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body);
+    void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
+                const std::function<void()>& body);
+    void* block_memory() { return block_memory_.data(); }
     void share(void* memory, size_t bytes) {
         shared_.push_back({static_cast<std::byte*>(memory), bytes});
         poison(shared_.back());
@@ -92,7 +94,7 @@ class Emulator {
         const auto holds = [&](const Memory& each) {
             return memory >= each.data && memory < each.data + each.bytes;
         };
-        return std::ranges::any_of(shared_, holds);
+        return std::ranges::any_of(shared_, holds) || holds(whole_block_memory());
     }
 
     void barrier(const std::source_location& place) {
@@ -114,6 +116,10 @@ class Emulator {
         size_t bytes;
     };
     static void poison(const Memory& memory) { std::memset(memory.data, 0xff, memory.bytes); }
+    Memory whole_block_memory() const {
+        return {reinterpret_cast<std::byte*>(const_cast<uint4*>(block_memory_.data())),
+                block_memory_.size() * sizeof(uint4)};
+    }
 
     void prepare(dim3 blocks, int threads);
     std::vector<unsigned> order_of_blocks(unsigned count) const;
@@ -139,6 +145,7 @@ class Emulator {
     std::string failure_;
     uint64_t exchanged_[kWarp] = {};
     std::vector<Memory> shared_;
+    std::vector<uint4> block_memory_;
     std::vector<std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> idle_;
     Fiber* running_ = nullptr;
@@ -293,6 +300,7 @@ void Emulator::release_barrier() {
 void Emulator::run_block() {
     for (Thread& thread : threads_) thread.state = State::NotStarted;
     for (const Memory& memory : shared_) poison(memory);
+    poison(whole_block_memory());
     const int count = static_cast<int>(threads_.size());
     const int num_warps = (count + kWarp - 1) / kWarp;
     for (;;) {
@@ -332,12 +340,16 @@ std::vector<unsigned> Emulator::order_of_blocks(unsigned count) const {
     return order;
 }
 
-void Emulator::launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body) {
+void Emulator::launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
+                      const std::function<void()>& body) {
     static std::mutex one_at_a_time;
     const std::lock_guard lock(one_at_a_time);
     kernel_ = kernel;
     body_ = &body;
     prepare(blocks, threads);
+    if (shared_bytes > emulated_cuda().max_shared_bytes)
+        fail(fmt::format("{} bytes for a block", shared_bytes));
+    block_memory_.resize((shared_bytes + sizeof(uint4) - 1) / sizeof(uint4));
     for (const unsigned number : order_of_blocks(blocks.x * blocks.y * blocks.z)) {
         blockIdx = {number % blocks.x, number / blocks.x % blocks.y, number / blocks.x / blocks.y};
         run_block();
@@ -353,9 +365,11 @@ EmulatedCuda& emulated_cuda() {
 
 namespace emulated {
 
-void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body) {
-    emulator().launch(kernel, blocks, threads, body);
+void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
+            const std::function<void()>& body) {
+    emulator().launch(kernel, blocks, threads, shared_bytes, body);
 }
+void* block_memory() { return emulator().block_memory(); }
 void fail(const char* what) { emulator().fail_thread(what); }
 void barrier(const std::source_location& place) { emulator().barrier(place); }
 const uint64_t* exchange(unsigned mask, uint64_t value) { return emulator().exchange(mask, value); }
@@ -370,5 +384,7 @@ namespace argosy::kernels::cuda {
 
 void check_launch(const char*, int) {}
 int num_multiprocessors() { return testing::emulated_cuda().num_multiprocessors; }
+int max_shared_bytes() { return testing::emulated_cuda().max_shared_bytes; }
+void allow_shared_bytes(const char*, const void*, int) {}
 
 }  // namespace argosy::kernels::cuda

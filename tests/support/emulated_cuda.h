@@ -50,12 +50,18 @@ struct EmulatedCuda {
     int num_multiprocessors = 3;
     Order threads = Order::Forwards;
     uint64_t block_seed = 0;  // seed of the order in which blocks run; 0: by their numbers
+    int max_shared_bytes = 32 << 10;
+
+    /// What packs have moved from and to the device's memory. Loads and stores of single elements do not
+    /// count.
+    int64_t bytes_loaded = 0, bytes_stored = 0;
 };
 EmulatedCuda& emulated_cuda();
 
 namespace emulated {
 
-void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body);
+void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
+            const std::function<void()>& body);
 
 /// Aborts the launch. Called by a kernel's thread.
 [[noreturn]] void fail(const char* what);
@@ -72,6 +78,7 @@ int lane();
 /// Fills this memory with NaN before every block from now on.
 void share(void* memory, size_t bytes);
 bool is_shared(const void* memory);
+void* block_memory();
 
 template <class T>
 T shuffled(unsigned mask, T value, int source) {

@@ -29,18 +29,25 @@ struct Preference {
     uint32_t alignments[4] = {256, 256, 256, 256};  // A, B, C, D
 };
 
-/// The content of an algorithm's opaque bytes.
-struct Config {
-    static constexpr int32_t kMark = 0x4b1a5;
-    int32_t mark, number;
+FakeAlgorithm algorithm_in(const cublasLtMatmulAlgo_t& opaque) {
+    FakeAlgorithm algorithm;
+    static_assert(sizeof(algorithm) <= sizeof(opaque));
+    std::memcpy(static_cast<void*>(&algorithm), &opaque, sizeof(algorithm));
+    return algorithm;
+}
 
-    static Config of(const cublasLtMatmulAlgo_t& algorithm) {
-        Config config;
-        std::memcpy(&config, &algorithm, sizeof(config));
-        return config;
-    }
-    bool known() const { return mark == kMark; }
-};
+/// What the heuristic returns has one part, no reduction, and any tile and cluster.
+bool is_changed(const FakeAlgorithm& x) { return x.num_parts != 1 || x.tile != 0 || x.cluster != 0; }
+
+bool is_supported(const FakeAlgorithm& x) {
+    if (!x.known() || x.number >= static_cast<int>(fake_cublaslt().seconds.size())) return false;
+    if (!is_changed(x)) return true;
+    const bool parts = x.num_parts == 1 ? x.reduction == CUBLASLT_REDUCTION_SCHEME_NONE
+                                        : (x.num_parts == 2 || x.num_parts == 4) &&
+                                              x.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return fake_cublaslt().seconds_of_changed && parts && x.tile <= 2 &&
+           (x.cluster == 0 || x.cluster == 2 || x.cluster == 3);
+}
 
 /// The descriptors are opaque memory of the caller, large enough for this content.
 template <class Ours, class Theirs>
@@ -68,7 +75,9 @@ bool wants(int number, size_t alignment, const Layout& layout) {
     return any || (alignment % 16 == 0 && layout.stride * size_of(layout.type) % 16 == 0);
 }
 
-size_t workspace_of(int number) { return number == 0 ? 0 : 1024; }
+size_t workspace_of(const FakeAlgorithm& x) {
+    return x.number == 0 && x.num_parts == 1 ? 0 : 1024 * x.num_parts;
+}
 
 cublasStatus_t first_failure(std::initializer_list<cublasStatus_t> all) {
     for (const cublasStatus_t one : all) {
@@ -83,11 +92,10 @@ Call call_of(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrix
         .operation = operation(desc), .a_layout = layout(a), .b_layout = layout(b), .d_layout = layout(d)};
 }
 
-cublasLtMatmulHeuristicResult_t result_for(int number) {
+cublasLtMatmulHeuristicResult_t result_for(const FakeAlgorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};
-    const Config config{Config::kMark, number};
-    std::memcpy(&result.algo, &config, sizeof(config));
-    result.workspaceSize = workspace_of(number);
+    std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
+    result.workspaceSize = workspace_of(algorithm);
     result.state = CUBLAS_STATUS_SUCCESS;
     return result;
 }
@@ -201,11 +209,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     for (int number = 0; number < static_cast<int>(fake_cublaslt().seconds.size()); ++number) {
         const bool fits = wants(number, wishes.alignments[0], call.a_layout) &&
                           wants(number, wishes.alignments[1], call.b_layout) &&
-                          wants(number, std::max(wishes.alignments[2], wishes.alignments[3]), call.d_layout);
-        if (fits && workspace_of(number) <= wishes.workspace_bytes) numbers.push_back(number);
+                          wants(number, std::min(wishes.alignments[2], wishes.alignments[3]), call.d_layout);
+        if (fits && workspace_of({.number = number}) <= wishes.workspace_bytes) numbers.push_back(number);
     }
     for (const int number : numbers) {
-        if (*num_results < most) results[(*num_results)++] = result_for(number);
+        if (*num_results < most) results[(*num_results)++] = result_for({FakeAlgorithm::kMark, number});
     }
     return *num_results == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
@@ -215,11 +223,43 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
     const Call call = call_of(desc, a, b, d);
-    const Config config = Config::of(*algorithm);
-    const auto num_algorithms = static_cast<int>(fake_cublaslt().seconds.size());
-    if (!config.known() || config.number >= num_algorithms) return CUBLAS_STATUS_INVALID_VALUE;
-    *result = result_for(config.number);
+    const FakeAlgorithm asked = algorithm_in(*algorithm);
+    if (!is_supported(asked)) return CUBLAS_STATUS_INVALID_VALUE;
+    *result = result_for(asked);
     return first_failure({call.check_shapes(), call.check_types()});
+}
+
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t*,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute, void* values,
+                                                 size_t bytes, size_t* written) {
+    constexpr uint32_t kTiles[] = {1, 2, 3};
+    if (attribute != CUBLASLT_ALGO_CAP_TILE_IDS || bytes < sizeof(kTiles)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(values, kTiles, sizeof(kTiles));
+    *written = sizeof(kTiles);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    const void* from, size_t bytes) {
+    FakeAlgorithm changed = algorithm_in(*algorithm);
+    const auto store_in = [&](auto& value) {
+        const cublasStatus_t status = store(value, from, bytes);
+        std::memcpy(algorithm, &changed, sizeof(changed));
+        return status;
+    };
+    switch (attribute) {
+        case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
+            return store_in(changed.num_parts);
+        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
+            return store_in(changed.reduction);
+        case CUBLASLT_ALGO_CONFIG_TILE_ID:
+            return store_in(changed.tile);
+        case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
+            return store_in(changed.cluster);
+        default:
+            return CUBLAS_STATUS_INVALID_VALUE;
+    }
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
@@ -230,35 +270,40 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     Call call = call_of(desc, a_layout, b_layout, d_layout);
     call.a = a;
     call.b = b;
+    call.c = c;
     call.d = d;
     call.alpha = element(alpha, 0, call.operation.scale_type);
     call.beta = element(beta, 0, call.operation.scale_type);
-    const int number = call.algorithm = Config::of(*algorithm).number;
+    const FakeAlgorithm chosen = algorithm_in(*algorithm);
+    const int number = call.algorithm = chosen.number;
 
     if (work_log)
         note_work("cublasLtMatmul algorithm " + std::to_string(number) + text_of_argument(call.alpha) +
                   text_of_argument(call.beta));
 
     const FakeCublasLt& fake = fake_cublaslt();
-    if (!Config::of(*algorithm).known() || c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
+    const bool known = chosen.number == kRounding ? chosen.known() : is_supported(chosen);
+    if (!known || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
     if (const auto failure =
             first_failure({call.check_shapes(), call.check_types(), call.check_pointers()})) {
         return failure;
     }
-    const bool works = is_on_device(workspace, workspace_of(number)) && is_aligned(workspace, 256);
-    if (workspace_of(number) > workspace_bytes || (workspace_bytes > 0 && !works)) {
+    const bool works = is_on_device(workspace, workspace_of(chosen)) && is_aligned(workspace, 256);
+    if (workspace_of(chosen) > workspace_bytes || (workspace_bytes > 0 && !works)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     const auto alignment = [](const void* data) { return is_aligned(data, 16) ? 16 : 1; };
     const bool fits = wants(number, alignment(a), call.a_layout) &&
                       wants(number, alignment(b), call.b_layout) &&
-                      wants(number, alignment(d), call.d_layout);
+                      wants(number, std::min(alignment(c), alignment(d)), call.d_layout);
     if (!fits || std::count(fake.refused.begin(), fake.refused.end(), number) > 0) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
 
     if (fake.idle) return CUBLAS_STATUS_SUCCESS;
-    const double seconds = number == kRounding ? 0 : fake.seconds[number];
+    const double seconds = number == kRounding  ? 0
+                           : is_changed(chosen) ? fake.seconds_of_changed(chosen)
+                                                : fake.seconds[number];
     enqueue(
         stream,
         [=] {
@@ -267,6 +312,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         },
         [=] {
             fake_cublaslt().ran.push_back(number);
+            fake_cublaslt().last = chosen;
             return true;
         });
     return CUBLAS_STATUS_SUCCESS;

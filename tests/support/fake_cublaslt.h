@@ -8,17 +8,34 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace argosy::testing {
 
 constexpr int kRounding = 100;
 
+/// The content of an algorithm's opaque bytes.
+struct FakeAlgorithm {
+    static constexpr int32_t kMark = 0x4b1a5;
+    static constexpr uint32_t kSumInFloat = 2;  // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+    int32_t mark = 0, number = 0;
+    int32_t num_parts = 1;  // along k
+    uint32_t reduction = 0, tile = 0;
+    uint16_t cluster = 0;
+
+    bool known() const { return mark == kMark; }
+};
+
 /// Settings that a test may change, and counters that it may read.
 struct FakeCublasLt {
     size_t version = 130100;
     /// The time of each algorithm on the devices' clock, in the heuristic's order.
     std::vector<double> seconds = {0, 0, 0};
+    /// The time of an algorithm that a caller has changed; empty: such algorithms are not supported. Those
+    /// that are supported have 2 or 4 parts, tile 1 or 2, and cluster 2 or 3.
+    std::function<double(const FakeAlgorithm&)> seconds_of_changed;
     /// Algorithms that the heuristic returns and cublasLtMatmul refuses.
     std::vector<int> refused;
     /// Products are accepted but not computed.
@@ -26,6 +43,7 @@ struct FakeCublasLt {
 
     int num_questions = 0;  // passed to the heuristic
     std::vector<int> ran;   // algorithms, in the order in which they ended
+    FakeAlgorithm last;     // of them
 };
 FakeCublasLt& fake_cublaslt();
 

@@ -99,7 +99,7 @@ cublasStatus_t Call::check_types() const {
 cublasStatus_t Call::check_pointers() const {
     const bool there =
         is_on_device(a, bytes_of(a_layout)) && is_on_device(b, bytes_of(b_layout)) &&
-        is_on_device(d, bytes_of(d_layout)) &&
+        is_on_device(d, bytes_of(d_layout)) && (beta == 0 || is_on_device(c, bytes_of(d_layout))) &&
         (!has_bias() ||
          (operation.bias && is_on_device(operation.bias, d_layout.rows * size_of(d_layout.type))));
     return there ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
@@ -129,7 +129,7 @@ void Call::compute_in() const {
         for (int64_t row = 0; row < m; ++row) {
             const int64_t index = column * d_layout.stride + row;
             Sum sum = static_cast<Sum>(alpha) * sums[row];
-            if (beta != 0) sum += static_cast<Sum>(beta * element(d, index, d_layout.type));
+            if (beta != 0) sum += static_cast<Sum>(beta * element(c, index, d_layout.type));
             if (has_bias()) sum += static_cast<Sum>(element(operation.bias, row, d_layout.type));
             store_element(d, index, d_layout.type, sum);
         }

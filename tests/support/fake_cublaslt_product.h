@@ -29,7 +29,7 @@ double element(const void* data, int64_t index, cudaDataType_t type);
 struct Call {
     Operation operation;
     Layout a_layout, b_layout, d_layout;
-    const void *a, *b;
+    const void *a, *b, *c;
     void* d;
     double alpha, beta;
     int algorithm;

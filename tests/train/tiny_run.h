@@ -44,6 +44,7 @@ struct TinyRunOptions {
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;
+    bool side_stream = false;
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;

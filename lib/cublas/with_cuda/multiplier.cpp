@@ -15,8 +15,9 @@
 namespace argosy::cublas {
 namespace {
 
-/// The maximum number of algorithms to time, in the order of cuBLASLt's heuristic.
-constexpr int kMaxCandidates = 32;
+/// The maximum number of algorithms to time, in the order of cuBLASLt's heuristic; and how many of the
+/// fastest have their neighbours timed, too.
+constexpr int kMaxCandidates = 32, kNumBest = 2;
 
 constexpr size_t kWorkspaceAlignment = 256;  // bytes; cublasLtMatmul requires it
 
@@ -42,14 +43,21 @@ Origin origin_here() {
     return {version_text(), device};
 }
 
-/// Sets D to zero, which is the product if k = 0.
-void set_to_zero(const Operands& operands, const cuda::StreamView& stream) {
+/// Sets D to zero, or to the addend, which is the result if k = 0.
+void write_empty_sum(const Operands& operands, const cuda::StreamView& stream) {
     const Problem& p = operands.problem;
+    if (operands.adds_in_place()) return;
     const size_t size = size_bytes(p.result_type);
     const bool dense = p.stride_d == p.m;
+    const size_t bytes = (dense ? p.m * p.n : p.m) * size;
     for (int64_t column = 0; column < (dense ? 1 : p.n); ++column) {
-        cuda::set_to_zero(static_cast<std::byte*>(operands.d) + column * p.stride_d * size,
-                          (dense ? p.m * p.n : p.m) * size, stream);
+        const int64_t begin = column * p.stride_d * size;
+        auto* const to = static_cast<std::byte*>(operands.d) + begin;
+        if (p.addend) {
+            cuda::copy_on_device(to, static_cast<const std::byte*>(operands.c) + begin, bytes, stream);
+        } else {
+            cuda::set_to_zero(to, bytes, stream);
+        }
     }
 }
 
@@ -65,17 +73,30 @@ struct Multiplier::State {
         Known(const Problem& problem, const void* bias) : plan(problem, bias) {}
     };
 
+    struct Workspace {
+        Workspace() = default;
+        explicit Workspace(const MultiplierOptions& options) {
+            if (options.workspace_bytes == 0) return;
+            size_t size = options.workspace_bytes + kWorkspaceAlignment;
+            memory = options.allocate(size);
+            void* begin = memory.get();
+            std::align(kWorkspaceAlignment, options.workspace_bytes, begin, size);
+            bytes = {static_cast<std::byte*>(begin), options.workspace_bytes};
+        }
+        std::shared_ptr<std::byte> memory;
+        std::span<std::byte> bytes;  // part of `memory`, aligned
+    };
+
     explicit State(const MultiplierOptions& given)
         : options(given), handle(make_handle()), origin(origin_here()) {
         if (!options.allocate) options.allocate = allocate_from_cuda;
-        if (options.workspace_bytes == 0) return;
-        size_t bytes = options.workspace_bytes + kWorkspaceAlignment;
-        memory = options.allocate(bytes);
-        void* begin = memory.get();
-        std::align(kWorkspaceAlignment, options.workspace_bytes, begin, bytes);
-        workspace = {static_cast<std::byte*>(begin), options.workspace_bytes};
+        workspace = Workspace(options);
     }
 
+    std::span<std::byte> workspace_of(CUstream_st* stream) const {
+        const auto own = own_workspaces.find(stream);
+        return own == own_workspaces.end() ? workspace.bytes : own->second.bytes;
+    }
     Known& known(const Product& product, const Operands& operands, CUstream_st* stream);
     Algorithm choose(Plan& plan, const Product& product, const Operands& operands, CUstream_st* stream);
     Algorithm time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
@@ -85,8 +106,8 @@ struct Multiplier::State {
     std::thread::id owner = std::this_thread::get_id();
     Handle handle;
     Origin origin;
-    std::shared_ptr<std::byte> memory;
-    std::span<std::byte> workspace;  // part of `memory`, aligned
+    Workspace workspace;
+    std::unordered_map<CUstream_st*, Workspace> own_workspaces;  // of the streams of add_stream()
     std::unordered_map<Problem, Known, ProblemHash> problems;
     std::unordered_map<Problem, Algorithm, ProblemHash> remembered;
 };
@@ -120,7 +141,7 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Op
         throw RunError("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
                        explain(status));
     }
-    return candidates.size() == 1 ? candidates[0] : time(plan, candidates, operands, stream);
+    return timed ? time(plan, candidates, operands, stream) : candidates[0];
 }
 
 Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
@@ -128,7 +149,7 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
     const Problem& p = operands.problem;
     Operands trial = operands;
     std::shared_ptr<std::byte> scratch;
-    if (p.accumulate) {
+    if (operands.adds_in_place()) {
         const size_t bytes = span_of(p.m, p.n, p.stride_d) * size_bytes(p.result_type);
         try {
             scratch = options.allocate(bytes);
@@ -138,15 +159,31 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
             return candidates[0];
         }
         cuda::set_to_zero(scratch.get(), bytes, stream);
-        trial.d = scratch.get();
+        trial.c = trial.d = scratch.get();
     }
-    return fastest(plan, handle.get(), candidates, trial, workspace, stream);
+    const auto sorted = [&](std::span<const Algorithm> algorithms) {
+        return by_time(plan, handle.get(), algorithms, trial, workspace_of(stream.handle()), stream);
+    };
+    // 1. the heuristic's algorithms; those that are refused fail in run()
+    std::vector<Algorithm> best = sorted(candidates);
+    if (best.empty()) return candidates[0];
+    if (best.size() > kNumBest) best.resize(kNumBest);
+    // 2. the best of them and their neighbours
+    const size_t count = best.size();
+    for (size_t i = 0; i < count; ++i) {
+        plan.add_neighbours(handle.get(), Algorithm(best[i]), options.workspace_bytes, best);
+    }
+    return best.size() == count ? best[0] : sorted(best)[0];
 }
 
 Multiplier::Multiplier(const MultiplierOptions& options) : state_(std::make_unique<State>(options)) {}
 Multiplier::~Multiplier() = default;
 Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
+
+void Multiplier::add_stream(CUstream_st* stream) {
+    state_->own_workspaces.try_emplace(stream, state_->options);
+}
 
 void Multiplier::run(const Product& product, CUstream_st* stream) {
     ARGOSY_CHECK(std::this_thread::get_id() == state_->owner,
@@ -155,12 +192,12 @@ void Multiplier::run(const Product& product, CUstream_st* stream) {
     const Problem& problem = operands.problem;
     if (problem.m == 0 || problem.n == 0) return;
     if (problem.k == 0) {
-        if (!problem.accumulate) set_to_zero(operands, cuda::StreamView(stream));
+        write_empty_sum(operands, cuda::StreamView(stream));
         return;
     }
     State::Known& known = state_->known(product, operands, stream);
-    const cublasStatus_t status =
-        known.plan.launch(state_->handle.get(), known.algorithm, operands, state_->workspace, stream);
+    const cublasStatus_t status = known.plan.launch(state_->handle.get(), known.algorithm, operands,
+                                                    state_->workspace_of(stream), stream);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cublasLtMatmul failed: {}; of {}", explain(status), describe(product));
     }

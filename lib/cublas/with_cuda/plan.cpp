@@ -69,20 +69,25 @@ cublasLtMatrixLayoutOpaque_t layout(ElementType type, bool transposed, int64_t r
     return made;
 }
 
+/// How parts of a sum that are computed separately may be added up: in the result's type only if the sum has
+/// that type, too.
+std::vector<uint32_t> reductions_of(const Problem& problem) {
+    if (size_bytes(problem.result_type) == 2) return {CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE};
+    return {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+            CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE};
+}
+
 /// Returns conditions for cuBLASLt's search: workspace, alignments, and how parts of a sum are added up.
-/// Parts that are computed separately may be added up in the result's type only if the sum has that type,
-/// too.
 cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t workspace_bytes) {
     cublasLtMatmulPreferenceOpaque_t made;
     check(cublasLtMatmulPreferenceInit(&made), "cublasLtMatmulPreferenceInit");
     set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
-    const bool rounds = size_bytes(problem.result_type) == 2;
-    set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<uint32_t>(rounds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                     : CUBLASLT_REDUCTION_SCHEME_MASK));
+    uint32_t reductions = 0;
+    for (const uint32_t scheme : reductions_of(problem)) reductions |= scheme;
+    set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem.alignment_a));
     set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem.alignment_b));
-    set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem.alignment_d));
+    set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem.alignment_c));
     set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(problem.alignment_d));
     return made;
 }
@@ -97,6 +102,27 @@ Algorithm from_cublaslt(const cublasLtMatmulAlgo_t& algorithm) {
     Algorithm made;
     std::memcpy(made.data(), &algorithm, sizeof(algorithm));
     return made;
+}
+
+constexpr cublasLtClusterShape_t kClusters[] = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
+                                                CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_2x2x1,
+                                                CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_1x4x1};
+
+/// Whether the algorithm has that attribute and took the value.
+template <class Value>
+bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, Value value) {
+    return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof(value)) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+/// The tiles that the algorithm's kernels have.
+std::vector<uint32_t> tiles_of(const cublasLtMatmulAlgo_t& algorithm) {
+    std::vector<uint32_t> tiles(CUBLASLT_MATMUL_TILE_END);
+    size_t bytes = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoCapGetAttribute(
+        &algorithm, CUBLASLT_ALGO_CAP_TILE_IDS, tiles.data(), tiles.size() * sizeof(tiles[0]), &bytes);
+    tiles.resize(status == CUBLAS_STATUS_SUCCESS ? bytes / sizeof(tiles[0]) : 0);
+    return tiles;
 }
 
 /// Each round times all algorithms in turn, so that a device that grows warm slows down each of them.
@@ -116,7 +142,7 @@ struct Measured {
     struct Round {
         cuda::Event begin, end;
     };
-    size_t algorithm;  // index into the `algorithms` of fastest()
+    size_t algorithm;  // index into the `algorithms` of by_time()
     std::vector<Round> rounds = std::vector<Round>(kRounds);
 
     double median_seconds() const {
@@ -186,18 +212,46 @@ bool Plan::supports(cublasLtContext* handle, const Algorithm& algorithm, size_t 
            result.workspaceSize <= workspace_bytes;
 }
 
+void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes,
+                          std::vector<Algorithm>& found) {
+    const auto add = [&](const cublasLtMatmulAlgo_t& changed) {
+        const Algorithm neighbour = from_cublaslt(changed);
+        const bool known = std::ranges::find(found, neighbour) != found.end();
+        if (!known && supports(handle, neighbour, workspace_bytes)) found.push_back(neighbour);
+    };
+    const cublasLtMatmulAlgo_t start = to_cublaslt(algorithm);
+    for (const uint32_t scheme : reductions_of(problem_)) {
+        for (const int32_t num_parts : {2, 3, 4, 6, 8, 12, 16}) {
+            cublasLtMatmulAlgo_t changed = start;
+            if (set(changed, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, num_parts) &&
+                set(changed, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme)) {
+                add(changed);
+            }
+        }
+    }
+    for (const uint32_t tile : tiles_of(start)) {
+        cublasLtMatmulAlgo_t changed = start;
+        if (set(changed, CUBLASLT_ALGO_CONFIG_TILE_ID, tile)) add(changed);
+    }
+    for (const cublasLtClusterShape_t shape : kClusters) {
+        cublasLtMatmulAlgo_t changed = start;
+        if (set(changed, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, static_cast<uint16_t>(shape))) add(changed);
+    }
+}
+
 cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Operands& operands,
                             std::span<std::byte> workspace, CUstream_st* stream) {
     if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    const Scalar alpha(1, problem_.type), beta(problem_.accumulate ? 1 : 0, problem_.type);
+    const Scalar alpha(1, problem_.type), beta(problem_.addend ? 1 : 0, problem_.type);
     const cublasLtMatmulAlgo_t chosen = to_cublaslt(algorithm);
     return cublasLtMatmul(handle, &operation_, alpha.address(), operands.a, &a_, operands.b, &b_,
-                          beta.address(), operands.d, &d_, operands.d, &d_, &chosen, workspace.data(),
+                          beta.address(), operands.c, &d_, operands.d, &d_, &chosen, workspace.data(),
                           workspace.size(), stream);
 }
 
-Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
-                  const Operands& operands, std::span<std::byte> workspace, const cuda::StreamView& stream) {
+std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
+                               const Operands& operands, std::span<std::byte> workspace,
+                               const cuda::StreamView& stream) {
     const auto launch = [&](size_t number) {
         return plan.launch(handle, algorithms[number], operands, workspace, stream.handle()) ==
                CUBLAS_STATUS_SUCCESS;
@@ -215,15 +269,10 @@ Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm
         }
     }
     stream.synchronize();
-    size_t best = 0;
-    double best_seconds = std::numeric_limits<double>::infinity();
-    for (const Measured& one : measured) {
-        if (const double seconds = one.median_seconds(); seconds < best_seconds) {
-            best_seconds = seconds;
-            best = one.algorithm;
-        }
-    }
-    return algorithms[best];
+    std::ranges::stable_sort(measured, {}, &Measured::median_seconds);
+    std::vector<Algorithm> sorted;
+    for (const Measured& one : measured) sorted.push_back(algorithms[one.algorithm]);
+    return sorted;
 }
 
 std::string explain(int code) {

@@ -1,5 +1,5 @@
 // A Plan holds the cuBLASLt descriptors of a problem: it finds algorithms for the problem and launches its
-// products. fastest() compares algorithms; check() and explain() handle cuBLASLt's errors.
+// products. by_time() compares algorithms; check() and explain() handle cuBLASLt's errors.
 #pragma once
 
 #include <cublasLt.h>
@@ -33,6 +33,12 @@ class Plan {
     cublasStatus_t find_algorithms(cublasLtContext* handle, size_t workspace_bytes, int max_algorithms,
                                    std::vector<Algorithm>& found);
 
+    /// Adds to `found` the algorithms next to this one that support the problem: they differ from it in one
+    /// thing, the number of parts along k, the tile of a block or the cluster of blocks. Skips what `found`
+    /// has.
+    void add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes,
+                        std::vector<Algorithm>& found);
+
     /// Whether the algorithm supports this problem on this device with a workspace of this size.
     bool supports(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes);
 
@@ -46,12 +52,12 @@ class Plan {
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
 
-/// Returns the fastest of several algorithms for a product. Runs each algorithm several times on the
-/// operands' matrices and waits for the stream. REQUIRES: D is scratch memory if the product adds to D.
-/// Otherwise D holds the product, or garbage, afterwards. Algorithms that cuBLASLt refuses are skipped; if it
-/// refuses all, the first one is returned.
-Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
-                  const Operands& operands, std::span<std::byte> workspace, const cuda::StreamView& stream);
+/// Sorts several algorithms for a product by their time, the fastest first, and drops those that cuBLASLt
+/// refuses. Runs each algorithm several times on the operands' matrices and waits for the stream. REQUIRES: D
+/// is scratch memory if the product adds to D. Otherwise D holds the product, or garbage, afterwards.
+std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
+                               const Operands& operands, std::span<std::byte> workspace,
+                               const cuda::StreamView& stream);
 
 /// Returns cuBLASLt's name and text of a status, and advice: "CUBLAS_STATUS_... (...); use smaller sizes".
 std::string explain(int status);

@@ -19,6 +19,7 @@ Multiplier::Multiplier(const MultiplierOptions& /*options*/) { absent(); }
 Multiplier::~Multiplier() = default;
 Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
+void Multiplier::add_stream(CUstream_st* /*stream*/) {}
 void Multiplier::run(const Product& /*product*/, CUstream_st* /*stream*/) {}
 int Multiplier::num_problems() const { return 0; }
 std::string Multiplier::choices() const { return {}; }

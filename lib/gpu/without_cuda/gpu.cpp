@@ -20,6 +20,15 @@ void synchronize() {}
 
 CUstream_st* current_stream() { absent(); }
 
+struct SideStream::State {};
+SideStream::SideStream() { absent(); }
+SideStream::~SideStream() = default;
+SideStream::SideStream(SideStream&&) noexcept = default;
+SideStream& SideStream::operator=(SideStream&&) noexcept = default;
+CUstream_st* SideStream::handle() const { return nullptr; }
+void SideStream::run(const std::function<void()>& /*work*/) {}
+void SideStream::join() {}
+
 std::optional<MemoryFigures> memory() { return std::nullopt; }
 std::shared_ptr<std::byte> allocate(size_t /*num_bytes*/) { absent(); }
 void reset_peak_memory() {}

@@ -11,20 +11,6 @@ int64_t begin_of(int64_t row, int64_t row_size, const RowGroups& groups) {
     return row * row_size + (groups.first_row + row) / groups.rows_per_group * groups.gap;
 }
 
-/// Returns the row to normalise: x, or x + residual, which is written to `sum` first.
-template <class T>
-const T* normed_row(const RmsNorm<T>& args, int64_t row) {
-    const int64_t begin = row * args.row_size;
-    const T* x = args.x + begin_of(row, args.row_size, args.x_groups);
-    if (args.residual == nullptr) return x;
-    const T* residual = args.residual + begin;
-    T* sum = args.sum + begin;
-    for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
-        store(sum + i, load(x + i) + load(residual + i));
-    });
-    return sum;
-}
-
 template <class T>
 float mean_square(const T* x, int64_t size) {
     Vector squares = set(0.0f);
@@ -40,7 +26,7 @@ float mean_square(const T* x, int64_t size) {
 template <class T>
 void rms_norm(const RmsNorm<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
-        const T* x = normed_row(args, row);
+        const T* x = args.x + begin_of(row, args.row_size, args.x_groups);
         T* y = args.y + row * args.row_size;
         const float inverse = 1.0f / __builtin_sqrtf(mean_square(x, args.row_size) + args.eps);
         args.inverse_rms[row] = inverse;

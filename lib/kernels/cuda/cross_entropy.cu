@@ -1,5 +1,9 @@
-// Softmax cross-entropy on GPUs, with one block for each row. A row of 128k logits in bf16 has 256 KB, so
+// Softmax cross-entropy on GPUs, with one block for each row. A row of 152k logits in bf16 has 304 KB, so
 // that each thread loads several packs of 16 bytes at once.
+//
+// The kernel that computes sums and gradient together reads each row once: in its first pass, it keeps as
+// many of the row's first columns as the block's memory holds, 226 KB on an H100. Its second pass starts with
+// the last columns, which the L2 cache still holds: 80 KB for each multiprocessor, 11 MB in all.
 //
 // In each pass an element takes one exponential, and a multiprocessor computes 16 exponentials per cycle. On
 // a GPU with 4.8 TB/s, at 2 bytes for each element, the units for exponentials are two thirds busy when
@@ -11,9 +15,19 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 512, kBlocksPerMultiprocessor = 2;
+constexpr int kThreadsPerMultiprocessor = 1024;
 constexpr int kAtOnce = 4;  // packs that a thread loads at once
 constexpr float kLowest = -3.4028235e38F, kInfinity = INFINITY;
+
+/// How a block reads a row: each thread loads kAtOnce packs of kCount elements at once.
+template <class T_, int kCount_, int kThreads_>
+struct Shape {
+    using T = T_;
+    static constexpr int kCount = kCount_, kThreads = kThreads_;
+    static constexpr int kBlocksPerMultiprocessor = kThreadsPerMultiprocessor / kThreads;
+    static constexpr int kWidth = kThreads * kCount;   // columns between two packs of a thread
+    static constexpr int kColumns = kAtOnce * kWidth;  // columns that a block loads at once
+};
 
 /// exp(x). The error in fp32 is at most 2 units in the last place, as on CPUs. Narrow types take fewer
 /// instructions, and the error is the rounding of x * log2(e), plus 2^-22.
@@ -23,19 +37,39 @@ __device__ float exponential(float x) {
     return exp2_approximately(x * 1.44269504F);
 }
 
+/// A row of logits. The block's memory has its first num_kept columns after the first pass.
+template <class T>
+struct Row {
+    const T* logits;
+    int64_t num_columns;
+    T* kept = nullptr;
+    int64_t num_kept = 0;
+};
+
+enum class Pass { First, Second };
+
+/// Loads a pack. The second pass must load it in the same thread as the first, which keeps it.
+template <int kCount, Pass kPass, class T>
+__device__ Elements<T, kCount> load_pack(const Row<T>& row, int64_t column) {
+    const bool kept = column < row.num_kept;
+    if (kPass == Pass::Second && kept) return load_elements<kCount>(row.kept + column);
+    const auto pack = load_elements<kCount>(row.logits + column);
+    if (kPass == Pass::First && kept) store_in_block(row.kept + column, pack);
+    return pack;
+}
+
 /// kAtOnce packs of a row for the calling thread. The first pack begins at column `begin`, and each next pack
 /// a block's width later.
-template <class T, int kCount>
+template <class Shape, Pass kPass>
 struct Packs {
-    static constexpr int kWidth = kThreads * kCount;
-    static constexpr int kColumns = kAtOnce * kWidth;  // columns that a block loads at once
+    static constexpr int kCount = Shape::kCount;
 
-    __device__ Packs(const T* row, int64_t begin, int64_t num_columns, float filler) {
+    __device__ Packs(const Row<typename Shape::T>& row, int64_t begin, float filler) {
 #pragma unroll
         for (int p = 0; p < kAtOnce; ++p) {
-            const int64_t i = begin + p * kWidth;
-            if (i < num_columns) {
-                packs[p] = load<kCount>(row + i);
+            const int64_t i = begin + p * Shape::kWidth;
+            if (i < row.num_columns) {
+                packs[p] = widened(load_pack<kCount, kPass>(row, i));
             } else {
 #pragma unroll
                 for (int k = 0; k < kCount; ++k) packs[p][k] = filler;
@@ -53,11 +87,13 @@ struct RowSums {
 };
 
 /// The sums of a thread's columns, in one pass. When the maximum rises, the sum so far is scaled down.
-template <class T, int kCount>
-__device__ RowSums thread_sums(const T* row, int64_t num_columns) {
+template <class Shape>
+__device__ RowSums thread_sums(const Row<typename Shape::T>& row) {
+    using T = typename Shape::T;
+    constexpr int kCount = Shape::kCount;
     RowSums sums = {-kInfinity, 0};
-    for (int64_t i = threadIdx.x * kCount; i < num_columns; i += Packs<T, kCount>::kColumns) {
-        const Packs<T, kCount> x(row, i, num_columns, -kInfinity);
+    for (int64_t i = threadIdx.x * kCount; i < row.num_columns; i += Shape::kColumns) {
+        const Packs<Shape, Pass::First> x(row, i, -kInfinity);
         const float before = sums.shift();
 #pragma unroll
         for (int p = 0; p < kAtOnce; ++p) {
@@ -76,7 +112,8 @@ __device__ RowSums thread_sums(const T* row, int64_t num_columns) {
 }
 
 /// Returns the maximum over the block in each of its threads.
-__device__ inline float block_maximum(float x, Shared<float, kThreads / kWarp>& memory) {
+template <int kThreads>
+__device__ float block_maximum(float x, Shared<float, kThreads / kWarp>& memory) {
 #pragma unroll
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
         x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
@@ -90,14 +127,15 @@ __device__ inline float block_maximum(float x, Shared<float, kThreads / kWarp>& 
 
 /// Returns the sums of the row in each thread of the block. REQUIRES: each thread of the block calls
 /// row_sums() once.
-template <class T, int kCount>
-__device__ RowSums row_sums(const T* row, int64_t num_columns) {
+template <class Shape>
+__device__ RowSums row_sums(const Row<typename Shape::T>& row) {
+    constexpr int kThreads = Shape::kThreads;
     __shared__ Shared<float, kThreads / kWarp> maxima;
     __shared__ typename BlockSum<kThreads>::Memory memory;
-    const RowSums own = thread_sums<T, kCount>(row, num_columns);
-    RowSums all = {block_maximum(own.maximum, maxima), 0};
-    all.exponentials =
-        BlockSum<kThreads>(memory)(own.exponentials * exponential<T>(own.shift() - all.shift()));
+    const RowSums own = thread_sums<Shape>(row);
+    RowSums all = {block_maximum<kThreads>(own.maximum, maxima), 0};
+    const float scale = exponential<typename Shape::T>(own.shift() - all.shift());
+    all.exponentials = BlockSum<kThreads>(memory)(own.exponentials * scale);
     return all;
 }
 
@@ -112,57 +150,62 @@ __device__ void write_sums(const SoftmaxSums<T>& args, const RowSums& sums, int6
     args.target_logits[row] = present ? widened(args.logits[row * args.num_columns + target]) : 0.0F;
 }
 
-template <class T, int kCount>
-__device__ void write_zeros(T* row, int64_t num_columns) {
-    const Floats<kCount> zeros = {};
-    for (int64_t i = threadIdx.x * kCount; i < num_columns; i += kThreads * kCount) store(row + i, zeros);
+template <class Shape>
+__device__ void write_zeros(typename Shape::T* row, int64_t num_columns) {
+    const Floats<Shape::kCount> zeros = {};
+    for (int64_t i = threadIdx.x * Shape::kCount; i < num_columns; i += Shape::kWidth) store(row + i, zeros);
 }
 
-/// Runs from the last column to the first, because the cache still holds what was read last.
-template <class T, int kCount>
-__device__ void write_gradient(T* row, int64_t num_columns, const RowSums& sums, float scale,
-                               int64_t target) {
-    using Some = Packs<T, kCount>;
+/// Writes the gradient over the logits, from the last column to the first, because the cache still holds what
+/// was read last.
+template <class Shape>
+__device__ void write_gradient(typename Shape::T* logits, const Row<typename Shape::T>& row,
+                               const RowSums& sums, float scale, int64_t target) {
+    constexpr int kCount = Shape::kCount;
     const float factor = scale / sums.exponentials;
-    const int64_t last = (num_columns - 1) / Some::kColumns * Some::kColumns;
-    for (int64_t begin = last + threadIdx.x * kCount; begin >= 0; begin -= Some::kColumns) {
-        Some x(row, begin, num_columns, 0);
+    const int64_t last = (row.num_columns - 1) / Shape::kColumns * Shape::kColumns;
+    for (int64_t begin = last + threadIdx.x * kCount; begin >= 0; begin -= Shape::kColumns) {
+        Packs<Shape, Pass::Second> x(row, begin, 0);
 #pragma unroll
         for (int p = 0; p < kAtOnce; ++p) {
-            const int64_t i = begin + p * Some::kWidth;
-            if (i >= num_columns) continue;
+            const int64_t i = begin + p * Shape::kWidth;
+            if (i >= row.num_columns) continue;
 #pragma unroll
             for (int k = 0; k < kCount; ++k) {
-                const float softmax = exponential<T>(x.packs[p][k] - sums.maximum) * factor;
+                const float softmax = exponential<typename Shape::T>(x.packs[p][k] - sums.maximum) * factor;
                 x.packs[p][k] = i + k == target ? softmax - scale : softmax;
             }
-            store(row + i, x.packs[p]);
+            store(logits + i, x.packs[p]);
         }
     }
 }
 
-template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) sums_kernel(SoftmaxSums<T> args) {
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerMultiprocessor)
+    sums_kernel(SoftmaxSums<typename Shape::T> args) {
     const int64_t row = blockIdx.x;
-    const RowSums sums = row_sums<T, kCount>(args.logits + row * args.num_columns, args.num_columns);
+    const RowSums sums = row_sums<Shape>({args.logits + row * args.num_columns, args.num_columns});
     write_sums(args, sums, args.targets[row] - args.begin);
 }
 
-template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    gradient_kernel(CrossEntropyGradient<T> args) {
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerMultiprocessor)
+    gradient_kernel(CrossEntropyGradient<typename Shape::T> args) {
     const int64_t row = blockIdx.x, target = args.targets[row];
-    T* logits = args.logits + row * args.num_columns;
-    if (target < 0) return write_zeros<T, kCount>(logits, args.num_columns);
-    write_gradient<T, kCount>(logits, args.num_columns, {args.maxima[row], args.exponentials[row]},
-                              *args.scale, target - args.begin);
+    auto* logits = args.logits + row * args.num_columns;
+    if (target < 0) return write_zeros<Shape>(logits, args.num_columns);
+    write_gradient<Shape>(logits, {logits, args.num_columns}, {args.maxima[row], args.exponentials[row]},
+                          *args.scale, target - args.begin);
 }
 
-template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) both_kernel(CrossEntropy<T> args) {
-    const int64_t row = blockIdx.x, target = args.targets[row];
-    T* logits = args.logits + row * args.num_columns;
-    const RowSums sums = row_sums<T, kCount>(logits, args.num_columns);
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerMultiprocessor)
+    both_kernel(CrossEntropy<typename Shape::T> args, int64_t num_kept) {
+    using T = typename Shape::T;
+    const int64_t number = blockIdx.x, target = args.targets[number];
+    T* logits = args.logits + number * args.num_columns;
+    const Row<T> row = {logits, args.num_columns, static_cast<T*>(block_memory()), num_kept};
+    const RowSums sums = row_sums<Shape>(row);
     write_sums<T>({.num_rows = args.num_rows,
                    .num_columns = args.num_columns,
                    .begin = 0,
@@ -173,36 +216,62 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) both_kerne
                    .target_logits = args.target_logits},
                   sums, target);
     __syncthreads();  // the target's logit is read before it becomes a gradient
-    if (target < 0) return write_zeros<T, kCount>(logits, args.num_columns);
-    write_gradient<T, kCount>(logits, args.num_columns, sums, *args.scale, target);
+    if (target < 0) return write_zeros<Shape>(logits, args.num_columns);
+    write_gradient<Shape>(logits, row, sums, *args.scale, target);
 }
 
-/// Launches a block for each row, with the kernel `wide` if all rows begin at multiples of 16 bytes, else
-/// with `narrow`.
-template <class T, class Args>
-void for_each_row(const char* name, void (*wide)(Args), void (*narrow)(Args), const Args& args,
-                  GpuStream stream) {
-    if (args.num_rows == 0) return;
-    launch({name, static_cast<unsigned>(args.num_rows), kThreads, stream},
-           in_packs<T>(args.num_columns, args.logits) ? wide : narrow, args);
+/// Calls visit(shape) for the rows: packs if all rows begin at multiples of 16 bytes, else single elements;
+/// and a block for a whole multiprocessor if the memory of two blocks cannot keep two rows. The choice
+/// depends only on the rows, because sums and gradient have the same bits in one launch and in two.
+template <class T, class Visit>
+void with_shape(int64_t num_columns, const T* logits, Visit visit) {
+    constexpr int kReserved = 2048;  // of each block, beside block_memory()
+    const bool one_block = 2 * (num_columns * int64_t{sizeof(T)} + kReserved) > max_shared_bytes();
+    const bool packed = in_packs<T>(num_columns, logits);
+    if (packed && one_block) return visit(Shape<T, kPack<T>, 1024>());
+    if (packed) return visit(Shape<T, kPack<T>, 512>());
+    if (one_block) return visit(Shape<T, 1, 1024>());
+    visit(Shape<T, 1, 512>());
+}
+
+/// Launches a block for each row.
+template <class Shape, class... Params>
+void for_each_row(const char* name, int64_t num_rows, int64_t shared_bytes, GpuStream stream,
+                  void (*kernel)(Params...), std::type_identity_t<Params>... args) {
+    if (num_rows == 0) return;
+    launch({name, static_cast<unsigned>(num_rows), Shape::kThreads, stream, static_cast<int>(shared_bytes)},
+           kernel, args...);
 }
 
 }  // namespace
 
 template <class T>
 void softmax_sums(const SoftmaxSums<T>& args, GpuStream stream) {
-    for_each_row<T>("softmax_sums", sums_kernel<T, kPack<T>>, sums_kernel<T, 1>, args, stream);
+    with_shape(args.num_columns, args.logits, [&](auto shape) {
+        using Rows = decltype(shape);
+        for_each_row<Rows>("softmax_sums", args.num_rows, /*shared_bytes=*/0, stream, sums_kernel<Rows>,
+                           args);
+    });
 }
 
 template <class T>
 void cross_entropy_gradient(const CrossEntropyGradient<T>& args, GpuStream stream) {
-    for_each_row<T>("cross_entropy_gradient", gradient_kernel<T, kPack<T>>, gradient_kernel<T, 1>, args,
-                    stream);
+    with_shape<T>(args.num_columns, args.logits, [&](auto shape) {
+        using Rows = decltype(shape);
+        for_each_row<Rows>("cross_entropy_gradient", args.num_rows, /*shared_bytes=*/0, stream,
+                           gradient_kernel<Rows>, args);
+    });
 }
 
 template <class T>
 void cross_entropy(const CrossEntropy<T>& args, GpuStream stream) {
-    for_each_row<T>("cross_entropy", both_kernel<T, kPack<T>>, both_kernel<T, 1>, args, stream);
+    with_shape<T>(args.num_columns, args.logits, [&](auto shape) {
+        using Rows = decltype(shape);
+        const int64_t max_kept = max_shared_bytes() / 16 * kPack<T>;
+        const int64_t num_kept = args.num_columns < max_kept ? args.num_columns : max_kept;
+        for_each_row<Rows>("cross_entropy", args.num_rows, num_kept * int64_t{sizeof(T)}, stream,
+                           both_kernel<Rows>, args, num_kept);
+    });
 }
 
 template void softmax_sums(const SoftmaxSums<float>&, GpuStream);

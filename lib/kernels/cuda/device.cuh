@@ -121,6 +121,17 @@ __device__ void store(T* to, const Elements<T, kCount>& x) {
     }
 }
 
+/// Stores to block_memory().
+template <int kCount, class T>
+__device__ void store_in_block(T* to, const Elements<T, kCount>& x) {
+    if constexpr (kCount == 1) {
+        store_element(to, x.words[0]);
+    } else {
+        static_assert(x.kWords == 4);
+        store_16_bytes_in_block(to, {x.words[0], x.words[1], x.words[2], x.words[3]});
+    }
+}
+
 template <int kCount, class T>
 __device__ Floats<kCount> load(const T* from) {
     return widened(load_elements<kCount>(from));

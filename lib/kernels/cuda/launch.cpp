@@ -9,12 +9,11 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-int query_num_multiprocessors() {
-    int device = 0, count = 0;
+int attribute(cudaDeviceAttr which) {
+    int device = 0, value = 0;
     argosy::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-    argosy::cuda::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                        "cudaDeviceGetAttribute");
-    return count;
+    argosy::cuda::check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+    return value;
 }
 
 }  // namespace
@@ -24,8 +23,18 @@ void check_launch(const char* kernel, int status) {
 }
 
 int num_multiprocessors() {
-    static const int number = query_num_multiprocessors();
+    static const int number = attribute(cudaDevAttrMultiProcessorCount);
     return number;
+}
+
+int max_shared_bytes() {
+    constexpr int kVariables = 1024;
+    static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kVariables;
+    return bytes;
+}
+
+void allow_shared_bytes(const char* name, const void* kernel, int bytes) {
+    check_launch(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 }
 
 }  // namespace argosy::kernels::cuda

@@ -13,6 +13,12 @@ void check_launch(const char* kernel, int status);
 /// are of one kind.
 int num_multiprocessors();
 
+/// The maximum of Launch::shared_bytes, for a kernel with less than 1 KiB of __shared__ variables.
+int max_shared_bytes();
+
+/// Lets launches of the kernel have so many shared_bytes. Throws RunError if the device has fewer.
+void allow_shared_bytes(const char* name, const void* kernel, int bytes);
+
 /// count / by, rounded up.
 inline int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
 

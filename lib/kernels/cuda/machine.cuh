@@ -16,12 +16,16 @@ struct Launch {
     dim3 blocks;
     int threads;
     GpuStream stream;
+    int shared_bytes = 0;  // of block_memory()
 };
 
 /// Launches kernel(args...) on the stream; throws RunError if the launch fails.
 template <class... Params>
 void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
-    kernel<<<where.blocks, where.threads, /*shared_bytes=*/0, where.stream>>>(args...);
+    if (where.shared_bytes > 0) {
+        allow_shared_bytes(where.kernel, reinterpret_cast<const void*>(kernel), where.shared_bytes);
+    }
+    kernel<<<where.blocks, where.threads, where.shared_bytes, where.stream>>>(args...);
     check_launch(where.kernel, cudaGetLastError());
 }
 
@@ -31,6 +35,14 @@ struct Shared {
     T elements[kCount];
     __device__ T& operator[](int i) { return elements[i]; }
 };
+
+/// The memory of Launch::shared_bytes, which the threads of a block share.
+__device__ inline void* block_memory() {
+    extern __shared__ uint4 memory[];
+    return memory;
+}
+/// Stores 16 bytes to block_memory() in one instruction. REQUIRES: the address is a multiple of 16 bytes.
+__device__ inline void store_16_bytes_in_block(void* to, uint4 bytes) { *static_cast<uint4*>(to) = bytes; }
 
 /// Loads and stores of 16 or 8 bytes in one instruction. REQUIRES: an address is a multiple of 16 or 8 bytes;
 /// stores go to the device's memory, not to the shared memory of a block. Stores are in assembly, because the

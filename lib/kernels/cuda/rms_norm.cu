@@ -14,19 +14,6 @@ __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) 
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
 }
 
-/// Computes x + residual, rounds it, writes it to `sum` and returns it; the norm is that of this sum.
-template <class T, int kCount>
-__device__ Elements<T, kCount> summed(const Elements<T, kCount>& x, const Elements<T, kCount>& residual,
-                                      T* sum) {
-    auto wide = widened(x);
-    const auto wide_residual = widened(residual);
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) wide[k] += wide_residual[k];
-    const auto narrow = narrowed<T>(wide);
-    store(sum, narrow);
-    return narrow;
-}
-
 template <int kCount>
 __device__ float sum_of_squares(const Floats<kCount>& x) {
     float squares = 0;
@@ -52,16 +39,12 @@ __global__ void __launch_bounds__(Shape::kThreads, kMinThreadsPerMultiprocessor 
     __shared__ typename RowSum<Shape>::Memory memory;
     RowSum<Shape> row_sum(memory);
     const RowPlace<T, Shape> place(int64_t{blockIdx.x} * Shape::kRowsPerBlock, args.num_rows, args.row_size);
-    const bool adds = args.residual != nullptr;
-    Elements<T, kCount> x[kRows][kPacks], residual[kRows][kPacks] = {}, weight[kPacks];
+    Elements<T, kCount> x[kRows][kPacks], weight[kPacks];
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
         const T* from = args.x + elements_in_gaps(args.x_groups, place.row(row));
 #pragma unroll
-        for (int pack = 0; pack < kPacks; ++pack) {
-            x[row][pack] = place.load(from, row, pack);
-            if (adds) residual[row][pack] = place.load(args.residual, row, pack);
-        }
+        for (int pack = 0; pack < kPacks; ++pack) x[row][pack] = place.load(from, row, pack);
     }
 #pragma unroll
     for (int pack = 0; pack < kPacks; ++pack) weight[pack] = place.load_column(args.weight, pack);
@@ -70,12 +53,8 @@ __global__ void __launch_bounds__(Shape::kThreads, kMinThreadsPerMultiprocessor 
         float squares = 0;
 #pragma unroll
         for (int pack = 0; pack < kPacks; ++pack) {
-            auto& elements = x[row][pack];
-            if (adds && place.has(row, pack)) {
-                elements = summed(elements, residual[row][pack], args.sum + place.at(row, pack));
-            }
-            squares += sum_of_squares(widened(elements));
-            keep_narrow(elements);
+            squares += sum_of_squares(widened(x[row][pack]));
+            keep_narrow(x[row][pack]);
         }
         const float inverse = inverse_rms(row_sum(squares), args.row_size, args.eps);
         if (place.has_row(row) && place.column(0) == 0) args.inverse_rms[place.row(row)] = inverse;
@@ -96,19 +75,15 @@ __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args)
     BlockSum<kThreads> block_sum(memory);
     const int64_t begin = int64_t{blockIdx.x} * args.row_size;
     const T* from = args.x + begin + elements_in_gaps(args.x_groups, blockIdx.x);
-    const bool adds = args.residual != nullptr;
     float squares = 0;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
-        auto x = load_elements<kCount>(from + i);
-        if (adds) x = summed(x, load_elements<kCount>(args.residual + begin + i), args.sum + begin + i);
-        squares += sum_of_squares(widened(x));
+        squares += sum_of_squares(load<kCount>(from + i));
     }
     const float inverse = inverse_rms(block_sum(squares), args.row_size, args.eps);
     if (threadIdx.x == 0) args.inverse_rms[blockIdx.x] = inverse;
-    const T* row = adds ? args.sum + begin : from;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
         const auto weight = load<kCount>(args.weight + i);
-        store_normed(args.y + begin + i, load<kCount>(row + i), inverse, weight);
+        store_normed(args.y + begin + i, load<kCount>(from + i), inverse, weight);
     }
 }
 
@@ -118,8 +93,7 @@ template <class T>
 void rms_norm(const RmsNorm<T>& args, GpuStream stream) {
     if (args.num_rows == 0) return;
     // A bitwise or is a multiple of a power of two only if both numbers are.
-    const bool packed =
-        in_packs<T>(args.row_size | args.x_groups.gap, args.x, args.residual, args.sum, args.weight, args.y);
+    const bool packed = in_packs<T>(args.row_size | args.x_groups.gap, args.x, args.weight, args.y);
     const auto start = [&](auto shape) {
         using Shape = decltype(shape);
         const int64_t blocks = ceil_div(args.num_rows, Shape::kRowsPerBlock);

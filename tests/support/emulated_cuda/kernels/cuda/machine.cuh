@@ -18,6 +18,7 @@ struct Launch {
     dim3 blocks;
     int threads;
     GpuStream stream;
+    int shared_bytes = 0;
 };
 
 template <class... Params>
@@ -25,7 +26,8 @@ void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t
     if (testing::work_log) {
         testing::note_work((std::string(where.kernel) + ... + testing::text_of_argument(args)));
     }
-    testing::emulated::launch(where.kernel, where.blocks, where.threads, [&] { kernel(args...); });
+    testing::emulated::launch(where.kernel, where.blocks, where.threads, where.shared_bytes,
+                              [&] { kernel(args...); });
 }
 
 template <class T, int kCount>
@@ -38,9 +40,18 @@ struct Shared {
     }
 };
 
+inline void* block_memory() { return testing::emulated::block_memory(); }
+inline void store_16_bytes_in_block(void* to, uint4 bytes) {
+    testing::emulated::check_aligned(to, sizeof bytes);
+    if (!testing::emulated::is_shared(to))
+        testing::emulated::fail("a pack is not stored to the block's memory");
+    std::memcpy(to, &bytes, sizeof bytes);
+}
+
 template <class Bytes>
 Bytes load_aligned(const void* from) {
     testing::emulated::check_aligned(from, sizeof(Bytes));
+    if (!testing::emulated::is_shared(from)) testing::emulated_cuda().bytes_loaded += sizeof(Bytes);
     Bytes bytes;
     std::memcpy(&bytes, from, sizeof bytes);
     return bytes;
@@ -49,6 +60,7 @@ template <class Bytes>
 void store_aligned(void* to, const Bytes& bytes) {
     testing::emulated::check_aligned(to, sizeof bytes);
     if (testing::emulated::is_shared(to)) testing::emulated::fail("packs are stored to the block's memory");
+    testing::emulated_cuda().bytes_stored += sizeof bytes;
     std::memcpy(to, &bytes, sizeof bytes);
 }
 inline uint4 load_16_bytes(const void* from) { return load_aligned<uint4>(from); }

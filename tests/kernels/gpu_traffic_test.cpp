@@ -1,0 +1,75 @@
+// The bytes that kernels for GPUs read and write, counted by the emulator: inputs are read once, and outputs
+// are written once.
+#include "kernels/gpu_test.h"
+#include "support/emulated_cuda.h"
+
+namespace argosy::kernels {
+namespace {
+
+constexpr int64_t kElement = sizeof(BFloat16);
+
+struct Traffic {
+    int64_t loaded, stored;
+};
+
+template <class Run>
+Traffic traffic_of(const Run& run) {
+    auto& emulated = testing::emulated_cuda();
+    const Traffic before = {emulated.bytes_loaded, emulated.bytes_stored};
+    run();
+    return {emulated.bytes_loaded - before.loaded, emulated.bytes_stored - before.stored};
+}
+
+class GpuTraffic : public GpuTest {
+  protected:
+    Traffic of_cross_entropy(int64_t num_rows, int64_t num_columns) {
+        auto logits = random<BFloat16>(num_rows * num_columns);
+        const Memory<int64_t> targets(std::vector<int64_t>(num_rows, 1));
+        const Memory<float> scale({1.0F});
+        Memory<float> maxima(num_rows, true), exponentials(num_rows, true), target_logits(num_rows, true);
+        return traffic_of([&] {
+            gpu<BFloat16>().cross_entropy({num_rows, num_columns, targets.gpu(), scale.gpu(), logits.gpu(),
+                                           maxima.gpu(), exponentials.gpu(), target_logits.gpu()},
+                                          nullptr);
+        });
+    }
+};
+
+TEST_F(GpuTraffic, CrossEntropyReadsARowOnceThatABlockKeeps) {
+    testing::emulated_cuda().max_shared_bytes = 64 << 10;
+    for (const int64_t num_columns : {8, 4096, 16384, 32000}) {  // two blocks on a multiprocessor, and one
+        const auto [loaded, stored] = of_cross_entropy(3, num_columns);
+        EXPECT_EQ(loaded, 3 * num_columns * kElement) << num_columns;
+        EXPECT_EQ(stored, 3 * num_columns * kElement) << num_columns;
+    }
+}
+
+TEST_F(GpuTraffic, CrossEntropyReadsAgainWhatABlockCannotKeep) {
+    testing::emulated_cuda().max_shared_bytes = 64 << 10;
+    const int64_t num_columns = 50000, num_kept = (64 << 10) / kElement;
+    const auto [loaded, stored] = of_cross_entropy(2, num_columns);
+    EXPECT_EQ(loaded, 2 * (2 * num_columns - num_kept) * kElement);
+    EXPECT_EQ(stored, 2 * num_columns * kElement);
+}
+
+TEST_F(GpuTraffic, SwigluReadsAndWritesOnce) {
+    constexpr int64_t kRows = 5, kHidden = 1000, kBytes = kRows * kHidden * kElement;
+    const auto gate_up = random<BFloat16>(2 * kRows * kHidden), dy = random<BFloat16>(kRows * kHidden);
+    Memory<BFloat16> y(kRows * kHidden, true), dgate_up(2 * kRows * kHidden, true);
+    const BFloat16 *gate = gate_up.gpu(), *up = gate + kRows * kHidden;
+    const Traffic forward = traffic_of([&] {
+        gpu<BFloat16>().swiglu({kRows, kHidden, gate, up, kHidden, y.gpu()}, nullptr);
+    });
+    EXPECT_EQ(forward.loaded, 2 * kBytes);
+    EXPECT_EQ(forward.stored, kBytes);
+    const Traffic backward = traffic_of([&] {
+        gpu<BFloat16>().swiglu_backward(
+            {kRows, kHidden, dy.gpu(), gate, up, dgate_up.gpu(), dgate_up.gpu() + kRows * kHidden, kHidden},
+            nullptr);
+    });
+    EXPECT_EQ(backward.loaded, 3 * kBytes);
+    EXPECT_EQ(backward.stored, 2 * kBytes);
+}
+
+}  // namespace
+}  // namespace argosy::kernels

@@ -1,0 +1,101 @@
+// What a layer launches on a GPU, in order: its matrix products, and what passes over memory between them.
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "model/tiny_model.h"
+#include "ops/attention.h"
+#include "ops/ops_context.h"
+#include "support/fake_gpus.h"
+#include "support/work_log.h"
+
+namespace argosy::model {
+namespace {
+
+/// LibTorch's operations that read and write no elements, or call another one that does.
+constexpr const char* kWithoutAPass[] = {"aten::empty",      "aten::empty_like", "aten::empty_strided",
+                                         "aten::zeros",      "aten::slice",      "aten::narrow",
+                                         "aten::view",       "aten::t",          "aten::transpose",
+                                         "aten::as_strided", "aten::unsqueeze",  "aten::expand"};
+
+std::vector<std::string> passes_of(const std::function<void()>& work) {
+    std::vector<std::string> passes;
+    for (const std::string& line : testing::record_work(work))
+        passes.push_back(line.substr(0, line.find(' ')));
+    std::erase_if(passes,
+                  [](const std::string& name) { return std::ranges::count(kWithoutAPass, name) > 0; });
+    return passes;
+}
+
+ModelSpec spec() {
+    ModelSpec spec{.name = "llama",
+                   .vocab_size = 128,
+                   .dim = 64,
+                   .num_layers = 1,
+                   .num_heads = 4,
+                   .num_kv_heads = 2,
+                   .head_dim = 16,
+                   .hidden_dim = 96};
+    return spec;
+}
+
+using Passes = std::vector<std::string>;
+
+/// The list with the first occurrence of `part` as one pass. The stand-in computes attention in several
+/// steps.
+Passes with_one_pass(Passes list, const Passes& part, const std::string& name) {
+    const auto found = std::ranges::search(list, part);
+    EXPECT_FALSE(found.empty()) << name;
+    list.insert(list.erase(found.begin(), found.end()), name);
+    return list;
+}
+
+// The residual stream's additions are part of the products, forward, and of the norms, backward. In units of
+// tokens * dim elements, the passes beside products and attention read and write 4 forward (two norms) and 8
+// backward (two norms); before the products added the residual stream, forward was 7.
+TEST(Passes, OfABlock) {
+    testing::fake_gpus().num_devices = 1;
+    gpu::use(0);
+    const ops::OpsContext context;
+    const c10::InferenceMode no_autograd;
+    TinyModel model(spec(), at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16);
+    const Block block(model.spec, model.axis, model.rope);
+    const Weights weights = model.weights(1);
+    const at::Tensor x = model.random.normal({32, 64}, at::kBFloat16),
+                     q = model.random.normal({32, 64}, at::kBFloat16),
+                     k = model.random.normal({32, 32}, at::kBFloat16),
+                     dy = model.random.normal({32, 64}, at::kBFloat16);
+    const ops::AttentionShape shape{2, 16, 16};
+    ops::AttentionOutput attended;
+    const Passes attention = passes_of([&] { attended = ops::attention(q, k, k, shape); });
+    const Passes attention_backward =
+        passes_of([&] { ops::attention_backward(dy, q, k, k, attended, shape); });
+
+    const std::string product = "cublasLtMatmul", zero = "aten::zero_", add = "aten::add_";
+    Tape tape;
+    at::Tensor y;
+    const Passes forward =
+        passes_of([&] { y = block.forward(weights, x, model.batch, RecomputeMode::None, tape); });
+    EXPECT_EQ(with_one_pass(forward, attention, "attention"),
+              (Passes{"rms_norm", product, "rope", "attention", product,  // with the residual stream
+                      "rms_norm", product, "swiglu", product}));          // likewise
+
+    WeightWork work;
+    const Passes backward = passes_of([&] { block.backward_input(weights, dy, model.batch, tape, work); });
+    EXPECT_EQ(with_one_pass(backward, attention_backward, "attention_backward"),
+              (Passes{product, "swiglu_backward", product,    // down, gate and up
+                      zero, "rms_norm_backward", "sum_rows",  // zeros: of the norm's weight
+                      product, "attention_backward", "aten::copy_", "rope", "rope", product,  // copy: dv
+                      zero, "rms_norm_backward", "sum_rows"}));
+    EXPECT_EQ(
+        passes_of([&] { work.run(model.gradients(1)); }),
+        (Passes{product, product, zero, add, product, product, zero, add}));  // zeros and sums: of norms
+}
+
+}  // namespace
+}  // namespace argosy::model
