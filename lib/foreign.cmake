@@ -97,6 +97,10 @@ if(ARGOSY_CUDA)
     # cuDNN compiles attention with NVRTC, which loads its built-in headers by name. They are found if they are already
     # loaded; the folder of a wheel is not among those that the dynamic linker searches.
     file(GLOB nvrtc_headers ${wheels}/nvidia/cu13/lib/libnvrtc-builtins.so.*)
+    if(NOT nvrtc_headers)
+        message(WARNING "No NVRTC in ${wheels}/nvidia/cu13/lib: attention by cuDNN works only if the dynamic linker finds "
+                        "libnvrtc-builtins.so.")
+    endif()
     list(APPEND cuda_libraries ${nvrtc_headers})
     set(cuda_libraries -Wl,--push-state,--no-as-needed ${cuda_libraries} -Wl,--pop-state)
     target_link_libraries(foreign_torch INTERFACE ${cuda_libraries})

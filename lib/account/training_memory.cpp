@@ -107,6 +107,8 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
         fmt::format("parallelism.fsdp_reshard_after_forward = always (it is {})",
                     name_of(parallelism.fsdp_reshard_after_forward)));
     add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph keeps its own memory)");
+    add(on_gpu && config.compile.side_stream,
+        "compile.side_stream = false (it keeps a layer's tensors longer, and a workspace of its own)");
     add(config.debug.plain_operations,
         "debug.plain_operations = false (plain operations keep copies in wider types)");
     return found;

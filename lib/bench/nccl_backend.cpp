@@ -210,8 +210,8 @@ void NcclBackend::wait_for(const std::function<bool()>& done) {
         if (seconds_now() - begun > setup_.timeout_seconds / 2) throw WaitTimeout();
         throw;
     } catch (...) {
-        handles_->communicator->abort().wait_for(
-            nccl::kTimeToAbort);  // ends the running kernels, which would block freeing memory
+        // Running kernels would block freeing memory.
+        handles_->communicator->abort().wait_for(nccl::kTimeToAbort);
         throw;
     }
 }

@@ -1,6 +1,8 @@
 #include "cublas/choices.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 
 #include "base/error.h"
@@ -9,7 +11,8 @@
 namespace argosy::cublas {
 namespace {
 
-constexpr std::string_view kBegin = "cublasLt";
+constexpr std::string_view kBegin = "cublasLt", kFormat = "2";  // changes with the fields of a line
+constexpr const char* kAddends[] = {"set", "add", "plus"};      // in the order of Addend
 constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
                                   ElementType::Float64};
 
@@ -45,6 +48,12 @@ class Words {
         const std::string word = next();
         if (word != first && word != second) good_ = false;
         return word == first;
+    }
+
+    Addend addend() {
+        const auto found = std::ranges::find(kAddends, next());
+        if (found == std::end(kAddends)) good_ = false;
+        return static_cast<Addend>(found == std::end(kAddends) ? 0 : found - std::begin(kAddends));
     }
 
     ElementType type() {
@@ -92,7 +101,7 @@ Problem problem_of(Words& words) {
     for (int64_t* number : {&p.m, &p.n, &p.k, &p.stride_a, &p.stride_b, &p.stride_d}) {
         *number = words.number<int64_t>();
     }
-    p.addend = words.is_first_of_two("add", "set");
+    p.addend = words.addend();
     p.bias = words.is_first_of_two("bias", "plain");
     for (int* number : {&p.alignment_a, &p.alignment_b, &p.alignment_c, &p.alignment_d, &p.alignment_bias}) {
         *number = words.number<int>();
@@ -104,12 +113,12 @@ Problem problem_of(Words& words) {
 
 std::string line_of(const Choice& choice, const Origin& origin) {
     const Problem& p = choice.problem;
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin, kFormat,
                        origin.version, origin.device, name(p.type), name(p.result_type),
                        p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N", p.m, p.n, p.k, p.stride_a,
-                       p.stride_b, p.stride_d, p.addend ? "add" : "set", p.bias ? "bias" : "plain",
-                       p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d, p.alignment_bias,
-                       hex(choice.algorithm));
+                       p.stride_b, p.stride_d, kAddends[static_cast<int>(p.addend)],
+                       p.bias ? "bias" : "plain", p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d,
+                       p.alignment_bias, hex(choice.algorithm));
 }
 
 std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {
@@ -119,8 +128,9 @@ std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {
     for (int number = 1; std::getline(lines, line); ++number) {
         Words words(line);
         const bool begins = words.next() == kBegin;
-        const std::string version = words.next(), device = words.next();
-        if (begins && words.good() && (version != origin.version || device != origin.device)) continue;
+        const std::string format = words.next(), version = words.next(), device = words.next();
+        const bool usable = format == kFormat && version == origin.version && device == origin.device;
+        if (begins && words.good() && !usable) continue;
         Choice choice{.problem = problem_of(words), .algorithm = words.algorithm()};
         words.expect_end();
         if (!begins || !words.good()) {

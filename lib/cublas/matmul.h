@@ -58,8 +58,9 @@ struct Product {
 
 /// How run() chooses the algorithm of a new problem (shapes, strides, types and alignments of the pointers).
 /// Heuristic: the algorithm that cuBLASLt names first. Timed: the fastest of the algorithms that cuBLASLt
-/// names, found by running them on the product's A and B. Timing waits for the stream. If the addend is
-/// C itself, timing also needs scratch memory of C's size, so that trial runs do not change C.
+/// names and of the neighbours of the best two, found by running them on the product's A and B. Timing waits
+/// for the stream. If the addend is C itself, timing also needs scratch memory of C's size, so that trial
+/// runs do not change C.
 enum class Search { Heuristic, Timed };
 
 struct MultiplierOptions {

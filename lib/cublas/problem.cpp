@@ -52,6 +52,11 @@ bool is_row_or_column_major(const MatrixOf<Data>& x) {
     return is_row_major(x) || is_row_major(x.transposed());
 }
 
+Addend addend_of(const Product& product) {
+    if (product.addend == nullptr) return Addend::None;
+    return product.addend == product.c.data ? Addend::C : Addend::Another;
+}
+
 void check(const Product& product) {
     const auto& [c, a, b, addend, bias] = product;
     const auto what = [&] { return describe(product); };
@@ -89,18 +94,19 @@ const char* name(ElementType type) {
 }
 
 size_t ProblemHash::operator()(const Problem& p) const {
-    const std::array numbers = {static_cast<int64_t>(p.type),
-                                static_cast<int64_t>(p.result_type),
-                                int64_t{p.transpose_a} | p.transpose_b << 1 | p.addend << 2 | p.bias << 3,
-                                p.m,
-                                p.n,
-                                p.k,
-                                p.stride_a,
-                                p.stride_b,
-                                p.stride_d,
-                                int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 |
-                                    int64_t{p.alignment_d} << 32 | int64_t{p.alignment_bias} << 48,
-                                int64_t{p.alignment_c}};
+    const std::array numbers = {
+        static_cast<int64_t>(p.type),
+        static_cast<int64_t>(p.result_type),
+        int64_t{p.transpose_a} | p.transpose_b << 1 | p.bias << 2 | static_cast<int64_t>(p.addend) << 3,
+        p.m,
+        p.n,
+        p.k,
+        p.stride_a,
+        p.stride_b,
+        p.stride_d,
+        int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 | int64_t{p.alignment_d} << 32 |
+            int64_t{p.alignment_bias} << 48,
+        int64_t{p.alignment_c}};
     return std::hash<std::string_view>()({reinterpret_cast<const char*>(numbers.data()), sizeof(numbers)});
 }
 
@@ -117,6 +123,7 @@ Operands operands_of(const Product& product) {
         b = b.transposed();
         c = c.transposed();
     }
+    const void* const addend = product.addend == nullptr ? c.data : product.addend;
     const Storage storage_a = storage_of(a), storage_b = storage_of(b), storage_c = storage_of(c);
     const Problem problem{.type = a.type,
                           .result_type = c.type,
@@ -128,27 +135,24 @@ Operands operands_of(const Product& product) {
                           .stride_a = storage_a.stride,
                           .stride_b = storage_b.stride,
                           .stride_d = storage_c.stride,
-                          .addend = product.addend != nullptr,
+                          .addend = addend_of(product),
                           .bias = product.bias != nullptr,
                           .alignment_a = alignment_of(a.data),
                           .alignment_b = alignment_of(b.data),
-                          .alignment_c = alignment_of(product.addend),
+                          .alignment_c = alignment_of(addend),
                           .alignment_d = alignment_of(c.data),
                           .alignment_bias = alignment_of(product.bias)};
-    const void* const addend = product.addend == nullptr ? c.data : product.addend;
     return {problem, a.data, b.data, addend, c.data, product.bias};
 }
 
 std::string describe(const Product& product) {
     const auto& [c, a, b, addend, bias] = product;
-    const char* const result = addend == nullptr  ? "into"
-                               : addend == c.data ? "added to"
-                                                  : "plus another matrix into";
+    constexpr const char* kInto[] = {"into", "added to", "plus another matrix into"};
     return fmt::format(
         "{} [{}, {}] x [{}, {}] {} {} [{}, {}]{}; strides {}, {} and {}; aligned to {}, {} and {} bytes",
-        name(a.type), a.rows, a.columns, b.rows, b.columns, result, name(c.type), c.rows, c.columns,
-        bias ? " with a bias" : "", strides(a), strides(b), strides(c), alignment_of(a.data),
-        alignment_of(b.data), alignment_of(c.data));
+        name(a.type), a.rows, a.columns, b.rows, b.columns, kInto[static_cast<int>(addend_of(product))],
+        name(c.type), c.rows, c.columns, bias ? " with a bias" : "", strides(a), strides(b), strides(c),
+        alignment_of(a.data), alignment_of(b.data), alignment_of(c.data));
 }
 
 }  // namespace argosy::cublas

@@ -11,15 +11,18 @@
 
 namespace argosy::cublas {
 
+enum class Addend { None, C, Another };
+
 /// Everything that an algorithm may depend on: products of the same problem may share an algorithm.
 struct Problem {
     ElementType type, result_type;
     bool transpose_a, transpose_b;
     int64_t m, n, k;
     int64_t stride_a, stride_b, stride_d;  // between stored columns, in elements
-    bool addend, bias;
-    /// Alignments in bytes: the largest power of two that divides the address, at most 256, and 256 for an
-    /// addend (c) or bias that does not exist.
+    Addend addend;
+    bool bias;
+    /// Alignments in bytes: the largest power of two that divides the address, at most 256. Without
+    /// a bias, alignment_bias is 256; without an addend, alignment_c is that of D.
     int alignment_a, alignment_b, alignment_c, alignment_d, alignment_bias;
 
     bool operator==(const Problem&) const = default;
@@ -35,8 +38,6 @@ struct Operands {
     const void *a, *b, *c;
     void* d;
     const void* bias;
-
-    bool adds_in_place() const { return problem.addend && c == d; }
 };
 
 /// REQUIRES: the matrices are as matmul.h says for a Product; otherwise an assertion fails and names the

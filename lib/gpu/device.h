@@ -40,6 +40,7 @@ class SideStream {
     SideStream(SideStream&&) noexcept;
     SideStream& operator=(SideStream&&) noexcept;
 
+    /// The stream itself exists until the process ends.
     CUstream_st* handle() const;
 
     /// Queues `work` on this stream, as the current stream during the call, after all work that the current

@@ -55,7 +55,8 @@ struct Tape {
 
 /// The weights' half of a backward pass, stored as data: the tensors from which each parameter's gradient is
 /// computed. Because the halves are separate, a pipeline or communication schedule can decide when the
-/// weights' half runs. This half does not need the weights. A WeightWork holds its tensors until run().
+/// weights' half runs. This half does not need the weights. A WeightWork holds its tensors until it is
+/// destroyed.
 class WeightWork {
   public:
     /// One parameter, or all parameters of a join; the outputs of a join are adjacent columns of dy.

@@ -18,8 +18,8 @@ namespace argosy::mpi {
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body);
 
-/// Rethrows the current exception. If only this rank has it, prints it first; run_program() does not print it
-/// again. REQUIRES: the caller is inside a catch block.
+/// Rethrows the current exception. If errors of its kind usually are of one rank, prints it first;
+/// run_program() does not print it again. REQUIRES: the caller is inside a catch block.
 [[noreturn]] void print_and_rethrow(const char* name, const Comm& ranks);
 
 /// Returns work(). Prints an error of this rank before the caller's objects are destroyed, because their

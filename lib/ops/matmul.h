@@ -26,7 +26,7 @@ struct Stack {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias);
 
-/// y = addend + x W^T, in one pass. `addend` is [tokens, out].
+/// y = addend + x W^T, rounded once if there are kernels for x. `addend` is [tokens, out].
 at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight);
 
 /// Returns the gradient of x: dy W.
@@ -44,8 +44,8 @@ void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Ten
 
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 
-/// out = a b + addend + bias. `addend` and `bias` may be undefined; `addend` may be `out`, and has the type
-/// and strides of `out`: those of a and b, or fp32 if a and b are bf16 or fp16.
+/// out = a b + addend + bias. `addend` and `bias` may be undefined. `out` has the type of a and b, or fp32 if
+/// that type is bf16 or fp16. `addend` has the type and strides of `out`, and may be `out`.
 void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                   const at::Tensor& addend = {}, const at::Tensor& bias = {});
 

@@ -14,7 +14,8 @@ namespace argosy::ops {
 /// How operations compute.
 enum class Path {
     Fused,     // Argosy's kernels if they support type and device; one kernel may compute several operations
-    Separate,  // the same kernels without fusion: the same bits in more passes over memory
+    Separate,  // the same kernels without fusion (except a product and its addend): the same bits in more
+               // passes
     Plain,     // compositions of LibTorch's operations: for comparison, debugging, and as reference in tests
 };
 

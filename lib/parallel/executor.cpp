@@ -214,12 +214,11 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
 }
 
 void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
-    const model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
+    model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
     const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
     if (!side_stream_) return work.run(gradients);
-    // The executor keeps the work's tensors until the side stream is done with them, one unit later.
     join_side_stream();
-    side_work_ = work;
+    side_work_ = std::move(work);
     side_stream_->run([this, &gradients] { side_work_.run(gradients); });
 }
 

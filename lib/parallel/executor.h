@@ -92,7 +92,7 @@ class Executor {
     std::map<int, comm::Pending> sending_;  // by receiving rank: the last message sent to that rank
     Incoming incoming_;
     std::optional<gpu::SideStream> side_stream_;
-    model::WeightWork side_work_;  // what the side stream computes now
+    model::WeightWork side_work_;  // what the side stream computes now; keeps its tensors until the join
 
     // State of the part that runs now.
     std::span<const model::Batch> microbatches_;

@@ -207,7 +207,7 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
 // A unit's gradients are complete after the last microbatch has added to them and, if they are sharded, after
 // their last reduction. No operation of the program reads the sums. If they are made in place, all waits are
 // at the end of the program, where a late replica delays no computation. Otherwise a sum waits for the sum
-// before it, so that copies of one unit's gradients exist at a time.
+// before it, so that copies of only one unit's gradients exist at a time.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     const auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;

@@ -23,7 +23,7 @@ struct RankContext {
     /// operation_path().
     RankContext(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment);
 
-    const double start_seconds = seconds_now();
+    const double start_seconds = seconds_now();  // of the run
     const c10::Device device;
     observe::MemoryMeter memory;
     ops::OpsContext tensors;

@@ -22,7 +22,7 @@ Choice choice() {
                             .stride_a = 4096,
                             .stride_b = 2048,
                             .stride_d = 4097,
-                            .addend = true,
+                            .addend = Addend::C,
                             .bias = false,
                             .alignment_a = 256,
                             .alignment_b = 16,
@@ -35,9 +35,9 @@ Choice choice() {
 
 TEST(Choices, AreLinesThatReadBack) {
     const std::string line = line_of(choice(), kHere);
-    EXPECT_EQ(
-        line.substr(0, line.rfind(' ')),
-        "cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 N T 4096 1024 16384 4096 2048 4097 add plain 256 16 8 4 256");
+    EXPECT_EQ(line.substr(0, line.rfind(' ')),
+              "cublasLt 2 13.1.0 NVIDIA-H200 bf16 fp32 N T 4096 1024 16384 4096 2048 4097 add plain 256 16 8 "
+              "4 256");
     EXPECT_EQ(line.back(), '\n');
     const std::vector<Choice> found = choices_in(line + line, kHere);
     ASSERT_EQ(found.size(), 2u);
@@ -51,7 +51,7 @@ TEST(Choices, OfEachKindOfProblem) {
     other.problem.type = other.problem.result_type = ElementType::Float64;
     other.problem.transpose_a = true;
     other.problem.transpose_b = false;
-    other.problem.addend = false;
+    other.problem.addend = Addend::Another;
     other.problem.bias = true;
     EXPECT_EQ(choices_in(line_of(other, kHere), kHere)[0].problem, other.problem);
 }
@@ -69,7 +69,7 @@ TEST(Choices, InvalidLinesAreUserErrors) {
         return std::string(line).replace(line.find(what), what.size(), by);
     };
     EXPECT_ERROR(choices_in(line + line.substr(0, line.size() - 2), kHere), UserError, "line 2",
-                 "cublasLt 13");
+                 "cublasLt 2 13");
     for (const std::string& bad :
          {line.substr(0, 40), std::string("hello\n"), std::string("\n"), std::string("cublasLt"),
           replaced("bf16", "bf17"), replaced(" N ", " M "), replaced(" 4096 ", " 4096x "),

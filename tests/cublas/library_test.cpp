@@ -36,7 +36,7 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
                                   .stride_a = 64,
                                   .stride_b = 64,
                                   .stride_d = 16,
-                                  .addend = false,
+                                  .addend = Addend::None,
                                   .bias = bias,
                                   .alignment_a = 256,
                                   .alignment_b = 16,

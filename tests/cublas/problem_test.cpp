@@ -37,7 +37,7 @@ TEST(Problem, OfALinearLayer) {
                                          .stride_a = 8,
                                          .stride_b = 8,
                                          .stride_d = 4,
-                                         .addend = false,
+                                         .addend = Addend::None,
                                          .bias = false,
                                          .alignment_a = 256,
                                          .alignment_b = 256,
@@ -48,7 +48,6 @@ TEST(Problem, OfALinearLayer) {
     EXPECT_EQ(operands.b, memory.a);
     EXPECT_EQ(operands.d, memory.c);
     EXPECT_EQ(operands.c, memory.c);
-    EXPECT_FALSE(operands.adds_in_place());
 }
 
 TEST(Problem, AnAddendIsCOrAnotherMatrix) {
@@ -57,12 +56,10 @@ TEST(Problem, AnAddendIsCOrAnotherMatrix) {
                     .a = by_rows<const void>(memory.a, 6, 8),
                     .b = by_rows<const void>(memory.b, 8, 4),
                     .addend = memory.c};
-    EXPECT_TRUE(operands_of(product).problem.addend);
-    EXPECT_TRUE(operands_of(product).adds_in_place());
+    EXPECT_EQ(operands_of(product).problem.addend, Addend::C);
     product.addend = static_cast<const std::byte*>(static_cast<const void*>(memory.a)) + 16;
     const Operands operands = operands_of(product);
-    EXPECT_TRUE(operands.problem.addend);
-    EXPECT_FALSE(operands.adds_in_place());
+    EXPECT_EQ(operands.problem.addend, Addend::Another);
     EXPECT_EQ(operands.problem.alignment_c, 16);
     EXPECT_EQ(operands.c, product.addend);
     EXPECT_EQ(operands.d, memory.c);
@@ -130,7 +127,7 @@ TEST(Problem, EachFieldChangesTheHash) {
     EXPECT_TRUE(differs([](Problem& p) { ++p.stride_a; }));
     EXPECT_TRUE(differs([](Problem& p) { ++p.stride_b; }));
     EXPECT_TRUE(differs([](Problem& p) { ++p.stride_d; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.addend = true; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.addend = Addend::Another; }));
     EXPECT_TRUE(differs([](Problem& p) { p.bias = true; }));
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_a = 16; }));
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_b = 16; }));

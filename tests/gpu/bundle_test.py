@@ -14,7 +14,8 @@ import unittest
 
 from bare_machine import OF_THE_C_LIBRARY, OF_THE_COMPILER, BareMachine, why_impossible
 
-SOURCE, BIN = pathlib.Path(os.environ["ARGOSY_SOURCE"]), pathlib.Path(os.environ["ARGOSY_BIN"])
+SOURCE = pathlib.Path(os.environ.get("ARGOSY_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
+BIN = pathlib.Path(os.environ.get("ARGOSY_BIN", SOURCE / "build/bin"))
 TESTS = BIN.parent / "tests"
 STAND_INS = {"bin/nccl-bench": TESTS / "fake_gpus/nccl-bench", "bin/pretrain": TESTS / "fake_gpus/pretrain",
              "bin/prepare-data": BIN / "prepare-data", "tests/kernel_bandwidth": TESTS / "test_gpu_kernel_bandwidth_fake"}
@@ -118,7 +119,7 @@ class StandIns(BundleTest):
                        check=True, stdout=subprocess.DEVNULL, env=os.environ | {"XZ_OPT": "-0"})
         torch = next((SOURCE / ".deps/venv/lib").glob("python3*/site-packages"))
         cls.prepare(archive, torch, BIN / "prepare-data")
-        cls.said = cls.machine.run(UNPACK_AND_RUN, "--quick", "--budget", "60", "--results", "/tmp/results", "bandwidth",
+        cls.said = cls.machine.run(UNPACK_AND_RUN, "--quick", "--budget", "110", "--results", "/tmp/results", "bandwidth",
                                    ARGOSY_TORCH_DIR=f"{PACKAGES}/torch")
 
     def test_parts_run_and_leave_a_report_and_a_log(self):

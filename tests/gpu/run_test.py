@@ -161,10 +161,10 @@ class Parts(RunTest):
         good, text = self.run_parts("kernels", "cublas", "nccl", "bandwidth", "gemm", "memcheck")
         self.assertEqual(good, [True, False, False, False, True, False])
         self.assertTrue(text.startswith("# NVIDIA Paper-1, 20"), text)
-        for line in ("| driver | 580.1 |", "| power limit | 700.00 W |", "## kernels: passed, 0 s", "- PASSED: 12 tests",
-                     "## cublas: failed (1), 0 s", "what was wrong", "## nccl: over its limit of 1 s, 1 s",
-                     "## bandwidth: below its target, 0 s", "| kernel | percent |\n| --- | --- |\n| cast | 70 |",
-                     "## gemm: skipped, 0 s", "## memcheck: failed (127)", "| kernels | passed, 0 s |"):
+        for line in ("| driver | 580.1 |", "| power limit | 700.00 W |", "## kernels: passed, ", "- PASSED: 12 tests",
+                     "## cublas: failed (1), ", "what was wrong", "## nccl: over its limit of 1 s, ",
+                     "## bandwidth: below its target, ", "| kernel | percent |\n| --- | --- |\n| cast | 70 |",
+                     "## gemm: skipped, ", "## memcheck: failed (127)", "| kernels | passed, "):
             self.assertIn(line, text)
         log = next(self.folder.glob("*.log")).read_text()
         self.assertIn("kernel_bandwidth\nwords\n| kernel | percent |", log)
@@ -195,9 +195,9 @@ class Budget(RunTest):
         """(exit status, seconds, report) of parts with the least number of seconds with which each starts."""
         for name, seconds in least.items():
             self.parts.PARTS[name].least = seconds
-        started = time.monotonic()
         report = self.parts.Report(self.folder)
         self.addCleanup(report.log.close)
+        started = time.monotonic()
         status = self.parts.run_all(report, self.parts.chosen(least, quick=False), False, budget)
         return status, time.monotonic() - started, report.path.read_text() if report.path.exists() else ""
 
@@ -207,7 +207,7 @@ class Budget(RunTest):
         self.assertEqual(status, 0)
         self.assertLess(took, 5.5)
         self.assertIn("## kernels: passed", text)
-        self.assertIn("## attention: ended by the budget, 3 s", text)
+        self.assertRegex(text, r"## attention: ended by the budget, \d s")
         self.assertIn("| so far |", text)
         self.assertIn("told to end", text)
         self.assertNotIn("## gemm", text)
@@ -216,6 +216,9 @@ class Budget(RunTest):
     def test_a_part_starts_only_if_enough_time_is_left(self):
         _, _, text = self.run_all(60, kernels=20, bandwidth=56, gemm=20)
         self.assertEqual(["## kernels" in text, "## bandwidth" in text, "## gemm" in text], [True, False, True])
+
+    def test_a_run_without_a_part_fails(self):
+        self.assertEqual(self.run_all(60, kernels=59)[0], 1)
 
     def test_a_failed_part_fails_the_run(self):
         status, _, _ = self.run_all(60, cublas=1, gemm=1)

@@ -205,7 +205,15 @@ class Bench:
         return json.loads(out.splitlines()[-1])
 
     def probe(self):
-        return self.peer("--probe")["gemm_tflops"] if self.python else None
+        """TFLOP/s of PyTorch's products; None without PyTorch, and where only Argosy's runs are compared."""
+        if not self.python or self.options.compare:
+            return None
+        try:
+            return self.peer("--probe")["gemm_tflops"]
+        except Failure as failure:
+            print(f"\nPyTorch fails: {failure}\n", file=sys.stderr, flush=True)
+            self.python = None
+            return None
 
     def num_sequences(self, case):
         microbatch, _ = case.plan(self.memory_gb)
@@ -220,8 +228,9 @@ class Bench:
 
     def ours(self, case, program="Argosy", **more):
         (microbatch, recompute), sequences = case.plan(self.memory_gb), self.num_sequences(case)
+        tokens = self.tokens_of(case)
         with tempfile.TemporaryDirectory(dir=self.folder) as dump, Power() as power:
-            settings = settings_of(case, self.tokens_of(case), microbatch, recompute, dump) | {
+            settings = settings_of(case, tokens, microbatch, recompute, dump) | {
                 "training.global_batch_size": sequences, "training.steps": self.options.steps,
                 "compile.search_algorithms": str(not self.options.heuristic).lower()} | more
             _, _, cut_short = start([BINARIES / "pretrain", *words_of(settings)], self.options.limit, AS_ROOT)
@@ -304,10 +313,10 @@ def judge(targets):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--quick", action="store_true", help="65536 tokens per step, 4 steps, one round")
-    parser.add_argument("--tokens", type=int, default=524288, help="tokens per step")
-    parser.add_argument("--steps", type=int, default=5, help=f"steps of a run; the first {NUM_WARM_UPS} do not count")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds of cases with a peer")
+    parser.add_argument("--quick", action="store_true", help="65536 tokens per step, 4 steps, one round, unless given")
+    parser.add_argument("--tokens", type=int, help="tokens per step (524288)")
+    parser.add_argument("--steps", type=int, help=f"steps of a run (5); the first {NUM_WARM_UPS} do not count")
+    parser.add_argument("--rounds", type=int, help="rounds of cases with a peer (2)")
     parser.add_argument("--compare", nargs="+", default=[], choices=SWITCHES, metavar="KEY",
                         help=f"compare with runs in which a key is switched: {', '.join(SWITCHES)}")
     parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
@@ -315,8 +324,9 @@ def parse():
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no case {', '.join(unknown)}: there are {', '.join(CASES)}")
-    if options.quick:
-        options.tokens, options.steps, options.rounds = 65536, 4, 1
+    for key, usual, quick in (("tokens", 524288, 65536), ("steps", 5, 4), ("rounds", 2, 1)):
+        if getattr(options, key) is None:
+            setattr(options, key, quick if options.quick else usual)
     return options
 
 
@@ -327,7 +337,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder, options)
         print(f"{options.tokens:,} tokens a step, {options.steps} steps of which {NUM_WARM_UPS} do not count; GEMM "
-              f"{bench.gemm:.4g} TFLOP/s\n" if bench.gemm else "No peer: no Python with PyTorch\n", flush=True)
+              f"{bench.gemm:.4g} TFLOP/s\n" if bench.gemm else "No peer, and no TFLOP/s of PyTorch's products\n", flush=True)
         row(COLUMNS)
         row(["---"] * len(COLUMNS))
         for name in options.cases or [name for name in CASES if name not in NAMED_ALONE]:

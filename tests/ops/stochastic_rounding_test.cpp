@@ -58,11 +58,11 @@ TEST_F(StochasticRounding, LeavesNumbersThatAreExactOrNotFinite) {
     const at::Tensor exact = random_.normal({4096}, at::kBFloat16);
     EXPECT_TRUE(identical(rounded_stochastically(exact.to(at::kFloat), {.length = 4096}, 1, kKey), exact));
     const double infinity = std::numeric_limits<double>::infinity();
-    const at::Tensor odd = at::tensor({0.0, -0.0, infinity, -infinity, 3.0e-39, -1.0}, at::kFloat);
+    const at::Tensor odd = at::tensor({0.0, -0.0, infinity, -infinity, -1.0}, at::kFloat);
     const at::Tensor expected = odd.to(at::kBFloat16).to(at::kFloat);
     for (int step = 0; step < 50; ++step) {
-        const at::Tensor rounded = rounded_stochastically(odd, {.length = 6}, step, kKey).to(at::kFloat);
-        EXPECT_TRUE(identical(rounded.narrow(0, 0, 4), expected.narrow(0, 0, 4)));
+        const at::Tensor rounded = rounded_stochastically(odd, {.length = 5}, step, kKey).to(at::kFloat);
+        EXPECT_TRUE(identical(rounded, expected));
         const at::Tensor nan = at::full({3}, std::nan(""), at::kFloat);
         EXPECT_TRUE(rounded_stochastically(nan, {.length = 3}, step, kKey).isnan().all().item<bool>());
     }

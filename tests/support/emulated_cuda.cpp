@@ -115,7 +115,9 @@ class Emulator {
         std::byte* data;
         size_t bytes;
     };
-    static void poison(const Memory& memory) { std::memset(memory.data, 0xff, memory.bytes); }
+    static void poison(const Memory& memory) {
+        if (memory.bytes > 0) std::memset(memory.data, 0xff, memory.bytes);
+    }
     Memory whole_block_memory() const {
         return {reinterpret_cast<std::byte*>(const_cast<uint4*>(block_memory_.data())),
                 block_memory_.size() * sizeof(uint4)};

@@ -43,8 +43,7 @@ bool is_supported(const FakeAlgorithm& x) {
     if (!x.known() || x.number >= static_cast<int>(fake_cublaslt().seconds.size())) return false;
     if (!is_changed(x)) return true;
     const bool parts = x.num_parts == 1 ? x.reduction == CUBLASLT_REDUCTION_SCHEME_NONE
-                                        : (x.num_parts == 2 || x.num_parts == 4) &&
-                                              x.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+                                        : x.num_parts == 2 || x.num_parts == 4;
     return fake_cublaslt().seconds_of_changed && parts && x.tile <= 2 &&
            (x.cluster == 0 || x.cluster == 2 || x.cluster == 3);
 }
@@ -229,9 +228,14 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
     return first_failure({call.check_shapes(), call.check_types()});
 }
 
-cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t*,
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
                                                  cublasLtMatmulAlgoCapAttributes_t attribute, void* values,
                                                  size_t bytes, size_t* written) {
+    if (attribute == CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT) {
+        const int32_t supported = algorithm_in(*algorithm).number != fake_cublaslt().only_in_place;
+        std::memcpy(values, &supported, *written = bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     constexpr uint32_t kTiles[] = {1, 2, 3};
     if (attribute != CUBLASLT_ALGO_CAP_TILE_IDS || bytes < sizeof(kTiles)) return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(values, kTiles, sizeof(kTiles));
@@ -282,6 +286,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                   text_of_argument(call.beta));
 
     const FakeCublasLt& fake = fake_cublaslt();
+    if (c != d && call.beta != 0 && number == fake_cublaslt().only_in_place)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!fake.idle) fake_cublaslt().launched.push_back(chosen);
     const bool known = chosen.number == kRounding ? chosen.known() : is_supported(chosen);
     if (!known || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
     if (const auto failure =

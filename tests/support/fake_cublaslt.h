@@ -38,12 +38,15 @@ struct FakeCublasLt {
     std::function<double(const FakeAlgorithm&)> seconds_of_changed;
     /// Algorithms that the heuristic returns and cublasLtMatmul refuses.
     std::vector<int> refused;
+    /// The algorithm that needs C = D if it adds to C.
+    int only_in_place = -1;
     /// Products are accepted but not computed.
     bool idle = false;
 
-    int num_questions = 0;  // passed to the heuristic
-    std::vector<int> ran;   // algorithms, in the order in which they ended
-    FakeAlgorithm last;     // of them
+    int num_questions = 0;                // passed to the heuristic
+    std::vector<int> ran;                 // algorithms, in the order in which they ended
+    FakeAlgorithm last;                   // of them
+    std::vector<FakeAlgorithm> launched;  // or refused
 };
 FakeCublasLt& fake_cublaslt();
 

@@ -2,8 +2,11 @@
 // changes neither losses nor gradients.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "parallel/executor.h"
 #include "parallel/gradients.h"

@@ -15,9 +15,9 @@
 namespace argosy::cublas {
 namespace {
 
-/// The maximum number of algorithms to time, in the order of cuBLASLt's heuristic; and how many of the
-/// fastest have their neighbours timed, too.
-constexpr int kMaxCandidates = 32, kNumBest = 2;
+/// The maximum number of algorithms to time, in the order of cuBLASLt's heuristic; how many of the fastest
+/// have their neighbours timed, too; and how many to ask for if the first usable one is taken.
+constexpr int kMaxCandidates = 32, kNumBest = 2, kFewCandidates = 8;
 
 constexpr size_t kWorkspaceAlignment = 256;  // bytes; cublasLtMatmul requires it
 
@@ -46,14 +46,14 @@ Origin origin_here() {
 /// Sets D to zero, or to the addend, which is the result if k = 0.
 void write_empty_sum(const Operands& operands, const cuda::StreamView& stream) {
     const Problem& p = operands.problem;
-    if (operands.adds_in_place()) return;
+    if (operands.problem.addend == Addend::C) return;
     const size_t size = size_bytes(p.result_type);
     const bool dense = p.stride_d == p.m;
     const size_t bytes = (dense ? p.m * p.n : p.m) * size;
     for (int64_t column = 0; column < (dense ? 1 : p.n); ++column) {
         const int64_t begin = column * p.stride_d * size;
         auto* const to = static_cast<std::byte*>(operands.d) + begin;
-        if (p.addend) {
+        if (p.addend == Addend::Another) {
             cuda::copy_on_device(to, static_cast<const std::byte*>(operands.c) + begin, bytes, stream);
         } else {
             cuda::set_to_zero(to, bytes, stream);
@@ -135,8 +135,8 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Op
     const cuda::StreamView stream(stream_handle);
     const bool timed = options.search == Search::Timed && !stream.is_captured();
     std::vector<Algorithm> candidates;
-    const cublasStatus_t status =
-        plan.find_algorithms(handle.get(), options.workspace_bytes, timed ? kMaxCandidates : 1, candidates);
+    const cublasStatus_t status = plan.find_algorithms(handle.get(), options.workspace_bytes,
+                                                       timed ? kMaxCandidates : kFewCandidates, candidates);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
                        explain(status));
@@ -149,7 +149,7 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
     const Problem& p = operands.problem;
     Operands trial = operands;
     std::shared_ptr<std::byte> scratch;
-    if (operands.adds_in_place()) {
+    if (operands.problem.addend == Addend::C) {
         const size_t bytes = span_of(p.m, p.n, p.stride_d) * size_bytes(p.result_type);
         try {
             scratch = options.allocate(bytes);
@@ -164,7 +164,7 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
     const auto sorted = [&](std::span<const Algorithm> algorithms) {
         return by_time(plan, handle.get(), algorithms, trial, workspace_of(stream.handle()), stream);
     };
-    // 1. the heuristic's algorithms; those that are refused fail in run()
+    // 1. the heuristic's algorithms; if cuBLASLt refuses all, run() launches the first and throws its error
     std::vector<Algorithm> best = sorted(candidates);
     if (best.empty()) return candidates[0];
     if (best.size() > kNumBest) best.resize(kNumBest);
@@ -173,7 +173,9 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
     for (size_t i = 0; i < count; ++i) {
         plan.add_neighbours(handle.get(), Algorithm(best[i]), options.workspace_bytes, best);
     }
-    return best.size() == count ? best[0] : sorted(best)[0];
+    if (best.size() == count) return best[0];
+    const std::vector<Algorithm> again = sorted(best);
+    return again.empty() ? best[0] : again[0];
 }
 
 Multiplier::Multiplier(const MultiplierOptions& options) : state_(std::make_unique<State>(options)) {}

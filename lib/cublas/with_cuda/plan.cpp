@@ -77,6 +77,18 @@ std::vector<uint32_t> reductions_of(const Problem& problem) {
             CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE};
 }
 
+/// Whether the algorithm may read an addend that is not C itself, if the problem has one. cuBLASLt's search
+/// does not see the addresses.
+bool takes_addend(const cublasLtMatmulAlgo_t& algorithm, const Problem& problem) {
+    if (problem.addend != Addend::Another) return true;
+    int32_t supported = 0;
+    size_t bytes = 0;
+    return cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT,
+                                             &supported, sizeof(supported),
+                                             &bytes) == CUBLAS_STATUS_SUCCESS &&
+           supported != 0;
+}
+
 /// Returns conditions for cuBLASLt's search: workspace, alignments, and how parts of a sum are added up.
 cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t workspace_bytes) {
     cublasLtMatmulPreferenceOpaque_t made;
@@ -141,6 +153,7 @@ int launches_of(const Problem& problem) {
 struct Measured {
     struct Round {
         cuda::Event begin, end;
+        double seconds() const { return cuda::Event::seconds_between(begin, end); }
     };
     size_t algorithm;  // index into the `algorithms` of by_time()
     std::vector<Round> rounds = std::vector<Round>(kRounds);
@@ -148,7 +161,7 @@ struct Measured {
     double median_seconds() const {
         std::array<double, kRounds> seconds;
         for (int i = 0; i < kRounds; ++i) {
-            seconds[i] = cuda::Event::seconds_between(rounds[i].begin, rounds[i].end);
+            seconds[i] = rounds[i].seconds();
         }
         std::sort(seconds.begin(), seconds.end());
         return seconds[kRounds / 2];
@@ -199,7 +212,9 @@ cublasStatus_t Plan::find_algorithms(cublasLtContext* handle, size_t workspace_b
         handle, &operation_, &a_, &b_, &d_, &d_, &preference, max_algorithms, results.data(), &num_results);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     for (int i = 0; i < num_results; ++i) {
-        if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back(from_cublaslt(results[i].algo));
+        const bool usable =
+            results[i].state == CUBLAS_STATUS_SUCCESS && takes_addend(results[i].algo, problem_);
+        if (usable) found.push_back(from_cublaslt(results[i].algo));
     }
     return found.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
@@ -242,7 +257,7 @@ void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, s
 cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Operands& operands,
                             std::span<std::byte> workspace, CUstream_st* stream) {
     if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    const Scalar alpha(1, problem_.type), beta(problem_.addend ? 1 : 0, problem_.type);
+    const Scalar alpha(1, problem_.type), beta(problem_.addend == Addend::None ? 0 : 1, problem_.type);
     const cublasLtMatmulAlgo_t chosen = to_cublaslt(algorithm);
     return cublasLtMatmul(handle, &operation_, alpha.address(), operands.a, &a_, operands.b, &b_,
                           beta.address(), operands.c, &d_, operands.d, &d_, &chosen, workspace.data(),
@@ -256,10 +271,23 @@ std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<co
         return plan.launch(handle, algorithms[number], operands, workspace, stream.handle()) ==
                CUBLAS_STATUS_SUCCESS;
     };
+    // 1. the first launch of an algorithm loads its kernel; the second is timed
     std::vector<Measured> measured;
     for (size_t i = 0; i < algorithms.size(); ++i) {
-        if (launch(i)) measured.push_back({.algorithm = i});  // the first launch loads the kernel
+        if (!launch(i)) continue;
+        measured.push_back({.algorithm = i});
+        measured.back().rounds[0].begin.record(stream);
+        launch(i);
+        measured.back().rounds[0].end.record(stream);
     }
+    stream.synchronize();
+    // 2. drop what is much slower than the fastest: of many tiles and clusters, most are
+    constexpr double kMaxRatio = 2;
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const Measured& one : measured) fastest = std::min(fastest, one.rounds[0].seconds());
+    std::erase_if(measured,
+                  [&](const Measured& one) { return one.rounds[0].seconds() > kMaxRatio * fastest; });
+    // 3. time the others, in rounds
     const int num_launches = launches_of(operands.problem);
     for (int round = 0; round < kRounds; ++round) {
         for (Measured& one : measured) {

@@ -34,8 +34,8 @@ class Plan {
                                    std::vector<Algorithm>& found);
 
     /// Adds to `found` the algorithms next to this one that support the problem: they differ from it in one
-    /// thing, the number of parts along k, the tile of a block or the cluster of blocks. Skips what `found`
-    /// has.
+    /// thing: the parts along k (their number, and how they are added up), the tile of a block, or the
+    /// cluster of blocks. Skips what `found` has.
     void add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes,
                         std::vector<Algorithm>& found);
 

@@ -175,8 +175,12 @@ void Communicator::require_health() const {
 std::future<void> Communicator::abort() {
     std::promise<void> done;
     std::future<void> future = done.get_future();
+    if (!handle_) {
+        done.set_value();
+        return future;
+    }
     std::thread([handle = handle_.release(), done = std::move(done)]() mutable {
-        if (handle) ncclCommAbort(handle);
+        ncclCommAbort(handle);
         done.set_value();
     }).detach();
     return future;

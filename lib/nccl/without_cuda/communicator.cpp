@@ -32,7 +32,9 @@ void Communicator::all_to_all(void*, const void*, size_t, ElementType, const cud
 void Communicator::gather(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Communicator::scatter(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Communicator::require_health() const {}
-std::future<void> Communicator::abort() { return {}; }
+std::future<void> Communicator::abort() {
+    return std::async(std::launch::deferred, [] {});
+}
 void Communicator::Destroy::operator()(ncclComm* /*handle*/) const {}
 
 }  // namespace argosy::nccl
