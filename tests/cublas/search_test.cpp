@@ -164,7 +164,7 @@ TEST_F(Searches, KeepTheFastest) {
 
 // Each differs in one thing from one of the two fastest algorithms, of which number 2 is none.
 TEST_F(Searches, KeepTheFastestOfTheNeighbours) {
-    fake_cublaslt().seconds = {20, 10, 30};
+    fake_cublaslt().seconds = {14, 10, 18};
     const auto expect_last = [&](const FakeAlgorithm& expected, auto seconds_of) {
         fake_cublaslt().seconds_of_changed = seconds_of;
         fake_cublaslt().ran.clear();
@@ -193,7 +193,7 @@ TEST_F(Searches, KeepTheFastestOfTheNeighbours) {
 // A sum that is rounded to 16 bits may not be split into parts that are rounded, and the workspace bounds the
 // parts.
 TEST_F(Searches, TakeNoNeighbourThatRoundsPartsOrNeedsMoreWorkspace) {
-    fake_cublaslt().seconds = {20, 10, 30};
+    fake_cublaslt().seconds = {14, 10, 18};
     fake_cublaslt().seconds_of_changed = [](const FakeAlgorithm&) { return 1.0; };
     const OwnedMatrix narrow(kOperandType, kSize, kSize, {});
     Product product = gradient.product();
