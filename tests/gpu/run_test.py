@@ -58,6 +58,14 @@ def alive(pid):
         return False
 
 
+def ends(pid):
+    """Whether the process ends within some seconds: a killed one needs a moment on a busy machine."""
+    until = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
 class RunTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -187,7 +195,7 @@ class Parts(RunTest):
         started = time.monotonic()
         self.assertEqual(self.run_parts("kernels")[0], [True])
         self.assertLess(time.monotonic() - started, 20)
-        self.assertFalse(alive(program.with_name(program.name + ".pid").read_text().strip()))
+        self.assertTrue(ends(program.with_name(program.name + ".pid").read_text().strip()))
 
 
 class Budget(RunTest):
@@ -211,7 +219,7 @@ class Budget(RunTest):
         self.assertIn("| so far |", text)
         self.assertIn("told to end", text)
         self.assertNotIn("## gemm", text)
-        self.assertFalse(alive((self.folder / "build/tests/test_ops_cuda.pid").read_text().strip()))
+        self.assertTrue(ends((self.folder / "build/tests/test_ops_cuda.pid").read_text().strip()))
 
     def test_a_part_starts_only_if_enough_time_is_left(self):
         _, _, text = self.run_all(60, kernels=20, bandwidth=56, gemm=20)
