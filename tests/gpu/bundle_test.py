@@ -58,6 +58,8 @@ class BundleTest(unittest.TestCase):
 
     @classmethod
     def prepare(cls, archive, packages, program, root=None):
+        if root:
+            shutil.rmtree(pathlib.Path(root) / "tmp/results", ignore_errors=True)  # of an earlier test there
         cls.machine = BareMachine(root or cls.folder())
         if root is None:
             cls.machine.fill(program)
