@@ -20,8 +20,8 @@
 
 namespace argosy::ops {
 
-/// What is rounded: a tensor of a parameter, and of a gradient the stage of its sum. Each has its own random
-/// bits.
+/// The tensor that is rounded: one of a parameter's, or a gradient at a stage of its sum. Each has its own
+/// random bits.
 enum class Rounded : uint32_t {
     Weight,
     FirstMoment,
@@ -48,9 +48,9 @@ inline uint64_t rounding_number(int64_t update, int64_t microbatch, int64_t coun
            static_cast<uint64_t>(count);
 }
 
-/// The number of the first rounding in the work that comes next on this rank, the same for all sums. It is
-/// not an argument of kernels, because a recorded GPU graph repeats its kernels with the same arguments for
-/// other microbatches and in other steps. The kernels read the number from the memory of their device.
+/// The number of the first rounding in the work that comes next on this rank, the same for all sums. Kernels
+/// read the number from the memory of their device and do not get it as an argument, because a recorded GPU
+/// graph repeats its kernels with the same arguments for other microbatches and in other steps.
 class FirstRounding {
   public:
     explicit FirstRounding(c10::Device device);

@@ -257,13 +257,13 @@ Ops hoist_gathers(const Ops& ops) {
 // "F0.0 sa.0 ra.1 ta.1 F0.1" becomes "ra.1 F0.0 sa.0 ta.1 F0.1", where ra is Receive, ta is Take and sa is
 // Send. The message's memory is allocated one action earlier, and no activation slot is in use for longer.
 // Invariants:
-// 1. At most one receive of a rank is under way at a time. So receives keep their order, both ranks of a
-//    channel use it in the same order, and a rank needs memory for one message besides its slots.
-// 2. A message does not depend on anything that its receiver does after the start of the receive. So the
-//    receive adds no cycle of waits; and if the receiver hangs while it computes, the message still arrives,
-//    and the watchdog sees a rank that waits for nothing. Therefore a receive does not move before a send of
-//    its own microbatch, and the first receive of a stage does not move: GPipe's first gradient depends on
-//    the stage's last activation.
+// 1. At most one receive of a rank is under way at a time. Receives therefore keep their order, both ranks of
+//    a channel use it in the same order, and a rank needs memory for one message besides its slots.
+// 2. A message does not depend on anything that its receiver does after the start of the receive. The receive
+//    therefore adds no cycle of waits; and if the receiver hangs while it computes, the message still
+//    arrives, and the watchdog sees a rank that waits for nothing. Therefore a receive does not move before a
+//    send of its own microbatch, and the first receive of a stage does not move: GPipe's first gradient
+//    depends on the stage's last activation.
 // 3. The first receive of a channel does not move. NCCL connects two ranks in the call for their first
 //    message, which blocks the host of each rank until the other rank makes its call.
 // tests/parallel/simulator_test.cpp checks the invariants for all schedules.

@@ -28,6 +28,7 @@ PEER_PYTHON = os.environ.get("ARGOSY_PEER_PYTHON") or str(SOURCE / ".deps/peer-v
 PYTHON = PEER_PYTHON if pathlib.Path(PEER_PYTHON).exists() else sys.executable  # may have h5py
 NCCL_RANK = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"')
 PRODUCT = ("pretrain", "prepare-data")
+ALL_THREADS = {"OMP_NUM_THREADS": str(os.cpu_count())}  # for PyTorch, and for oracles on the processor
 NUM_LAST_LINES = 40  # of a part that failed
 GRACE_SECONDS = 5  # between the signals that ask processes to end, and that kill them
 MAX_LOG_BYTES = 1 << 20  # of one part
@@ -54,15 +55,12 @@ def sanitizer(tool, environment=None):
 
 def throughput(case, quick=None, words=(), what="tokens/s of {}, beside PyTorch where the target is against it"):
     return Part(what.format(case), PRODUCT, [(sys.executable, HERE / "throughput.py", *words, case)], 900, quick,
-                {"OMP_NUM_THREADS": str(os.cpu_count())}, least=60)
+                ALL_THREADS, least=60)
 
 
 def collective(name, ranks):
     return (SOURCE / "jobs/mpirun.sh", ranks, *NCCL_RANK, BIN / "nccl-bench", name, "--backend", "nccl", "-b", "1K",
             "-e", "64M", "-f", "16")
-
-
-ALL_THREADS = {"OMP_NUM_THREADS": str(os.cpu_count())}  # of the oracle
 
 
 def operations(*words):

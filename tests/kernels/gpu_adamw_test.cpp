@@ -4,28 +4,17 @@
 #include <tuple>
 
 #include "kernels/gpu_test.h"
+#include "kernels/row_layouts.h"
 
 namespace argosy::kernels {
 namespace {
 
 /// Weights, first and second moments are each in fp32 or bf16, selected by the bits of `variant`; the copies'
 /// types by `copies`.
-struct Case {
-    int64_t size;
-    uint64_t first_element;
-    int64_t row_length, row_stride;
-    bool aligned = true;
+struct Case : RowLayout {
     int variant = 7, copies = 1;
     bool bf16_gradient = false;
 };
-
-constexpr int64_t kOneRow = int64_t{1} << 40;
-/// Whole parameters; rows that begin where blocks of random bits begin; and rows that do not.
-constexpr Case kLayouts[] = {
-    {1, 0, kOneRow, 0},        {8, 0, 8, 0},       {2100, 0, 2100, 7}, {8200, 1 << 20, 8200, 0},
-    {16384, 8, kOneRow, 1},    {600, 24, 40, 120}, {16424, 0, 8, 64},  {603, 3, kOneRow, 9},
-    {600, 16, 40, 61},         {8195, 7, 13, 52},  {500, 8, 20, 64},   {2048, 0, kOneRow, 0, false},
-    {100, 0xfffffffc8, 8, 16}, {0, 0, 1, 1}};
 
 /// A state in its stored type; the array of the other type is empty.
 struct State {
@@ -162,8 +151,9 @@ class GpuAdamW : public GpuTest {
 class GpuAdamWTypes : public GpuAdamW, public ::testing::WithParamInterface<int> {};
 
 TEST_P(GpuAdamWTypes, GivesTheCpusBits) {
-    std::vector<Case> layouts(std::begin(kLayouts), std::end(kLayouts));
-    for (size_t i = 0; i < layouts.size(); ++i) {
+    std::vector<Case> layouts;
+    for (size_t i = 0; i < std::size(kRowLayouts); ++i) {
+        layouts.push_back({kRowLayouts[i]});
         layouts[i].variant = GetParam();
         layouts[i].copies = static_cast<int>(i % 4);
         layouts[i].bf16_gradient = i % 3 == 1;
@@ -176,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, GpuAdamWTypes, ::testing::Range(0, 8));
 TEST_F(GpuAdamW, ListsLongerThanALaunchOfAllTypesTogether) {
     std::vector<Case> layouts;
     for (int i = 0; i < 200; ++i) {
-        layouts.push_back(kLayouts[i % std::size(kLayouts)]);
+        layouts.push_back({kRowLayouts[i % std::size(kRowLayouts)]});
         layouts.back().size = std::min<int64_t>(layouts.back().size, i % 50 * 3);
         layouts.back().variant = i / 7 % 8;
         layouts.back().copies = i % 4;

@@ -4,38 +4,15 @@
 
 #include "kernels/gpu_test.h"
 #include "kernels/rounded_sum.h"
+#include "kernels/row_layouts.h"
 
 namespace argosy::kernels {
 namespace {
 
-struct Case {
-    int64_t size;
-    uint64_t first_element;
-    int64_t row_length, row_stride;
-    bool aligned = true;
-};
-
-constexpr int64_t kOneRow = int64_t{1} << 40;
-/// Whole parameters; rows that begin where blocks of random bits begin; and rows that do not.
-constexpr Case kCases[] = {{0, 0, 1, 1},
-                           {1, 0, kOneRow, 0},
-                           {8, 0, 8, 0},
-                           {2100, 0, 2100, 7},
-                           {8200, 1 << 20, 8200, 0},
-                           {16384, 8, kOneRow, 1},
-                           {600, 24, 40, 120},
-                           {16424, 0, 8, 64},
-                           {603, 3, kOneRow, 9},
-                           {600, 16, 40, 61},
-                           {8195, 7, 13, 52},
-                           {500, 8, 20, 64},
-                           {2048, 0, kOneRow, 0, false},
-                           {100, 0xfffffffc8, 8, 16}};
-
 class GpuRoundedSum : public GpuTest {
   protected:
     /// For a kernel on that side.
-    AddRoundedRows arguments(Side side, const Case& layout, Memory<BFloat16>& sum,
+    AddRoundedRows arguments(Side side, const RowLayout& layout, Memory<BFloat16>& sum,
                              const Memory<float>& term) {
         return {.addition = {.size = layout.size,
                              .first_element = layout.first_element,
@@ -53,7 +30,7 @@ class GpuRoundedSum : public GpuTest {
 };
 
 TEST_F(GpuRoundedSum, HasTheBitsOfTheReference) {
-    for (const Case& layout : kCases) {
+    for (const RowLayout& layout : kRowLayouts) {
         auto sum = random<BFloat16>(layout.size, layout.aligned);
         for (int step = 0; step < 6; ++step) {
             set_order(step % 2 == 0 ? Threads::Forwards : Threads::Backwards, step);

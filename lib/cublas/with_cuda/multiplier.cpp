@@ -46,7 +46,7 @@ Origin origin_here() {
 /// Sets D to zero, or to the addend, which is the result if k = 0.
 void write_empty_sum(const Operands& operands, const cuda::StreamView& stream) {
     const Problem& p = operands.problem;
-    if (operands.problem.addend == Addend::C) return;
+    if (p.addend == Addend::C) return;
     const size_t size = size_bytes(p.result_type);
     const bool dense = p.stride_d == p.m;
     const size_t bytes = (dense ? p.m * p.n : p.m) * size;
@@ -149,7 +149,7 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
     const Problem& p = operands.problem;
     Operands trial = operands;
     std::shared_ptr<std::byte> scratch;
-    if (operands.problem.addend == Addend::C) {
+    if (p.addend == Addend::C) {
         const size_t bytes = span_of(p.m, p.n, p.stride_d) * size_bytes(p.result_type);
         try {
             scratch = options.allocate(bytes);

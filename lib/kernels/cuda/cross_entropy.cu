@@ -2,7 +2,7 @@
 // that each thread loads several packs of 16 bytes at once.
 //
 // The kernel that computes sums and gradient together reads each row once: in its first pass, it keeps as
-// many of the row's first columns as the block's memory holds, 226 KB on an H100. Its second pass starts with
+// many of the row's first columns as the block's memory holds, 226 KB on an H100. The second pass starts with
 // the last columns, which the L2 cache still holds: 80 KB for each multiprocessor, 11 MB in all.
 //
 // In each pass an element takes one exponential, and a multiprocessor computes 16 exponentials per cycle. On
