@@ -42,7 +42,7 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
-void print_and_throw(const char* name, const Comm& ranks, const Error& error) {
+[[noreturn]] void print_and_throw(const char* name, const Comm& ranks, const Error& error) {
     print_error(name, ranks, /*common=*/false, error.what());
     throw PrintedError(error);
 }
@@ -84,7 +84,6 @@ void print_and_rethrow(const char* name, const Comm& ranks) {
     } catch (const std::exception& error) {
         print_and_throw(name, ranks, RunError("{}", error.what()));
     }
-    std::terminate();  // not reached
 }
 
 int run_program(const char* name, int* argc, char*** argv,

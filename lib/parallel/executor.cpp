@@ -27,21 +27,6 @@
 // Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
 namespace argosy::parallel {
 
-using comm::OpKind;
-
-Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program,
-                   const ExecutorOptions& options)
-    : model_(model),
-      world_(mesh.world()),
-      pipeline_(mesh.group(layout::Axis::Pipeline)),
-      tensor_degree_(mesh.degree(layout::Axis::Tensor)),
-      parts_(parts_of(program)),
-      options_(options),
-      recorded_(parts_.size()),
-      slots_(program.num_slots) {
-    pipeline_.open_channels();
-}
-
 namespace {
 
 /// Whether the operation may run beside a unit's weight gradients: it does not use a unit's sums of
@@ -65,6 +50,21 @@ bool runs_beside_gradients(UnitOpKind kind) {
 }
 
 }  // namespace
+
+using comm::OpKind;
+
+Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program,
+                   const ExecutorOptions& options)
+    : model_(model),
+      world_(mesh.world()),
+      pipeline_(mesh.group(layout::Axis::Pipeline)),
+      tensor_degree_(mesh.degree(layout::Axis::Tensor)),
+      parts_(parts_of(program)),
+      options_(options),
+      recorded_(parts_.size()),
+      slots_(program.num_slots) {
+    pipeline_.open_channels();
+}
 
 Stage& Executor::stage_of(const UnitOp& op) {
     // Stage s runs on pipeline rank s % num_ranks, so a rank's stages are num_ranks apart.
