@@ -68,15 +68,15 @@ void add_options(CLI::App& app, Options& options) {
     app.add_option("--max-length", options.perplexity.max_length,
                    "maximum number of tokens in a window; longer records are split into windows,\n"
                    "and each token is predicted once. Default: the longest record")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least_one());
     app.add_option("--batch-tokens", options.perplexity.batch_tokens,
                    "tokens in one batch, padding included; results do not depend on it, except\n"
                    "for rounding on a GPU")
-        ->check(CLI::PositiveNumber)
+        ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least_one());
 }
 
 /// Verifies all weights before the run. The run itself may read part of a stored slab, and a check covers

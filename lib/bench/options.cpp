@@ -115,6 +115,12 @@ std::vector<size_t> sizes_of(const Sweep& sweep) {
     return sizes;
 }
 
+void check_minimum(const std::optional<double>& bandwidth) {
+    if (bandwidth && !(*bandwidth > 0)) {
+        throw UserError("--min-busbw {}: it must be more than 0 GB/s, because no run is below 0", *bandwidth);
+    }
+}
+
 void check_timeout(double seconds) {
     if (!(seconds > 0)) throw UserError("--timeout {}: it must be more than 0 seconds", seconds);
 }
@@ -130,6 +136,7 @@ void check(const Options& options, int num_ranks) {
         throw UserError("--per_iter_skip {} leaves none of --iters {}", options.skipped, options.iterations);
     }
     check_timeout(options.timeout_seconds);
+    check_minimum(options.min_bus_bandwidth);
     if (options.cycles == 0 && !(options.json.empty() && options.csv.empty())) {
         throw UserError("--run_cycles 0 never ends, so its --output_file or --csv would never be written");
     }

@@ -175,6 +175,8 @@ void check_loading(const Checkpoint& checkpoint, const Model& model) {
 }  // namespace
 
 void check_consistency(const JobConfig& config) {
+    if (config.job.dump_folder.empty())
+        throw UserError("job.dump_folder is empty; name a folder for the files that the run writes");
     check_number_types(config);
     check_repeats(config);
     check_batches(config);

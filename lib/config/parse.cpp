@@ -69,6 +69,9 @@ Setting setting_of(const Option& option) {
     const Field* field = find_field(option.name);
     if (!field) refuse_unknown(option.name);
     const std::string& word = value_of(option);
+    if (const auto range = exceeded_range(field->type, word); !range.empty()) {
+        throw UserError("{} on the command line must be {}, but is '{}'", option.name, range, word);
+    }
     return {option.name, value_from_word(field->type, word), "'" + word + "'", "on the command line"};
 }
 

@@ -115,6 +115,7 @@ std::string toml_string(std::string_view text) {
 /// fmt prints the shortest digits that read back as the same double, but prints 1.0 as "1", which is an
 /// integer in TOML.
 std::string number_text(double number) {
+    if (std::isnan(number)) return "nan";  // also for a NaN with a sign
     const std::string text = fmt::format("{}", number);
     const bool whole = std::isfinite(number) && text.find_first_of(".e") == std::string::npos;
     return whole ? text + ".0" : text;
@@ -164,6 +165,17 @@ std::optional<int64_t> take_number(std::string_view& text) {
 bool is_set(const Value& value) { return !std::holds_alternative<std::monostate>(value); }
 
 std::string_view type_name(ValueType type) { return description_of(type).name; }
+
+std::string_view exceeded_range(ValueType type, std::string_view word) {
+    const auto exceeds = [&](auto number) {
+        const char* const end = word.data() + word.size();
+        const auto [rest, error] = std::from_chars(word.data(), end, number);
+        return error == std::errc::result_out_of_range && rest == end;
+    };
+    if (type == ValueType::Integer && exceeds(int64_t{})) return "between -2^63 and 2^63 - 1";
+    if (type == ValueType::Number && exceeds(double{})) return "0 or between 1e-307 and 1e308 in size";
+    return "";
+}
 
 Value value_from_word(ValueType type, std::string_view word) { return description_of(type).from_word(word); }
 

@@ -35,6 +35,10 @@ bool is_set(const Value& value);
 /// Returns the type's name for messages: "an integer".
 std::string_view type_name(ValueType type);
 
+/// If `word` is a number that is too large or too small for `type`: the range of the type, for messages; else
+/// empty.
+std::string_view exceeded_range(ValueType type, std::string_view word);
+
 /// Parses a word of the command line as a value of `type`. Returns an unset value if that fails.
 Value value_from_word(ValueType type, std::string_view word);
 

@@ -121,9 +121,10 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
         const int64_t others = product(shape.degrees);
         if (num_ranks % others != 0) {
             throw UserError(
-                "{} = {} does not divide the {} ranks that were started; change a degree under [parallelism] "
-                "or start a multiple of {} ranks",
-                spelled_out(shape.degrees), others, num_ranks, others);
+                "{} takes a multiple of {} ranks, but {} {} started; change a degree under [parallelism] or "
+                "start "
+                "a multiple of {} ranks",
+                spelled_out(shape.degrees), others, num_ranks, num_ranks == 1 ? "was" : "were", others);
         }
         shape.degrees[shard_axis] = static_cast<int>(num_ranks / others);
     }

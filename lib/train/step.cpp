@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "parallel/gradients.h"
@@ -40,6 +41,11 @@ std::vector<std::pair<std::string, double>> unit_norms(const StepTotals& totals,
     auto square = totals.unit_squared_norms.begin();
     for (const std::string& unit : model::unit_names(spec)) norms.emplace_back(unit, std::sqrt(*square++));
     return norms;
+}
+
+/// The number itself, and any NaN as the one that prints as "nan": a NaN's sign means nothing.
+double without_nan_sign(double number) {
+    return std::isnan(number) ? std::numeric_limits<double>::quiet_NaN() : number;
 }
 
 }  // namespace
@@ -97,11 +103,12 @@ void Step::adjust_loss_scale(StepResult& result) {
 }
 
 StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits& limits) {
-    const double norm = std::sqrt(totals.squared_norm);
-    const bool within = totals.finite() && totals.loss <= limits.loss && norm <= limits.grad_norm;
+    const double loss = without_nan_sign(totals.loss),
+                 norm = without_nan_sign(std::sqrt(totals.squared_norm));
+    const bool within = totals.finite() && loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step
-    StepResult result{totals.loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
+    StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;
 }

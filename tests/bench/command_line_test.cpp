@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "bench/collective.h"
 #include "bench/measure.h"
 #include "expect_error.h"
@@ -93,6 +95,9 @@ TEST(CommandLine, NumbersMustFitEachOtherAndTheRanks) {
     expect_refused([](Options& some) { some.skipped = 20; }, {"--per_iter_skip 20", "--iters 20"});
     expect_refused([](Options& some) { some.timeout_seconds = 0; }, {"--timeout"});
     expect_refused([](Options& some) { some.cycles = 0, some.csv = "x"; }, {"--run_cycles 0"});
+    for (const double bandwidth : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+        expect_refused([=](Options& some) { some.min_bus_bandwidth = bandwidth; }, {"--min-busbw "});
+    }
     expect_refused([](Options& some) { some.aggregated = 2, some.blocking_calls = true; }, {"--agg_iters 2"});
 }
 

@@ -157,6 +157,9 @@ class NcclBench(unittest.TestCase):
         self.expect_refused("all_reduce", "-g", "8", parts=("--ngpus 8", "start more ranks"))
         self.expect_refused("all_reduce", "--backend", "nccl", parts=("no NCCL",))
         self.expect_refused("all_reduce", "--mesh", "3x2", parts=("6 ranks", "1 were started"))
+        for option in ("--min-busbw", "--timeout"):
+            self.expect_refused("all_reduce", f"{option}=nan", parts=(f"{option}: nan is not a number",))
+        self.expect_refused("all_reduce", "--min-busbw=-1", parts=("--min-busbw -1: it must be more than 0",))
         self.expect_refused("all_reduce", "--nonsense", parts=("--nonsense",))
         self.expect_refused(*QUICK, parts=("collective",))
         self.expect_refused("alltoall", "-b", "4", "-e", "4", ranks=2,

@@ -76,7 +76,11 @@ TEST(Errors, WrongTypeOnTheCommandLine) {
     EXPECT_EQ(error_of({"--training.steps", "1e3"}),
               "training.steps on the command line must be an integer, but is '1e3'");
     EXPECT_EQ(error_of({"--training.steps", "99999999999999999999"}),
-              "training.steps on the command line must be an integer, but is '99999999999999999999'");
+              "training.steps on the command line must be between -2^63 and 2^63 - 1, but is "
+              "'99999999999999999999'");
+    EXPECT_EQ(
+        error_of({"--optimizer.lr", "1e400"}),
+        "optimizer.lr on the command line must be 0 or between 1e-307 and 1e308 in size, but is '1e400'");
     for (const char* word : {"yes", "1", "True", ""}) {
         EXPECT_EQ(
             error_of({"--training.shuffle", word}),
@@ -99,6 +103,10 @@ TEST(Errors, OutOfRangeNamesTheBound) {
     EXPECT_EQ(error_of({"--optimizer.eps", "0"}), "optimizer.eps on the command line is 0.0; it must be > 0");
     EXPECT_EQ(error_of({"--optimizer.lr", "nan"}),
               "optimizer.lr on the command line is nan; it must be finite");
+    EXPECT_EQ(error_of({"--optimizer.lr", "-nan"}),
+              "optimizer.lr on the command line is nan; it must be finite");
+    EXPECT_EQ(error_of({"--job.dump_folder", ""}),
+              "job.dump_folder is empty; name a folder for the files that the run writes");
     EXPECT_EQ(error_of({"--optimizer.lr", "inf"}),
               "optimizer.lr on the command line is inf; it must be finite");
     EXPECT_EQ(error_of({"--training.max_norm", "inf"}), "no error");

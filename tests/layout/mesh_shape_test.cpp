@@ -39,7 +39,12 @@ TEST(Resolve, NamesTheProductAndTheNumberOfRanks) {
 }
 
 TEST(Resolve, NamesTheDegreesThatDoNotDivide) {
-    expect_refused({.pipeline = 2, .tensor = 3}, 16, {"pp 2 x tp 3 = 6", "16 ranks", "multiple of 6"});
+    expect_refused({.pipeline = 2, .tensor = 3}, 16,
+                   {"pp 2 x tp 3 takes a multiple of 6 ranks, but 16 were started", "start a multiple of 6"});
+}
+
+TEST(Resolve, CountsOneRankInTheSingular) {
+    expect_refused({.tensor = 2}, 1, {"tp 2 takes a multiple of 2 ranks, but 1 was started"});
 }
 
 TEST(Resolve, NamesTheKeyOfADegreeBelowOne) {
@@ -51,7 +56,8 @@ TEST(Resolve, NamesTheKeyOfADegreeBelowOne) {
 }
 
 TEST(Resolve, RefusesProductsThatNoIntegerHolds) {
-    expect_refused({.pipeline = 65536, .tensor = 65536}, 4, {"pp 65536 x tp 65536 = 4294967296", "4 ranks"});
+    expect_refused({.pipeline = 65536, .tensor = 65536}, 4,
+                   {"pp 65536 x tp 65536 takes a multiple of 4294967296 ranks", "4 were started"});
     expect_refused({.pipeline = 65536, .shard = 65537, .tensor = 65536}, 65536, {"65536 were started"});
 }
 
