@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -58,6 +59,23 @@ class RunError : public Error {
     template <class... Args>
     explicit RunError(fmt::format_string<Args...> text, Args&&... args)
         : Error(ExitCode::Failed, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
+};
+
+/// Whether an errno says that no file or folder can be made at a path, whatever the state of the machine: a
+/// file stands in the place of a folder, or the path leads into /proc.
+inline bool names_unusable_path(int reason) {
+    return reason == ENOTDIR || reason == EISDIR || reason == EEXIST || reason == ENOENT || reason == ELOOP ||
+           reason == ENAMETOOLONG || reason == EROFS || reason == EACCES || reason == EPERM;
+}
+
+/// A file or folder of the run that cannot be made or opened, with the errno `reason`. The exit code is that
+/// of a UserError if the path itself is wrong, else that of a RunError.
+class PathError : public Error {
+  public:
+    template <class... Args>
+    explicit PathError(int reason, fmt::format_string<Args...> text, Args&&... args)
+        : Error(names_unusable_path(reason) ? ExitCode::BadInput : ExitCode::Failed, Reach::OneRank,
+                fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
 /// A failed memory allocation.

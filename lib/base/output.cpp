@@ -25,12 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_gone(int descriptor, const std::filesystem::path& path) {
-    struct stat held = {}, named = {};
-    return ::stat(path.c_str(), &named) != 0 || ::fstat(descriptor, &held) != 0 ||
-           held.st_ino != named.st_ino;
-}
-
 constexpr std::chrono::milliseconds kBetweenReads{10};
 constexpr int kMaxReads = 50;  // for the holder's name, which the holder writes right after locking
 
@@ -106,7 +100,7 @@ FileLock::Attempt FileLock::try_to_lock(std::string_view holder) {
         write_holder(holder);
         return Attempt::NoLocks;
     }
-    if (is_gone(descriptor_.number(), path_)) return Attempt::Gone;
+    if (is_gone()) return Attempt::Gone;
     write_holder(holder);
     return Attempt::Taken;
 }

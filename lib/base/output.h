@@ -35,6 +35,9 @@ class FileLock {
 
     const std::filesystem::path& path() const { return path_; }
 
+    /// Whether path() no longer names this file: someone has removed it, or its folder.
+    bool is_gone() const { return !names(path_, descriptor_); }
+
     /// Removes the file. Call it before unlocking.
     void remove() const noexcept;
 

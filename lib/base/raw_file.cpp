@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,6 +19,11 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kPermissions = 0666;  // minus the umask
 
+/// Maximum bytes of one call of the system, so that the bytes moved are counted while a slow disk works.
+constexpr size_t kMaxPieceBytes = 64 << 20;
+
+std::atomic<int64_t> bytes_moved = 0;
+
 }  // namespace
 
 Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
@@ -28,6 +35,12 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 Descriptor::~Descriptor() {
     if (number_ >= 0) ::close(number_);
+}
+
+bool names(const fs::path& path, const Descriptor& descriptor) {
+    struct stat opened = {}, named = {};
+    return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor.number(), &opened) == 0 &&
+           opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
@@ -61,6 +74,8 @@ RawFile RawFile::create_nameless(const fs::path& path) {
     return file;
 }
 
+int64_t RawFile::num_bytes_moved() { return bytes_moved; }
+
 int64_t RawFile::size_bytes() const {
     struct stat status = {};
     if (::fstat(descriptor_.number(), &status) != 0) fail("read the size of");
@@ -69,7 +84,8 @@ int64_t RawFile::size_bytes() const {
 
 void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
     while (!bytes.empty()) {
-        const ssize_t done = ::pread(descriptor_.number(), bytes.data(), bytes.size(), offset);
+        const ssize_t done =
+            ::pread(descriptor_.number(), bytes.data(), std::min(bytes.size(), kMaxPieceBytes), offset);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) fail("read");
         if (done == 0) {
@@ -78,20 +94,33 @@ void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
         }
         bytes = bytes.subspan(done);
         offset += done;
+        bytes_moved += done;
     }
 }
 
 void RawFile::write_at(int64_t offset, std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
-        const ssize_t done = ::pwrite(descriptor_.number(), bytes.data(), bytes.size(), offset);
+        const ssize_t done =
+            ::pwrite(descriptor_.number(), bytes.data(), std::min(bytes.size(), kMaxPieceBytes), offset);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) fail("write");
         bytes = bytes.subspan(done);
         offset += done;
+        bytes_moved += done;
     }
 }
 
 void RawFile::sync() const {
+    constexpr unsigned kWriteAndWait =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    constexpr int64_t kPiece = kMaxPieceBytes;
+    const int64_t size = size_bytes();
+    for (int64_t offset = 0; size > kPiece && offset < size; offset += kPiece) {
+        // A failure is ignored: some file systems do not have this call, and fsync() reports errors of the
+        // disk.
+        ::sync_file_range(descriptor_.number(), offset, kPiece, kWriteAndWait);
+        bytes_moved += kPiece;
+    }
     if (::fsync(descriptor_.number()) != 0) fail("sync");
 }
 

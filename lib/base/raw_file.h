@@ -22,6 +22,9 @@ class Descriptor {
     int number_;
 };
 
+/// Whether `path` names the open file `descriptor`.
+bool names(const std::filesystem::path& path, const Descriptor& descriptor);
+
 class RawFile {
   public:
     /// UserError if the file is missing, unreadable or a folder.
@@ -40,11 +43,15 @@ class RawFile {
     const std::filesystem::path& path() const { return path_; }
     int64_t size_bytes() const;
 
+    /// Bytes that this process has read, written and synced so far, in all files. Any thread may call it.
+    static int64_t num_bytes_moved();
+
     /// UserError (a truncated file) if the file ends before the range does.
     void read_at(int64_t offset, std::span<std::byte> bytes) const;
     void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 
-    /// When this returns, the data is on disk and not only in a cache.
+    /// When this returns, the data is on disk and not only in a cache. Large files are synced piece by piece,
+    /// so that num_bytes_moved() grows meanwhile.
     void sync() const;
 
     /// Starts writing these bytes to disk and returns at once, so that a later `sync` has less to do.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace argosy::observe {
 namespace {
@@ -21,7 +22,8 @@ Descriptor open_to_append(const std::string& path) {
     make_run_folder(std::filesystem::path(path).parent_path());
     Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll));
     if (file.number() < 0) {
-        throw RunError("cannot open '{}' to append: {}. {}", path, std::strerror(errno), kRemedy);
+        const int reason = errno;
+        throw PathError(reason, "cannot open '{}' to append: {}. {}", path, std::strerror(reason), kRemedy);
     }
     return file;
 }
@@ -40,11 +42,20 @@ void make_run_folder(const std::filesystem::path& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) {
-        throw RunError("cannot make the folder '{}': {}. {}", folder.string(), error.message(), kRemedy);
+        throw PathError(error.value(), "cannot make the folder '{}': {}. {}", folder.string(),
+                        error.message(), kRemedy);
     }
 }
 
 AppendFile::AppendFile(std::string path) : path_(std::move(path)), file_(open_to_append(path_)) {}
+
+bool AppendFile::renew() {
+    if (names(path_, file_)) return false;
+    file_ = open_to_append(path_);
+    spdlog::error("'{}' was removed during this run, and its content is lost; the run goes on in a new file",
+                  path_);
+    return true;
+}
 
 void AppendFile::append(std::string_view bytes) {
     struct stat before {};
@@ -65,6 +76,7 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 void AppendFile::append_line(const std::string& line) {
+    renew();
     append((ends_within_a_line(file_.number()) ? "\n" : "") + line + "\n");
 }
 

@@ -9,20 +9,24 @@
 
 namespace argosy::observe {
 
-/// Makes a folder in job.dump_folder, and its parents. Throws RunError.
+/// Makes a folder in job.dump_folder, and its parents. Throws PathError.
 void make_run_folder(const std::filesystem::path& folder);
 
 /// One thread uses the object.
 class AppendFile {
   public:
-    /// Opens `path` to append; creates the file and its folders if they are missing. Throws RunError.
+    /// Opens `path` to append; creates the file and its folders if they are missing. Throws PathError.
     explicit AppendFile(std::string path);
+
+    /// If the path no longer names the file, because someone has removed the file or its folder, logs an
+    /// error and opens a new file there. Returns whether it did. Throws PathError.
+    bool renew();
 
     /// Appends `bytes`; the bytes have left the process when append() returns. Throws RunError if not all
     /// bytes could be written, and removes the written part if possible.
     void append(std::string_view bytes);
 
-    /// Appends `line`, which has no newline, as a line of its own.
+    /// Appends `line`, which has no newline, as a line of its own, after renew().
     void append_line(const std::string& line);
 
   private:

@@ -15,6 +15,10 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
     if (rank == 0) {
         if (options.last_own_step) set_aside_steps_after(*options.last_own_step, path());
         earlier_step_ = last_step(path());
+        if (options.last_own_step) {
+            log_missing_steps(path(), earlier_step_.value_or(0), *options.last_own_step);
+            earlier_step_.reset();  // no line is of another run
+        }
         file_.emplace(path().string());
         if (options.tensorboard_folder) {
             events_.emplace(

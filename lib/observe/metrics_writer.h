@@ -50,7 +50,7 @@ class MetricsWriter {
 
     MetricsOptions options_;
     JobFigures job_;
-    std::optional<int64_t> earlier_step_;  // the last step of an earlier run
+    std::optional<int64_t> earlier_step_;  // the last step in the file, if it may be of another run
     std::optional<AppendFile> file_;       // on rank 0
     std::optional<EventFile> events_;      // on rank 0, if enabled
     std::optional<LiveLine> live_line_;    // if enabled

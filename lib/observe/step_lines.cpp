@@ -34,21 +34,37 @@ std::optional<int64_t> step_of(const std::string& line) {
     return found->get<int64_t>();
 }
 
+/// An incomplete line without its last value, which may lack digits, and with the closing brace. A line that
+/// only lacks its newline stays as it is. None if no value is left.
+std::optional<std::string> mended(const std::string& line) {
+    if (nlohmann::json::accept(line)) return line;
+    for (size_t comma = line.rfind(','); comma != std::string::npos && comma > 0;
+         comma = line.rfind(',', comma - 1)) {
+        std::string whole = line.substr(0, comma) + "}";
+        if (nlohmann::json::accept(whole)) return whole;
+    }
+    return {};
+}
+
 struct Tail {
     std::optional<std::streamoff> begin;  // offset in bytes; none: no line to move
     int64_t num_lines = 0;
+    std::optional<std::string> mended = {};  // replaces the file's only line after `begin`
 };
 
-/// Finds the lines at the file's end that belong to steps after `step` or are incomplete.
+/// Finds the lines at the file's end that belong to steps after `step`, or are incomplete and cannot be
+/// mended.
 Tail tail_after(int64_t step, const std::filesystem::path& file) {
     Tail tail;
     std::ifstream lines(file, std::ios::binary);
     std::streamoff begin = 0;
     for (std::string line; std::getline(lines, line); begin += static_cast<std::streamoff>(line.size()) + 1) {
         const bool is_incomplete = lines.eof();
-        const auto found = step_of(line);
+        const auto whole = is_incomplete ? mended(line) : line;
+        const auto found = whole ? step_of(*whole) : std::nullopt;
         if (found && *found <= step) {
             tail = {};
+            if (whole != line) tail = {begin, 0, whole};
         } else if (found || is_incomplete || tail.begin) {
             if (!tail.begin) tail.begin = begin;
             ++tail.num_lines;
@@ -65,14 +81,21 @@ void set_aside_steps_after(int64_t step, const std::filesystem::path& file) {
     const Tail tail = tail_after(step, file);
     if (!tail.begin) return;
     const std::string aside = file.string() + ".aside";
-    std::ifstream lines(file, std::ios::binary);
-    lines.seekg(*tail.begin);
-    AppendFile kept(aside);
-    for (std::string line; std::getline(lines, line);) kept.append_line(line);
+    if (!tail.mended) {
+        std::ifstream lines(file, std::ios::binary);
+        lines.seekg(*tail.begin);
+        AppendFile kept(aside);
+        for (std::string line; std::getline(lines, line);) kept.append_line(line);
+    }
     std::filesystem::resize_file(file, *tail.begin, error);
     if (error) throw RunError("cannot cut '{}' after step {}: {}", file.string(), step, error.message());
-    spdlog::info("{}: the last {} lines, of steps after {}, are now in {}", file.string(), tail.num_lines,
-                 step, aside);
+    if (tail.mended) {
+        AppendFile(file.string()).append_line(*tail.mended);
+        spdlog::info("{}: the last line was incomplete; its whole values were kept", file.string());
+    } else {
+        spdlog::info("{}: the last {} lines, of steps after {}, are now in {}", file.string(), tail.num_lines,
+                     step, aside);
+    }
 }
 
 std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
@@ -86,6 +109,12 @@ std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
         if (const auto step = step_of(line)) last = step;
     }
     return last;
+}
+
+void log_missing_steps(const std::filesystem::path& metrics_file, int64_t last_step, int64_t last_own_step) {
+    if (last_step >= last_own_step) return;
+    spdlog::warn("{} lacks the lines of steps {} to {}: this run had ended before they were written",
+                 metrics_file.string(), last_step + 1, last_own_step);
 }
 
 void log_continuation(const std::filesystem::path& metrics_file, int64_t last_step, int64_t first_step) {

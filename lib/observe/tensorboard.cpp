@@ -132,11 +132,15 @@ std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigur
     return scalars;
 }
 
-EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) {
+EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) { start(); }
+
+void EventFile::start() {
     file_.append(framed(version_event({seconds_since_1970(), 0})));
+    started_ = false;
 }
 
 void EventFile::write(int64_t step, const std::vector<Scalar>& scalars) {
+    if (file_.renew()) start();
     const EventTime now{seconds_since_1970(), step};
     std::string records = framed(scalars_event(now, scalars));
     if (!started_) records = framed(start_event(now)) + records;

@@ -68,8 +68,10 @@ class EventFile {
     void write(int64_t step, const std::vector<Scalar>& scalars);
 
   private:
+    void start();  // of a new file
+
     AppendFile file_;
-    bool started_ = false;
+    bool started_ = false;  // whether the file has a start event
 };
 
 // The checksum of iSCSI (RFC 3720), SCTP and TFRecord.

@@ -47,8 +47,10 @@ FileLock open_lock(const fs::path& path, bool& made_folder) {
                 continue;
             }
             if (made_folder) rmdir(path.parent_path().c_str());
-            throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
-                           path.string(), (error ? error : failure.code()).message());
+            const std::error_code reason = error ? error : failure.code();
+            throw PathError(reason.value(),
+                            "cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
+                            path.string(), reason.message());
         }
     }
 }
@@ -96,12 +98,37 @@ FileLock take(const fs::path& path, const Environment& environment, double patie
 
 RunLock::RunLock(const config::JobConfig& config, const Environment& environment,
                  comm::Communicator& control) {
-    JointWork work(control);
+    holder_ = job_name(environment) + this_process();
+    const double patience_seconds = config.comm.train_timeout_seconds + kSecondsToEnd;
+    JointWork work(control, patience_seconds + config.comm.init_timeout_seconds);
     work.run([&] {
         if (control.rank() != 0) return;
-        file_ = take(fs::path(config.job.dump_folder) / "run.lock", environment,
-                     config.comm.train_timeout_seconds + kSecondsToEnd, made_folder_);
+        file_ =
+            take(fs::path(config.job.dump_folder) / "run.lock", environment, patience_seconds, made_folder_);
     });
+}
+
+void RunLock::check() {
+    if (!file_ || !file_->is_gone()) return;
+    const fs::path path = file_->path();
+    const std::string folder = path.parent_path().string();
+    for (;;) {
+        file_.emplace(open_lock(path, made_folder_));
+        const FileLock::Attempt attempt = file_->try_to_lock(holder_);
+        if (attempt == FileLock::Attempt::Gone) continue;
+        if (attempt != FileLock::Attempt::Held) break;
+        const std::string holder = file_->holder();
+        file_.reset();
+        throw Error(
+            ExitCode::BadInput, Reach::OneRank,
+            fmt::format("job.dump_folder = {} was removed during this run, and another run ({}) now uses it. "
+                        "This run ends, because two runs would overwrite each other's steps",
+                        folder, holder));
+    }
+    spdlog::error(
+        "'{}' was removed during this run. The files that were in {} may be lost; the run goes on and makes "
+        "new ones",
+        path.string(), folder);
 }
 
 RunLock::~RunLock() {

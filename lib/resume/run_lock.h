@@ -26,11 +26,16 @@ class RunLock {
     RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control);
     RunLock(const RunLock&) = delete;
 
+    /// Rank 0 takes the lock again if the file or its folder has been removed during the run, and logs an
+    /// error. Throws an error with the exit code of a UserError if another run holds the new file.
+    void check();
+
     /// Removes the file. Also removes the folder if the constructor made it and it is empty, so that a run
     /// that fails before it writes anything leaves no folder behind.
     ~RunLock();
 
   private:
+    std::string holder_;            // the text for the file
     std::optional<FileLock> file_;  // on rank 0
     bool made_folder_ = false;      // on rank 0
 };

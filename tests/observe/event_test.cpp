@@ -125,7 +125,7 @@ TEST(EventFile, AFolderThatCannotBeMadeGivesAClearError) {
     try {
         const EventFile file((folder / "tb").string());
         FAIL() << "did not throw";
-    } catch (const RunError& error) {
+    } catch (const PathError& error) {
         EXPECT_NE(std::string(error.what()).find((folder / "tb").string()), std::string::npos);
         EXPECT_NE(std::string(error.what()).find("job.dump_folder"), std::string::npos);
     }

@@ -182,6 +182,54 @@ TEST_F(MetricsWriterTest, AResumedRunHasOneLinePerStep) {
     EXPECT_EQ(log_.str().find("earlier run"), std::string::npos);
 }
 
+TEST_F(MetricsWriterTest, AnIncompleteLineOfTheLastOwnStepKeepsItsWholeValues) {
+    {
+        MetricsWriter writer(options(), sample_job(), 0);
+        for (const int64_t step : {1, 2}) writer.write(sample_step(step));
+    }
+    const std::string whole = read_file(file());
+    const std::string last = whole.substr(whole.find('\n') + 1);
+    MetricsOptions resumed = options();
+    resumed.last_own_step = 2;
+    for (size_t size = last.find(',') + 1; size < last.size() - 1; ++size) {
+        write_file(file(), whole.substr(0, whole.size() - last.size() + size));
+        log_.str("");
+        MetricsWriter writer(resumed, sample_job(), 0);
+        writer.write(sample_step(3));
+        ASSERT_EQ(steps(), (Steps{1, 2, 3})) << size;
+        ASSERT_EQ(log_.str().find("earlier run"), std::string::npos) << log_.str();
+        ASSERT_EQ(log_.str().find("incomplete") == std::string::npos, size == last.size() - 1) << log_.str();
+    }
+    EXPECT_FALSE(fs::exists(file().string() + ".aside"));
+}
+
+TEST_F(MetricsWriterTest, StepsThatAResumedRunLacksAreReported) {
+    fs::create_directories(file().parent_path());
+    write_file(file(), "{\"step\":1}\n{\"st");
+    MetricsOptions resumed = options();
+    resumed.last_own_step = 3;
+    MetricsWriter writer(resumed, sample_job(), 0);
+    EXPECT_NE(log_.str().find("lacks the lines of steps 2 to 3: "), std::string::npos) << log_.str();
+    log_.str("");
+    writer.write(sample_step(4));
+    EXPECT_EQ(log_.str().find("earlier run"), std::string::npos) << log_.str();
+    EXPECT_EQ(steps(), (Steps{1, 4}));
+}
+
+TEST_F(MetricsWriterTest, AFolderThatIsRemovedDuringTheRunIsMadeAgain) {
+    MetricsOptions with_events = options();
+    with_events.tensorboard_folder = "tb";
+    MetricsWriter writer(with_events, sample_job(), 0);
+    writer.write(sample_step(1));
+    fs::remove_all(folder_ / "run");
+    log_.str("");
+    for (const int64_t step : {2, 3, 4}) writer.write(sample_step(step));
+    EXPECT_EQ(steps(), (Steps{2, 3, 4}));
+    EXPECT_NE(log_.str().find(file().string() + "' was removed during this run"), std::string::npos);
+    const fs::path events = fs::directory_iterator(folder_ / "run" / "tb")->path();
+    EXPECT_NE(read_file(events).find("brain.Event:2"), std::string::npos) << "a whole event file";
+}
+
 TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreMovedAside) {
     const auto left = [&](const std::string& lines, int64_t step) {
         fs::create_directories(file().parent_path());

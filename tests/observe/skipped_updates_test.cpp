@@ -55,7 +55,7 @@ TEST(SkippedUpdates, AFileThatCannotBeWrittenGivesAClearError) {
     const ScratchFolder folder;
     std::ofstream(folder / "run") << "a file in its place";
     SkippedUpdates updates(folder / "run", 0);
-    EXPECT_ERROR(updates.write(sample_update()), RunError, (folder / "run").string(), "job.dump_folder");
+    EXPECT_ERROR(updates.write(sample_update()), PathError, (folder / "run").string(), "job.dump_folder");
 }
 
 }  // namespace

@@ -42,12 +42,30 @@ class UsersMistakes(run.PretrainTest):
     def test_batch_beyond_all_integers(self):
         self.expect_on([4], ["local_batch_size", str(2**62), "<= 2147483647"], training__local_batch_size=2**62)
 
+    def test_integer_beyond_64_bits(self):
+        self.expect_on([1], ["training.steps", "between -2^63 and 2^63 - 1", str(10**30)], training__steps=10**30)
+
+    def test_nan(self):
+        self.expect_on([1], ["optimizer.lr", "is nan; it must be finite"], optimizer__lr="-nan")
+
+    def test_dump_folder_that_cannot_be(self):
+        (self.folder / "file").write_text("in the way")
+        for dump, reason in (("file", "File exists"), ("file/run", "Not a directory"), ("/proc/run", "No such file")):
+            self.expect([f"{self.folder / dump}/run.lock'", reason, "Set job.dump_folder"], (2, self.small(dump)))
+        self.expect(["job.dump_folder is empty"], (2, self.small(job__dump_folder="")))
+
+    def test_folders_in_the_place_of_files(self):
+        for name in ("run.lock", "metrics.jsonl"):
+            (self.folder / "taken" / name).mkdir(parents=True)
+            self.expect([f"taken/{name}'", "Is a directory", "Set job.dump_folder"], (2, self.small("taken")))
+            (self.folder / "taken" / name).rmdir()
+
     def test_missing_config_file(self):
         missing = self.folder / "none.toml"
         self.expect([str(missing), "No such file"], *[(num_ranks, ["--config", missing]) for num_ranks in MANY])
 
     def test_degrees_whose_product_is_not_the_number_of_ranks(self):
-        self.expect_on(MANY, ["tp 3 = 3", "start a multiple of 3"], parallelism__tensor_parallel_degree=3)
+        self.expect_on(MANY, ["tp 3 takes a multiple of 3 ranks, but ", "start a multiple of 3"], parallelism__tensor_parallel_degree=3)
         self.expect_on([4], ["dp_shard 3 x tp 2 = 6 ranks, but 4 were started", "start 6 ranks"],
                        parallelism__data_parallel_shard_degree=3, parallelism__tensor_parallel_degree=2)
 

@@ -121,7 +121,7 @@ class Metrics(run.PretrainTest):
         (self.folder / "file").write_text("in the way")
         for num_ranks in (1, 2):
             done = self.run_ranks(num_ranks, *self.small("file"))
-            self.assert_code(done, 1)
+            self.assert_code(done, 2)
             self.assertEqual(len(done.errors), 1, done)
             for part in (str(self.folder / "file"), "Set job.dump_folder"):
                 self.assertIn(part, done.errors[0])
@@ -131,7 +131,7 @@ class Metrics(run.PretrainTest):
         os.makedirs(self.folder / "run")
         (self.folder / "run" / "tb").write_text("in the way")
         done = self.run_ranks(2, *self.small(metrics__enable_tensorboard=True))
-        self.assert_code(done, 1)
+        self.assert_code(done, 2)
         self.assertEqual(len(done.errors), 1, done)
         for part in (str(self.folder / "run" / "tb"), "Set job.dump_folder"):
             self.assertIn(part, done.errors[0])

@@ -149,11 +149,31 @@ TEST_F(RunLocks, WhatIsLeftOfThisJobAndDoesNotEndIsAFailure) {
     const RunLock again(config_, environment_, world());
 }
 
+TEST_F(RunLocks, AFolderThatIsRemovedDuringTheRunIsLockedAgain) {
+    RunLock lock(config_, environment_, world());
+    lock.check();
+    if (is_first()) fs::remove_all(config_.job.dump_folder);
+    lock.check();
+    meet();
+    EXPECT_ERROR(RunLock(config_, Environment(), world()), UserError, "in use by another run");
+}
+
+TEST_F(RunLocks, ARunEndsIfAnotherRunTakesItsFolder) {
+    RunLock lock(config_, environment_, world());
+    if (is_first()) fs::remove_all(config_.job.dump_folder);
+    meet();
+    const RunLock other(config_, Environment(), world());
+    if (is_first())
+        EXPECT_ERROR(lock.check(), Error, "was removed during this run, and another run (", "now uses it");
+    meet();
+    EXPECT_TRUE(fs::exists(fs::path(config_.job.dump_folder) / "run.lock")) << "the other run's";
+}
+
 TEST_F(RunLocks, AFolderThatCannotBe) {
     if (is_first()) std::ofstream(folder_ / "file");
     meet();
     config_.job.dump_folder = folder_ / "file" / "run";
-    EXPECT_ERROR(RunLock(config_, environment_, world()), JobError, "cannot make", "Not a directory",
+    EXPECT_ERROR(RunLock(config_, environment_, world()), UserError, "cannot make", "Not a directory",
                  "job.dump_folder");
     meet();
 }
