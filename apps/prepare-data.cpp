@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/progress.h"
 #include "command_line.h"
 #include "data/synthetic.h"
+#include "data/token_file.h"
 #include "data/tokenize.h"
 
 namespace argosy {
@@ -19,6 +21,7 @@ struct CommandLine {
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
     std::string tokenizer = data::kByteTokenizer;
+    std::vector<std::filesystem::path> verified;
 };
 
 void add_synthetic(CommandLine& line) {
@@ -70,15 +73,56 @@ void add_tokenize(CommandLine& line) {
     command->callback([&line] { tokenize(line); });
 }
 
+/// Reads a token file wholly, and prints what it holds, or logs every fault.
+bool verify(const std::filesystem::path& path, const Environment& environment) {
+    const data::TokenFile file(path, data::TokenChecks::None);
+    Progress progress("verifying " + path.string(), environment);
+    const auto faults = file.find_faults([&](double share) {
+        throw_if_stop_requested();
+        if (progress.due()) progress.show(share);
+    });
+    for (const std::string& fault : faults) spdlog::error("{}: {}", path.string(), fault);
+    if (!file.num_documents()) spdlog::warn("{} has format version 1, without checksums", path.string());
+    const nlohmann::ordered_json report = {
+        {"file", path.string()},
+        {"tokens", file.size()},
+        {"documents", file.num_documents() ? nlohmann::ordered_json(*file.num_documents()) : nullptr},
+        {"vocab_size", file.vocab_size()},
+        {"tokenizer", file.info().tokenizer},
+        {"okay", faults.empty()},
+    };
+    print_result(report.dump() + "\n");
+    return faults.empty();
+}
+
+ExitCode verify_all(const CommandLine& line, const Environment& environment) {
+    size_t num_damaged = 0;
+    for (const auto& path : line.verified) num_damaged += verify(path, environment) ? 0 : 1;
+    if (num_damaged == 0) return ExitCode::Done;
+    throw Error(ExitCode::CheckFailed, Reach::AllRanks,
+                fmt::format("{} of {} token files are damaged; copy or make them again", num_damaged,
+                            line.verified.size()));
+}
+
 /// Parses the command line; the subcommand's callback does the work.
 ExitCode run(int argc, char** argv) {
-    start_log(Environment::read().log_level, 0, 1);
+    const Environment environment = Environment::read();
+    start_log(environment.log_level, 0, 1);
     catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
+    line.app.footer(
+        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 --verify found damage.");
+    line.app.add_option("--verify", line.verified,
+                        "read these token files wholly and verify their checksums and their tokens;\n"
+                        "prints a line of JSON for each");
     add_synthetic(line);
     add_tokenize(line);
     if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
-    if (line.app.get_subcommands().empty()) throw UserError("a subcommand is missing: synthetic or tokenize");
+    if (!line.verified.empty()) return verify_all(line, environment);
+    if (line.app.get_subcommands().empty()) {
+        throw UserError(
+            "there is nothing to do: name a subcommand (synthetic or tokenize), or --verify F.h5");
+    }
     return ExitCode::Done;
 }
 

@@ -60,6 +60,8 @@ std::vector<Section> make_schema() {
             "training", &JobConfig::training, "data, batches, length and number types",
             {key("dataset_path", &Training::dataset_path, any(),
                  "Token file that `prepare-data tokenize` has made; every run needs one."),
+             key("verify_dataset", &Training::verify_dataset, any(),
+                 "Verify the checksum of each 16 MiB of the token file when a rank first reads from it."),
              key("local_batch_size", &Training::local_batch_size, size(),
                  "Samples per data-parallel rank in one forward and backward pass."),
              key("global_batch_size", &Training::global_batch_size, minus_one_or_size(),

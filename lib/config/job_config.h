@@ -55,6 +55,7 @@ struct LrScheduler {
 
 struct Training {
     std::string dataset_path;
+    bool verify_dataset = true;
     int64_t local_batch_size = 8;
     int64_t global_batch_size = -1;
     int64_t seq_len = 2048;

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "base/program.h"
-#include "data/random_stream.h"
+#include "base/random.h"
 #include "data/synthetic_document.h"
 
 namespace argosy::data {

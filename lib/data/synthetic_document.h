@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "data/random_stream.h"
+#include "base/random.h"
 #include "data/synthetic_words.h"
 
 namespace argosy::data {

@@ -3,22 +3,22 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
-#include "base/program.h"
+#include "base/raw_file.h"
 #include "h5/file.h"
 
 namespace argosy::data {
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
-constexpr const char* kDatasetName = "tokens";
+using token_format::kBlockBytes;
 
 /// Widens stored tokens to int64_t; returns the largest.
 template <class Stored>
@@ -47,15 +47,19 @@ void check_layout(const h5::Dataset& tokens) {
     if (tokens.num_elements() == 0) throw UserError("{} is empty", tokens.place());
 }
 
-TokenInfo read_info(const h5::Dataset& tokens) {
+int64_t read_version(const h5::Dataset& tokens) {
     const int64_t version = tokens.integer_attribute("format_version");
-    if (version != kFormatVersion) {
-        throw UserError("{} has format version {}; this program reads {}", tokens.place(), version,
-                        kFormatVersion);
-    }
+    if (version == token_format::kVersion || version == token_format::kVersionWithoutChecks) return version;
+    throw UserError("{} has format version {}; this program reads {} and {}", tokens.place(), version,
+                    token_format::kVersionWithoutChecks, token_format::kVersion);
+}
+
+TokenInfo read_info(const h5::Dataset& tokens, int64_t version) {
     TokenInfo info{.vocab_size = tokens.integer_attribute("vocab_size"),
                    .end_of_text = tokens.integer_attribute("end_of_text"),
-                   .tokenizer = tokens.string_attribute("tokenizer")};
+                   .tokenizer = tokens.string_attribute("tokenizer"),
+                   .tokenizer_digest =
+                       version == token_format::kVersion ? tokens.string_attribute("tokenizer_digest") : ""};
     if (info.vocab_size < 1 || info.vocab_size > kMaxVocabSize) {
         throw UserError("{} has vocab_size {}; it must be in 1 .. {}", tokens.place(), info.vocab_size,
                         kMaxVocabSize);
@@ -63,62 +67,141 @@ TokenInfo read_info(const h5::Dataset& tokens) {
     return info;
 }
 
-constexpr int64_t kBlockBytes = int64_t{1} << 20;
-constexpr const char* kWriterAttribute = "written_by";
-constexpr const char* kWriterName = "argosy prepare-data";
-
-ElementType type_for(int64_t vocab_size) {
-    return vocab_size <= 65536 ? ElementType::UInt16 : ElementType::UInt32;
-}
-
-std::filesystem::path spool_path(std::filesystem::path path) { return path += ".spool.partial"; }
-
-bool is_from_token_writer(const std::filesystem::path& path) {
-    try {
-        const std::string writer =
-            h5::File::open(path).open_dataset(kDatasetName).string_attribute(kWriterAttribute);
-        return writer.starts_with(kWriterName);
-    } catch (const Error&) {
-        return false;  // not an HDF5 file, or one with other contents
+/// Checks a dataset of 64-bit integers. `count` none: any, but at least one.
+void check_numbers(const h5::Dataset& numbers, std::optional<int64_t> count) {
+    if (numbers.type() != ElementType::Int64 || numbers.shape().size() != 1 || !numbers.contiguous() ||
+        numbers.num_elements() < 1 || (count && numbers.num_elements() != *count)) {
+        throw UserError("{} is not a contiguous array of {} i64; the file is damaged, make it again",
+                        numbers.place(), count ? std::to_string(*count) : "one or more");
     }
-}
-
-/// Narrows uint32_t tokens to uint16_t in place; returns the new number of bytes.
-int64_t narrow(std::byte* tokens, int64_t num_bytes) {
-    for (int64_t from = 0; from < num_bytes; from += sizeof(uint32_t)) {
-        std::memcpy(tokens + from / 2, tokens + from,
-                    sizeof(uint16_t));  // little-endian: the low half comes first
-    }
-    return num_bytes / 2;
 }
 
 }  // namespace
 
-TokenFile::TokenFile(std::filesystem::path path)
+int64_t token_format::checksum(const std::byte* block, int64_t num_bytes) {
+    return static_cast<int64_t>(XXH3_64bits(block, static_cast<size_t>(num_bytes)));
+}
+
+TokenFile::TokenFile(std::filesystem::path path, TokenChecks checks)
     : path_(std::move(path)),
       stored_(locate(path_)),
-      bytes_(path_, stored_.offset, stored_.num_tokens * stored_.token_bytes) {}
+      bytes_(path_, stored_.tokens.offset, stored_.tokens.num_bytes()) {
+    if (checks == TokenChecks::None || stored_.checksums.empty()) return;
+    verified_ = std::make_unique<std::atomic<bool>[]>(token_format::num_blocks(stored_.tokens.num_bytes()));
+}
 
-TokenFile::StoredTokens TokenFile::locate(const std::filesystem::path& path) {
+TokenFile::Stored TokenFile::locate(const std::filesystem::path& path) {
     const h5::File file = h5::File::open(path);
-    const h5::Dataset tokens = file.open_dataset(kDatasetName);
+    const h5::Dataset tokens = file.open_dataset(token_format::kTokens);
     check_layout(tokens);
-    return {.info = read_info(tokens),
-            .num_tokens = tokens.num_elements(),
-            .offset = tokens.offset(),
-            .token_bytes = size_bytes(*tokens.type())};
+    const int64_t version = read_version(tokens);
+    Stored stored{.info = read_info(tokens, version),
+                  .tokens = {tokens.num_elements(), size_bytes(*tokens.type()), tokens.offset()},
+                  .documents = {},
+                  .checksums = {}};
+    if (version == token_format::kVersionWithoutChecks) return stored;
+    const h5::Dataset documents = file.open_dataset(token_format::kDocuments);
+    check_numbers(documents, {});
+    stored.documents = {documents.num_elements(), sizeof(int64_t), documents.offset(),
+                        token_format::num_blocks(stored.tokens.num_bytes())};
+    const h5::Dataset checksums = file.open_dataset(token_format::kChecksums);
+    stored.checksums.resize(stored.documents.first_checksum +
+                            token_format::num_blocks(stored.documents.num_bytes()));
+    check_numbers(checksums, std::ssize(stored.checksums));
+    checksums.read(std::as_writable_bytes(std::span(stored.checksums)));
+    return stored;
+}
+
+std::optional<int64_t> TokenFile::num_documents() const {
+    if (stored_.checksums.empty()) return {};
+    return stored_.documents.num_elements;
+}
+
+/// Whether a block of `array`, whose first byte is `bytes`, matches its checksum.
+bool TokenFile::is_sound(const Array& array, const std::byte* bytes, int64_t block) const {
+    const int64_t begin = block * kBlockBytes, num_bytes = std::min(kBlockBytes, array.num_bytes() - begin);
+    return token_format::checksum(bytes + begin, num_bytes) ==
+           stored_.checksums[array.first_checksum + block];
+}
+
+/// Verifies the blocks of tokens that hold these bytes, unless that was done before.
+void TokenFile::verify(int64_t begin_byte, int64_t end_byte) const {
+    for (int64_t block = begin_byte / kBlockBytes; block * kBlockBytes < end_byte; ++block) {
+        if (verified_[block].load(std::memory_order_relaxed)) continue;
+        if (!is_sound(stored_.tokens, bytes_.data(), block)) {
+            throw Error(
+                ExitCode::CheckFailed, Reach::OneRank,
+                fmt::format(
+                    "{}: tokens {} .. {} do not match their checksum: the file is damaged. Copy or make "
+                    "it again; `prepare-data --verify` lists all damaged parts",
+                    path_.string(), block * kBlockBytes / stored_.tokens.element_bytes,
+                    std::min((block + 1) * kBlockBytes / stored_.tokens.element_bytes, size()) - 1));
+        }
+        verified_[block].store(true, std::memory_order_relaxed);
+    }
 }
 
 void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
     ARGOSY_CHECK(begin >= 0 && count >= 0 && begin + count <= size(), "tokens {} + {} of {}", begin, count,
                  size());
-    const std::byte* from = bytes_.data() + begin * stored_.token_bytes;
+    if (count == 0) return;
+    const int64_t token_bytes = stored_.tokens.element_bytes;
+    if (verified_) verify(begin * token_bytes, (begin + count) * token_bytes);
+    if (const auto fault = vocabulary_fault(begin, count, out))
+        throw UserError("{}: {}", path_.string(), *fault);
+}
+
+/// Widens tokens to `out`. Returns a fault if one of them is outside the vocabulary. REQUIRES: count > 0.
+std::optional<std::string> TokenFile::vocabulary_fault(int64_t begin, int64_t count, int64_t* out) const {
+    const int64_t token_bytes = stored_.tokens.element_bytes;
+    const std::byte* from = bytes_.data() + begin * token_bytes;
     const int64_t largest =
-        stored_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
-    if (count > 0 && largest >= vocab_size()) {
-        throw UserError("{}: token {} among tokens {} .. {} lies outside the vocabulary of {}",
-                        path_.string(), largest, begin, begin + count - 1, vocab_size());
+        token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
+    if (largest < vocab_size()) return {};
+    return fmt::format("token {} among tokens {} .. {} lies outside the vocabulary of {}", largest, begin,
+                       begin + count - 1, vocab_size());
+}
+
+std::vector<std::string> TokenFile::find_faults(const std::function<void(double share)>& progress) const {
+    std::vector<std::string> faults;
+    const int64_t token_bytes = stored_.tokens.element_bytes, block_tokens = kBlockBytes / token_bytes;
+    std::vector<int64_t> tokens(block_tokens);
+    for (int64_t begin = 0; begin < size() && faults.size() < kMaxFaults; begin += block_tokens) {
+        const int64_t count = std::min(block_tokens, size() - begin);
+        if (!stored_.checksums.empty() && !is_sound(stored_.tokens, bytes_.data(), begin / block_tokens)) {
+            faults.push_back(
+                fmt::format("tokens {} .. {} do not match their checksum", begin, begin + count - 1));
+        } else if (const auto fault = vocabulary_fault(begin, count, tokens.data())) {
+            faults.push_back(*fault);
+        }
+        progress(static_cast<double>(begin + count) / static_cast<double>(size()));
     }
+    if (const auto fault = documents_fault()) faults.push_back(*fault);
+    return faults;
+}
+
+/// Documents are ordered; an empty document begins where the next one does.
+std::optional<std::string> TokenFile::documents_fault() const {
+    if (stored_.documents.num_elements == 0) return {};  // version 1
+    const MappedFile documents(path_, stored_.documents.offset, stored_.documents.num_bytes());
+    const std::byte* const bytes = documents.data();
+    for (int64_t block = 0; block < token_format::num_blocks(stored_.documents.num_bytes()); ++block) {
+        if (is_sound(stored_.documents, bytes, block)) continue;
+        const int64_t begin = block * kBlockBytes / stored_.documents.element_bytes;
+        return fmt::format("the offsets of documents {} and following do not match their checksum", begin);
+    }
+    int64_t before = 0;
+    for (int64_t i = 0; i < stored_.documents.num_elements; ++i) {
+        int64_t offset = 0;
+        std::memcpy(&offset, bytes + i * sizeof(offset), sizeof(offset));
+        if (offset < before || offset > size() || (i == 0 && offset != 0)) {
+            return fmt::format(
+                "document {} begins at token {}, and the document before it at {}; the file has {} tokens", i,
+                offset, before, size());
+        }
+        before = offset;
+    }
+    return {};
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path, int64_t offset, int64_t num_bytes) {
@@ -143,65 +226,6 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 
 MappedFile::~MappedFile() {
     if (pages_ != nullptr) ::munmap(pages_, mapped_bytes_);
-}
-
-TokenWriter::TokenWriter(std::filesystem::path path, int64_t max_vocab_size)
-    : path_(std::move(path)),
-      max_vocab_size_(max_vocab_size),
-      spool_token_bytes_(size_bytes(type_for(max_vocab_size))),
-      file_(path_, is_from_token_writer),
-      spool_(RawFile::create_nameless(spool_path(path_))) {}
-
-void TokenWriter::append(std::span<const uint32_t> tokens) {
-    buffer_.insert(buffer_.end(), tokens.begin(), tokens.end());
-    size_ += static_cast<int64_t>(tokens.size());
-    if (static_cast<int64_t>(buffer_.size()) * spool_token_bytes_ >= kBlockBytes) flush();
-}
-
-void TokenWriter::commit(const TokenInfo& info) {
-    ARGOSY_CHECK(info.vocab_size <= max_vocab_size_, "vocabulary {} over {}", info.vocab_size,
-                 max_vocab_size_);
-    if (size_ == 0) throw UserError("there are no tokens to write to {}", path_.string());
-    flush();
-    copy_spool(create_dataset(info), size_bytes(type_for(info.vocab_size)));
-    file_.commit();
-}
-
-void TokenWriter::flush() {
-    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(buffer_));
-    auto num_bytes = static_cast<int64_t>(bytes.size());
-    if (spool_token_bytes_ == sizeof(uint16_t)) num_bytes = narrow(bytes.data(), num_bytes);
-    spool_.write_at(spool_bytes_, bytes.first(num_bytes));
-    spool_bytes_ += num_bytes;
-    buffer_.clear();
-}
-
-int64_t TokenWriter::create_dataset(const TokenInfo& info) const {
-    h5::File file = h5::File::create(file_.partial_path());
-    int64_t offset = 0;
-    {
-        h5::Dataset tokens = file.create_dataset(kDatasetName, type_for(info.vocab_size), std::array{size_});
-        tokens.set_attribute("format_version", kFormatVersion);
-        tokens.set_attribute("vocab_size", info.vocab_size);
-        tokens.set_attribute("end_of_text", info.end_of_text);
-        tokens.set_attribute("tokenizer", info.tokenizer);
-        tokens.set_attribute(kWriterAttribute, fmt::format("{} {}", kWriterName, version()));
-        offset = tokens.offset();
-    }
-    file.close();
-    return offset;
-}
-
-void TokenWriter::copy_spool(int64_t offset, int64_t token_bytes) {
-    std::vector<std::byte> block(kBlockBytes);
-    for (int64_t from = 0; from < spool_bytes_; from += kBlockBytes) {
-        throw_if_stop_requested();
-        int64_t num_bytes = std::min(kBlockBytes, spool_bytes_ - from);
-        spool_.read_at(from, std::span(block).first(num_bytes));
-        if (token_bytes < spool_token_bytes_) num_bytes = narrow(block.data(), num_bytes);
-        file_.write_at(offset, std::span(block).first(num_bytes));
-        offset += num_bytes;
-    }
 }
 
 }  // namespace argosy::data

@@ -1,17 +1,17 @@
-// A token file: one long stream of token numbers in HDF5, one document after another. FORMAT.md specifies the
-// bytes on disk. TokenFile reads a token file, TokenWriter writes one. Their constructors and
-// TokenWriter::commit call HDF5, so they run on the one thread that h5/dataset.h requires.
+// A token file: one long stream of token numbers in HDF5, one document after another, with a checksum of each
+// 16 MiB. FORMAT.md specifies the bytes on disk. TokenFile reads a token file, TokenWriter (token_writer.h)
+// writes one. The constructor calls HDF5, so it runs on the one thread that h5/dataset.h requires.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
-
-#include "base/output.h"
-#include "base/raw_file.h"
 
 namespace argosy::data {
 
@@ -42,67 +42,74 @@ struct TokenInfo {
     int64_t vocab_size = 0;
     int64_t end_of_text = kNoEndOfText;  // the token that ends a document, or kNoEndOfText
     std::string tokenizer;               // "bytes"; "none" if the input was token numbers
+    std::string tokenizer_digest;        // of the tokenizer's file, in hex; empty if it has none
 };
+
+/// What is on disk, for the reader and the writer.
+namespace token_format {
+inline constexpr int64_t kVersion = 2, kVersionWithoutChecks = 1;
+inline constexpr const char *kTokens = "tokens", *kDocuments = "document_offsets", *kChecksums = "checksums";
+inline constexpr int64_t kBlockBytes = int64_t{1}
+                                       << 24;  // of tokens or of document offsets, for each checksum
+
+inline int64_t num_blocks(int64_t num_bytes) { return (num_bytes + kBlockBytes - 1) / kBlockBytes; }
+int64_t checksum(const std::byte* block, int64_t num_bytes);
+}  // namespace token_format
+
+/// Checks: whether a block's checksum is verified when the block is first read, or never.
+enum class TokenChecks { WhenFirstRead, None };
 
 /// An open token file, memory-mapped and read-only. Any thread may call `copy`.
 class TokenFile {
   public:
-    /// Throws UserError if the file is missing, not HDF5, or not a token file of this version.
-    explicit TokenFile(std::filesystem::path path);
+    /// Throws UserError if the file is missing, not HDF5, or not a token file of a known version.
+    explicit TokenFile(std::filesystem::path path, TokenChecks checks = TokenChecks::WhenFirstRead);
 
     const std::filesystem::path& path() const { return path_; }
     const TokenInfo& info() const { return stored_.info; }
     int64_t vocab_size() const { return stored_.info.vocab_size; }
 
     /// Number of tokens in the stream.
-    int64_t size() const { return stored_.num_tokens; }
+    int64_t size() const { return stored_.tokens.num_elements; }
+
+    /// Number of documents; none in a file of version 1, which does not store them.
+    std::optional<int64_t> num_documents() const;
 
     /// Copies tokens begin .. begin+count-1 to `out`. Throws UserError if one of them is outside the
-    /// vocabulary. REQUIRES: 0 <= begin, begin + count <= size().
+    /// vocabulary, and an error with ExitCode::CheckFailed if a block of the range does not match its
+    /// checksum. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 
+    /// Reads the whole file and returns what is wrong with it, a line for each fault, at most `kMaxFaults`.
+    /// Calls `progress` with the share that is read, from time to time.
+    static constexpr size_t kMaxFaults = 100;
+    std::vector<std::string> find_faults(const std::function<void(double share)>& progress) const;
+
   private:
-    struct StoredTokens {
-        TokenInfo info;
-        int64_t num_tokens, offset, token_bytes;
+    /// A dataset's place in the file.
+    struct Array {
+        int64_t num_elements = 0, element_bytes = 0, offset = 0;
+        int64_t first_checksum = 0;  // the number of its first block's checksum
+        int64_t num_bytes() const { return num_elements * element_bytes; }
     };
-    static StoredTokens locate(const std::filesystem::path& path);
+    struct Stored {
+        TokenInfo info;
+        Array tokens;
+        Array documents;  // no elements in version 1, and no checksums
+        std::vector<int64_t> checksums;
+    };
+    static Stored locate(const std::filesystem::path& path);
+
+    bool is_sound(const Array& array, const std::byte* bytes, int64_t block) const;
+    std::optional<std::string> vocabulary_fault(int64_t begin, int64_t count, int64_t* out) const;
+    void verify(int64_t begin_byte, int64_t end_byte) const;
+    std::optional<std::string> documents_fault() const;
 
     std::filesystem::path path_;
-    StoredTokens stored_;
-    MappedFile bytes_;
-};
-
-/// Writes a token file of unknown length in bounded memory: tokens are first spooled into a nameless file,
-/// and copied from there once their number is known. `commit` renames the file, so it appears whole; without
-/// a commit nothing is left. The writer replaces only a file that a TokenWriter wrote.
-class TokenWriter {
-  public:
-    /// `max_vocab_size` limits the vocabulary of `commit` and sets the width of spooled tokens.
-    TokenWriter(std::filesystem::path path, int64_t max_vocab_size);
-
-    /// Buffers tokens; the buffer is written to the spool once it has 1 MiB. REQUIRES: tokens <
-    /// max_vocab_size.
-    void append(std::span<const uint32_t> tokens);
-
-    /// Tokens appended so far.
-    int64_t size() const { return size_; }
-
-    /// Throws UserError if there are no tokens. REQUIRES: every token < info.vocab_size <= max_vocab_size.
-    void commit(const TokenInfo& info);
-
-  private:
-    void flush();
-    int64_t create_dataset(const TokenInfo& info) const;
-    void copy_spool(int64_t offset, int64_t token_bytes);
-
-    std::filesystem::path path_;
-    int64_t max_vocab_size_, spool_token_bytes_;
-    PartialFile file_;
-    RawFile spool_;
-    int64_t spool_bytes_ = 0;
-    std::vector<uint32_t> buffer_;
-    int64_t size_ = 0;
+    Stored stored_;
+    MappedFile bytes_;  // of the tokens
+    /// For each block of tokens, whether its checksum was found to match. Empty if nothing is verified.
+    std::unique_ptr<std::atomic<bool>[]> verified_;
 };
 
 }  // namespace argosy::data

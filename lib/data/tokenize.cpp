@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "data/records.h"
 #include "data/statistics.h"
-#include "data/token_file.h"
+#include "data/token_writer.h"
 
 namespace argosy::data {
 namespace {
@@ -48,9 +48,8 @@ class TokenFileBuilder {
         }
         if (kind_ == RecordKind::Text) encode_bytes(record.text, record.tokens);
         for (const uint32_t token : record.tokens) largest_ = std::max(largest_, token);
-        writer_->append(record.tokens);
+        writer_->append_document(record.tokens);
         statistics_.add(record.tokens);
-        ++num_documents_;
     }
 
     TokenizeResult commit() {
@@ -58,7 +57,7 @@ class TokenFileBuilder {
         const TokenInfo info = token_info();
         writer_->commit(info);
         return {.num_tokens = writer_->size(),
-                .num_documents = num_documents_,
+                .num_documents = writer_->num_documents(),
                 .vocab_size = info.vocab_size,
                 .unigram_entropy = statistics_.unigram_entropy(),
                 .bigram_entropy = statistics_.bigram_entropy(),
@@ -80,18 +79,21 @@ class TokenFileBuilder {
 
     TokenInfo token_info() const {
         if (kind_ == RecordKind::Text) {
-            return {.vocab_size = kByteVocabSize, .end_of_text = kByteEndOfText, .tokenizer = kByteTokenizer};
+            return {.vocab_size = kByteVocabSize,
+                    .end_of_text = kByteEndOfText,
+                    .tokenizer = kByteTokenizer,
+                    .tokenizer_digest = ""};
         }
         return {.vocab_size = options_.vocab_size.value_or(int64_t{largest_} + 1),
                 .end_of_text = kNoEndOfText,
-                .tokenizer = "none"};
+                .tokenizer = "none",
+                .tokenizer_digest = ""};
     }
 
     const TokenizeOptions& options_;
     RecordKind kind_ = RecordKind::Text;
     std::optional<TokenWriter> writer_;
     StreamStatistics statistics_;
-    int64_t num_documents_ = 0;
     uint32_t largest_ = 0;
 };
 

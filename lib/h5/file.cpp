@@ -36,7 +36,10 @@ Handle space_of(std::span<const int64_t> shape, const std::string& place) {
 }
 
 Handle dataset_properties(const std::string& place) {
-    return Handle(check(H5Pcreate(H5P_DATASET_CREATE), "make dataset properties", place), H5Pclose);
+    Handle properties(check(H5Pcreate(H5P_DATASET_CREATE), "make dataset properties", place), H5Pclose);
+    // Without a time of creation, the same data makes the same bytes.
+    check(H5Pset_obj_track_times(properties.id(), false), "leave out times", place);
+    return properties;
 }
 
 Handle contiguous_properties(const std::string& place) {

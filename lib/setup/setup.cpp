@@ -277,7 +277,8 @@ data::TokenFile open_dataset(const config::Training& training, const model::Mode
     if (training.dataset_path.empty()) {
         throw UserError("training.dataset_path is not set; make a token file with prepare-data tokenize");
     }
-    data::TokenFile tokens(training.dataset_path);
+    data::TokenFile tokens(training.dataset_path, training.verify_dataset ? data::TokenChecks::WhenFirstRead
+                                                                          : data::TokenChecks::None);
     if (tokens.vocab_size() > spec.vocab_size) {
         throw UserError(
             "{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",

@@ -45,6 +45,23 @@ class PrepareData(unittest.TestCase):
         for line in (self.folder / "s/tasks/agreement.jsonl").read_text().splitlines():
             self.assertEqual(set(json.loads(line)) - {"argosy"}, {"context", "choices", "gold"})
 
+    def test_verify_names_every_damaged_file(self):
+        paths = [self.folder / name for name in ("a.h5", "b.h5")]
+        for path in paths:
+            self.run_program("tokenize", "--input", TINY, "--output", path)
+        done = self.run_program("--verify", *paths)
+        self.assertEqual([json.loads(line)["okay"] for line in done.stdout.splitlines()], [True, True])
+        self.assertEqual(json.loads(done.stdout.splitlines()[0])["documents"], len(TINY.read_text().splitlines()))
+        damaged = bytearray(paths[1].read_bytes())
+        damaged[damaged.index(b"w\0i\0t\0h\0")] ^= 1
+        paths[1].write_bytes(damaged)
+        done = self.run_program("--verify", *paths, code=3)
+        self.assertEqual([json.loads(line)["okay"] for line in done.stdout.splitlines()], [True, False])
+        self.assertIn("b.h5: tokens 0 .. ", done.stderr)
+        self.assertIn("prepare-data: error: 1 of 2 token files are damaged", done.stderr)
+        self.expect_error("--verify", self.folder / "none.h5", code=2, parts=["none.h5", "No such file"])
+        self.expect_error(code=2, parts=["there is nothing to do", "--verify"])
+
     def test_synthetic_is_the_same_on_every_machine(self):
         self.run_program("synthetic", "--output", self.folder, "--megabytes", "0.02", "--seed", "1")
         self.assertEqual((self.folder / "train.jsonl").read_bytes(), TINY.read_bytes())

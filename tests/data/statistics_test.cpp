@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "data/random_stream.h"
+#include "base/random.h"
 
 namespace argosy::data {
 namespace {

@@ -4,6 +4,8 @@
 #include <hdf5.h>  // for files that lib/h5 cannot write
 
 #include <array>
+#include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -40,15 +42,17 @@ TEST(TokenFile, ReturnsTheTokensAndTheirAttributes) {
     const ScratchFolder folder;
     TokenWriter writer(folder / "a.h5", 300);
     const std::vector<uint32_t> first = {1, 2, 299}, second = {0, 256};
-    writer.append(first);
-    writer.append(second);
-    writer.commit({.vocab_size = 300, .end_of_text = 256, .tokenizer = "bytes"});
+    writer.append_document(first);
+    writer.append_document(second);
+    writer.commit({.vocab_size = 300, .end_of_text = 256, .tokenizer = "bytes", .tokenizer_digest = "12ab"});
 
     const TokenFile file(folder / "a.h5");
     EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{1, 2, 299, 0, 256}));
     EXPECT_EQ(file.vocab_size(), 300);
     EXPECT_EQ(file.info().end_of_text, 256);
     EXPECT_EQ(file.info().tokenizer, "bytes");
+    EXPECT_EQ(file.info().tokenizer_digest, "12ab");
+    EXPECT_EQ(file.num_documents(), 2);
     std::array<int64_t, 2> part{};
     file.copy(2, 2, part.data());
     EXPECT_EQ(part, (std::array<int64_t, 2>{299, 0}));
@@ -83,8 +87,10 @@ TEST(TokenFile, RefusesOtherFiles) {
     EXPECT_ERROR(TokenFile{path}, UserError, "2 dims");
     write_by_hand(path, "tokens", ElementType::UInt16, {0}, 1, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "empty");
+    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 3, 9);
+    EXPECT_ERROR(TokenFile{path}, UserError, "format version 3", "reads 1 and 2");
     write_by_hand(path, "tokens", ElementType::UInt16, {5}, 2, 9);
-    EXPECT_ERROR(TokenFile{path}, UserError, "format version 2", "reads 1");
+    EXPECT_ERROR(TokenFile{path}, UserError, "tokenizer_digest");
     write_by_hand(path, "tokens", ElementType::UInt16, {5}, 1, 0);
     EXPECT_ERROR(TokenFile{path}, UserError, "vocab_size 0");
 }
@@ -94,6 +100,76 @@ TEST(TokenFile, RefusesATruncatedFile) {
     write_tokens(folder / "a.h5", counted_tokens(5000), 5000);
     std::filesystem::resize_file(folder / "a.h5", 6000);
     EXPECT_ERROR(TokenFile{folder / "a.h5"}, UserError, "a.h5", "truncated");
+}
+
+int64_t offset_of(const std::filesystem::path& path, const char* dataset) {
+    return h5::File::open(path).open_dataset(dataset).offset();
+}
+
+/// Changes a bit of the byte at `offset`.
+void damage(const std::filesystem::path& path, int64_t offset) {
+    std::string bytes = read_file(path);
+    bytes.at(offset) ^= 1;
+    write_file(path, bytes);
+}
+
+std::vector<std::string> faults_of(const std::filesystem::path& path) {
+    return TokenFile(path, TokenChecks::None).find_faults([](double) {});
+}
+
+constexpr int64_t kTwoBlocks = 10'000'000;  // tokens of two bytes: one block of 16 MiB, and a part of another
+
+TEST(TokenFile, VerifiesABlockWhenItIsFirstRead) {
+    const ScratchFolder folder;
+    const auto path = folder / "a.h5";
+    write_tokens(path, std::vector<uint32_t>(kTwoBlocks, 7), 1000);
+    EXPECT_EQ(faults_of(path), std::vector<std::string>());
+    constexpr int64_t kBlockTokens = 8 << 20;
+    damage(path, offset_of(path, "tokens") + 2 * (kTwoBlocks - 1));
+    const TokenFile file(path);
+    int64_t out[2];
+    file.copy(kBlockTokens - 2, 2, out);
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_ERROR(file.copy(kBlockTokens - 1, 2, out), Error, "a.h5: tokens 8388608 .. 9999999", "damaged",
+                     "prepare-data --verify");
+    }
+    try {
+        file.copy(kBlockTokens, 1, out);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::CheckFailed);
+    }
+    TokenFile(path, TokenChecks::None).copy(kBlockTokens, 1, out);
+    EXPECT_EQ(faults_of(path),
+              std::vector<std::string>{"tokens 8388608 .. 9999999 do not match their checksum"});
+}
+
+TEST(TokenFile, FindsDamagedDocumentOffsetsAndChecksums) {
+    const ScratchFolder folder;
+    const auto path = folder / "a.h5";
+    for (const char* dataset : {"document_offsets", "checksums"}) {
+        write_tokens(path, {1, 2, 3}, 1000);
+        damage(path, offset_of(path, dataset));
+        EXPECT_EQ(faults_of(path).size(), 1U) << dataset;
+    }
+    // Offsets that descend, with the right checksum.
+    write_tokens(path, {1, 2, 3}, 1000);
+    std::string bytes = read_file(path);
+    const int64_t wrong = 4, checksum = token_format::checksum(reinterpret_cast<const std::byte*>(&wrong), 8);
+    std::memcpy(bytes.data() + offset_of(path, "document_offsets"), &wrong, 8);
+    std::memcpy(bytes.data() + offset_of(path, "checksums") + 8, &checksum, 8);
+    write_file(path, bytes);
+    EXPECT_EQ(faults_of(path),
+              std::vector<std::string>{
+                  "document 0 begins at token 4, and the document before it at 0; the file has 3 tokens"});
+}
+
+TEST(TokenFile, ReadsVersion1WithoutChecksums) {
+    const ScratchFolder folder;
+    write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
+    const TokenFile file(folder / "a.h5");
+    EXPECT_EQ(file.num_documents(), std::nullopt);
+    EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{0, 0, 0}));
+    EXPECT_EQ(faults_of(folder / "a.h5"), std::vector<std::string>());
 }
 
 TEST(TokenFile, RefusesTokensOutsideItsVocabulary) {

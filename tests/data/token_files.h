@@ -6,15 +6,16 @@
 #include <numeric>
 #include <vector>
 
-#include "data/token_file.h"
+#include "data/token_writer.h"
 
 namespace argosy::data {
 
 inline void write_tokens(const std::filesystem::path& path, const std::vector<uint32_t>& tokens,
                          int64_t vocab_size) {
     TokenWriter writer(path, vocab_size);
-    writer.append(tokens);
-    writer.commit({.vocab_size = vocab_size, .end_of_text = kNoEndOfText, .tokenizer = "none"});
+    writer.append_document(tokens);
+    writer.commit(
+        {.vocab_size = vocab_size, .end_of_text = kNoEndOfText, .tokenizer = "none", .tokenizer_digest = ""});
 }
 
 /// The stream 0, 1, 2, ...: each token equals its position.

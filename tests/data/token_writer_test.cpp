@@ -1,9 +1,11 @@
-#include "data/token_file.h"
+#include "data/token_writer.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -13,7 +15,8 @@
 namespace argosy::data {
 namespace {
 
-constexpr TokenInfo kInfo{.vocab_size = 1000, .end_of_text = kNoEndOfText, .tokenizer = {}};
+constexpr TokenInfo kInfo{
+    .vocab_size = 1000, .end_of_text = kNoEndOfText, .tokenizer = {}, .tokenizer_digest = {}};
 
 /// While this object lives, no file may grow beyond a size: writing fails as on a full disk.
 class FileSizeLimit {
@@ -42,10 +45,13 @@ TEST(TokenWriter, WritesMoreThanItsBuffer) {
         std::vector<uint32_t> tokens(1000);
         for (int64_t begin = 0; begin < kCount; begin += 1000) {
             for (int64_t i = 0; i < 1000; ++i) tokens[i] = (begin + i) % vocab_size;
-            writer.append(tokens);
+            writer.append_document(tokens);
         }
         EXPECT_EQ(writer.size(), kCount);
-        writer.commit({.vocab_size = vocab_size, .end_of_text = kNoEndOfText, .tokenizer = "none"});
+        writer.commit({.vocab_size = vocab_size,
+                       .end_of_text = kNoEndOfText,
+                       .tokenizer = "none",
+                       .tokenizer_digest = ""});
         const std::vector<int64_t> read = all_tokens(TokenFile(folder / "a.h5"));
         ASSERT_EQ(read.size(), kCount);
         for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(read[i], i % vocab_size) << i;
@@ -53,11 +59,24 @@ TEST(TokenWriter, WritesMoreThanItsBuffer) {
     EXPECT_EQ(folder.num_entries(), 1);
 }
 
+TEST(TokenWriter, TheSameDocumentsMakeTheSameBytes) {
+    const ScratchFolder folder;
+    const auto write = [&](const char* name) {
+        TokenWriter writer(folder / name, 300);
+        for (int i = 0; i < 1000; ++i) writer.append_document(counted_tokens(i % 300));
+        writer.commit({.vocab_size = 300, .end_of_text = 299, .tokenizer = "t", .tokenizer_digest = "12ab"});
+        return read_file(folder / name);
+    };
+    const std::string first = write("a.h5");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // a time of creation would show
+    EXPECT_TRUE(write("b.h5") == first);
+}
+
 TEST(TokenWriter, LeavesNothingWithoutCommit) {
     const ScratchFolder folder;
     {
         TokenWriter writer(folder / "a.h5", 1000);
-        writer.append(counted_tokens(1000));
+        writer.append_document(counted_tokens(1000));
         EXPECT_FALSE(std::filesystem::exists(folder / "a.h5"));
     }
     EXPECT_EQ(folder.num_entries(), 0);
@@ -74,7 +93,7 @@ TEST(TokenWriter, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
         const FileSizeLimit limit(limit_bytes);
         const auto write = [&] {
             TokenWriter writer(folder / "a.h5", 1000);
-            for (int64_t i = 0; i < kCount; i += 1000) writer.append(counted_tokens(1000));
+            for (int64_t i = 0; i < kCount; i += 1000) writer.append_document(counted_tokens(1000));
             writer.commit(kInfo);
         };
         EXPECT_ERROR(write(), RunError, "a.h5", "File too large");
@@ -83,7 +102,7 @@ TEST(TokenWriter, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
     }
     const FileSizeLimit limit(kSpoolBytes + 1'000'000);
     TokenWriter writer(folder / "a.h5", 1000);
-    for (int64_t i = 0; i < kCount; i += 1000) writer.append(counted_tokens(1000));
+    for (int64_t i = 0; i < kCount; i += 1000) writer.append_document(counted_tokens(1000));
     writer.commit(kInfo);
     EXPECT_EQ(TokenFile(folder / "a.h5").size(), kCount);
 }

@@ -1,10 +1,10 @@
-#include "data/random_stream.h"
+#include "base/random.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-namespace argosy::data {
+namespace argosy {
 namespace {
 
 std::vector<int> draw(RandomStream random) {
@@ -36,4 +36,4 @@ TEST(RandomStream, PicksAnother) {
 }
 
 }  // namespace
-}  // namespace argosy::data
+}  // namespace argosy
