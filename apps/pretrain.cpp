@@ -47,7 +47,7 @@ struct Run {
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len};
-    const resume::RunLock lock{config, environment, control};
+    resume::RunLock lock{config, environment, control};
     const resume::Start start = account.in_phase("the loading of the run's state", [&] {
         return resume::restore(config, mesh.shape(), control, state);
     });
@@ -68,7 +68,10 @@ struct Run {
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
         auto reason = stop.agreed();
-        while (position.step < limits.final_step() && reason == train::StopReason::None) reason = take_step();
+        while (position.step < limits.final_step() && reason == train::StopReason::None) {
+            reason = take_step();
+            context.end_start_up(config.comm);
+        }
         checkpoints.finish(position);
         return limits.end(reason, position, start.position, checkpoints.saves());
     }
@@ -82,7 +85,10 @@ struct Run {
         context.memory.reset_peak();
         limits.start_step();
         timer.start_step();
-        in(Checkpoint, [&] { checkpoints.before_step(); });
+        in(Checkpoint, [&] {
+            lock.check();
+            checkpoints.before_step();
+        });
         const double lr = schedule.at_step(position.step + 1);
         const auto batch = in(Data, [&] { return feed.next(); });
         const auto totals = in(

@@ -138,6 +138,12 @@ constexpr SlowSetting kSettings[] = {
     {"MALLOC_PERTURB_", is_on, Where::Everywhere, Cost::Slows, "each malloc and free fills its memory"},
 };
 
+std::string arrivals_in_folder_of_mpirun() {
+    const std::string num_ranks = text_of("OMPI_COMM_WORLD_SIZE"), folder = text_of("PMIX_SERVER_TMPDIR");
+    const bool one_node = !num_ranks.empty() && num_ranks == text_of("OMPI_COMM_WORLD_LOCAL_SIZE");
+    return one_node && !folder.empty() ? folder + "/arrivals" : "";
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> communication_variables() {
@@ -161,7 +167,7 @@ Environment Environment::read() {
     env.start = {.rank = integer_of("OMPI_COMM_WORLD_RANK", integer_of("SLURM_PROCID", -1)),
                  .num_ranks = integer_of("OMPI_COMM_WORLD_SIZE", env.expected_ranks),
                  .seconds = integer_of("ARGOSY_START_SECONDS", env.start.seconds),
-                 .arrivals = text_of("ARGOSY_ARRIVALS")};
+                 .arrivals = text_of("ARGOSY_ARRIVALS", arrivals_in_folder_of_mpirun())};
     env.slurm_job_id = text_of("SLURM_JOB_ID");
     env.slurm_node_name = text_of("SLURMD_NODENAME");
     env.home = text_of("HOME");

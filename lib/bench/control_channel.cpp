@@ -42,7 +42,8 @@ ControlChannel::ControlChannel(const mpi::Comm& world, double timeout_seconds)
     : comm_(world.duplicate()),
       timeout_seconds_(timeout_seconds),
       everyone_(world.size()),
-      watchdog_(std::make_unique<watch::Watchdog>(comm_, /*gpu=*/nullptr, timeout_seconds)) {
+      watchdog_(std::make_unique<watch::Watchdog>(comm_, /*gpu=*/nullptr,
+                                                  watch::WaitLimit{timeout_seconds, "--timeout"})) {
     std::iota(everyone_.begin(), everyone_.end(), 0);
     WireRankInfo own = {};
     host_name().copy(own.host, sizeof(own.host) - 1);
@@ -101,8 +102,7 @@ watch::AwaitedOperation ControlChannel::awaited(const std::string& operation, do
     return {.operation = [&operation] { return operation; },
             .group = name_,
             .members = everyone_,
-            .limit_seconds = limit_seconds,
-            .limit_name = "--timeout"};
+            .limit = {limit_seconds, "--timeout"}};
 }
 
 TimeoutError ControlChannel::error(const std::string& operation, const watch::WaitFailure& late) const {

@@ -108,6 +108,10 @@ class Communicator {
     /// `name` names the mesh axes in messages.
     virtual std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const = 0;
 
+    /// Sets the time limit of the waits that begin from now on, in this group and in every group that has the
+    /// same outermost group, and names the setting that errors refer to.
+    virtual void limit_waits(double /*seconds*/, const char* /*setting*/) {}
+
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo
     /// size().

@@ -1,10 +1,8 @@
 #include "comm/group.h"
 
-#include <limits>
 #include <numeric>
 #include <utility>
 
-#include "base/environment.h"
 #include "comm/host_communicators.h"
 #include "comm/nccl_communicator.h"
 #include "comm/staged_communicator.h"
@@ -32,7 +30,8 @@ std::vector<int> members_of(const Group& parent, std::span<const int> ranks) {
 
 mpi::Comm make_subgroup(const Group& parent, std::span<const int> ranks, const std::string& name) {
     const std::vector<int> members = members_of(parent, ranks);
-    const watch::HostWait wait(parent.watchdog().waits(), awaited_making("group " + name, name, members),
+    const watch::HostWait wait(parent.watchdog().waits(),
+                               parent.awaited_making("group " + name, name, members),
                                watch::HostWait::Kind::Blocks);
     return parent.comm().subgroup(ranks);
 }
@@ -47,7 +46,8 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       members_(comm_.size()),
       exchanges_(std::make_shared<Exchanges>()),
       gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuState>() : nullptr),
-      watchdog_(std::make_shared<watch::Watchdog>(comm_, gpu_, options.timeout_seconds)) {
+      watchdog_(std::make_shared<watch::Watchdog>(
+          comm_, gpu_, watch::WaitLimit{options.timeout_seconds, options.timeout_setting})) {
     std::iota(members_.begin(), members_.end(), 0);
 }
 
@@ -68,8 +68,7 @@ watch::AwaitedOperation Group::awaited(OpKind kind, int64_t number) const {
                 },
             .group = name_,
             .members = members_,
-            .limit_seconds = options_.timeout_seconds,
-            .limit_name = "comm.train_timeout_seconds"};
+            .limit = watchdog_->limit()};
 }
 
 TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::WaitFailure& failure) const {
@@ -77,14 +76,12 @@ TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch:
                         watch::timeout_text(watch::report_of(awaited), failure.missing, failure.details));
 }
 
-watch::AwaitedOperation awaited_making(const std::string& what, const std::string& group,
-                                       const std::vector<int>& members) {
-    const int seconds = Environment::read().start.seconds;
+watch::AwaitedOperation Group::awaited_making(const std::string& what, const std::string& group,
+                                              const std::vector<int>& members) const {
     return {.operation = [what] { return "the making of " + what; },
             .group = group,
             .members = members,
-            .limit_seconds = seconds > 0 ? seconds : std::numeric_limits<double>::infinity(),
-            .limit_name = "ARGOSY_START_SECONDS"};
+            .limit = watchdog_->limit()};
 }
 
 std::unique_ptr<Communicator> GroupCommunicator::subgroup(std::span<const int> ranks,

@@ -23,6 +23,8 @@ namespace argosy::comm {
 
 struct GroupOptions {
     double timeout_seconds = 100;  // a longer wait fails with an error that names the missing ranks
+    /// The setting of timeout_seconds, for that error. Communicator::limit_waits() changes both.
+    const char* timeout_setting = "comm.train_timeout_seconds";
     /// A send completes only once its receiver has started to receive: a run then proves that a pipeline
     /// schedule needs no buffering.
     bool synchronous_sends = false;
@@ -57,6 +59,10 @@ class Group {
 
     /// Describes the wait for an operation of this group, for watch::HostWait.
     watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
+    /// Describes the wait of a call that makes the connections of a group of these members. `what` names the
+    /// result of the call in messages.
+    watch::AwaitedOperation awaited_making(const std::string& what, const std::string& group,
+                                           const std::vector<int>& members) const;
     /// Returns the error for a wait that has timed out.
     TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::WaitFailure& failure) const;
 
@@ -73,11 +79,6 @@ class Group {
     std::shared_ptr<watch::Watchdog> watchdog_;
 };
 
-/// Describes the wait of a call that makes a group or its connections, for watch::HostWait. `what` names the
-/// result of the call in messages.
-watch::AwaitedOperation awaited_making(const std::string& what, const std::string& group,
-                                       const std::vector<int>& members);
-
 /// A Communicator of the ranks of a Group: the base of all backends.
 class GroupCommunicator : public Communicator {
   public:
@@ -87,6 +88,9 @@ class GroupCommunicator : public Communicator {
     int rank() const override { return group_->rank(); }
     int size() const override { return group_->size(); }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+    void limit_waits(double seconds, const char* setting) override {
+        group_->watchdog().set_limit({seconds, setting});
+    }
 
   protected:
     const std::shared_ptr<const Group> group_;

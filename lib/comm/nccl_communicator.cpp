@@ -137,7 +137,7 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
             name());
     }
     const watch::HostWait wait(group_->watchdog().waits(),
-                               awaited_making("NCCL's communicator over " + name(), name(), members),
+                               group_->awaited_making("NCCL's communicator over " + name(), name(), members),
                                watch::HostWait::Kind::Blocks);
     const auto size = static_cast<int>(members.size());
     auto lane = std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_queue(name(), members));

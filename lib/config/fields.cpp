@@ -156,7 +156,9 @@ std::vector<Section> make_schema() {
                  "steps."),
              key("folder", &Checkpoint::folder, any(),
                  "Folder of the saved steps; a relative path is relative to job.dump_folder."),
-             key("interval", &Checkpoint::interval, at_least(1), "Steps between two saves."),
+             key("interval", &Checkpoint::interval, at_least(1),
+                 "Steps between two saves. A killed run loses at most these and those trained during its "
+                 "last save."),
              key("keep_latest_k", &Checkpoint::keep_latest_k, at_least(0),
                  "Number of newest saved steps to keep, 2 or more; 0: keep all."),
              key("keep_every", &Checkpoint::keep_every, at_least(1),
@@ -226,9 +228,12 @@ std::vector<Section> make_schema() {
              key("save_tb_folder", &Metrics::save_tb_folder, any(),
                  "Folder of the event files, relative to job.dump_folder.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
-                {key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
-                     "Seconds that an operation waits for other ranks before the run ends and names the "
-                     "missing ranks."),
+                {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
+                     "Seconds that waits for other ranks may take in the first step, and waits for a byte of "
+                     "a checkpoint."),
+                 key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
+                     "Seconds that waits for other ranks may take after the first step before the run ends "
+                     "and names them."),
                  key("shared_memory", &Comm::shared_memory, any(),
                      "Exchange tensors between ranks of a node through shared memory; false: through MPI."),
                  key("shared_memory_mib", &Comm::shared_memory_mib, size(),

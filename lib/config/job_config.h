@@ -147,6 +147,7 @@ struct Metrics {
 };
 
 struct Comm {
+    int init_timeout_seconds = 300;
     int train_timeout_seconds = 100;
     bool shared_memory = true;
     int64_t shared_memory_mib = 64;

@@ -47,7 +47,10 @@ fs::path own_file(const Environment::Start& start) {
 /// as missing, and jobs/common.sh waits up to 30 s for the file before it passes on a signal.
 void renew(const Environment::Start& start) {
     const fs::path file = own_file(start);
-    if (!file.empty() && utimensat(AT_FDCWD, file.c_str(), nullptr, 0) != 0) std::ofstream{file};
+    if (file.empty() || utimensat(AT_FDCWD, file.c_str(), nullptr, 0) == 0) return;
+    std::error_code ignored;
+    fs::create_directory(file.parent_path(), ignored);
+    std::ofstream{file};
 }
 
 /// Adds a byte to this rank's file, which has one for each call that the rank has left. The other ranks then

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -76,7 +75,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     : options_(std::make_shared<SaveOptions>(std::move(options))),
       control_(control),
       state_(state),
-      work_(control) {
+      work_(control, options_->stall_seconds) {
     if (!saves()) return;
     nonce_ = broadcast_from_rank_0(control, random_numbers());
     weights_ = gather_tensors(state.cut_weights(), state.mesh(), control);
@@ -148,7 +147,7 @@ void Checkpointer::begin(const train::Position& position) {
     log_memory();
     while (!is_async() && stage_ != Stage::Written) {
         advance();
-        std::this_thread::sleep_for(JointWork::kBetweenPolls);
+        work_.pause();
     }
 }
 
@@ -161,7 +160,7 @@ void Checkpointer::log_memory() {
         {.kind = comm::OpKind::AllReduce, .out = max, .in = max, .reduction = comm::Reduction::Max}};
     control_.run(ops);
     spdlog::info(
-        "checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
+        "checkpoints take up to {:.3g} GiB of host memory on a rank, {:.3g} GiB on all, until the run ends",
         gibibytes(max.item<int64_t>()), gibibytes(all.item<int64_t>()));
 }
 
@@ -206,7 +205,7 @@ void Checkpointer::settle() {
     if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
-        if (save_) std::this_thread::sleep_for(JointWork::kBetweenPolls);
+        if (save_) work_.pause();
     }
 }
 

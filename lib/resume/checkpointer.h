@@ -29,6 +29,7 @@ struct SaveOptions {
     std::filesystem::path folder = {};  // holds the steps
     int64_t initial_step = 0;           // the last step done before this process began; not saved again
     int64_t final_step = 0;             // the step with which the run ends
+    double stall_seconds = JointWork::kNoLimit;  // see JointWork::pause()
     /// Common to all saves. Each save sets step, state and model_only itself.
     checkpoint::Description description = {};
     std::vector<checkpoint::Asset> assets = {};  // files that go with every step

@@ -1,9 +1,17 @@
 #include "resume/joint_work.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/output.h"
+#include "base/raw_file.h"
 #include "resume/collectives.h"
 
 namespace argosy::resume {
@@ -69,8 +77,30 @@ void JointWork::learn_failure(const std::optional<Failure>& own) {
     failure_ = Failure{rank, static_cast<ExitCode>(std::stoi(codes[rank])), reasons[rank]};
 }
 
+void JointWork::pause() {
+    constexpr std::chrono::milliseconds kBetweenPolls{2};
+    constexpr double kMaxGapSeconds = 1;  // in a longer gap, this thread did something else or stood still
+    std::this_thread::sleep_for(kBetweenPolls);
+    const double now = seconds_now();
+    const int64_t bytes = RawFile::num_bytes_moved();
+    const bool waits = under_way() && own_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    if (!waits || bytes != bytes_moved_ || now - paused_at_ > kMaxGapSeconds) progress_at_ = now;
+    bytes_moved_ = bytes;
+    paused_at_ = now;
+    if (now - progress_at_ > stall_seconds_) end_stalled();
+}
+
+void JointWork::end_stalled() const {
+    fmt::print(stderr,
+               "{}: error on rank {} of {}: reading or writing a checkpoint has moved no byte for {} s "
+               "(comm.init_timeout_seconds); the file system hangs on {}\n",
+               program_invocation_short_name, control_.rank(), control_.size(), stall_seconds_, host_name());
+    std::fflush(stderr);
+    _exit(static_cast<int>(ExitCode::Watchdog));
+}
+
 void JointWork::wait() {
-    while (!ended()) std::this_thread::sleep_for(kBetweenPolls);
+    while (!ended()) pause();
 }
 
 void JointWork::run(std::function<void()> work) {

@@ -3,9 +3,10 @@
 // whether the work of all ranks has ended, so a slow disk on one rank makes no collective time out.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <future>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -27,13 +28,12 @@ class JointWork {
     /// written, and shorter than the time that Slurm gives a job to exit (KillWait, 30 s), because the other
     /// ranks wait for this rank's error.
     static constexpr double kPatienceSeconds = 10;
+    static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-    /// Pause between two calls of ended() by a thread that waits for the work.
-    static constexpr std::chrono::milliseconds kBetweenPolls{2};
-
-    /// REQUIRES: `control` outlives this object.
-    explicit JointWork(comm::Communicator& control, double patience_seconds = kPatienceSeconds)
-        : control_(control), patience_seconds_(patience_seconds) {}
+    /// REQUIRES: `control` outlives this object. pause() says what `stall_seconds` limits.
+    explicit JointWork(comm::Communicator& control, double stall_seconds = kNoLimit,
+                       double patience_seconds = kPatienceSeconds)
+        : control_(control), stall_seconds_(stall_seconds), patience_seconds_(patience_seconds) {}
     JointWork(const JointWork&) = delete;
     /// If work is under way, such as when an error unwinds, waits for this rank's work for at most
     /// `patience_seconds`, because a hanging disk must not hide the error. Work that takes longer is detached
@@ -50,6 +50,12 @@ class JointWork {
     /// no work is under way. REQUIRES: work is under way.
     bool ended();
 
+    /// Sleeps for a moment between two calls of ended(), in a thread that waits for the work. If this rank's
+    /// work has neither ended nor read, written or synced a byte for `stall_seconds`, ends the process with
+    /// the watchdog's exit code and a message: nothing can stop a thread that hangs in a call of the file
+    /// system.
+    void pause();
+
     /// COLLECTIVE: returns once the work of all ranks has ended.
     void wait();
 
@@ -63,12 +69,16 @@ class JointWork {
 
   private:
     void learn_failure(const std::optional<Failure>& own);
+    [[noreturn]] void end_stalled() const;
 
     comm::Communicator& control_;
+    double stall_seconds_;
     double patience_seconds_;
     std::future<void> own_;
     std::thread thread_;
     std::optional<Failure> failure_;
+    int64_t bytes_moved_ = 0;                 // RawFile::num_bytes_moved() at the last progress
+    double progress_at_ = 0, paused_at_ = 0;  // seconds_now() at the last progress and the last pause()
 };
 
 }  // namespace argosy::resume

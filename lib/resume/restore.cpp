@@ -36,7 +36,11 @@ class Restorer {
   public:
     Restorer(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
              RunState& state)
-        : config_(config), mesh_(mesh), control_(control), state_(state), work_(control) {}
+        : config_(config),
+          mesh_(mesh),
+          control_(control),
+          state_(state),
+          work_(control, config.comm.init_timeout_seconds) {}
 
     std::optional<Start> resume();
     Start begin_with(const fs::path& path);
@@ -156,11 +160,11 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSo
     });
 }
 
-/// Records, and logs if `aloud`, the faults of a checkpoint that is skipped.
+/// Records, and logs if `aloud`, the faults of a checkpoint that was not loaded.
 void Restorer::note_faults(const fs::path& place, bool aloud) {
     if (unreadable_ && !unreadable_fault_) unreadable_fault_ = faults_.front();
     if (!aloud || !is_rank_0()) return;
-    spdlog::error("{} IS NOT SOUND and is skipped:", place.string());
+    spdlog::error("{} IS NOT SOUND:", place.string());
     for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }

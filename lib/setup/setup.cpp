@@ -129,7 +129,8 @@ model::ModelSpec choose_model(const config::Model& model) {
 
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device) {
-    return {.timeout_seconds = static_cast<double>(comm.train_timeout_seconds),
+    return {.timeout_seconds = static_cast<double>(comm.init_timeout_seconds),
+            .timeout_setting = "comm.init_timeout_seconds",
             .synchronous_sends = environment.synchronous_sends,
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
             .device = device,

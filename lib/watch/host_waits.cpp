@@ -21,8 +21,8 @@ WaitReport report_of(const AwaitedOperation& awaited) {
             .work = {},
             .needs = Needs::Attention,
             .waited_seconds = 0,
-            .limit_seconds = awaited.limit_seconds,
-            .limit_name = awaited.limit_name};
+            .limit_seconds = awaited.limit.seconds,
+            .limit_name = awaited.limit.setting};
 }
 
 std::vector<WaitReport> HostWaits::poll() {

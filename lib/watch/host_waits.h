@@ -29,8 +29,7 @@ struct AwaitedOperation {
     std::function<std::string()> operation;  // as messages name it; any thread may call it
     const std::string& group;
     const std::vector<int>& members;  // numbers in the outermost group
-    double limit_seconds;
-    const char* limit_name;  // the setting that sets the limit
+    WaitLimit limit;
 };
 
 /// The report on a wait that has just begun.

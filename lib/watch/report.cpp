@@ -15,8 +15,6 @@ using LaunchId = LaunchQueue::LaunchId;
 using Work = LaunchQueue::Work;
 using QueueState = LaunchQueue::QueueState;
 
-constexpr const char* kLimitOfLaunches = "comm.train_timeout_seconds";
-
 /// The number of ranks at the start of the list that have equal distances.
 size_t leading_progression(const std::vector<int>& ranks) {
     size_t count = std::min<size_t>(ranks.size(), 2);
@@ -82,7 +80,7 @@ std::string on_one_line(std::string text) {
     return text;
 }
 
-WaitReport wait_in(const QueueState& state, double limit_seconds) {
+WaitReport wait_in(const QueueState& state, const WaitLimit& limit) {
     const auto& [id, work, waited_seconds] = *state.under_way;
     return {.key = state.key,
             .operation = operation_name(work.kind, state.name, id),
@@ -92,8 +90,8 @@ WaitReport wait_in(const QueueState& state, double limit_seconds) {
             .work = work,
             .needs = Needs::Launch,
             .waited_seconds = waited_seconds,
-            .limit_seconds = limit_seconds,
-            .limit_name = kLimitOfLaunches};
+            .limit_seconds = limit.seconds,
+            .limit_name = limit.setting};
 }
 
 }  // namespace
@@ -130,11 +128,11 @@ std::vector<int> expand_ranks(const std::string& text) {
 
 bool Report::is_late() const { return std::ranges::any_of(waits, &WaitReport::is_late); }
 
-Report Report::of(const std::vector<QueueState>& states, double limit_seconds) {
+Report Report::of(const std::vector<QueueState>& states, const WaitLimit& limit) {
     Report report;
     for (const QueueState& state : states) {
         report.queues.push_back({state.key, state.num_begun, state.graph});
-        if (state.under_way) report.waits.push_back(wait_in(state, limit_seconds));
+        if (state.under_way) report.waits.push_back(wait_in(state, limit));
         if (state.last_id.number < 0 || state.seconds_since_last >= report.seconds_since_last) continue;
         report.seconds_since_last = state.seconds_since_last;
         report.last_operation = operation_name(state.last.kind, state.name, state.last_id);

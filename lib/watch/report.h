@@ -25,6 +25,12 @@ enum class Needs {
     Attention,  // wait as well; transfers between hosts proceed only while both sides wait
 };
 
+/// The time limit of a wait, and the setting that sets it.
+struct WaitLimit {
+    double seconds = 0;
+    const char* setting = "";  // a literal
+};
+
 /// One wait under way.
 struct WaitReport {
     uint64_t key = 0;       // equal on all members that wait for the same group
@@ -55,8 +61,8 @@ struct Report {
     double seconds_since_last = std::numeric_limits<double>::infinity();
 
     bool is_late() const;
-    /// The report on launch queues. `limit_seconds` is the limit of their waits.
-    static Report of(const std::vector<LaunchQueue::QueueState>& states, double limit_seconds);
+    /// The report on launch queues, whose waits have this limit.
+    static Report of(const std::vector<LaunchQueue::QueueState>& states, const WaitLimit& limit);
 
     /// Wire format: lines of tab-separated fields. parse() throws std::exception on any other text.
     std::string text() const;

@@ -57,8 +57,8 @@ class Watchdog::Protocol {
         : state_(state),
           connections_(state.connections),
           seconds_to_answer_(
-              std::min(state.timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
-          pause_seconds_(seconds_between_polls(state.timeout_seconds)) {}
+              std::min(state.limit().seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
+          pause_seconds_(seconds_between_polls(state.limit().seconds)) {}
 
     void run() {
         while (!state_.is_leaving()) {
@@ -84,11 +84,12 @@ class Watchdog::Protocol {
             State::GpuReport latest = state_.last_gpu_report();
             if (latest.at_seconds != last_report_seconds_) {
                 last_report_seconds_ = latest.at_seconds;
-                driver_timer_.emplace(state_.timeout_seconds);
+                driver_seconds_ = state_.limit().seconds;
+                driver_timer_.emplace(driver_seconds_);
             }
             own = std::move(latest.report);
             if (!driver_timer_->has_time_left()) {
-                own.error = fmt::format("the GPU's driver has not answered for {} s", state_.timeout_seconds);
+                own.error = fmt::format("the GPU's driver has not answered for {} s", driver_seconds_);
             }
         }
         for (WaitReport& wait : state_.waits.poll()) own.waits.push_back(std::move(wait));
@@ -244,6 +245,7 @@ class Watchdog::Protocol {
     WatchConnections& connections_;
     const double seconds_to_answer_, pause_seconds_;
     double last_report_seconds_ = -1;
+    double driver_seconds_ = 0;              // the limit of driver_timer_
     std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread
     bool any_rank_late_ = false, any_rank_left_ = false;
     std::set<int> disconnected_;
@@ -251,8 +253,8 @@ class Watchdog::Protocol {
     std::optional<PollTimer> rank_0_timer_;  // while rank 0 has not answered a kLate of this rank
 };
 
-Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, double timeout_seconds)
-    : state_(std::make_shared<State>(world, std::move(gpu), timeout_seconds)) {
+Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit)
+    : state_(std::make_shared<State>(world, std::move(gpu), limit)) {
     if (state_->gpu) {
         gpu_thread_ = std::thread([state = state_, device = cuda::current_device()] {
             state->poll_gpu_until_leaving(device);
@@ -270,7 +272,7 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, double
                     spdlog::warn("the watchdog of rank {} has failed and starts again: {}",
                                  state->connections.rank(), error.what());
                 }
-                if (!state->sleep(seconds_between_polls(state->timeout_seconds))) break;
+                if (!state->sleep(seconds_between_polls(state->limit().seconds))) break;
             }
         }
         state->set(state->message_thread_ended);
@@ -278,6 +280,8 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, double
 }
 
 HostWaits& Watchdog::waits() const { return state_->waits; }
+WaitLimit Watchdog::limit() const { return state_->limit(); }
+void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
 
 Watchdog::~Watchdog() {
     leave();

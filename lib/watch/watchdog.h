@@ -30,13 +30,17 @@ namespace argosy::watch {
 class Watchdog {
   public:
     /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
-    /// launch queues and lanes of `gpu`, on this thread's device. `timeout_seconds` is the limit of
-    /// operations between GPUs.
-    Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, double timeout_seconds);
+    /// launch queues and lanes of `gpu`, on this thread's device.
+    Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
 
     HostWaits& waits() const;
+
+    /// The limit of operations between GPUs, and of host waits that have no limit of their own.
+    WaitLimit limit() const;
+    /// Changes the limit of operations between GPUs, and of host waits that begin from now on.
+    void set_limit(WaitLimit limit);
 
     /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice
     /// is sent, or after a second. Only the first call has an effect.

@@ -23,7 +23,7 @@ double seconds_between_polls(double timeout_seconds) {
 }
 
 void Watchdog::State::poll_gpu_until_leaving(int device) {
-    const double pause = seconds_between_polls(timeout_seconds);
+    const double pause = seconds_between_polls(limit().seconds);
     bool warned = false;
     for (double last = seconds_now(); sleep(pause);) {
         const double now = seconds_now();
@@ -47,7 +47,7 @@ void Watchdog::State::poll_gpu_until_leaving(int device) {
 Report Watchdog::State::poll_gpu(double elapsed_seconds) const {
     std::vector<LaunchQueue::QueueState> states;
     for (const auto& queue : gpu->queues()) states.push_back(queue->poll(elapsed_seconds));
-    Report report = Report::of(states, timeout_seconds);
+    Report report = Report::of(states, limit());
     for (const auto& lane : gpu->lanes()) {
         try {
             lane->require_health();

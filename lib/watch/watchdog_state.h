@@ -25,8 +25,8 @@ struct Watchdog::State {
         double at_seconds = 0;
     };
 
-    State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, double its_timeout_seconds)
-        : gpu(std::move(its_gpu)), timeout_seconds(its_timeout_seconds), connections(world) {}
+    State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, WaitLimit its_limit)
+        : gpu(std::move(its_gpu)), connections(world), limit_(its_limit) {}
 
     /// The loop of the thread that queries CUDA and NCCL; poll_gpu() is one pass of the loop.
     void poll_gpu_until_leaving(int device);
@@ -46,6 +46,14 @@ struct Watchdog::State {
         const std::lock_guard lock(mutex);
         return gpu_report;
     }
+    WaitLimit limit() const {
+        const std::lock_guard lock(mutex);
+        return limit_;
+    }
+    void set_limit(WaitLimit limit) {
+        const std::lock_guard lock(mutex);
+        limit_ = limit;
+    }
     void store(Report report) {
         const std::lock_guard lock(mutex);
         gpu_report = {std::move(report), seconds_now()};
@@ -62,13 +70,15 @@ struct Watchdog::State {
     }
 
     const std::shared_ptr<GpuState> gpu;  // null: the rank has no operations between GPUs
-    const double timeout_seconds;
     HostWaits waits;
     WatchConnections connections;
     mutable std::mutex mutex;
     std::condition_variable changed;
     bool leaving = false, gpu_thread_ended = false, message_thread_ended = false;
     GpuReport gpu_report;
+
+  private:
+    WaitLimit limit_;
 };
 
 }  // namespace argosy::watch

@@ -53,6 +53,23 @@ TEST(Environment, ShowsNothingElse) {
     }
 }
 
+TEST(Environment, RanksOnOneNodeMeetInTheFolderOfTheirLauncher) {
+    const auto arrivals = [] { return Environment::read().start.arrivals; };
+    ::unsetenv("ARGOSY_ARRIVALS");
+    ::setenv("PMIX_SERVER_TMPDIR", "/tmp/ompi", 1);
+    ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1);
+    EXPECT_EQ(arrivals(), "/tmp/ompi/arrivals");
+    ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    EXPECT_EQ(arrivals(), "") << "ranks on another node do not see the folder";
+    ::setenv("ARGOSY_ARRIVALS", "run/arrivals", 1);
+    EXPECT_EQ(arrivals(), "run/arrivals");
+    for (const char* name :
+         {"ARGOSY_ARRIVALS", "PMIX_SERVER_TMPDIR", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+        ::unsetenv(name);
+    }
+}
+
 TEST(Environment, IsSortedByName) {
     ::setenv("UCX_TLS", "a", 1);
     ::setenv("NCCL_ALGO", "b", 1);

@@ -70,6 +70,23 @@ class Signals(run.PretrainTest):
                      lambda: self.stuck_rank(2, 0, "mpi", comm__shared_memory=False),
                      lambda: self.stuck_rank(4, 0, "pp", comm__shared_memory=False, **mesh)])
 
+    def stuck_at_start(self, num_ranks, rank, seconds, dump):
+        """Stops a rank some time after the start: while MPI starts, groups are made, or the run's state is loaded."""
+        job = self.start(num_ranks, *self.small(dump, training__steps=100000, comm__init_timeout_seconds=4,
+                                                comm__train_timeout_seconds=4), environment={"ARGOSY_START_SECONDS": "4"})
+        while len(pids := job.rank_pids()) < num_ranks:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        run.send(pids[rank], signal.SIGSTOP)
+        done = self.finish(job, pids)
+        self.assert_code(done, 76)
+        self.assertEqual(done.stderr.count("missing: rank"), 1, done)
+        self.assertIn(f"missing: rank {rank}", done.stderr)
+
+    def test_a_rank_that_is_stuck_at_start_is_named(self):
+        run.at_once([lambda: self.stuck_at_start(2, 1, 0, "first"), lambda: self.stuck_at_start(3, 2, 0.15, "init"),
+                     lambda: self.stuck_at_start(3, 0, 0.4, "groups"), lambda: self.stuck_at_start(2, 1, 0.8, "run")])
+
     def test_a_suspended_job_does_not_time_out(self):
         """SIGSTOP and SIGCONT, as when Slurm suspends and resumes a job."""
         job, pids = self.trains(2, comm__train_timeout_seconds=2)

@@ -102,7 +102,7 @@ TEST(JointWork, IsLeftBehindWhereItHangs) {
     std::future<void> ended = shared->ended.get_future();
     const auto began = std::chrono::steady_clock::now();
     {
-        JointWork work(world(), /*patience_seconds=*/0.05);
+        JointWork work(world(), JointWork::kNoLimit, /*patience_seconds=*/0.05);
         work.begin([shared] {
             // Long, and still an end of a test that fails.
             shared->disk_answers.get_future().wait_for(std::chrono::seconds(20));

@@ -234,8 +234,7 @@ void restarted(const Ranks& ranks) {
                                     },
                                 .group = group.name(),
                                 .members = group.members(),
-                                .limit_seconds = kTimeoutSeconds,
-                                .limit_name = "the test"},
+                                .limit = {kTimeoutSeconds, "the test"}},
                                watch::HostWait::Kind::Blocks);
     be_stuck();
 }

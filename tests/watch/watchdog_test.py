@@ -62,8 +62,8 @@ class Watchdog(unittest.TestCase):
     def test_a_rank_that_does_not_come_to_the_making_of_a_group_is_named(self):
         for scenario in ("group", "group-on-host"):
             with self.subTest(scenario):
-                self.expect_end(scenario, "the making of group tp of ranks 0, 1, 2: no answer in 8 s; missing: rank 1. ",
-                                "(ARGOSY_START_SECONDS sets the limit)", ARGOSY_START_SECONDS="8")
+                self.expect_end(scenario, "the making of group tp of ranks 0, 1, 2: no answer in 2 s; missing: rank 1. ",
+                                "(comm.train_timeout_seconds sets the limit)")
 
     def test_a_watchdog_that_fails_starts_again(self):
         text = self.expect_end("restarted", "the reading of the meter", "no answer in 2 s; missing: rank 1. ")
