@@ -7,11 +7,10 @@
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
-source "$ARGOSY_JOBS/run_folder.sh"
 fail() { echo "bringup: $*" >&2; exit 2; }
 say() { echo "bringup: $*" >&2; }
 
-config='' nodes='' here='' gate=0.8 steps=30 more='' collectives=yes words=() options=()
+config='' site='' nodes='' here='' gate=0.8 steps=30 more='' collectives=yes words=() options=()
 while [ $# -gt 0 ]; do
     case $1 in
         --without-collectives) collectives=''; shift; continue ;;
@@ -25,7 +24,7 @@ while [ $# -gt 0 ]; do
         --sbatch) more=$2 ;;
         --gate) gate=$2 ;;
         --steps) steps=$2 ;;
-        --site) ARGOSY_SITE=$2 words+=("$1" "$2") ;;
+        --site) site=$2 words+=("$1" "$2") ;;
         --*.*) options+=("$1" "$2") ;;
         --*) words+=("$1" "$2") ;;
         *) config=$1; shift; continue ;;
@@ -34,9 +33,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$config" ] || fail "the configuration is missing; usage: bringup.sh CONFIG --nodes N"
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
-ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
-# shellcheck source=jobs/site.conf
-source "$ARGOSY_SITE"
+read_site "$site"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 folder=$(run_of "$settings")/bringup

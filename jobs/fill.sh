@@ -1,10 +1,21 @@
 # shellcheck shell=bash
-# Makes a job from a template, for submit.sh, pipeline.sh and bringup.sh, which source this file after they have read the
-# site's settings.
+# Makes a job from a template, for submit.sh, pipeline.sh and bringup.sh, which source this file and define `fail`.
+source "$ARGOSY_JOBS/site.sh"
+source "$ARGOSY_JOBS/run_folder.sh"
+
+# read_site [FILE]: reads the settings of the site from the file, or from ARGOSY_SITE, and checks them.
+read_site() {
+    ARGOSY_SITE=$(realpath -m "${1:-${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}}")
+    [ -e "$ARGOSY_SITE" ] || fail "there is no file $ARGOSY_SITE; set ARGOSY_SITE or --site to the settings of the site"
+    # shellcheck source=jobs/site.conf
+    source "$ARGOSY_SITE"
+    check_site
+}
 
 # settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it.
 settings_of() {
     local container_words=()
+    load_modules
     inside_container
     "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
 }
@@ -33,6 +44,39 @@ prologue() {
 site_options() {
     echo "${ARGOSY_PARTITION:+--partition=$ARGOSY_PARTITION} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT}" \
          "${ARGOSY_QOS:+--qos=$ARGOSY_QOS} $ARGOSY_SBATCH_OPTIONS"
+}
+
+# option NAME SCRIPT: prints the value of the script's last #SBATCH --NAME.
+option() { sed -n "s/^#SBATCH --$1=//p" <<<"$2" | tail -n 1; }
+
+# check_path NAME PATH: ends if Slurm would not take the path as it is: it expands % in the names of logs.
+check_path() {
+    case $2 in
+        *[[:space:]%\"\'\\#]*) fail "$1 is '$2': Slurm's options cannot contain spaces, quotes, %, # and backslashes" ;;
+    esac
+}
+
+# check_accepted SCRIPT: ends if Slurm cannot run the script in its partition. Nodes that are down or drained may return:
+# then this function only warns.
+check_accepted() {
+    local script=$1 said partition longest seconds rows
+    command -v sbatch >/dev/null || fail "there is no sbatch on $(hostname); --dry-run of submit.sh prints the script"
+    partition=$(option partition "$script")
+    rows=$(sinfo --noheader ${partition:+--partition="$partition"} -o '%P|%a|%l|%t' | grep "${partition:+^}${partition:-[*]|}" || true)
+    if said=$(sbatch --test-only <<<"$script" 2>&1); then
+        said=
+    elif grep -qE '\|(drain|drng|down|maint|fail|unk|boot|resv)[^|]*$' <<<"$rows"; then
+        echo "warning: Slurm cannot start this job with the nodes that are up now, and it waits for others: $said" >&2
+    else
+        fail "Slurm cannot run this job: $said. Change --nodes, --ranks-per-node, --sbatch or $ARGOSY_SITE"
+    fi
+    [ -z "$rows" ] || grep -q '|up|' <<<"$rows" || fail "the partition ${rows%%|*} is not up, so no job starts in it; see sinfo"
+    longest=$(cut -d'|' -f3 <<<"$rows" | while read -r longest; do seconds_of "$longest" | grep . || echo 999999999; done | sort -n | tail -n 1)
+    seconds=$(seconds_of "$(option time "$script")")
+    if [ -n "$seconds" ] && [ -n "$longest" ] && [ "$seconds" -gt "$longest" ] && [ -z "$(option qos "$script")" ]; then
+        fail "the time limit $(option time "$script") is longer than the $((longest / 60)) minutes of the partition" \
+             "${rows%%|*}; set --time or ARGOSY_TIME, or a QOS that allows more"
+    fi
 }
 
 # submit SCRIPT < FILLED_TEMPLATE: submits it and prints the job's number. The script stays, and can be submitted again.

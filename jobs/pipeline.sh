@@ -2,14 +2,13 @@
 # pipeline.sh CONFIG --tasks TASKS.jsonl [other options of submit.sh]: submits three jobs that train, convert the model to
 # Hugging Face's format, and evaluate it. Each job starts after the previous one has succeeded; if one fails, Slurm removes
 # the later jobs from the queue. Prints the path of pipeline.json in the run's folder, which lists the jobs and the files
-# with their exit codes and outputs. The exit code 75 means that the job is in the queue again.
+# with their exit codes and outputs. The outcome "requeued" means that the job is in the queue again.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
-source "$ARGOSY_JOBS/run_folder.sh"
 fail() { echo "pipeline: $*" >&2; exit 2; }
 
-config='' tasks='' words=() options=()
+config='' site='' tasks='' words=() options=()
 while [ $# -gt 0 ]; do
     case $1 in --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
     case $1 in
@@ -18,7 +17,7 @@ while [ $# -gt 0 ]; do
     esac
     case $1 in
         --tasks) tasks=$(realpath -e "$2") || exit 2 ;;
-        --site) ARGOSY_SITE=$2 words+=("$1" "$2") ;;
+        --site) site=$2 words+=("$1" "$2") ;;
         --*.*) options+=("$1" "$2") ;;
         --*) words+=("$1" "$2") ;;
         *) [ -z "$config" ] || fail "give one configuration, not '$config' and '$1'"
@@ -28,9 +27,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$config" ] || fail "the configuration is missing; usage: pipeline.sh CONFIG --tasks TASKS.jsonl"
 [ -n "$tasks" ] || fail "the tasks are missing; usage: pipeline.sh CONFIG --tasks TASKS.jsonl ..."
-ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
-# shellcheck source=jobs/site.conf
-source "$ARGOSY_SITE"
+read_site "$site"
 
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")

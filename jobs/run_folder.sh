@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Functions on a run's folder for its jobs: its path, its newest step, the number of starts without progress, and
-# jobs.jsonl, which records the result of each job. common.sh sources this file, which uses its variables.
+# Functions on a run's folder: its path, its lock, its newest step, and jobs.jsonl, which records the start and the end of
+# each job. The scripts that submit jobs source this file, and common.sh, whose variables it uses.
 # shellcheck disable=SC2154
 
 # value SECTION KEY < the output of `pretrain --print-config`: prints the value of a key.
@@ -8,15 +8,6 @@ value() {
     awk -v section="[$1]" -v key="$2" '
         /^\[/ { inside = $1 == section }
         inside && $1 == key { sub(/^[^=]*= */, ""); gsub(/^"|"$/, ""); print; exit }'
-}
-
-# Sets `container_words`: the words that run a command in the container; empty without a container.
-inside_container() {
-    local mounts=()
-    [ -n "$ARGOSY_CONTAINER" ] || return 0
-    [ -z "$ARGOSY_CONTAINER_MOUNTS" ] || mounts=(--bind "$ARGOSY_CONTAINER_MOUNTS")
-    # shellcheck disable=SC2034
-    container_words=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
 }
 
 # run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths.
@@ -33,16 +24,54 @@ checkpoints_of() {
     echo "$checkpoints"
 }
 
-# open_run SETTINGS: sets `run` and `checkpoints`, the folders of the run and of its checkpoints, and writes effective.toml.
+# folder_of [--section.key value ...]: prints the last job.dump_folder of the options; nothing if they do not set it.
+folder_of() {
+    local folder=
+    while [ $# -gt 1 ]; do
+        [ "$1" != --job.dump_folder ] || folder=$2
+        shift
+    done
+    [ -z "$folder" ] || realpath -m "$folder"
+}
+
+# open_run FOLDER: sets `run` and `checkpoints`, the folders of the run and of its checkpoints.
 open_run() {
-    run=$(value job dump_folder <<<"$1")
-    checkpoints=$(value checkpoint folder <<<"$1")
-    case $checkpoints in /*) ;; *) checkpoints=$run/$checkpoints ;; esac
-    mkdir -p "$run"
-    run=$(cd "$run" && pwd)
-    echo "$1" >"$run/effective.toml.new"
-    mv "$run/effective.toml.new" "$run/effective.toml"
+    run=$1
+    checkpoints=$run/checkpoint
+    [ ! -e "$run/effective.toml" ] || checkpoints=$(checkpoints_of "$(<"$run/effective.toml")")
     ARGOSY_RECORD=${ARGOSY_RECORD:-$run/train.json}
+}
+
+# keep_settings SETTINGS: writes effective.toml.
+keep_settings() {
+    keep effective.toml <<<"$1"
+    checkpoints=$(checkpoints_of "$1")
+}
+
+# keep NAME < CONTENT: replaces the file NAME in the run's folder; the file is never half-written.
+keep() {
+    cat >"$run/$1.new"
+    mv "$run/$1.new" "$run/$1"
+}
+
+# The lock of a run's folder is flock on the file job.lock, whose text names the holder. submit.sh holds it while it
+# writes there; a job holds it for the whole life of its shell. (pretrain holds run.lock, also without Slurm.)
+# try_lock FOLDER HOLDER: takes the lock for the life of this shell. Returns 1 if another process holds it.
+try_lock() {
+    local code=0
+    mkdir -p "$1"
+    [ -n "${lock_fd:-}" ] || exec {lock_fd}>>"$1/job.lock"
+    flock --nonblock --conflict-exit-code 9 "$lock_fd" 2>/dev/null || code=$?
+    [ "$code" != 9 ] || return 1
+    [ "$code" = 0 ] || say "warning: $1 is on a file system without locks: nothing prevents a second job from writing there"
+    echo "$2" >"$1/job.lock"
+}
+
+# user_of FOLDER: prints the holder of its job.lock or run.lock if a process other than this shell holds one of them.
+user_of() {
+    local code=0
+    if [ -e "$1/run.lock" ]; then flock --nonblock --conflict-exit-code 9 "$1/run.lock" true 2>/dev/null || code=$?; fi
+    [ "$code" != 9 ] || echo "by run.lock: $(<"$1/run.lock")"
 }
 
 # Prints the number of the newest whole step; 0: none. Partial steps have other names.
@@ -55,23 +84,6 @@ newest_step() {
     echo "$newest"
 }
 
-# Counts the starts of this job since the newest step last changed, in the file `restarts`: "job step starts". Returns 1
-# after too many starts. Another job counts from 0, because a person submitted it.
-count_restart() {
-    local job='' step=0 starts=0 newest
-    newest=$(newest_step)
-    if [ -e "$run/restarts" ]; then read -r job step starts <"$run/restarts" || true; fi
-    if [ "$job" != "$job_id" ] || [ "$step" != "$newest" ]; then starts=0; fi
-    if [ "$starts" -gt "$ARGOSY_RESTARTS_WITHOUT_PROGRESS" ]; then
-        say "$((starts - 1)) restarts of job $job_id saved no step after $newest: giving up (77). See" \
-            "the error above; sbatch $run/job.sbatch tries again"
-        return 1
-    fi
-    echo "$job_id $newest $((starts + 1))" >"$run/restarts.new"
-    mv "$run/restarts.new" "$run/restarts"
-}
-forget_restarts() { rm -f "$run/restarts"; }
-
 json_text() { printf '"%s"' "$(sed 's/[\\"]/\\&/g' <<<"$1")"; }
 
 job_figures() {
@@ -79,13 +91,33 @@ job_figures() {
         "$SLURM_JOB_NODELIST" "$ranks"
 }
 
-# record start | record end CODE: appends a line to jobs.jsonl, if the run's folder is known.
+# record EVENT CODE OUTCOME: appends a line to jobs.jsonl, if the run's folder is known. EVENT is start or end. OUTCOME of an
+# end: done, requeued, failed, cancelled (Slurm ended the job), restarted (Slurm restarted it), lost (nothing recorded it).
+recorded=
 record() {
-    [ -z "$run" ] ||
-        printf '{"time":"%s","event":"%s","exit_code":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" \
-            "${2:-null}" "$(newest_step)" "$(job_figures)" >>"$run/jobs.jsonl"
-    [ "$1" = start ] || record_step train "$2" "$(newest_output)"
+    local outcome=null
+    [ -n "$run" ] || return 0
+    [ "$3" = null ] || outcome=\"$3\"
+    [ "$1" != start ] || record_lost_start
+    printf '{"time":"%s","event":"%s","exit_code":%s,"outcome":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" "$2" \
+        "$outcome" "$(newest_step)" "$(job_figures)" >>"$run/jobs.jsonl"
+    [ "$1" = end ] || return 0
+    recorded=yes
+    record_step train "$2" "$outcome" "$(newest_output)"
 }
+
+# Records the end of a start whose shell was killed: the newest line of jobs.jsonl is a start.
+record_lost_start() {
+    local line
+    [ -e "$run/jobs.jsonl" ] || return 0
+    line=$(tail -n 1 "$run/jobs.jsonl")
+    [[ $line = *'"event":"start"'* ]] || return 0
+    line=${line/'"event":"start","exit_code":null,"outcome":null'/'"event":"end","exit_code":null,"outcome":"lost"'}
+    sed "s/\"time\":\"[^\"]*\"/\"time\":\"$(date -u +%FT%TZ)\"/" <<<"$line" >>"$run/jobs.jsonl"
+}
+
+# record_unexpected_end CODE: records an end of this shell that nothing else has recorded.
+record_unexpected_end() { [ -n "$recorded" ] || record end "$1" failed; }
 
 newest_output() {
     local newest
@@ -93,15 +125,15 @@ newest_output() {
     [ "$newest" = 0 ] || printf '%s/step-%08d' "$checkpoints" "$newest"
 }
 
-# record_step NAME CODE OUTPUT ...: writes how the job ended to the JSON file ARGOSY_RECORD.
+# record_step NAME CODE OUTCOME OUTPUT ...: writes how the job ended to the JSON file ARGOSY_RECORD. OUTCOME is JSON.
 record_step() {
-    local name=$1 code=$2 output outputs=''
-    shift 2
+    local name=$1 code=$2 outcome=$3 output outputs=''
+    shift 3
     [ -n "${ARGOSY_RECORD:-}" ] || return 0
     for output in "$@"; do
         [ ! -e "$output" ] || outputs+=${outputs:+,}$(json_text "$output")
     done
-    printf '{"step":"%s","exit_code":%d,"outputs":[%s],"seconds":%d,"ended":"%s",%s}\n' "$name" "$code" "$outputs" \
-        "$SECONDS" "$(date -u +%FT%TZ)" "$(job_figures)" >"$ARGOSY_RECORD.new"
+    printf '{"step":"%s","exit_code":%d,"outcome":%s,"outputs":[%s],"seconds":%d,"ended":"%s",%s}\n' "$name" "$code" \
+        "$outcome" "$outputs" "$SECONDS" "$(date -u +%FT%TZ)" "$(job_figures)" >"$ARGOSY_RECORD.new"
     mv "$ARGOSY_RECORD.new" "$ARGOSY_RECORD"
 }

@@ -8,10 +8,10 @@
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
-source "$ARGOSY_JOBS/run_folder.sh"
-fail() { echo "submit: $*" >&2; exit 2; }
+say() { echo "submit: $*" >&2; }
+fail() { say "$*"; exit 2; }
 
-config='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' options=()
+config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
         --dry-run) dry=yes; shift; continue ;;
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
         --time) time=$2 ;;
         --sweep) points=$(realpath "$2") ;;
         --after) after=$2 ;;
-        --site) ARGOSY_SITE=$2 ;;
+        --site) site=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;
         --*) fail "unknown option $1; the comment at the top of submit.sh lists the options," \
@@ -37,17 +37,15 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$config" ] || fail "the configuration is missing; usage: submit.sh CONFIG --nodes N"
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
-ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
-# shellcheck source=jobs/site.conf
-source "$ARGOSY_SITE"
+read_site "$site"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 degree() { value parallelism "$1" <<<"$settings"; }
 run=$(run_of "$settings")
-case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options cannot contain spaces" ;; esac
-case $PWD in *[[:space:]]*) fail "the working folder '$PWD': Slurm's options cannot contain spaces" ;; esac
+check_path job.dump_folder "$run"
+check_path "the working folder" "$PWD"
 
 # Prints the template with the configuration's mesh; the degree that grows with the number of nodes may differ.
 choose_template() {
@@ -67,12 +65,25 @@ choose_template() {
 template=${template:-$(choose_template)}
 [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
 
-sbatch_options="--job-name=$template-$(basename "$run") --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
+sbatch_options="--job-name=$(basename "$run")-$template --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
     --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
     --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
 words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
+# Ends if the options of a point are wrong.
+check_points() {
+    local number=0 line words
+    while read -r line; do
+        number=$((number + 1))
+        [ -n "$line" ] || continue
+        read -r -a words <<<"$line"
+        [ -z "$(folder_of "${words[@]}")" ] || fail "line $number of $points sets job.dump_folder, but each point has its own" \
+                                                    "folder, $run/point-NNNN"
+        settings_of "$config" "${options[@]}" "${words[@]}" >/dev/null || fail "the options in line $number of $points are wrong"
+    done <"$points"
+}
 if [ -n "$points" ]; then
     num_points=$(grep -c '[^[:space:]]' "$points") || fail "$points holds no point; write one line of options per run"
+    check_points
     sbatch_options+=" --array=0-$((num_points - 1)) --output=$run/logs/%A-%a.log"
     words=("$run/points" "${words[@]}")
 else
@@ -80,34 +91,35 @@ else
 fi
 [ -n "$points" ] || export ARGOSY_RECORD=$run/train.json
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
+time=$(option time "$script") signal=$(option signal "$script")
+seconds_of "$time" >/dev/null || fail "--time $time is not a time limit of Slurm: minutes, hours:minutes:seconds or days-hours"
+is_long_enough "$time" "${signal##*@}" || fail "$(explain_short_limit "$time" "${signal##*@}")"
 if [ -n "$dry" ]; then
     echo "$script"
     exit 0
 fi
+
+check_accepted "$script"
 
 # Prints the job in the queue whose script is in the folder: its next start would read the files that are written below.
 job_of_folder() {
     squeue -h -o '%F %T %o' 2>/dev/null |
         awk -v script="$run/job.sbatch" '$3 == script { job = "job " $1 ", " tolower($2) } END { print job }' || true
 }
-# Whether a run holds the lock of the folder. False on a file system without locks.
-is_locked() {
-    local code=0
-    [ -e "$run/run.lock" ] || return 1
-    flock --nonblock --conflict-exit-code 9 "$run/run.lock" true || code=$?
-    [ "$code" = 9 ]
-}
-user=$(job_of_folder)
-if [ -z "$user" ] && is_locked; then user="by run.lock: $(<"$run/run.lock")"; fi
+if try_lock "$run" "submit.sh, process $$ on $(hostname)"; then
+    user=$(job_of_folder)
+    user=${user:-$(user_of "$run")}
+else
+    user=$(<"$run/job.lock")
+fi
 [ -z "$user" ] || fail "$run is in use ($user): wait for its end, scancel it, or set another job.dump_folder"
 
-# keep NAME < CONTENT: replaces the file NAME in the run's folder; the file is never half-written.
-keep() {
-    cat >"$run/$1.new"
-    mv "$run/$1.new" "$run/$1"
-}
 mkdir -p "$run/logs"
 keep config.toml <"$config"
-[ -z "$points" ] || grep '[^[:space:]]' "$points" | keep points
+if [ -n "$points" ]; then
+    grep '[^[:space:]]' "$points" | keep points
+else
+    keep_settings "$settings"
+fi
 rm -f "$run/train.json"
 submit "$run/job.sbatch" <<<"$script"

@@ -69,6 +69,7 @@ class Scenarios(unittest.TestCase):
     def assert_resumed(self, run, job, reached):
         """The run resumes from at most one interval back; then scancel ends it."""
         resumed = run.resumed_at(job)
+        self.assertEqual(len(run.attempts("end")), len(run.attempts()) - 1)  # also if the shell of a start was killed
         run.wait_for_step(resumed + 3)
         self.cluster.run("scancel", job)
         run.wait(job)

@@ -130,18 +130,27 @@ class Slurm(SeveralJobs):
         with self.assertRaisesRegex(AssertionError, f"ended with 2\n.*in use .job {first}, "):
             run.submit("--ranks-per-node", 1, training__steps=FOREVER)
         run.wait_for_step(2)
-        with self.assertRaisesRegex(AssertionError, f"ended with 2\n.*in use .by run.lock: job {first}, process"):
+        with self.assertRaisesRegex(AssertionError, f"ended with 2\n.*in use .job {first}, restart 0 on n"):
             run.submit("--ranks-per-node", 1, training__steps=FOREVER, environment=self.commands(run, squeue=""))
         self.assertEqual((run.folder / "job.sbatch").read_text(), script)
+        names = ("restarts", "effective.toml", "jobs.jsonl", "job.lock", "arrivals")
+        before = {name: (run.folder / name).stat() for name in names}
         second = self.cluster.run("sbatch", "--parsable", run.folder / "job.sbatch").stdout.strip()
         self.assertEqual(run.wait(second), ("FAILED", 2))
-        self.assertEqual(len(ERROR.findall(run.log(second))), 1, run.log(second))
-        self.assertIn(f"in use by another run (job {first}, process", run.log(second))
+        self.assertIn(f"{run.folder} is in use (job {first}, restart 0 on n", run.log(second))
+        self.assertEqual(ERROR.findall(run.log(second)), [])
+        for name in names:
+            after = (run.folder / name).stat()
+            self.assertEqual((after.st_ino, after.st_mtime_ns), (before[name].st_ino, before[name].st_mtime_ns), name)
+        self.assertFalse((run.folder / "train.json").exists())
         run.wait_for_step(run.steps()[-1]["step"] + 2)
         self.cluster.run("scancel", first)
         run.wait(first)
         steps = [step for step, *_ in run.losses()]
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        self.cluster.wait_until(lambda: run.attempts("end"), "the line of the end", 30, run.tail)
+        self.assertEqual([(line["job"], line["outcome"]) for line in run.attempts("end")], [(first, "cancelled")])
+        self.assertEqual(json.loads((run.folder / "train.json").read_text())["outcome"], "cancelled")
 
     @scenario
     def missing_dataset(self):
@@ -169,6 +178,36 @@ class Slurm(SeveralJobs):
         self.assertEqual(log.count("it broke"), 3, log)
         self.assertIn("2 restarts of job", log)
         self.assertEqual([line["exit_code"] for line in run.attempts("end")], [1, 1, 1, 77])
+
+    @scenario
+    def restarts_in_all(self):
+        """Each start saves a step and fails at once: the second restart waits longer, and the third is not made."""
+        run = self.new_run()
+        pretrain = f"mkdir -p {run.folder}/checkpoint/step-0000000$((ARGOSY_RESTART + 1)); exit 1"
+        job = run.submit("--ranks-per-node", 1,
+                         environment={"ARGOSY_BIN": self.stand_ins(run, pretrain=pretrain), "ARGOSY_MAX_RESTARTS": "2",
+                                      "ARGOSY_RESTART_DELAY_SECONDS": "6", "ARGOSY_RESTARTS_WITHOUT_PROGRESS": "9"})
+        self.assertEqual(run.wait(job), ("FAILED", 77))
+        log = run.log(job)
+        self.assertEqual([seconds for seconds in re.findall(r"starts in (\d+) s at the earliest", log)], ["12", "24"], log)
+        self.assertIn("more than ARGOSY_MAX_RESTARTS = 2 times", log)
+        ends = run.attempts("end")
+        self.assertEqual([(line["exit_code"], line["outcome"]) for line in ends],
+                         [(1, "requeued"), (1, "requeued"), (1, "requeued"), (77, "failed")])
+        ended, began = (datetime.datetime.fromisoformat(line["time"][:-1]) for line in (ends[1], run.attempts()[2]))
+        self.assertGreaterEqual((began - ended).total_seconds(), 11)
+
+    @scenario
+    def limit_that_was_lowered(self):
+        """A job whose time limit is changed to less than the time of the signal ends, instead of starting for ever."""
+        run = self.new_run()
+        job = run.submit("--ranks-per-node", 1, "--sbatch", "--hold")
+        self.cluster.run("scontrol", "update", f"jobid={job}", "TimeLimit=2")
+        self.cluster.run("scontrol", "release", job)
+        self.assertEqual(run.wait(job), ("FAILED", 2))
+        self.assertIn("the time limit 00:02:00 leaves no time to train: ARGOSY_SIGNAL_SECONDS = 60 before", run.log(job))
+        self.assertEqual(self.cluster.job(job)["Restarts"], "0")
+        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["failed"])
 
     @scenario
     def node_that_starts_nothing(self):

@@ -20,7 +20,7 @@ refused() {
 # Each run of configs/ has a template, and overridden options of a template occur once.
 while read -r config nodes template; do
     dry "$configs/$config.toml" --nodes "$nodes"
-    expect_line "#SBATCH --job-name=$template-$config"
+    expect_line "#SBATCH --job-name=$config-$template"
     expect_line "#SBATCH --nodes=$nodes"
     bash -n <<<"$script"
     twice=$(grep '^#SBATCH' <<<"$script" | sed 's/=.*//' | sort | uniq -d)
@@ -37,7 +37,7 @@ llama3_405b 64 4d
 RUNS
 
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
-dry "$configs/llama3_8b_1node.toml" --time=5 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
+dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
 [ "$arguments" = "$folder/outputs/llama3_8b_1node/config.toml
 --job.description
@@ -46,7 +46,7 @@ it's 2 \\ \$words
 1e-4
 --job.dump_folder
 $folder/outputs/llama3_8b_1node" ] || fail "arguments: $arguments"
-expect_line "#SBATCH --time=5"
+expect_line "#SBATCH --time=50"
 expect_line "#SBATCH --signal=B:USR1@300"
 expect_line "#SBATCH --open-mode=append"
 expect_line "#SBATCH --output=$folder/outputs/llama3_8b_1node/logs/%j.log"

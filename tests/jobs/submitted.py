@@ -17,6 +17,7 @@ SITE = """
 : "${{ARGOSY_PARTITION:=main}}" "${{ARGOSY_BIN:={bin}}}" "${{ARGOSY_CPUS_PER_RANK:=1}}" "${{ARGOSY_GPUS:=no}}"
 : "${{ARGOSY_PREFLIGHT:=no}}" "${{ARGOSY_BENCHMARK_SIZES:=-b 16K -e 64K -f 4 -n 5}}"
 : "${{ARGOSY_FABRIC:=ethernet}}" "${{ARGOSY_INTERFACE:=lo}}" "${{ARGOSY_RESTARTS_WITHOUT_PROGRESS:=2}}"
+: "${{ARGOSY_RESTART_DELAY_SECONDS:=0}}"
 source {jobs}/site.conf
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 """

@@ -1,0 +1,205 @@
+# shellcheck shell=bash
+# How a training job starts in its run's folder and how it ends: which starts are refused, how often and how late the job
+# is requeued, and without which nodes. common.sh sources this file, which uses its variables.
+# shellcheck disable=SC2154
+
+# Prints a field of this job in Slurm; nothing if Slurm does not answer within some seconds.
+job_field() {
+    local answer
+    for _ in {1..4}; do
+        if answer=$(scontrol show job -o "$job_id" 2>/dev/null); then
+            tr ' ' '\n' <<<"$answer" | sed -n "0,/^$1=/s/^$1=//p"
+            return 0
+        fi
+        sleep 2
+    done
+}
+
+# Takes the lock of the run's folder, before this job writes there, or ends the job. Waits for submit.sh, which submits this
+# job, and for an earlier start of this job, whose shell may still run on a node that Slurm gave up.
+readonly PATIENCE_SECONDS=600
+lock_run() {
+    local folder=$1 holder patience began=$SECONDS
+    until try_lock "$folder" "job $job_id, restart ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME"; do
+        holder=$(<"$folder/job.lock")
+        case $holder in "job $job_id,"* | submit*) patience=$PATIENCE_SECONDS ;; *) patience=2 ;; esac
+        [ $((SECONDS - began)) -lt "$patience" ] || refuse_folder "$folder" "$holder"
+        [ $((SECONDS - began)) -gt 0 ] || say "waiting for the lock of $folder ($holder)"
+        sleep 1
+    done
+    holder=$(user_of "$folder")
+    case $holder in "" | "by run.lock: job $job_id,"*) ;; *) refuse_folder "$folder" "$holder" ;; esac
+}
+refuse_folder() {
+    say "$1 is in use ($2), so this job has changed nothing there: wait for its end, scancel it, or submit with another" \
+        "job.dump_folder"
+    exit 2
+}
+
+# Whether the job's time limit, which may have changed since the submission, is later than the signal that asks the run to
+# save. Otherwise each start would be requeued at once.
+check_time_limit() {
+    local limit signal
+    limit=$(job_field TimeLimit)
+    signal=$(sed -n 's/^#SBATCH --signal=.*@//p' "$0" | tail -n 1)
+    is_long_enough "$limit" "${signal:-0}" && return 0
+    say "$(explain_short_limit "$limit" "$signal"), or: scontrol update jobid=$job_id TimeLimit=MINUTES"
+    return 1
+}
+
+# The file `restarts` counts the starts of this job: "job step starts quick": the starts since the newest step last changed,
+# and the successive starts that ended within QUICK_SECONDS. Another job counts from 0, because a person submitted it.
+readonly QUICK_SECONDS=600
+read_restarts() {
+    counted_job='' counted_step=0 starts=0 quick=0
+    if [ -e "$run/restarts" ]; then read -r counted_job counted_step starts quick <"$run/restarts" || true; fi
+    quick=${quick:-0}
+    if [ "$counted_job" != "$job_id" ]; then counted_step='' starts=0 quick=0; fi
+}
+
+# Counts this start. Returns 1 after too many starts.
+count_restart() {
+    local newest counted_job counted_step starts quick
+    newest=$(newest_step)
+    read_restarts
+    [ "$counted_step" = "$newest" ] || starts=0
+    if [ "$starts" -gt "$ARGOSY_RESTARTS_WITHOUT_PROGRESS" ]; then
+        say "$((starts - 1)) restarts of job $job_id saved no step after $newest: giving up (77). See" \
+            "the error above; sbatch $run/job.sbatch tries again"
+        return 1
+    fi
+    if [ "${SLURM_RESTART_COUNT:-0}" -gt "$ARGOSY_MAX_RESTARTS" ]; then
+        say "job $job_id was restarted more than ARGOSY_MAX_RESTARTS = $ARGOSY_MAX_RESTARTS times: giving up (77)." \
+            "sbatch $run/job.sbatch continues the run"
+        return 1
+    fi
+    keep restarts <<<"$job_id $newest $((starts + 1)) $quick"
+}
+
+# Prints the seconds that the job must wait before it starts again; 0: as long as Slurm wants (AuthInfo's cred_expire, two
+# minutes). The wait doubles with each further start that ended quickly, up to an hour.
+restart_delay() {
+    local counted_job counted_step starts quick delay=0
+    [ -n "$run" ] || { echo 0; return; }
+    read_restarts
+    if [ "$SECONDS" -lt "$QUICK_SECONDS" ]; then quick=$((quick + 1)); else quick=0; fi
+    keep restarts <<<"$job_id ${counted_step:-0} $starts $quick"
+    if [ "$quick" -gt 1 ]; then delay=$((ARGOSY_RESTART_DELAY_SECONDS * 2 ** (quick < 12 ? quick - 1 : 11))); fi
+    echo $((delay < 3600 ? delay : 3600))
+}
+
+# Prints the nodes that the pre-flight found bad: "bad_nodes": ["n3"] in its JSON.
+nodes_of_preflight() {
+    [ -e "$run/preflight.json" ] || return 0
+    tr -d '\n' <"$run/preflight.json" 2>/dev/null | sed -n 's/.*"bad_nodes": *\[\([^]]*\)\].*/\1/p' | tr -d '" '
+}
+
+# Prints the nodes of the ranks that the log calls missing since this start: "missing: rank 3, 5". If more than one node and
+# more than half of the job's nodes are missing, logs that instead: the network may be at fault, and too few other nodes
+# may be free.
+nodes_of_missing_ranks() {
+    local rank name names=() bad=()
+    mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
+                  sed -n 's/.*; missing: rank \([0-9, ]*\).*/\1/p' | tr -d ,); do
+        name=${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]:-}
+        [ -z "$name" ] || bad+=("$name")
+    done
+    [ ${#bad[@]} -gt 0 ] || return 0
+    mapfile -t bad < <(printf '%s\n' "${bad[@]}" | sort -u)
+    if [ ${#bad[@]} -gt 1 ] && [ $((2 * ${#bad[@]})) -gt ${#names[@]} ]; then
+        say "ranks of ${#bad[@]} of ${#names[@]} nodes are missing: the network between the nodes may be at fault"
+    else
+        paste -sd, <(printf '%s\n' "${bad[@]}")
+    fi
+}
+
+# requeue CODE [NODES]: requeues this job, whose run ended with CODE, without these nodes. Slurm changes only a pending job, so the nodes are excluded after
+# the requeue. That is in time: the job stays pending for at least two minutes (AuthInfo's cred_expire). Slurm sends
+# SIGTERM to this shell meanwhile, so the shell ignores it.
+requeue() {
+    local code=$1 nodes=${2:-} excluded attempt delay changes=()
+    trap '' TERM
+    delay=$(restart_delay)
+    scontrol requeue "$job_id" || { say "Slurm refused to requeue job $job_id"; record end "$code" failed; return 0; }
+    if [ -n "$nodes" ]; then
+        excluded=$(job_field ExcNodeList)
+        case $excluded in "" | "(null)") ;; *) nodes=$excluded,$nodes ;; esac
+        changes+=("ExcNodeList=$nodes")
+    fi
+    if [ "$delay" -gt 0 ]; then
+        say "the job starts in $delay s at the earliest, because its last starts ended quickly"
+        changes+=("StartTime=now+$delay")
+    fi
+    [ ${#changes[@]} -gt 0 ] || return 0
+    for attempt in {1..20}; do
+        scontrol update "jobid=$job_id" "${changes[@]}" 2>/dev/null && return 0
+        sleep 0.3
+    done
+    say "Slurm refused to set ${changes[*]} in $attempt attempts: the next start may come at once, or get the same nodes"
+}
+
+# Whether Slurm has already restarted this job, as it does when a node fails. srun then exits with 0.
+is_restarted_by_slurm() {
+    local restarts
+    restarts=$(job_field Restarts)
+    [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
+}
+
+# end_ranks SIGNAL: signals the ranks of this start on this node. If slurmd is gone, nothing else ends them: they would
+# train on and hold the lock of the run's folder.
+end_ranks() {
+    local signal=$1 file mine marks
+    marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \
+                   "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    for file in /proc/[0-9]*/environ; do
+        mine=$(tr '\0' '\n' 2>/dev/null <"$file" | grep -cxF "$marks") || true
+        [ "$mine" != 3 ] || kill "-$signal" "$(basename "$(dirname "$file")")" 2>/dev/null || true
+    done
+}
+
+# Prints how Slurm is ending the job: "cancelled", and Slurm's reason for it if the log has one ("due to time limit").
+# Prints nothing if the job runs on. A job of which Slurm reports no state counts as running.
+ending() {
+    local reason
+    if [ -z "$ended" ]; then
+        case $(job_field JobState) in RUNNING | "") return 0 ;; esac
+    fi
+    reason=$(tail -c "+$((log_size + 1))" "$log" 2>/dev/null | sed -n 's/.*\*\*\* JOB .* CANCELLED AT .* \(DUE TO .*\) \*\*\*.*/ \1/p')
+    echo "cancelled${reason,,}"
+}
+
+# Ends or requeues the job, as the exit code of the run says. A job that was warned and saved (75) is requeued even if its
+# time limit has passed.
+end_or_requeue() {
+    local code=$1 nodes='' cause=''
+    if is_restarted_by_slurm; then
+        say "exit $code, but Slurm has already restarted job $job_id: asking the ranks of this start to save and stop"
+        end_ranks TERM
+        sleep 20
+        end_ranks KILL
+        record end 1 restarted
+        exit 1
+    fi
+    case $code in
+        0) record end 0 "done"; rm -f "$run/restarts"; say "done"; exit 0 ;;
+        3) nodes=$(nodes_of_preflight) || true ;;
+        2 | 77) say "exit $code: a restart would fail the same way, so the job ends"
+                record end "$code" failed; exit "$code" ;;
+        # any code: srun returns the highest code of all ranks, which may hide the watchdog's 76
+        *) nodes=$(nodes_of_missing_ranks) || true ;;
+    esac
+    [ "$code" = 75 ] && [ -n "$warned" ] || cause=$(ending)
+    if [ "$code" = 3 ] && [ -z "$nodes" ]; then
+        say "the pre-flight failed but named no node: the job ends"
+        record end 3 failed
+    elif [ -n "$cause" ]; then
+        say "exit $code; the job is $cause"
+        record end "$code" cancelled
+    else
+        record end "$code" requeued
+        say "exit $code; requeueing job $job_id${nodes:+ without $nodes}"
+        requeue "$code" "$nodes"
+    fi
+    exit "$code"
+}

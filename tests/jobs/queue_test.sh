@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Tests submit.sh with stand-ins for Slurm's commands: what it refuses before anything is submitted, and two submissions
+# into one folder at the same time.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+jobs=$ARGOSY_SOURCE/jobs
+config=$ARGOSY_SOURCE/configs/debug_cpu.toml
+run=$folder/outputs/debug_cpu
+export ARGOSY_BIN ARGOSY_SCRATCH=$folder ARGOSY_GPUS=no ARGOSY_RANKS_PER_NODE=1 PATH=$folder/bin:$PATH
+fail() { echo "FAILED: $*"; exit 1; }
+mkdir "$folder/bin"
+stand_in() { { echo '#!/bin/bash'; cat; } >"$folder/bin/$1" && chmod +x "$folder/bin/$1"; }
+
+# sbatch accepts every job, and its answer to --test-only is in the file `test-only`.
+stand_in sbatch <<SBATCH
+if [ "\$1" = --test-only ]; then
+    cat >/dev/null
+    [ ! -e $folder/test-only ] || { cat $folder/test-only >&2; exit 1; }
+    exit 0
+fi
+sleep 0.5
+echo "\${@: -1}" >>$folder/submitted
+echo 17
+SBATCH
+stand_in squeue <<<"[ ! -e $folder/queue ] || cat $folder/queue"
+stand_in sinfo <<<"cat $folder/partitions"
+echo "main*|up|infinite|idle" >"$folder/partitions"
+
+# refused TEXT OPTION ...: submit.sh ends with 2 and one message with the text, and changes nothing.
+refused() {
+    local expected=$1 status=0 said
+    shift
+    said=$("$jobs/submit.sh" "$config" "$@" 2>&1 >/dev/null) || status=$?
+    [ "$status" = 2 ] && grep -qF -- "$expected" <<<"$said" || fail "status $status without '$expected': $said"
+    [ ! -e "$folder/submitted" ] && [ ! -e "$run" ] || fail "something was submitted or written before '$expected'"
+}
+
+# Time limits.
+refused "leaves no time to train: ARGOSY_SIGNAL_SECONDS = 300 before it the run is asked to save" --time 5
+refused "Set a limit of more than 6 minutes" --time 0:06:00
+refused "the time limit 7 leaves no time to train: ARGOSY_SIGNAL_SECONDS = 400" --sbatch "--signal=B:USR1@400 --time=7"
+refused "--time soon is not a time limit" --time soon
+echo "main*|up|1-00:00:00|idle" >"$folder/partitions"
+refused "is longer than the 1440 minutes of the partition main" --time 2-0
+echo "main*|up|30:00|idle" >"$folder/partitions"
+refused "is longer than the 30 minutes of the partition main" --time 1:00:00
+echo "main*|inact|infinite|idle" >"$folder/partitions"
+refused "the partition main* is not up" --time 1:00:00
+echo "main*|up|infinite|idle" >"$folder/partitions"
+
+# What Slurm refuses, and what the site's settings name.
+echo "allocation failure: Requested node configuration is not available" >"$folder/test-only"
+refused "Slurm cannot run this job: allocation failure: Requested node configuration is not available"
+rm "$folder/test-only"
+ARGOSY_FABRIC=token-ring refused "the fabric profile 'token-ring' does not exist"
+ARGOSY_FABRIC_MORE=rescue refused "the fabric profile 'rescue' does not exist"
+ARGOSY_LAUNCHER=prun refused "ARGOSY_LAUNCHER is 'prun'; set it to srun or mpirun"
+ARGOSY_GPUS=maybe refused "ARGOSY_GPUS is 'maybe'"
+ARGOSY_SIGNAL_SECONDS=5m refused "ARGOSY_SIGNAL_SECONDS is '5m', not a number"
+stand_in apptainer <<<'exec "${@:4}"'
+ARGOSY_CONTAINER=/nowhere/argosy.sif refused "the image ARGOSY_CONTAINER = /nowhere/argosy.sif does not exist"
+ARGOSY_MODULES=openmpi refused "the shell has no command 'module'"
+module() { [ "$*" = "load openmpi" ]; }
+export -f module
+ARGOSY_MODULES=hdf5 refused "the modules cannot be loaded"
+unset -f module
+refused "there is no file /nowhere/site.conf" --site /nowhere/site.conf
+
+# Names that Slurm would change.
+for name in "run%j" "a b" "it's"; do
+    refused "Slurm's options cannot contain spaces, quotes, %" --job.dump_folder "$folder/$name"
+done
+
+# The points of a sweep.
+printf -- '--optimizer.lr 1e-3\n\n--optimizer.lrr 2e-3\n' >"$folder/points"
+refused "the options in line 3 of $folder/points are wrong" --sweep "$folder/points"
+refused "did you mean --optimizer.lr?" --sweep "$folder/points"
+echo "--job.dump_folder elsewhere" >"$folder/points"
+refused "line 1 of $folder/points sets job.dump_folder" --sweep "$folder/points"
+
+# Nodes that are down may return, so the job is submitted with a warning.
+echo "main*|up|infinite|drain" >"$folder/partitions"
+echo "Requested node configuration is not available" >"$folder/test-only"
+said=$("$jobs/submit.sh" "$config" 2>&1)
+grep -q "^warning: Slurm cannot start this job with the nodes that are up now" <<<"$said" && grep -qx 17 <<<"$said" ||
+    fail "drained nodes: $said"
+rm "$folder/submitted" "$folder/test-only"
+
+# A folder whose job is in the queue; two submissions at the same time.
+echo "5 PENDING $run/job.sbatch" >"$folder/queue"
+if said=$("$jobs/submit.sh" "$config" 2>&1); then fail "submitted beside a job in the queue"; fi
+[[ $said = "submit: $run is in use (job 5, pending): "* ]] || fail "beside a job in the queue: $said"
+rm "$folder/queue"
+two=("$folder/first" "$folder/second")
+for said in "${two[@]}"; do "$jobs/submit.sh" "$config" >"$said" 2>&1 & done
+wait
+[ "$(cat "${two[@]}" | wc -l)" = 2 ] && grep -qx 17 "${two[@]}" &&
+    grep -q "^submit: $run is in use (submit.sh, process " "${two[@]}" || fail "two submissions: $(cat "${two[@]}")"
+[ "$(wc -l <"$folder/submitted")" = 1 ] || fail "both submissions reached Slurm"
+echo "passed"
