@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# status.sh RUN ...: prints each run at a glance: its job, pre-flight, step, loss, speed, time to go, newest checkpoint.
+# status.sh RUN ...: prints each run, or each point of a sweep, at a glance: its job and why it waits, pre-flight, step, loss,
+# speed, time to go, newest checkpoint.
 set -euo pipefail
 [ $# -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ..., the folders of runs" >&2; exit 2; }
 exec python3 - "$@" <<'PYTHON'
+import collections
 import datetime
 import json
 import pathlib
@@ -15,6 +17,36 @@ import time
 NEWEST = 50  # steps whose median is the speed
 TAIL_BYTES = 1 << 18
 
+# The columns that squeue prints. The script is the last one, because its path may contain "|".
+COLUMNS = {"id": "%i", "state": "%T", "reason": "%r", "start": "%S", "excluded": "%x", "partition": "%P", "script": "%o"}
+
+# The beginnings of squeue's reasons, the longest first where one begins another.
+REASONS = {
+    "Resources": "too few nodes are free; Slurm expects a start at {start}",
+    "Priority": "jobs of higher priority come first; Slurm expects a start at {start}",
+    "DependencyNeverSatisfied": "the job before it failed, so it never starts: scancel {id}",
+    "Dependency": "another job must succeed first",
+    "BeginTime": "Slurm starts it at {start} or later, because it was requeued or was submitted with --begin",
+    "JobHeldUser": "it is held: scontrol release {id}",
+    "JobHeldAdmin": "an administrator holds it; ask them",
+    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved; see sinfo -R",
+    "Reservation": "its reservation has not begun",
+    "PartitionDown": "the partition {partition} is down; see sinfo, or submit to another one",
+    "PartitionInactive": "the partition {partition} is inactive; see sinfo, or submit to another one",
+    "PartitionTimeLimit": "its time limit is longer than the partition {partition} allows: scontrol update jobid={id} "
+                          "TimeLimit=MINUTES",
+    "PartitionConfig": "its time limit or number of nodes is more than the partition {partition} allows; see scontrol show "
+                       "partition {partition}",
+    "PartitionNodeLimit": "it wants more nodes than the partition {partition} allows",
+    "BadConstraints": "no node has what it asks for; submit with other options",
+    "NodeDown": "a node that it needs is down; see sinfo -R",
+    "JobArrayTaskLimit": "the sweep already runs as many points as --array allows",
+    "Assoc": "a limit of the account is reached ({reason}); see sacctmgr show assoc",
+    "QOS": "a limit of the QOS is reached ({reason}); see sacctmgr show qos",
+    "Cleaning": "Slurm still cleans up its last start",
+    "None": "Slurm has not considered it yet",
+}
+
 
 def last_lines(path):
     """The last objects of a file of JSON lines, without an incomplete last line."""
@@ -26,19 +58,48 @@ def last_lines(path):
     return [json.loads(text) for text in texts[:-1] if text.startswith("{") and text.endswith("}")]
 
 
-def job_state(jobs):
-    if not jobs:
-        return "none has started"
-    newest = jobs[-1]
-    name = f"{newest['job']}, restart {newest['restart']}, {newest['ranks']} ranks on {newest['nodes']}"
+def queue():
+    """The jobs in Slurm's queue, by the folder of their script."""
+    jobs = collections.defaultdict(list)
     try:
-        asked = subprocess.run(["squeue", "-h", "-j", newest["job"], "-o", "%T %r"], capture_output=True, text=True)
-        state = asked.stdout.strip()
+        answer = subprocess.run(["squeue", "-h", "-o", "|".join(COLUMNS.values())], capture_output=True, text=True)
     except FileNotFoundError:
-        state = ""
-    if not state and newest["event"] == "end":
-        state = f"ended with exit code {newest['exit_code']}"
-    return f"{state or 'not in the queue, and left no exit code'} ({name})"
+        return jobs
+    for line in answer.stdout.splitlines():
+        fields = dict(zip(COLUMNS, line.split("|", len(COLUMNS) - 1)))
+        if len(fields) == len(COLUMNS):
+            jobs[pathlib.Path(fields["script"]).parent].append(fields)
+    return jobs
+
+
+def in_words(job):
+    """The state of a job in the queue; if it waits, why, and what can be done."""
+    state = job["state"].lower()
+    if state != "pending":
+        return state
+    reason = job["reason"].split(",")[0]
+    words = next((words for start, words in REASONS.items() if reason.startswith(start)), f"Slurm's reason is {reason}")
+    return "waits: " + words.format(**job)
+
+
+def show_job(folder, queued, started):
+    """The jobs of the folder in the queue, else how the newest one ended."""
+    newest = started[-1] if started else None
+    name = f"{newest['job']}, restart {newest['restart']}, {newest['ranks']} ranks on {newest['nodes']}" if newest else ""
+    for job in queued:
+        script = pathlib.Path(job["script"]).stem
+        is_newest = newest and job["id"] == newest["job"]
+        show(script if script != "job" else "job", f"{in_words(job)} ({name if is_newest else job['id']})")
+        if job["state"] == "PENDING" and job["excluded"]:
+            show("excluded", f"{job['excluded']}. If too few nodes are left: scontrol update jobid={job['id']} ExcNodeList=")
+    if queued:
+        return
+    if not newest:
+        show("job", "none is in the queue, and none has started")
+    elif newest["event"] == "end":
+        show("job", f"{newest['outcome']} with exit code {newest['exit_code']} ({name})")
+    else:
+        show("job", f"not in the queue, and left no exit code ({name})")
 
 
 def total_steps(folder):
@@ -86,18 +147,42 @@ def show_checkpoint(folder, newest_step):
     show("checkpoint", f"step {step}, {max(0, newest_step - step)} steps and {minutes:.0f} min ago")
 
 
-missing = [name for name in sys.argv[1:] if not pathlib.Path(name).is_dir()]
-if missing:
-    sys.exit(f"status: there is no folder {missing[0]}")
-for name in sys.argv[1:]:
-    folder = pathlib.Path(name)
+def show_steps_of(folder):
     steps = last_lines(folder / "metrics.jsonl")
-    print(folder)
-    show("job", job_state(last_lines(folder / "jobs.jsonl")))
-    show_preflight(folder)
     if steps:
         show_steps(steps, total_steps(folder))
     else:
         show("step", "none yet")
     show_checkpoint(folder, steps[-1]["step"] if steps else 0)
+
+
+def show_run(folder, queued):
+    print(folder)
+    show_job(folder, queued, last_lines(folder / "jobs.jsonl"))
+    show_preflight(folder)
+    show_steps_of(folder)
+
+
+def show_sweep(folder, queued):
+    """The points that wait, then each point that has started."""
+    waiting = [job for job in queued if job["state"] == "PENDING"]
+    points = sorted(path for path in folder.glob("point-*") if path.is_dir())
+    print(folder)
+    num_points = len((folder / "points").read_text().splitlines())
+    show("sweep", f"{num_points} points, {len(points)} have started, {len(queued) - len(waiting)} are running")
+    if waiting:
+        show_job(folder, waiting, [])
+    for point in points:
+        started = last_lines(point / "jobs.jsonl")
+        show_run(point, [job for job in queued if started and job["id"] == started[-1]["job"]])
+
+
+missing = [name for name in sys.argv[1:] if not pathlib.Path(name).is_dir()]
+if missing:
+    sys.exit(f"status: there is no folder {missing[0]}")
+jobs_of = queue()
+for name in sys.argv[1:]:
+    folder = pathlib.Path(name)
+    show_one = show_sweep if (folder / "points").exists() else show_run
+    show_one(folder, jobs_of[folder.resolve()])
 PYTHON

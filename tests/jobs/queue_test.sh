@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests submit.sh with stand-ins for Slurm's commands: what it refuses before anything is submitted, and two submissions
-# into one folder at the same time.
+# into one folder at the same time. Also tests status.sh.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -98,4 +98,29 @@ wait
 [ "$(cat "${two[@]}" | wc -l)" = 2 ] && grep -qx 17 "${two[@]}" &&
     grep -q "^submit: $run is in use (submit.sh, process " "${two[@]}" || fail "two submissions: $(cat "${two[@]}")"
 [ "$(wc -l <"$folder/submitted")" = 1 ] || fail "both submissions reached Slurm"
+# status.sh says in words why a job waits, and what can be done.
+says() { grep -qF -- "$1" <<<"$said" || fail "status.sh does not say '$1': $said"; }
+echo "17|PENDING|ReqNodeNotAvail, UnavailableNodes:n2|N/A|n3,n4|main|$run/job.sbatch" >"$folder/queue"
+said=$("$jobs/status.sh" "$run")
+says "waits: nodes that it needs are down, drained or reserved; see sinfo -R (17)"
+says "n3,n4. If too few nodes are left: scontrol update jobid=17 ExcNodeList="
+echo "17|PENDING|QOSMaxNodePerUserLimit|N/A||main|$run/job.sbatch" >"$folder/queue"
+echo "18|PENDING|Dependency|N/A||main|$run/convert.sbatch" >>"$folder/queue"
+said=$("$jobs/status.sh" "$run")
+says "waits: a limit of the QOS is reached (QOSMaxNodePerUserLimit)"
+says "convert    waits: another job must succeed first (18)"
+rm "$folder/queue"
+end='"event":"end","exit_code":75,"outcome":"cancelled","newest_step":0,"restart":1,"ranks":2,"nodes":"n1"'
+echo "{\"job\":\"17\",$end}" >"$run/jobs.jsonl"
+said=$("$jobs/status.sh" "$run")
+says "cancelled with exit code 75 (17, restart 1, 2 ranks on n1)"
+printf '%s\n' "--a 1" "--a 2" "--a 3" >"$run/points"
+mkdir "$run/point-0000"
+echo "{\"job\":\"19_0\",$end}" >"$run/point-0000/jobs.jsonl"
+echo "19_[1-2]|PENDING|JobHeldUser|N/A||main|$run/job.sbatch" >"$folder/queue"
+echo "19_0|RUNNING|None|N/A||main|$run/job.sbatch" >>"$folder/queue"
+said=$("$jobs/status.sh" "$run")
+says "3 points, 1 have started, 1 are running"
+says "waits: it is held: scontrol release 19_[1-2] (19_[1-2])"
+says "running (19_0, restart 1, 2 ranks on n1)"
 echo "passed"

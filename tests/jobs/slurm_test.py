@@ -30,7 +30,7 @@ class Slurm(SeveralJobs):
         stopped_at = max(run.saved())
         run.wait_for_step(stopped_at + 5)
         status = run.call("status.sh", run.folder)
-        for part in (f"RUNNING None ({job}, restart 1, 2 ranks on n", f" of {FOREVER} (", "loss", "tokens/s", "ETA",
+        for part in (f"running ({job}, restart 1, 2 ranks on n", f" of {FOREVER} (", "loss", "tokens/s", "ETA",
                      f"step {stopped_at}, "):
             self.assertIn(part, status)
         self.cluster.run("scancel", job)
