@@ -53,22 +53,28 @@ common_path() {
     echo "$i"
 }
 
-# Prints the adapters that are up; only those in ARGOSY_HCA if it names any.
+# Prints the ports of adapters that are up and that ARGOSY_HCA allows, as mlx5_0:1. ARGOSY_HCA lists whole names of
+# adapters or ports; a list that begins with ^ excludes them.
 adapters() {
-    local path name
-    for path in "$sysfs"/class/infiniband/*; do
-        name=${path##*/}
-        [ -e "$path/device" ] && grep -q ACTIVE "$path/ports/1/state" 2>/dev/null || continue
-        case ,${ARGOSY_HCA:-$name}, in *,"$name",*) echo "$name" ;; esac
+    local path adapter port named list=${ARGOSY_HCA:-^}
+    for path in "$sysfs"/class/infiniband/*/ports/*; do
+        grep -q ACTIVE "$path/state" 2>/dev/null || continue
+        port=${path##*/} adapter=${path%/ports/*}
+        adapter=${adapter##*/} named=
+        case ,${list#^}, in *,"$adapter",* | *,"$adapter:$port",*) named=yes ;; esac
+        case $list in
+            ^*) [ -n "$named" ] || echo "$adapter:$port" ;;
+            *) [ -z "$named" ] || echo "$adapter:$port" ;;
+        esac
     done
 }
 
-# Prints the adapter nearest to a GPU. If several are equally near, each rank takes the next one.
+# Prints the adapter nearest to a GPU, with its port. If several are equally near, each rank takes the next one.
 nearest_adapter() {
     local name shared max=0
     local -a nearest=()
     for name in $(adapters); do
-        shared=$(common_path "$sysfs/class/infiniband/$name/device" "$sysfs/bus/pci/devices/$1")
+        shared=$(common_path "$sysfs/class/infiniband/${name%:*}/device" "$sysfs/bus/pci/devices/$1")
         [ "$shared" -lt "$max" ] && continue
         [ "$shared" -eq "$max" ] || nearest=()
         max=$shared
@@ -106,7 +112,7 @@ if [ ${#gpus[@]} -gt 0 ]; then
         mapfile -t allowed < <(near_allowed "$gpu")
     fi
     adapter=$(nearest_adapter "$gpu")
-    [ -z "$adapter" ] || export UCX_NET_DEVICES=${UCX_NET_DEVICES:-$adapter:1}
+    [ -z "$adapter" ] || export UCX_NET_DEVICES=${UCX_NET_DEVICES:-$adapter}
     export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}
 fi
 start=$((place * ${#allowed[@]} / neighbours))

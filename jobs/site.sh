@@ -34,7 +34,7 @@ explain_short_limit() {
 
 # check_site: ends, through `fail` of the script that sources this file, if a setting cannot work.
 check_site() {
-    local name
+    local name adapter='[A-Za-z0-9_.-]+(:[0-9]+)?'
     for name in "$ARGOSY_FABRIC" $ARGOSY_FABRIC_MORE; do
         [ -e "$ARGOSY_JOBS/fabric/$name.conf" ] ||
             fail "the fabric profile '$name' does not exist; set ARGOSY_FABRIC and ARGOSY_FABRIC_MORE to names in" \
@@ -49,6 +49,11 @@ check_site() {
         [[ ${!name} =~ ^[0-9]{1,6}$ ]] || fail "$name is '${!name}', not a number"
     done
     seconds_of "$ARGOSY_TIME" >/dev/null || fail "ARGOSY_TIME is '$ARGOSY_TIME', not a time limit of Slurm"
+    [[ $ARGOSY_HCA =~ ^(\^?$adapter(,$adapter)*)?$ ]] ||
+        fail "ARGOSY_HCA is '$ARGOSY_HCA'; write whole names of adapters, each with its port if it has several, as in" \
+             "mlx5_0,mlx5_3:1; a ^ before the list excludes them"
+    [[ $ARGOSY_INTERFACE =~ ^[A-Za-z0-9_.,:@-]*$ ]] ||
+        fail "ARGOSY_INTERFACE is '$ARGOSY_INTERFACE'; write whole names of interfaces, as in ib0 or eth0,eth1"
     if [ -n "$ARGOSY_CONTAINER" ]; then
         command -v apptainer >/dev/null || fail "ARGOSY_CONTAINER is set, but there is no apptainer on $(hostname)"
         case $ARGOSY_CONTAINER in
@@ -62,15 +67,29 @@ check_site() {
     fi
 }
 
+# ARGOSY_HCA in the syntax of NCCL_IB_HCA. There "=" requires whole names: without it mlx5_1 also means mlx5_10.
+nccl_hca() {
+    case $ARGOSY_HCA in
+        "") ;;
+        ^*) echo "^=${ARGOSY_HCA#^}" ;;
+        *) echo "=$ARGOSY_HCA" ;;
+    esac
+}
+
+# ARGOSY_HCA in the syntax of UCX_NET_DEVICES, which needs a port. Prints nothing for a list of excluded adapters: bind.sh
+# then chooses one for each rank.
+ucx_devices() { case $ARGOSY_HCA in "" | ^*) ;; *) sed 's/[^,]*/&:1/g; s/\(:[0-9]*\):1/\1/g' <<<"$ARGOSY_HCA" ;; esac; }
+
 # Exports the variables of a fabric profile. A variable that the site or the user has set keeps its value; a variable
 # whose value would be empty is not set.
 export_fabric() {
     local file=$ARGOSY_JOBS/fabric/$1.conf name value
     while IFS='=' read -r name value; do
         [[ $name =~ ^[A-Z] ]] || continue
+        value=${value//@NCCL_INTERFACE@/${ARGOSY_INTERFACE:+=$ARGOSY_INTERFACE}}
         value=${value//@INTERFACE@/$ARGOSY_INTERFACE}
-        value=${value//@HCA_PORTS@/$(sed 's/[^,][^,]*/&:1/g' <<<"$ARGOSY_HCA")}
-        value=${value//@HCA@/$ARGOSY_HCA}
+        value=${value//@UCX_DEVICES@/$(ucx_devices)}
+        value=${value//@NCCL_HCA@/$(nccl_hca)}
         if [ -n "$value" ] && [ -z "${!name+set}" ]; then export "$name=$value"; fi
     done <"$file"
 }

@@ -58,8 +58,8 @@ bool of_several_kinds(const std::vector<const AdapterPort*>& ports) {
     });
 }
 
-/// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. The setting requires whole
-/// names ("=") only if a chosen name begins an unwanted one: "mlx5_1" also matches mlx5_10.
+/// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. "=" requires whole names: without
+/// it "mlx5_1" also matches mlx5_10.
 std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     const auto order = [](const AdapterPort* port) { return std::pair(port->infiniband(), port->gigabits); };
     const auto best = order(*std::ranges::max_element(ports, {}, order));
@@ -67,11 +67,7 @@ std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     for (const AdapterPort* port : ports) {
         if (order(port) == best) names += (names.empty() ? "" : ",") + full_name(*port);
     }
-    const NameList list(names, NameList::Syntax::Nccl);
-    const bool ambiguous = std::ranges::any_of(ports, [&](const AdapterPort* port) {
-        return order(port) != best && list.chooses(port->adapter, port->port);
-    });
-    return fmt::format("set {}={}{}", kChoice, ambiguous ? "=" : "", names);
+    return fmt::format("set {}=={}", kChoice, names);
 }
 
 struct Choice {

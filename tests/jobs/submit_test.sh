@@ -76,6 +76,24 @@ for profile in "$jobs"/fabric/*.conf; do
         fail "$profile: a variable twice, or without a reason"
 done
 
+# The site's adapters and interface in the syntax of each library: whole names everywhere.
+fabric() { # VARIABLE=VALUE ...
+    env "$@" bash -c 'fail() { echo "$*"; exit 2; }; ARGOSY_JOBS='"$jobs"'; source $ARGOSY_JOBS/site.conf; source $ARGOSY_JOBS/site.sh
+        check_site; export_fabric infiniband; export_fabric h200-rescue
+        echo "${NCCL_IB_HCA-} ${UCX_NET_DEVICES-} ${NCCL_SOCKET_IFNAME-} ${OMPI_MCA_btl_tcp_if_include-}"'
+}
+expect_fabric() { # EXPECTED VARIABLE=VALUE ...
+    local got
+    got=$(fabric "${@:2}") || true
+    [ "${got%%;*}" = "$1" ] || fail "the fabric of ${*:2} is '$got', not '$1'"
+}
+expect_fabric "=mlx5_0,mlx5_3:2 mlx5_0:1,mlx5_3:2 =ib0 ib0" ARGOSY_HCA=mlx5_0,mlx5_3:2 ARGOSY_INTERFACE=ib0
+expect_fabric "^=mlx5_1  =eth0,eth1 eth0,eth1" ARGOSY_HCA=^mlx5_1 ARGOSY_INTERFACE=eth0,eth1
+expect_fabric "   " ARGOSY_HCA= ARGOSY_INTERFACE=
+expect_fabric "ARGOSY_HCA is '=mlx5_0'" ARGOSY_HCA==mlx5_0
+expect_fabric "ARGOSY_HCA is 'mlx5_0:x'" ARGOSY_HCA=mlx5_0:x
+expect_fabric "ARGOSY_INTERFACE is '^docker0'" ARGOSY_INTERFACE=^docker0
+
 # A node of two sockets, a core each (whatever cores this machine lets us have): GPUs 0 and 1 on the first, 2 and 3 on
 # the second; mlx5_0 behind GPU 0's switch, mlx5_1 elsewhere on the first socket, mlx5_2 on the second, mlx5_3 of the
 # storage beside GPU 2, mlx5_4 down. GPU 4 is on a third socket, of which the job has no core.
@@ -105,7 +123,8 @@ adapter mlx5_1 pci0000:00/0000:00:03.0/0000:04:00.0 "4: ACTIVE"
 adapter mlx5_2 pci0000:80/0000:80:03.0/0000:83:00.0 "4: ACTIVE"
 adapter mlx5_3 pci0000:80/0000:80:01.0/0000:84:00.0 "4: ACTIVE"
 adapter mlx5_4 pci0000:80/0000:80:02.0/0000:85:00.0 "1: DOWN"
-mkdir "$folder/bin"
+mkdir -p "$folder/bin" "$sys/class/infiniband/mlx5_3/ports/2"
+echo "4: ACTIVE" >"$sys/class/infiniband/mlx5_3/ports/2/state"
 cat >"$folder/bin/nvidia-smi" <<'SMI'
 #!/bin/sh
 case $1 in
@@ -136,6 +155,10 @@ expect_bound "$one 1 mlx5_1:1" 1
 expect_bound "$two 1 mlx5_2:1" 2
 expect_bound "$two 1 mlx5_2:1" 3
 expect_bound "$two 1 mlx5_3:1" 2 ARGOSY_HCA=
+expect_bound "$two 1 mlx5_2:1" 2 ARGOSY_HCA=^mlx5_3
+expect_bound "$two 1 mlx5_3:2" 2 ARGOSY_HCA=^mlx5_3:1,mlx5_4
+expect_bound "$two 1 mlx5_3:2" 2 ARGOSY_HCA=mlx5_3:2,mlx5_2
+expect_bound "$two 1 mlx5_3:1" 2 ARGOSY_HCA=^mlx5
 expect_bound "$two 1 mlx5_2:1" 0 CUDA_VISIBLE_DEVICES=3
 expect_bound "$one 7 mine" 0 OMP_NUM_THREADS=7 UCX_NET_DEVICES=mine
 expect_bound "$two 1 mlx5_2:1" 0 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4

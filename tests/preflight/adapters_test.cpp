@@ -119,9 +119,9 @@ TEST(AdapterChoice, ThatIsMissingGetsAWarningIfAdaptersDiffer) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes)
         node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 400));
-    expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA=mlx5_0,mlx5_1"});
+    expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA==mlx5_0,mlx5_1"});
     for (NodeFacts& node : cluster.nodes) node.adapter_ports[2] = adapter_port("mlx5_2", "InfiniBand", 100);
-    expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA=mlx5_0,mlx5_1"});
+    expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA==mlx5_0,mlx5_1"});
     cluster.nodes.pop_back();
     std::erase_if(cluster.ranks, [](const RankFacts& rank) { return rank.node == "n1"; });
     cluster.clock_offsets.resize(cluster.ranks.size());
