@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# bringup.sh CONFIG --nodes N [--gate 0.8] [--steps 30] [--without-collectives] [other options of submit.sh]
-# Tests a set of nodes in stages; each stage must pass before the next is submitted: the collectives over all
-# nodes, the configuration on one node, then on 2, 4, ... and N nodes. A stage passes if its job succeeds and, on several
-# nodes, tokens per second and rank are at least the gate's share of those on one node. The folder of each stage is
-# bringup/nodes-N in the run's folder; the exit code is 3 if a stage does not pass.
+# bringup.sh CONFIG --nodes N | --nodelist NAMES [--gate 0.8] [--floor GB/s] [--steps 30] [--without-collectives]
+#            [other options of submit.sh]
+# Tests a set of nodes in stages; each stage must pass before the next is submitted: the collectives over all nodes, the
+# configuration on one node, then on 2, 4, ... and N nodes: with --nodelist on the first ones of these nodes. A stage
+# passes if its job succeeds and is fast enough:
+# - collectives: the highest bus bandwidth of each is at least the floor (ARGOSY_BANDWIDTH_FLOOR), or, without a floor, the
+#   gate's share of this cluster's last good run on as many nodes, which the file ARGOSY_GOOD_BANDWIDTH keeps;
+# - several nodes: tokens per second and rank are at least the gate's share of those on one node.
+# The folder of each stage is bringup/nodes-N in the run's folder. The exit code is 3 if a stage does not pass. A signal
+# cancels the job of the stage.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
 fail() { echo "bringup: $*" >&2; exit 2; }
 say() { echo "bringup: $*" >&2; }
 
-config='' site='' nodes='' here='' gate=0.8 steps=30 more='' collectives=yes words=() options=()
+config='' site='' nodes='' names='' here='' gate=0.8 floor='' steps=30 more='' collectives=yes words=() options=()
 while [ $# -gt 0 ]; do
     case $1 in
         --without-collectives) collectives=''; shift; continue ;;
@@ -20,9 +25,11 @@ while [ $# -gt 0 ]; do
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
+        --nodelist) names=$2 ;;
         --ranks-per-node) here=$2 words+=("$1" "$2") ;;
         --sbatch) more=$2 ;;
         --gate) gate=$2 ;;
+        --floor) floor=$2 ;;
         --steps) steps=$2 ;;
         --site) site=$2 words+=("$1" "$2") ;;
         --*.*) options+=("$1" "$2") ;;
@@ -32,22 +39,110 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 [ -n "$config" ] || fail "the configuration is missing; usage: bringup.sh CONFIG --nodes N"
+named=()
+if [ -n "$names" ]; then
+    expanded=$(scontrol show hostnames "$names") || fail "--nodelist $names is no list of nodes"
+    mapfile -t named <<<"$expanded"
+    nodes=${nodes:-${#named[@]}}
+    [ "$nodes" = "${#named[@]}" ] || fail "--nodes $nodes, but --nodelist has ${#named[@]} nodes"
+fi
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
+for number in "$gate" "${floor:-0}"; do
+    [[ $number =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "$number is not a number (--gate, --floor)"
+done
 read_site "$site"
+floor=${floor:-$ARGOSY_BANDWIDTH_FLOOR}
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 folder=$(run_of "$settings")/bringup
+own=  # the folder of the current stage
 
 stop() { say "FAILED: $*"; exit 3; }
 
+# Cancels the job of the current stage, also one whose number submit.sh has not printed yet.
+cancel() {
+    local job
+    trap '' INT TERM HUP
+    for job in $([ -z "$own" ] || jobs_of "$own/job.sbatch" | cut -d' ' -f1); do
+        scancel "$job" && say "interrupted: cancelled job $job"
+    done
+    exit "$1"
+}
+trap 'cancel 130' INT
+trap 'cancel 143' TERM
+trap 'cancel 129' HUP
+
+# first N: prints the option of sbatch that selects the first N of the named nodes; nothing if none are named.
+first() { [ ${#named[@]} -eq 0 ] || echo "--nodelist=$(IFS=,; echo "${named[*]:0:$1}")"; }
+
+# succeeded JOB: waits for the end of the job. Returns 0 if it succeeded. A requeued job has not ended.
+succeeded() {
+    local state
+    while :; do
+        state=$(scontrol show job -o "$1" 2>/dev/null | tr ' ' '\n' | sed -n 's/^JobState=//p') || state=
+        case $state in
+            PENDING | RUNNING | COMPLETING | CONFIGURING | SUSPENDED | REQUEUED | "") ;;
+            *) [ "$state" = COMPLETED ]; return ;;
+        esac
+        [ -n "$state" ] || [ -n "$(jobs_of "$own/job.sbatch")" ] || return 1  # Slurm has forgotten the job
+        sleep 2
+    done
+}
+
 try_collectives() {
-    local own=$folder/collectives
+    local job script
+    own=$folder/collectives
     say "measuring collectives on $nodes nodes"
     rm -rf "$own"
-    fill benchmark "--job-name=benchmark --nodes=$nodes --ntasks-per-node=$here
-        --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options) --wait
-        --output=$own/logs/%j.log $more" "$own" | { mkdir -p "$own/logs"; submit "$own/job.sbatch"; } >/dev/null ||
-        stop "the collectives; see $own/logs"
+    script=$(fill benchmark "--job-name=benchmark --nodes=$nodes --ntasks-per-node=$here
+        --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options)
+        --output=$own/logs/%j.log $(first "$nodes") $more" "$own")
+    check_accepted "$script"
+    mkdir -p "$own/logs"
+    job=$(submit "$own/job.sbatch" <<<"$script") && succeeded "$job" || stop "the collectives; see $own/logs"
+    judge_bandwidth
+}
+
+# Prints "COLLECTIVE GB/S" for each collective of the stage: the highest bus bandwidth of its sizes.
+bandwidths() {
+    python3 - "$own"/*.json <<'PYTHON'
+import json
+import pathlib
+import sys
+
+for name in sys.argv[1:]:
+    rows = json.loads(pathlib.Path(name).read_text())["results"]
+    print(pathlib.Path(name).stem, max(row["out_of_place"]["bus_bw"] for row in rows))
+PYTHON
+}
+
+# Compares the bandwidth of each collective with the floor or with the last good run. The file of good runs has lines
+# "PARTITION NODES RANKS_PER_NODE COLLECTIVE GB/S".
+judge_bandwidth() {
+    local key="${ARGOSY_PARTITION:-default} $nodes $here" name measured min why
+    good=$(bandwidths)
+    while read -r name measured; do
+        why="the floor" min=$floor
+        if [ -z "$floor" ]; then
+            why="$gate of the last good run in $ARGOSY_GOOD_BANDWIDTH"
+            min=$(awk -v key="$key $name " -v gate="$gate" 'index($0, key) == 1 { last = $5 * gate } END { print last + 0 }' \
+                    "$ARGOSY_GOOD_BANDWIDTH" 2>/dev/null || echo 0)
+        fi
+        awk -v measured="$measured" -v min="$min" 'BEGIN { exit !(measured >= min) }' ||
+            stop "$name reaches $measured GB/s on $nodes nodes, below $min GB/s ($why): find the slow node with" \
+                 "preflight, compare the fabric's profiles, or remove the lines of $nodes nodes from that file"
+        say "$name: $measured GB/s"
+    done <<<"$good"
+    good=$(sed "s/^/$key /" <<<"$good")
+}
+
+# Keeps the measured bandwidth as this cluster's last good run.
+keep_bandwidth() {
+    local other
+    mkdir -p "$(dirname "$ARGOSY_GOOD_BANDWIDTH")"
+    other=$(grep -v "^${ARGOSY_PARTITION:-default} $nodes $here " "$ARGOSY_GOOD_BANDWIDTH" 2>/dev/null || true)
+    printf '%s\n' ${other:+"$other"} "$good" >"$ARGOSY_GOOD_BANDWIDTH.new"
+    mv "$ARGOSY_GOOD_BANDWIDTH.new" "$ARGOSY_GOOD_BANDWIDTH"
 }
 
 # speed FOLDER: prints the tokens per second and rank: the median over the stage's steps without the first fifth, which
@@ -60,12 +155,13 @@ speed() {
 # try_nodes N: sets `tokens`, the speed on N nodes. The samples per step grow with N, so that the work of a rank stays the
 # same. Nothing is saved.
 try_nodes() {
-    local own=$folder/nodes-$1
+    local job
+    own=$folder/nodes-$1
     say "running $config on $1 nodes"
     rm -rf "$own"
-    "$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "--wait $more" "${options[@]}" \
+    job=$("$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "$(first "$1") $more" "${options[@]}" \
         --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
-        --job.dump_folder "$own" >/dev/null || stop "$1 nodes; see $own/logs"
+        --job.dump_folder "$own") && succeeded "$job" || stop "$1 nodes; see $own/logs"
     tokens=$(speed "$own")
     [ -n "$tokens" ] || stop "$1 nodes left no speed in $own/metrics.jsonl: --steps $steps may be too few"
     say "$1 nodes: $tokens tokens/s per rank"
@@ -82,4 +178,5 @@ for ((some = 2; some / 2 < nodes; some *= 2)); do
         stop "on $count nodes a rank has $part of its speed on one, below $gate: compare the fabric's profiles"
     say "$count nodes: speed per rank is $part of that on one node"
 done
+[ -z "$collectives" ] || keep_bandwidth
 say "passed: $nodes nodes"

@@ -23,8 +23,11 @@ settings_of() {
 # fill TEMPLATE "--option=value ..." WORD ...: prints the template as a complete script for sbatch. These #SBATCH options
 # replace the template's options of the same name, and the words become its arguments.
 fill() {
-    local template=$ARGOSY_JOBS/templates/$1.sbatch options=$2
+    local template=$ARGOSY_JOBS/templates/$1.sbatch options=$2 word
     shift 2
+    for word in $options; do
+        [[ $word = --* ]] || fail "'$word' in '${options##*$'\n'}': write options of sbatch as --name=value"
+    done
     OPTIONS=$options PROLOGUE=$(prologue "$@") awk '
         BEGIN { count = split(ENVIRON["OPTIONS"], given, " "); for (i = 1; i <= count; i++) named[name(given[i])] = 1 }
         function name(option) { sub(/=.*/, "", option); return option }
@@ -62,7 +65,8 @@ check_accepted() {
     local script=$1 said partition longest seconds rows
     command -v sbatch >/dev/null || fail "there is no sbatch on $(hostname); --dry-run of submit.sh prints the script"
     partition=$(option partition "$script")
-    rows=$(sinfo --noheader ${partition:+--partition="$partition"} -o '%P|%a|%l|%t' | grep "${partition:+^}${partition:-[*]|}" || true)
+    rows=$(sinfo --noheader ${partition:+--partition="$partition"} -o '%P|%a|%l|%t' |
+           grep "${partition:+^}${partition:-[*]|}" || true)
     if said=$(sbatch --test-only <<<"$script" 2>&1); then
         said=
     elif grep -qE '\|(drain|drng|down|maint|fail|unk|boot|resv)[^|]*$' <<<"$rows"; then
@@ -70,14 +74,19 @@ check_accepted() {
     else
         fail "Slurm cannot run this job: $said. Change --nodes, --ranks-per-node, --sbatch or $ARGOSY_SITE"
     fi
-    [ -z "$rows" ] || grep -q '|up|' <<<"$rows" || fail "the partition ${rows%%|*} is not up, so no job starts in it; see sinfo"
-    longest=$(cut -d'|' -f3 <<<"$rows" | while read -r longest; do seconds_of "$longest" | grep . || echo 999999999; done | sort -n | tail -n 1)
+    [ -z "$rows" ] || grep -q '|up|' <<<"$rows" ||
+        fail "the partition ${rows%%|*} is not up, so no job starts in it; see sinfo"
+    longest=$(cut -d'|' -f3 <<<"$rows" | head -n 1)
+    longest=$(seconds_of "$longest")
     seconds=$(seconds_of "$(option time "$script")")
     if [ -n "$seconds" ] && [ -n "$longest" ] && [ "$seconds" -gt "$longest" ] && [ -z "$(option qos "$script")" ]; then
         fail "the time limit $(option time "$script") is longer than the $((longest / 60)) minutes of the partition" \
              "${rows%%|*}; set --time or ARGOSY_TIME, or a QOS that allows more"
     fi
 }
+
+# jobs_of SCRIPT: prints the jobs in the queue whose script this is, as lines "JOB STATE".
+jobs_of() { squeue -h -o '%F %T %o' 2>/dev/null | awk -v script="$1" '$3 == script { print $1, tolower($2) }' || true; }
 
 # submit SCRIPT < FILLED_TEMPLATE: submits it and prints the job's number. The script stays, and can be submitted again.
 submit() {

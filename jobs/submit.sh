@@ -76,9 +76,10 @@ check_points() {
         number=$((number + 1))
         [ -n "$line" ] || continue
         read -r -a words <<<"$line"
-        [ -z "$(folder_of "${words[@]}")" ] || fail "line $number of $points sets job.dump_folder, but each point has its own" \
-                                                    "folder, $run/point-NNNN"
-        settings_of "$config" "${options[@]}" "${words[@]}" >/dev/null || fail "the options in line $number of $points are wrong"
+        [ -z "$(folder_of "${words[@]}")" ] ||
+            fail "line $number of $points sets job.dump_folder, but each point has its own folder, $run/point-NNNN"
+        settings_of "$config" "${options[@]}" "${words[@]}" >/dev/null ||
+            fail "the options in line $number of $points are wrong"
     done <"$points"
 }
 if [ -n "$points" ]; then
@@ -92,7 +93,8 @@ fi
 [ -n "$points" ] || export ARGOSY_RECORD=$run/train.json
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 time=$(option time "$script") signal=$(option signal "$script")
-seconds_of "$time" >/dev/null || fail "--time $time is not a time limit of Slurm: minutes, hours:minutes:seconds or days-hours"
+seconds_of "$time" >/dev/null ||
+    fail "--time $time is not a time limit of Slurm: minutes, hours:minutes:seconds or days-hours"
 is_long_enough "$time" "${signal##*@}" || fail "$(explain_short_limit "$time" "${signal##*@}")"
 if [ -n "$dry" ]; then
     echo "$script"
@@ -101,13 +103,8 @@ fi
 
 check_accepted "$script"
 
-# Prints the job in the queue whose script is in the folder: its next start would read the files that are written below.
-job_of_folder() {
-    squeue -h -o '%F %T %o' 2>/dev/null |
-        awk -v script="$run/job.sbatch" '$3 == script { job = "job " $1 ", " tolower($2) } END { print job }' || true
-}
 if try_lock "$run" "submit.sh, process $$ on $(hostname)"; then
-    user=$(job_of_folder)
+    user=$(jobs_of "$run/job.sbatch" | sed -n '$s/\(.*\) \(.*\)/job \1, \2/p')  # its next start would read the new files
     user=${user:-$(user_of "$run")}
 else
     user=$(<"$run/job.lock")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests submit.sh with stand-ins for Slurm's commands: what it refuses before anything is submitted, and two submissions
-# into one folder at the same time. Also tests status.sh.
+# Tests submit.sh, bringup.sh and status.sh with stand-ins for Slurm's commands: what submit.sh refuses before anything is
+# submitted, and two submissions into one folder at the same time.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -98,6 +98,35 @@ wait
 [ "$(cat "${two[@]}" | wc -l)" = 2 ] && grep -qx 17 "${two[@]}" &&
     grep -q "^submit: $run is in use (submit.sh, process " "${two[@]}" || fail "two submissions: $(cat "${two[@]}")"
 [ "$(wc -l <"$folder/submitted")" = 1 ] || fail "both submissions reached Slurm"
+# bringup.sh compares the bandwidth with the floor or the last good run, and cancels its job when it is interrupted.
+stand_in scontrol <<<"echo JobState=\$(cat $folder/state)"
+stand_in scancel <<<"echo \$1 >$folder/cancelled"
+stand_in sbatch <<SBATCH
+[ "\$1" != --test-only ] || exit 0
+echo '{"results": [{"out_of_place": {"bus_bw": 60}}, {"out_of_place": {"bus_bw": 100}}]}' >"\$(dirname "\$2")/all_reduce.json"
+echo "17 RUNNING \$2" >$folder/queue
+echo 17
+SBATCH
+export ARGOSY_GOOD_BANDWIDTH=$folder/good
+bring_up() { "$jobs/bringup.sh" "$config" --nodes 1 "$@" 2>&1; }
+echo COMPLETED >"$folder/state"
+if said=$(bring_up --floor 200); then fail "passed below the floor"; fi
+[[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 200 GB/s (the floor): "* ]] || fail "below the floor: $said"
+echo "default 1 1 all_reduce 300" >"$folder/good"
+if said=$(bring_up); then fail "passed below the last good run"; fi
+[[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 240 GB/s (0.8 of the last good run in "* ]] ||
+    fail "below the last good run: $said"
+echo RUNNING >"$folder/state"
+rm "$folder/queue"
+"$jobs/bringup.sh" "$config" --nodes 1 >"$folder/said" 2>&1 &
+until [ -e "$folder/queue" ]; do sleep 0.1; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -q "interrupted: cancelled job 17" "$folder/said" ||
+    fail "interrupted: status $status: $(<"$folder/said")"
+rm "$folder/queue"
+
 # status.sh says in words why a job waits, and what can be done.
 says() { grep -qF -- "$1" <<<"$said" || fail "status.sh does not say '$1': $said"; }
 echo "17|PENDING|ReqNodeNotAvail, UnavailableNodes:n2|N/A|n3,n4|main|$run/job.sbatch" >"$folder/queue"

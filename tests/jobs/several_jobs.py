@@ -112,11 +112,20 @@ class SeveralJobs(Scenarios):
             log = next((run.folder / "bringup" / stage / "logs").glob("*.log"))
             self.assertIn(f": {ranks} ranks on ", log.read_text())
             self.assertEqual(self.cluster.job(log.stem)["Comment"], "ours")
-        done = self.bring_up(run, "--gate", 0.0001, "--without-collectives")
+        names = self.cluster.job(next((run.folder / "bringup" / "nodes-2" / "logs").glob("*.log")).stem)["NodeList"]
+        good = self.cluster.folder / "good"
+        done = self.bring_up(run, "--gate", 0.0001, "--nodelist", names, good=good)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("passed: 2 nodes", done.stderr)
+        for stage in ("collectives", "nodes-2"):
+            log = next((run.folder / "bringup" / stage / "logs").glob("*.log"))
+            self.assertEqual(self.cluster.job(log.stem)["ReqNodeList"], names)
+        lines = [line.split() for line in good.read_text().splitlines()]
+        self.assertEqual([line[:4] for line in lines], [["main", "2", "1", name] for name in (
+            "all_gather", "all_reduce", "reduce_scatter", "sendrecv")])
 
-    def bring_up(self, run, *words):
+    def bring_up(self, run, *words, good="/nowhere/good"):
         return self.cluster.run(JOBS / "bringup.sh", SOURCE / "configs" / "debug_cpu.toml", "--nodes", 2, "--steps", 5,
                                 "--ranks-per-node", 1, *words, *run.options(), check=False, timeout=2 * LIMIT_SECONDS,
-                                env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")})
+                                env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf"),
+                                                  "ARGOSY_GOOD_BANDWIDTH": str(good)})
