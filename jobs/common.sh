@@ -4,8 +4,9 @@
 # not train. requeue.sh decides how a job ends. See README.md.
 set -euo pipefail
 ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
+ARGOSY_SITE=${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}
 # shellcheck source=jobs/site.conf
-source "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}"
+source "$ARGOSY_SITE"
 # shellcheck source=jobs/site.sh
 source "$ARGOSY_JOBS/site.sh"
 # shellcheck source=jobs/run_folder.sh
@@ -49,6 +50,7 @@ set_launch_words() {
                       --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered) ;;
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$ranks_per_node:node" --bind-to none) ;;
     esac
+    if [ "$ARGOSY_LAUNCHER" = srun ] && [ "${2##*/}" = pretrain ] && [ "$count" -gt 1 ]; then words+=(--label); fi
     if [ "${2##*/}" = pretrain ] && env --block-signal=USR1 true 2>/dev/null; then
         words+=(env --block-signal=USR1)
     fi
@@ -128,6 +130,7 @@ train() {
     [ -n "$run" ] || begin_run "$@"
     read_settings "$@"
     keep_settings "$settings"
+    [ "$ARGOSY_GPUS" = no ] || export "NCCL_TOPO_DUMP_FILE=${NCCL_TOPO_DUMP_FILE:-$run/nccl-topology.xml}"
     preflight || code=$?
     if [ "$code" = 0 ]; then
         launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@" || code=$?
@@ -147,6 +150,7 @@ begin_run() {
     lock_run "$folder"
     open_run "$folder"
     trap 'record_unexpected_end "$?"' EXIT
+    note_program
     record start null null
     check_time_limit || end_or_requeue 2
     count_restart || end_or_requeue 77

@@ -9,6 +9,7 @@ read_site() {
     [ -e "$ARGOSY_SITE" ] || fail "there is no file $ARGOSY_SITE; set ARGOSY_SITE or --site to the settings of the site"
     # shellcheck source=jobs/site.conf
     source "$ARGOSY_SITE"
+    [ -n "$ARGOSY_CONTAINER" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
     check_site
 }
 
@@ -33,19 +34,45 @@ fill() {
         function name(option) { sub(/=.*/, "", option); return option }
         /^#SBATCH/ { if (!(name($2) in named)) print; inside = 1; next }
         inside { for (i = 1; i <= count; i++) print "#SBATCH " given[i]; print ENVIRON["PROLOGUE"]; inside = 0 }
-        { print }' "$template" | { if [ "${ARGOSY_GPUS:-yes}" = no ]; then grep -v '^#SBATCH --gpus'; else cat; fi; }
+        { print }' "$template" |
+        if [ "$ARGOSY_GPUS" = no ]; then
+            grep -v '^#SBATCH --gpus'
+        else
+            sed -E "s/^(#SBATCH --gpus-per-node=)([0-9])/\1${ARGOSY_GPU_TYPE:+$ARGOSY_GPU_TYPE:}\2/"
+        fi
 }
 
+# Prints the lines that make the script start the same again from any shell: the settings of the site, the variables of
+# the communication libraries that this shell has, and the words. With `scripts`, a run's copy of the scripts, the job uses
+# that copy.
+scripts=
 prologue() {
-    printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q' "$ARGOSY_JOBS" "$ARGOSY_SITE"
-    [ -z "${ARGOSY_RECORD:-}" ] || printf ' ARGOSY_RECORD=%q' "$ARGOSY_RECORD"
-    echo
+    local name site=$ARGOSY_SITE
+    [ -z "$scripts" ] || site=$scripts/site.conf
+    printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q\n' "${scripts:-$ARGOSY_JOBS}" "$site"
+    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E '^(NCCL|UCX|SHARP|OMPI|OMP|PYTORCH)_' || true); do
+        case $name in ARGOSY_JOBS | ARGOSY_SITE) ;; *) printf 'export %s=%q\n' "$name" "${!name}" ;; esac
+    done
     printf 'set --'; printf ' %q' "$@"
 }
 
-# Prints the options that all jobs of the site have.
+# use_scripts_of RUN: jobs that are filled from now on use the run's copy of the scripts. keep_scripts makes that copy of the
+# scripts that a job reads and of the site's settings, and writes the file `program`.
+use_scripts_of() { scripts=$1/scripts; }
+keep_scripts() {
+    rm -rf "$scripts.new"
+    mkdir -p "$scripts.new"
+    cp -r "$ARGOSY_JOBS"/{common,requeue,run_folder,site,bind}.sh "$ARGOSY_JOBS/fabric" "$scripts.new"
+    cp "$ARGOSY_SITE" "$scripts.new/site.conf"
+    rm -rf "$scripts"
+    mv "$scripts.new" "$scripts"
+    ARGOSY_JOBS=$scripts ARGOSY_SITE=$scripts/site.conf program_of | keep program
+}
+
+# site_options [PARTITION]: prints the options that all jobs of the site have; in this partition, if it is not empty.
 site_options() {
-    echo "${ARGOSY_PARTITION:+--partition=$ARGOSY_PARTITION} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT}" \
+    local partition=${1:-$ARGOSY_PARTITION}
+    echo "${partition:+--partition=$partition} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT}" \
          "${ARGOSY_QOS:+--qos=$ARGOSY_QOS} $ARGOSY_SBATCH_OPTIONS"
 }
 

@@ -31,6 +31,7 @@ read_site "$site"
 
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")
+use_scripts_of "$run"
 
 train=$("$ARGOSY_JOBS/submit.sh" "$config" "${words[@]}" "${options[@]}")
 # take_back JOB ...: cancels the jobs that are in the queue, because the pipeline is incomplete.
@@ -42,11 +43,12 @@ take_back() {
 
 # after JOB TEMPLATE WORD ...: submits a job that starts after JOB has succeeded, and prints its number.
 after() {
-    local job=$1 template=$2
+    local job=$1 template=$2 partition=
     shift 2
-    export ARGOSY_RECORD=$run/$template.json
+    [ "$template" != convert ] || partition=$ARGOSY_CPU_PARTITION
+    ARGOSY_RECORD=$run/$template.json
     rm -f "$ARGOSY_RECORD"
-    fill "$template" "--job-name=$template-$(basename "$run") --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options)
+    fill "$template" "--job-name=$template-$(basename "$run") --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options "$partition")
         --output=$run/logs/%j.log --dependency=afterok:$job --kill-on-invalid-dep=yes" "$@" |
         submit "$run/$template.sbatch"
 }

@@ -114,19 +114,36 @@ nodes_of_missing_ranks() {
     fi
 }
 
+# exclusions [NODES]: prints the nodes that the next start must not use: those that the user excluded, and those that this
+# job excluded within ARGOSY_EXCLUDE_HOURS, including NODES, but only the newest ARGOSY_MAX_EXCLUDED. The file `excluded`
+# holds the job's own, the oldest first: "JOB NODE SECONDS_SINCE_1970".
+exclusions() {
+    local now node excluded theirs own=()
+    now=$(date +%s)
+    excluded=$(job_field ExcNodeList)
+    case $excluded in "" | "(null)") ;; *) theirs=$(scontrol show hostnames "$excluded") ;; esac
+    theirs=$(grep -vxF "$(own_exclusions 0)" <<<"${theirs:-}" || true)
+    { [ ! -e "$run/excluded" ] || cat "$run/excluded"
+      for node in ${1//,/ }; do echo "$job_id $node $now"; done; } | keep excluded
+    mapfile -t own < <(own_exclusions $((now - 3600 * ARGOSY_EXCLUDE_HOURS)) | tail -n "$ARGOSY_MAX_EXCLUDED")
+    printf '%s\n' $theirs ${own[@]+"${own[@]}"} | sort -u | paste -sd,
+}
+
+# own_exclusions SINCE: prints the nodes that this job has excluded since this time, each once, by the time of the last one.
+own_exclusions() {
+    [ ! -e "$run/excluded" ] || tac "$run/excluded" |
+        awk -v job="$job_id" -v since="$1" '$1 == job && $3 >= since && !seen[$2]++ { print $2 }' | tac
+}
+
 # requeue CODE [NODES]: requeues this job, whose run ended with CODE, without these nodes. Slurm changes only a pending job, so the nodes are excluded after
 # the requeue. That is in time: the job stays pending for at least two minutes (AuthInfo's cred_expire). Slurm sends
 # SIGTERM to this shell meanwhile, so the shell ignores it.
 requeue() {
-    local code=$1 nodes=${2:-} excluded attempt delay changes=()
+    local code=$1 nodes=${2:-} attempt delay changes=()
     trap '' TERM
     delay=$(restart_delay)
     scontrol requeue "$job_id" || { say "Slurm refused to requeue job $job_id"; record end "$code" failed; return 0; }
-    if [ -n "$nodes" ]; then
-        excluded=$(job_field ExcNodeList)
-        case $excluded in "" | "(null)") ;; *) nodes=$excluded,$nodes ;; esac
-        changes+=("ExcNodeList=$nodes")
-    fi
+    if [ -n "$nodes" ] || [ -e "$run/excluded" ]; then changes+=("ExcNodeList=$(exclusions "$nodes")"); fi
     if [ "$delay" -gt 0 ]; then
         say "the job starts in $delay s at the earliest, because its last starts ended quickly"
         changes+=("StartTime=now+$delay")

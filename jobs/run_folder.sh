@@ -54,6 +54,30 @@ keep() {
     mv "$run/$1.new" "$run/$1"
 }
 
+# Prints what a job starts with, a line each: the digests of the binaries or the image, of the scripts and of the site.
+program_of() {
+    local name
+    if [ -n "$ARGOSY_CONTAINER" ]; then
+        echo "image $(stat -Lc '%n %s %Y' "$ARGOSY_CONTAINER" 2>/dev/null || echo "$ARGOSY_CONTAINER")"
+    else
+        for name in pretrain preflight; do echo "$name $(sha256sum <"$ARGOSY_BIN/$name" | cut -c 1-16)"; done
+    fi
+    echo "scripts $(cat "$ARGOSY_JOBS"/*.sh "$ARGOSY_JOBS"/fabric/*.conf | sha256sum | cut -c 1-16)"
+    echo "site $(sha256sum <"$ARGOSY_SITE" | cut -c 1-16)"
+}
+
+# Says what has changed since the previous start of the run, or since its submission.
+note_program() {
+    local now changed
+    now=$(program_of)
+    if [ -e "$run/program" ]; then
+        changed=$(comm -13 <(sort "$run/program") <(sort <<<"$now") | cut -d' ' -f1 | paste -sd' ')
+        [ -z "$changed" ] || say "warning: changed since the previous start or the submission: $changed (was" \
+                                 "$(paste -sd, "$run/program"); is $(paste -sd, <<<"$now"))"
+    fi
+    keep program <<<"$now"
+}
+
 # The lock of a run's folder is flock on the file job.lock, whose text names the holder. submit.sh holds it while it
 # writes there; a job holds it for the whole life of its shell. (pretrain holds run.lock, also without Slurm.)
 # try_lock FOLDER HOLDER: takes the lock for the life of this shell. Returns 1 if another process holds it.
@@ -89,6 +113,7 @@ json_text() { printf '"%s"' "$(sed 's/[\\"]/\\&/g' <<<"$1")"; }
 job_figures() {
     printf '"job":"%s","restart":%d,"nodes":"%s","ranks":%d' "$job_id" "${SLURM_RESTART_COUNT:-0}" \
         "$SLURM_JOB_NODELIST" "$ranks"
+    [ ! -e "$run/program" ] || printf ',"program":"%s"' "$(sha256sum <"$run/program" | cut -c 1-16)"
 }
 
 # record EVENT CODE OUTCOME: appends a line to jobs.jsonl, if the run's folder is known. EVENT is start or end. OUTCOME of an
@@ -104,6 +129,14 @@ record() {
     [ "$1" = end ] || return 0
     recorded=yes
     record_step train "$2" "$outcome" "$(newest_output)"
+    report_end "$2" "$3"
+}
+
+# report_end CODE OUTCOME: runs the command ARGOSY_ON_END of the site, for at most 30 s.
+report_end() {
+    [ -n "$ARGOSY_ON_END" ] || return 0
+    ARGOSY_END_RUN=$run ARGOSY_END_JOB=$job_id ARGOSY_END_CODE=$1 ARGOSY_END_OUTCOME=$2 \
+        timeout 30 bash -c "$ARGOSY_ON_END" >&2 </dev/null || say "ARGOSY_ON_END failed: $ARGOSY_ON_END"
 }
 
 # Records the end of a start whose shell was killed: the newest line of jobs.jsonl is a start.

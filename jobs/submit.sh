@@ -90,7 +90,7 @@ if [ -n "$points" ]; then
 else
     sbatch_options+=" --output=$run/logs/%j.log"
 fi
-[ -n "$points" ] || export ARGOSY_RECORD=$run/train.json
+use_scripts_of "$run"
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 time=$(option time "$script") signal=$(option signal "$script")
 seconds_of "$time" >/dev/null ||
@@ -118,5 +118,6 @@ if [ -n "$points" ]; then
 else
     keep_settings "$settings"
 fi
+keep_scripts
 rm -f "$run/train.json"
 submit "$run/job.sbatch" <<<"$script"

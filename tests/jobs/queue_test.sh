@@ -7,10 +7,17 @@ trap 'rm -rf "$folder"' EXIT
 jobs=$ARGOSY_SOURCE/jobs
 config=$ARGOSY_SOURCE/configs/debug_cpu.toml
 run=$folder/outputs/debug_cpu
-export ARGOSY_BIN ARGOSY_SCRATCH=$folder ARGOSY_GPUS=no ARGOSY_RANKS_PER_NODE=1 PATH=$folder/bin:$PATH
+real=$ARGOSY_BIN
+export ARGOSY_BIN=$folder/programs ARGOSY_SCRATCH=$folder ARGOSY_GPUS=no ARGOSY_RANKS_PER_NODE=1 PATH=$folder/bin:$PATH
 fail() { echo "FAILED: $*"; exit 1; }
-mkdir "$folder/bin"
+mkdir "$folder/bin" "$folder/programs"
 stand_in() { { echo '#!/bin/bash'; cat; } >"$folder/bin/$1" && chmod +x "$folder/bin/$1"; }
+
+# The real pretrain prints the configuration without options only once, to save time.
+"$real/pretrain" --config "$config" --print-config >"$folder/settings"
+stand_in pretrain <<<"[ \$# != 3 ] || exec cat $folder/settings; exec $real/pretrain \"\$@\""
+mv "$folder/bin/pretrain" "$folder/programs"
+: >"$folder/programs/preflight"
 
 # sbatch accepts every job, and its answer to --test-only is in the file `test-only`.
 stand_in sbatch <<SBATCH

@@ -56,7 +56,7 @@ class SeveralJobs(Scenarios):
         tasks = self.cluster.folder / "tasks.jsonl"
         tasks.write_text('{"tokens": [72, 101, 108, 108, 111, 32, 119, 111, 114, 108, 100]}\n')
         path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", f"--tasks={tasks}", "--ranks-per-node", 2,
-                        *run.options(checkpoint__folder="elsewhere"))
+                        *run.options(checkpoint__folder="elsewhere"), environment={"ARGOSY_CPU_PARTITION": "fragile"})
         steps = json.loads(pathlib.Path(path).read_text())["steps"]
         self.assertEqual([step["step"] for step in steps], ["train", "convert", "eval"])
         self.assertEqual(run.wait(steps[2]["job"]), ("COMPLETED", 0))
@@ -66,6 +66,8 @@ class SeveralJobs(Scenarios):
         self.assertEqual([record["outputs"] for record in records],
                          [[f"{run.folder}/{path}"] for path in ("elsewhere/step-00000012", "hf", "results.json")])
         self.assertIn("token_perplexity", (run.folder / "results.json").read_text())
+        partitions = [self.cluster.job(step["job"])["Partition"] for step in steps]
+        self.assertEqual(partitions, ["main", "fragile", "main"])
 
     @scenario
     def pipeline_that_fails(self):

@@ -37,7 +37,7 @@ llama3_405b 64 4d
 RUNS
 
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
-dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
+NCCL_DEBUG="INFO now" dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
 [ "$arguments" = "$folder/outputs/llama3_8b_1node/config.toml
 --job.description
@@ -47,6 +47,10 @@ it's 2 \\ \$words
 --job.dump_folder
 $folder/outputs/llama3_8b_1node" ] || fail "arguments: $arguments"
 expect_line "#SBATCH --time=50"
+expect_line "export ARGOSY_LAUNCHER=srun"
+expect_line "export NCCL_DEBUG=INFO\ now"
+expect_line "export ARGOSY_JOBS=$folder/outputs/llama3_8b_1node/scripts\
+ ARGOSY_SITE=$folder/outputs/llama3_8b_1node/scripts/site.conf"
 expect_line "#SBATCH --signal=B:USR1@300"
 expect_line "#SBATCH --open-mode=append"
 expect_line "#SBATCH --output=$folder/outputs/llama3_8b_1node/logs/%j.log"
@@ -56,6 +60,10 @@ expect_line "#SBATCH --partition=night"
 expect_line "#SBATCH --account=us"
 expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+ARGOSY_GPU_TYPE=h200 dry "$configs/llama3_8b_1node.toml" --sbatch "--reservation=ours --switches=1@60"
+expect_line "#SBATCH --gpus-per-node=h200:8"
+expect_line "#SBATCH --switches=1@60"
+refused "'-C' in " "$configs/llama3_8b_1node.toml" --sbatch "-C h200"
 printf -- '--optimizer.lr 1e-3\n\n \n--optimizer.lr 2e-3' >"$folder/points"
 dry "$configs/llama3_8b_1node.toml" --sweep "$folder/points"
 expect_line "#SBATCH --array=0-1"

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Runs the filled script of a training job without Slurm, over stand-ins for its commands and for the training: what the job
+# says, writes and asks of Slurm at its start and at its end.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+jobs=$ARGOSY_SOURCE/jobs
+run=$folder/outputs/debug_cpu
+real=$ARGOSY_BIN
+export ARGOSY_BIN=$folder/programs ARGOSY_SCRATCH=$folder ARGOSY_GPUS=no ARGOSY_RANKS_PER_NODE=1 ARGOSY_PREFLIGHT=no
+export PATH=$folder/bin:$PATH
+fail() { echo "FAILED: $*"; [ ! -e "$folder/said" ] || cat "$folder/said"; exit 1; }
+mkdir "$folder/bin" "$folder/programs"
+stand_in() { { echo '#!/bin/bash'; cat; } >"$folder/$1" && chmod +x "$folder/$1"; }
+
+stand_in bin/sbatch <<<'[ "$1" != --test-only ] || exit 0; echo 17'
+stand_in bin/squeue <<<'true'
+stand_in bin/sinfo <<<'true'
+stand_in bin/srun <<<'while [[ $1 = --* ]]; do shift; done; exec "$@"'
+# The job's fields are in the file `job`; requests to change it are added to the file `asked`.
+stand_in bin/scontrol <<SCONTROL
+case "\$1 \$2" in
+    "show job") cat $folder/job ;;
+    "show hostnames") tr , '\n' <<<"\$3" ;;
+    *) echo "\$*" >>$folder/asked ;;
+esac
+SCONTROL
+# Training saves a step and ends with the code in the file `code`.
+stand_in programs/pretrain <<PRETRAIN
+case "\$*" in *--print-config) exec $real/pretrain "\$@" ;; esac
+mkdir -p $run/checkpoint/step-0000000\$((\$(ls $run/checkpoint 2>/dev/null | wc -l) + 1))
+echo "NCCL_DEBUG=\$NCCL_DEBUG" >&2
+cat $folder/message >&2
+exit \$(cat $folder/code)
+PRETRAIN
+stand_in programs/preflight <<<'true'
+: >"$folder/message"
+
+# job RESTART [VARIABLE=VALUE ...]: runs the submitted script as a start of job 17 on node n1. Sets `status`.
+job() {
+    local restart=$1
+    shift
+    : >"$folder/asked"
+    echo "JobId=17 JobState=RUNNING Restarts=$restart TimeLimit=${limit:-1-00:00:00} ExcNodeList=${excluded:-(null)}" \
+        "StdOut=$folder/said" >"$folder/job"
+    status=0
+    env -u NCCL_DEBUG -u ARGOSY_BIN -u ARGOSY_SCRATCH SLURM_JOB_ID=17 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 \
+        SLURM_NTASKS=1 SLURM_NTASKS_PER_NODE=1 SLURM_JOB_NUM_NODES=1 SLURM_RESTART_COUNT="$restart" \
+        "$@" "$run/job.sbatch" >"$folder/said" 2>&1 || status=$?
+}
+says() { grep -qF -- "$1" "$folder/said" || fail "does not say '$1'"; }
+silent() { if grep -qF -- "$1" "$folder/said"; then fail "says '$1'"; fi; }
+ends() { sed -n 's/.*"event":"end","exit_code":\([^,]*\),"outcome":"\([^"]*\)".*/\1 \2/p' "$run/jobs.jsonl" | paste -sd,; }
+
+NCCL_DEBUG=WARN "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$folder/said" 2>&1 || fail "not submitted"
+
+# The script needs nothing of the shell that submits it again, and says what has changed since.
+echo 0 >"$folder/code"
+job 0 ARGOSY_LAUNCHER=nothing
+[ "$status" = 0 ] || fail "status $status"
+says "NCCL_DEBUG=WARN"
+silent "changed since"
+echo "# another build" >>"$folder/programs/pretrain"
+job 1
+says "warning: changed since the previous start or the submission: pretrain (was pretrain "
+job 2
+silent "changed since"
+[ "$(grep -o '"program":"[^"]*"' "$run/jobs.jsonl" | sort -u | wc -l)" = 2 ] || fail "jobs.jsonl does not say what was started"
+[ "$(ends)" = "0 done,0 done,0 done" ] || fail "ends: $(ends)"
+
+# A start whose shell was killed has its line when the next one starts.
+sed -i '$d' "$run/jobs.jsonl"
+job 3
+[ "$(ends)" = "0 done,0 done,null lost,0 done" ] || fail "ends: $(ends)"
+
+# A wrong setting of the site, and a limit that was lowered: the job says so, ends with 2, and records it.
+sed -i '$a ARGOSY_LAUNCHER=prun' "$run/scripts/site.conf"
+job 4
+[ "$status" = 2 ] || fail "status $status"
+says "ARGOSY_LAUNCHER is 'prun'"
+says "warning: changed since the previous start or the submission: site ("
+sed -i '$d' "$run/scripts/site.conf"
+limit=00:05:00 job 5
+[ "$status" = 2 ] || fail "status $status"
+says "the time limit 00:05:00 leaves no time to train"
+[ "$(ends)" = "0 done,0 done,null lost,0 done,2 failed,2 failed" ] || fail "ends: $(ends)"
+
+# The nodes that a start names are excluded, with those of the user, until they are too old or too many. The command of the
+# site learns of each end.
+stand_in bin/report <<<"echo \$ARGOSY_END_JOB \$ARGOSY_END_CODE \$ARGOSY_END_OUTCOME >$folder/ends"
+sed -i 's/^export ARGOSY_MAX_EXCLUDED=.*/export ARGOSY_MAX_EXCLUDED=2/; s/^export ARGOSY_ON_END=.*/export ARGOSY_ON_END=report/' \
+    "$run/job.sbatch"
+echo 76 >"$folder/code"
+asks() { grep -qF -- " ExcNodeList=$1" "$folder/asked" && ! grep -qF -- " ExcNodeList=$1," "$folder/asked" ||
+         fail "asks for other exclusions than $1: $(<"$folder/asked")"; }
+echo "no answer in 9 s; missing: rank 0. Who" >"$folder/message"
+excluded=user1 job 6
+asks n1,user1
+[ "$(<"$folder/ends")" = "17 76 requeued" ] || fail "the site's command learned '$(cat "$folder/ends")'"
+: >"$folder/message"
+sed -i "s/^17 n1 .*/17 n1 $(($(date +%s) - 3600 * 23))/" "$run/excluded"
+excluded=user1,n1 job 7
+asks n1,user1
+sed -i "s/^17 n1 .*/17 n1 $(($(date +%s) - 3600 * 25))/" "$run/excluded"
+excluded=user1,n1 job 8
+asks user1
+printf '%s\n' "17 n2 $(date +%s)" "17 n3 $(date +%s)" "17 n4 $(date +%s)" "5 n5 $(date +%s)" >"$run/excluded"
+excluded=n2,n3,n4 job 9
+asks n3,n4
+echo "passed"
