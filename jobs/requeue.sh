@@ -16,13 +16,18 @@ job_field() {
 }
 
 # Takes the lock of the run's folder, before this job writes there, or ends the job. Waits for submit.sh, which submits this
-# job, and for an earlier start of this job, whose shell may still run on a node that Slurm gave up.
+# job, for an earlier start of this job, whose shell may still run on a node that Slurm gave up, and for a job that Slurm is
+# ending.
 readonly PATIENCE_SECONDS=600
 lock_run() {
     local folder=$1 holder patience began=$SECONDS
     until try_lock "$folder" "job $job_id, restart ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME"; do
         holder=$(<"$folder/job.lock")
-        case $holder in "job $job_id,"* | submit*) patience=$PATIENCE_SECONDS ;; *) patience=2 ;; esac
+        case $holder in
+            "job $job_id,"* | submit*) patience=$PATIENCE_SECONDS ;;
+            *) patience=2
+               [ "$(job_state "$holder")" != COMPLETING ] || patience=$PATIENCE_SECONDS ;;
+        esac
         [ $((SECONDS - began)) -lt "$patience" ] || refuse_folder "$folder" "$holder"
         [ $((SECONDS - began)) -gt 0 ] || say "waiting for the lock of $folder ($holder)"
         sleep 1
@@ -30,6 +35,9 @@ lock_run() {
     holder=$(user_of "$folder")
     case $holder in "" | "by run.lock: job $job_id,"*) ;; *) refuse_folder "$folder" "$holder" ;; esac
 }
+# job_state HOLDER: prints the state of the job that a lock names, "job 12, ..."; nothing if it is not in the queue.
+job_state() { [[ $1 != job\ * ]] || sed 's/job //; s/,.*//' <<<"$1" | xargs -I{} squeue -h -j {} -o %T 2>/dev/null || true; }
+
 refuse_folder() {
     say "$1 is in use ($2), so this job has changed nothing there: wait for its end, scancel it, or submit with another" \
         "job.dump_folder"

@@ -25,11 +25,14 @@ case "\$1 \$2" in
     *) echo "\$*" >>$folder/asked ;;
 esac
 SCONTROL
-# Training saves a step and ends with the code in the file `code`.
+# Training saves a step and ends with the code in the file `code`. The real pretrain prints each configuration once.
 stand_in programs/pretrain <<PRETRAIN
-case "\$*" in *--print-config) exec $real/pretrain "\$@" ;; esac
+case "\$*" in *--print-config)
+    [ -e $folder/settings-\$# ] || $real/pretrain "\$@" >$folder/settings-\$#
+    exec cat $folder/settings-\$# ;;
+esac
 mkdir -p $run/checkpoint/step-0000000\$((\$(ls $run/checkpoint 2>/dev/null | wc -l) + 1))
-echo "NCCL_DEBUG=\$NCCL_DEBUG" >&2
+echo "NCCL_DEBUG=\$NCCL_DEBUG, topology to \$NCCL_TOPO_DUMP_FILE." >&2
 cat $folder/message >&2
 exit \$(cat $folder/code)
 PRETRAIN
@@ -58,7 +61,7 @@ NCCL_DEBUG=WARN "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$fol
 echo 0 >"$folder/code"
 job 0 ARGOSY_LAUNCHER=nothing
 [ "$status" = 0 ] || fail "status $status"
-says "NCCL_DEBUG=WARN"
+says "NCCL_DEBUG=WARN, topology to ."
 silent "changed since"
 echo "# another build" >>"$folder/programs/pretrain"
 job 1
@@ -84,6 +87,28 @@ limit=00:05:00 job 5
 [ "$status" = 2 ] || fail "status $status"
 says "the time limit 00:05:00 leaves no time to train"
 [ "$(ends)" = "0 done,0 done,null lost,0 done,2 failed,2 failed" ] || fail "ends: $(ends)"
+
+# With GPUs, NCCL writes its topology to the run's folder.
+sed -i 's/^export ARGOSY_GPUS=no/export ARGOSY_GPUS=yes/' "$run/job.sbatch"
+job 5
+says "topology to $run/nccl-topology.xml."
+sed -i 's/^export ARGOSY_GPUS=yes/export ARGOSY_GPUS=no/' "$run/job.sbatch"
+
+# The lock of another job: a job that ends soon is waited for, and one that runs refuses this one, which changes nothing.
+hold() { flock "$run/job.lock" sleep "$1" & sleep 0.3; echo "job 5, restart 0 on n9" >"$run/job.lock"; }
+lines=$(wc -l <"$run/jobs.jsonl")
+stand_in bin/squeue <<<'echo COMPLETING'
+hold 4
+job 5
+says "waiting for the lock of $run (job 5, restart 0 on n9)"
+[ "$status" = 0 ] || fail "status $status"
+stand_in bin/squeue <<<'echo RUNNING'
+hold 5
+job 5
+[ "$status" = 2 ] || fail "status $status"
+says "$run is in use (job 5, restart 0 on n9), so this job has changed nothing there"
+[ "$(wc -l <"$run/jobs.jsonl")" = $((lines + 2)) ] || fail "a refused job wrote to jobs.jsonl"
+wait
 
 # The nodes that a start names are excluded, with those of the user, until they are too old or too many. The command of the
 # site learns of each end.

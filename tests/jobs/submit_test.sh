@@ -78,6 +78,25 @@ echo >"$folder/no-points"
 refused "holds no point" "$configs/llama3_8b_1node.toml" --sweep "$folder/no-points"
 refused "cannot contain spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
+# The binaries: those of a prefix, else of the preset cuda if it was built and the site has GPUs, else of the preset cpu.
+expect_binaries() { # EXPECTED [VARIABLE=VALUE]
+    local got
+    got=$(env -u ARGOSY_BIN "${@:2}" bash -c 'ARGOSY_JOBS=$1; source "$2"; echo "$ARGOSY_BIN"' - "$folder/p/share/argosy/jobs" \
+        "$jobs/site.conf")
+    [ "$(realpath -m "$got")" = "$folder/p/$1" ] || fail "the binaries are in $got, not in $1"
+}
+mkdir -p "$folder/p/share/argosy/jobs"
+built() { mkdir -p "$folder/p/$1" && cp "$(type -P true)" "$folder/p/$1/pretrain"; }
+expect_binaries share/argosy/build/bin
+built share/argosy/build/bin
+expect_binaries share/argosy/build/bin
+built share/argosy/build/cuda/bin
+expect_binaries share/argosy/build/cuda/bin
+expect_binaries share/argosy/build/bin ARGOSY_GPUS=no
+built bin
+expect_binaries bin
+expect_binaries bin ARGOSY_GPUS=no
+
 # A fabric profile sets each variable once and explains each in a comment before it.
 for profile in "$jobs"/fabric/*.conf; do
     awk -F= '/^[A-Z]/ && (previous !~ /^#/ || seen[$1]++) { exit 1 } { previous = $0 }' "$profile" ||
