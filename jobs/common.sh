@@ -7,6 +7,7 @@ ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
 ARGOSY_SITE=${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}
 # shellcheck source=jobs/site.conf
 source "$ARGOSY_SITE"
+source "$ARGOSY_JOBS/site.conf"  # what that file leaves out
 # shellcheck source=jobs/site.sh
 source "$ARGOSY_JOBS/site.sh"
 # shellcheck source=jobs/run_folder.sh

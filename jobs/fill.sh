@@ -9,6 +9,7 @@ read_site() {
     [ -e "$ARGOSY_SITE" ] || fail "there is no file $ARGOSY_SITE; set ARGOSY_SITE or --site to the settings of the site"
     # shellcheck source=jobs/site.conf
     source "$ARGOSY_SITE"
+    source "$ARGOSY_JOBS/site.conf"  # what that file leaves out
     [ -n "$ARGOSY_CONTAINER" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
     check_site
 }
@@ -86,11 +87,24 @@ check_path() {
     esac
 }
 
+# Ends if ranks cannot start as ARGOSY_LAUNCHER and ARGOSY_MPI say.
+check_launcher() {
+    local plugins
+    if [ "$ARGOSY_LAUNCHER" = mpirun ]; then
+        (load_modules; command -v mpirun >/dev/null) || fail "ARGOSY_LAUNCHER is mpirun, but there is no mpirun on $(hostname)"
+        return
+    fi
+    plugins=$(srun --mpi=list 2>&1) || true
+    grep -qw -- "$ARGOSY_MPI" <<<"$plugins" ||
+        fail "Slurm has no plugin ARGOSY_MPI = $ARGOSY_MPI: set another of these, or ARGOSY_LAUNCHER=mpirun: $plugins"
+}
+
 # check_accepted SCRIPT: ends if Slurm cannot run the script in its partition. Nodes that are down or drained may return:
 # then this function only warns.
 check_accepted() {
     local script=$1 said partition longest seconds rows
     command -v sbatch >/dev/null || fail "there is no sbatch on $(hostname); --dry-run of submit.sh prints the script"
+    check_launcher
     partition=$(option partition "$script")
     rows=$(sinfo --noheader ${partition:+--partition="$partition"} -o '%P|%a|%l|%t' |
            grep "${partition:+^}${partition:-[*]|}" || true)

@@ -16,7 +16,7 @@ stand_in() { { echo '#!/bin/bash'; cat; } >"$folder/$1" && chmod +x "$folder/$1"
 stand_in bin/sbatch <<<'[ "$1" != --test-only ] || exit 0; echo 17'
 stand_in bin/squeue <<<'true'
 stand_in bin/sinfo <<<'true'
-stand_in bin/srun <<<'while [[ $1 = --* ]]; do shift; done; exec "$@"'
+stand_in bin/srun <<<'[ "$1" != --mpi=list ] || exec echo pmix; while [[ $1 = --* ]]; do shift; done; exec "$@"'
 # The job's fields are in the file `job`; requests to change it are added to the file `asked`.
 stand_in bin/scontrol <<SCONTROL
 case "\$1 \$2" in

@@ -30,6 +30,7 @@ sleep 0.5
 echo "\${@: -1}" >>$folder/submitted
 echo 17
 SBATCH
+stand_in srun <<<'echo "MPI plugin types are..."; echo "	none"; echo "	pmix"'
 stand_in squeue <<<"[ ! -e $folder/queue ] || cat $folder/queue"
 stand_in sinfo <<<"cat $folder/partitions"
 echo "main*|up|infinite|idle" >"$folder/partitions"
@@ -63,6 +64,7 @@ rm "$folder/test-only"
 ARGOSY_FABRIC=token-ring refused "the fabric profile 'token-ring' does not exist"
 ARGOSY_FABRIC_MORE=rescue refused "the fabric profile 'rescue' does not exist"
 ARGOSY_LAUNCHER=prun refused "ARGOSY_LAUNCHER is 'prun'; set it to srun or mpirun"
+ARGOSY_MPI=pmi9 refused "Slurm has no plugin ARGOSY_MPI = pmi9: set another of these"
 ARGOSY_GPUS=maybe refused "ARGOSY_GPUS is 'maybe'"
 ARGOSY_SIGNAL_SECONDS=5m refused "ARGOSY_SIGNAL_SECONDS is '5m', not a number"
 stand_in apptainer <<<'exec "${@:4}"'

@@ -69,6 +69,9 @@ dry "$configs/llama3_8b_1node.toml" --sweep "$folder/points"
 expect_line "#SBATCH --array=0-1"
 [ ! -e "$folder/outputs" ] || fail "a dry run left something"
 
+echo 'ARGOSY_PARTITION=night' >"$folder/site.conf"
+dry "$configs/llama3_8b_1node.toml" --site "$folder/site.conf"
+expect_line "#SBATCH --partition=night"
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
 refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
