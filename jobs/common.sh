@@ -93,7 +93,8 @@ launch() {
 # run folder, the launcher gets the signal at once.
 tell_ranks() {
     local began=$SECONDS
-    while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$num_launched" ]; do
+    while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] &&
+          [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$num_launched" ]; do
         kill -0 "$launcher_pid" 2>/dev/null || return 0
         sleep 0.5
     done

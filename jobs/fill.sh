@@ -91,7 +91,8 @@ check_path() {
 check_launcher() {
     local plugins
     if [ "$ARGOSY_LAUNCHER" = mpirun ]; then
-        (load_modules; command -v mpirun >/dev/null) || fail "ARGOSY_LAUNCHER is mpirun, but there is no mpirun on $(hostname)"
+        (load_modules; command -v mpirun >/dev/null) ||
+            fail "ARGOSY_LAUNCHER is mpirun, but there is no mpirun on $(hostname)"
         return
     fi
     plugins=$(srun --mpi=list 2>&1) || true

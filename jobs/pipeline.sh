@@ -48,7 +48,8 @@ after() {
     [ "$template" != convert ] || partition=$ARGOSY_CPU_PARTITION
     ARGOSY_RECORD=$run/$template.json
     rm -f "$ARGOSY_RECORD"
-    fill "$template" "--job-name=$template-$(basename "$run") --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options "$partition")
+    fill "$template" "--job-name=$(basename "$run")-$template --cpus-per-task=$ARGOSY_CPUS_PER_RANK
+        $(site_options "$partition")
         --output=$run/logs/%j.log --dependency=afterok:$job --kill-on-invalid-dep=yes" "$@" |
         submit "$run/$template.sbatch"
 }

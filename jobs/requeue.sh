@@ -35,10 +35,18 @@ lock_run() {
     holder=$(user_of "$folder")
     case $holder in "" | "by run.lock: job $job_id,"*) ;; *) refuse_folder "$folder" "$holder" ;; esac
 }
+
 # job_state HOLDER: prints the state of the job that a lock names, "job 12, ..."; nothing if it is not in the queue.
 job_state() { [[ $1 != job\ * ]] || sed 's/job //; s/,.*//' <<<"$1" | xargs -I{} squeue -h -j {} -o %T 2>/dev/null || true; }
 
+# refuse_folder FOLDER HOLDER: ends the job, or requeues it if the holder is an earlier start of this job, on a node that
+# hangs.
 refuse_folder() {
+    if [[ $2 = "job $job_id,"* ]] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$ARGOSY_MAX_RESTARTS" ]; then
+        say "$1 is still in use by an earlier start ($2), whose node may hang: requeueing job $job_id"
+        scontrol requeue "$job_id"
+        exit 1
+    fi
     say "$1 is in use ($2), so this job has changed nothing there: wait for its end, scancel it, or submit with another" \
         "job.dump_folder"
     exit 2
@@ -143,9 +151,9 @@ own_exclusions() {
         awk -v job="$job_id" -v since="$1" '$1 == job && $3 >= since && !seen[$2]++ { print $2 }' | tac
 }
 
-# requeue CODE [NODES]: requeues this job, whose run ended with CODE, without these nodes. Slurm changes only a pending job, so the nodes are excluded after
-# the requeue. That is in time: the job stays pending for at least two minutes (AuthInfo's cred_expire). Slurm sends
-# SIGTERM to this shell meanwhile, so the shell ignores it.
+# requeue CODE [NODES]: requeues this job, whose run ended with CODE, without these nodes. Slurm
+# changes only a pending job, so the nodes are excluded after the requeue. That is in time: the job stays pending for at
+# least two minutes (AuthInfo's cred_expire). Slurm sends SIGTERM to this shell meanwhile, so the shell ignores it.
 requeue() {
     local code=$1 nodes=${2:-} attempt delay changes=()
     trap '' TERM
@@ -190,7 +198,8 @@ ending() {
     if [ -z "$ended" ]; then
         case $(job_field JobState) in RUNNING | "") return 0 ;; esac
     fi
-    reason=$(tail -c "+$((log_size + 1))" "$log" 2>/dev/null | sed -n 's/.*\*\*\* JOB .* CANCELLED AT .* \(DUE TO .*\) \*\*\*.*/ \1/p')
+    reason=$(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
+             sed -n 's/.*\*\*\* JOB .* CANCELLED AT .* \(DUE TO .*\) \*\*\*.*/ \1/p')
     echo "cancelled${reason,,}"
 }
 

@@ -40,7 +40,10 @@ check_site() {
             fail "the fabric profile '$name' does not exist; set ARGOSY_FABRIC and ARGOSY_FABRIC_MORE to names in" \
                  "$ARGOSY_JOBS/fabric: $(basename -as .conf "$ARGOSY_JOBS"/fabric/*.conf | paste -sd' ')"
     done
-    case $ARGOSY_LAUNCHER in srun | mpirun) ;; *) fail "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; set it to srun or mpirun" ;; esac
+    case $ARGOSY_LAUNCHER in
+        srun | mpirun) ;;
+        *) fail "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; set it to srun or mpirun" ;;
+    esac
     for name in ARGOSY_GPUS ARGOSY_PREFLIGHT; do
         case ${!name} in yes | no) ;; *) fail "$name is '${!name}'; set it to yes or no" ;; esac
     done
