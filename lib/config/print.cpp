@@ -137,7 +137,7 @@ std::string answer(const CommandLine& line) {
         case Command::Version:
             return fmt::format("pretrain {}\n", version());
         default:
-            return print_toml(line.config);
+            return fmt::format("# pretrain {}\n{}", version(), print_toml(line.config));
     }
 }
 

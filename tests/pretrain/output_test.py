@@ -48,7 +48,9 @@ class Answers(run.PretrainTest):
 
     def test_version_has_the_commit(self):
         commit = r"\w{7,}(-dirty)?" if (run.SOURCE / ".git").exists() else ".+"
-        self.assertRegex(self.ask("--version"), rf"^pretrain \d+\.\d+\.\d+ \({commit}\)\n$")
+        version = self.ask("--version")
+        self.assertRegex(version, rf"^pretrain \d+\.\d+\.\d+ \({commit}\)\n$")
+        self.assertEqual(self.ask("--print-config").split("\n")[0], f"# {version.strip()}")
 
     def test_printed_configuration_runs_as_it_is(self):
         command = self.small("run", lr_scheduler__decay_type="cosine", training__max_norm="inf",
