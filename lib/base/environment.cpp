@@ -22,6 +22,15 @@ int integer_of(const char* variable, int otherwise) {
     return value.empty() ? otherwise : std::atoi(value.c_str());
 }
 
+std::string gpu_request() {
+    for (const char* variable :
+         {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS"}) {
+        const std::string value = text_of(variable);
+        if (!value.empty() && value != "0") return std::string(variable) + "=" + value;
+    }
+    return "";
+}
+
 // The allow list of communication_variables().
 constexpr std::string_view kShownPrefixes[] = {
     "NCCL_",        "UCX_",    "FI_",   "SHARP_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl",
@@ -170,6 +179,8 @@ Environment Environment::read() {
                  .arrivals = text_of("ARGOSY_ARRIVALS", arrivals_in_folder_of_mpirun())};
     env.slurm_job_id = text_of("SLURM_JOB_ID");
     env.slurm_node_name = text_of("SLURMD_NODENAME");
+    env.requested_gpus = gpu_request();
+    env.device = text_of("ARGOSY_DEVICE");
     env.home = text_of("HOME");
     env.synchronous_sends = text_of("ARGOSY_SYNCHRONOUS_SENDS") == "1";
     env.openmp_dynamic = text_of("OMP_DYNAMIC") == "true" || text_of("OMP_DYNAMIC") == "TRUE";

@@ -35,6 +35,12 @@ struct Environment {
     /// SLURMD_NODENAME: Slurm's name of this node; empty outside of jobs. The host name may differ, because
     /// several Slurm nodes may run on one host.
     std::string slurm_node_name;
+    /// The request of this job for GPUs, as Slurm's variable "SLURM_JOB_GPUS=0,1": the first one that is set
+    /// and not 0 of SLURM_JOB_GPUS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_NODE and SLURM_GPUS.
+    std::string requested_gpus;
+    /// ARGOSY_DEVICE: "cpu" trains on CPUs although the job or the machine has GPUs. Empty: on GPUs if there
+    /// are any.
+    std::string device;
     /// HOME: the folder of the user's own settings.
     std::string home;
     /// ARGOSY_SYNCHRONOUS_SENDS=1: a pipeline send completes only after its receive has started (tests).

@@ -1,5 +1,8 @@
 #include "setup/rank_context.h"
 
+#include <filesystem>
+
+#include "base/error.h"
 #include "base/log.h"
 #include "comm/gpu_path.h"
 #include "comm/group.h"
@@ -15,12 +18,41 @@
 namespace argosy::setup {
 namespace {
 
+constexpr const char* kDriver = "/dev/nvidiactl";  // exists if the machine has an NVIDIA driver
+
+/// For a run in which no rank sees a GPU. Throws UserError if the job requested GPUs, because training on
+/// CPUs is hardly what its user wants. Warns once if the machine has GPUs.
+void explain_cpus(const mpi::Comm& world, const Environment& environment) {
+    const char* const remedy =
+        cuda::runtime_version() == 0
+            ? "this build has no CUDA: configure it with -DARGOSY_CUDA=ON (preset cuda)"
+            : "check nvidia-smi and CUDA_VISIBLE_DEVICES";
+    if (!environment.requested_gpus.empty()) {
+        throw UserError(
+            "the job requested GPUs ({}), but no rank sees one: {}, or set ARGOSY_DEVICE=cpu to train on "
+            "CPUs",
+            environment.requested_gpus, remedy);
+    }
+    if (world.rank() == 0 && std::filesystem::exists(kDriver)) {
+        spdlog::warn(
+            "this machine has GPUs, but the run trains on CPUs: {}. ARGOSY_DEVICE=cpu ends this warning",
+            remedy);
+    }
+}
+
 /// COLLECTIVE. Chooses the GPU whose number is the rank's number on its node, modulo the number of GPUs that
-/// this rank sees, and makes that GPU current for this thread. Chooses the CPU if no rank sees a GPU. Logs
-/// rank 0's GPU, and the environment variables that slow GPUs down. Throws UserError on all ranks if only
-/// some ranks see a GPU.
-c10::Device choose_device(const mpi::Comm& world) {
-    if (!comm::all_see_gpus(world)) return c10::kCPU;
+/// this rank sees, and makes that GPU current for this thread. Chooses the CPU if ARGOSY_DEVICE says so or if
+/// no rank sees a GPU. Logs rank 0's GPU, and the environment variables that slow GPUs down. Throws UserError
+/// on all ranks if only some ranks see a GPU, or if the job requested GPUs and no rank sees one.
+c10::Device choose_device(const mpi::Comm& world, const Environment& environment) {
+    if (environment.device == "cpu") return c10::kCPU;
+    if (!environment.device.empty()) {
+        throw UserError("ARGOSY_DEVICE={}: set it to cpu, or unset it to train on GPUs", environment.device);
+    }
+    if (!comm::all_see_gpus(world)) {
+        explain_cpus(world, environment);
+        return c10::kCPU;
+    }
     const mpi::Comm::NodePlace place = world.place_on_node();
     const cuda::Device own = cuda::describe_device(place.number % cuda::device_count());
     if (world.rank() == 0) {
@@ -38,7 +70,7 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     set_determinism(config, environment);
     separate_streams(config.parallelism);
     observe::keep_freed_memory();
-    return choose_device(ranks);
+    return choose_device(ranks, environment);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ namespace argosy::setup {
 struct RankContext {
     /// COLLECTIVE. Makes the calling thread the one that computes, and counts the memory of its tensors. Logs
     /// settings that have no effect or make ranks slow. Throws UserError if the number of ranks does not fit
-    /// the mesh, or if only some ranks see a GPU. Other errors are those of set_determinism() and
-    /// operation_path().
+    /// the mesh, if only some ranks see a GPU, or if the job requested GPUs and no rank sees one. Other
+    /// errors are those of set_determinism() and operation_path().
     RankContext(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment);
 
     /// After the first step, shortens the time limit of waits for other ranks from init_timeout_seconds to

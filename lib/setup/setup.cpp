@@ -134,7 +134,10 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .synchronous_sends = environment.synchronous_sends,
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
             .device = device,
-            .gpu_path = gpu_path(comm.gpu_path)};
+            // ARGOSY_DEVICE=cpu: no GPU is used, although ranks may see some
+            .gpu_path = device.is_cpu() && comm.gpu_path == config::GpuPathChoice::Auto
+                            ? comm::GpuPath::None
+                            : gpu_path(comm.gpu_path)};
 }
 
 bool uses_graphs(const config::JobConfig& config) {

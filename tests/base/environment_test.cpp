@@ -86,5 +86,14 @@ TEST(Environment, NamesANodeAsSlurmDoes) {
     ::unsetenv("SLURMD_NODENAME");
 }
 
+TEST(Environment, NamesTheRequestForGpus) {
+    EXPECT_EQ(Environment::read().requested_gpus, "");
+    ::setenv("SLURM_GPUS_ON_NODE", "0", 1);
+    EXPECT_EQ(Environment::read().requested_gpus, "");
+    ::setenv("SLURM_GPUS_ON_NODE", "8", 1);
+    EXPECT_EQ(Environment::read().requested_gpus, "SLURM_GPUS_ON_NODE=8");
+    ::unsetenv("SLURM_GPUS_ON_NODE");
+}
+
 }  // namespace
 }  // namespace argosy

@@ -1,6 +1,8 @@
 """Mistakes of the user: each ends soon with exit code 2 and one message with numbers and a remedy, on any number of
 ranks."""
 import json
+import os
+import unittest
 
 import run
 
@@ -120,6 +122,17 @@ class UsersMistakes(run.PretrainTest):
 
     def test_dataset_shorter_than_a_sample(self):
         self.expect_on([2], [str(self.tokens), str(run.NUM_TOKENS), "50001", "shorten"], training__seq_len=50000)
+
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine may have the GPUs that the job requests")
+    def test_requested_gpus_that_no_rank_sees(self):
+        """Such a job does not train on CPUs in silence, but a user may want that."""
+        environment = {"SLURM_GPUS_ON_NODE": "8"}
+        done = self.run_ranks(2, *self.small(), environment=environment)
+        self.assert_one_error(done, 2, "SLURM_GPUS_ON_NODE=8", "no rank sees one", "ARGOSY_DEVICE=cpu")
+        done = self.run_ranks(2, *self.small(), environment=environment | {"ARGOSY_DEVICE": "cpu"})
+        self.assert_code(done, 0)
+        done = self.run_ranks(1, *self.small(), environment={"ARGOSY_DEVICE": "gpu"})
+        self.assert_one_error(done, 2, "ARGOSY_DEVICE=gpu: set it to cpu")
 
     def test_a_word_too_many(self):
         self.expect(["unexpected 'train'"], (2, ["train"]))
