@@ -102,8 +102,7 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options_.dtype()));
     int64_t longest = 0;
     for (const model::Batch& batch : batches) longest = std::max(longest, batch.seq_len);
-    const ops::RopeTable positions =
-        ops::make_rope_table(model::rope_frequencies(spec_), longest, options_.dtype(wide));
+    const ops::RopeTable positions = model::rope_table(spec_, longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
         const model::Block block(spec_, axis_, rope);

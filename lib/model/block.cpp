@@ -32,6 +32,11 @@ Qkv split_qkv(const at::Tensor& qkv, const Weights& weights) {
 
 }  // namespace
 
+ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options) {
+    const double attention_factor = spec.rope_scaling ? spec.rope_scaling->attention_factor : 1;
+    return ops::make_rope_table(rope_frequencies(spec), attention_factor, seq_len, options);
+}
+
 Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope)
     : spec_(spec), axis_(axis), rope_(rope) {}
 
@@ -50,7 +55,7 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
     fill_feed_forward(weights, tape);
     // 3. project back and add to the residual stream: y [rows, dim]
-    at::Tensor y = axis_.row(tape.activation, weights[Role::Down], tape.middle);
+    at::Tensor y = axis_.row(tape.activation, weights[Role::Down], weights[Role::BiasDown], tape.middle);
     // 4. drop the tensors that recompute() will make again
     tape.drop(mode);
     return y;
@@ -81,7 +86,8 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
         tape.attention = ops::attention(tape.q, tape.k, tape.v, attention_shape(batch));
     }
     // 5. project back and add to the residual stream: middle [rows, dim]
-    if (!tape.middle.defined()) tape.middle = axis_.row(tape.attention.y, weights[Role::Wo], tape.input);
+    if (!tape.middle.defined())
+        tape.middle = axis_.row(tape.attention.y, weights[Role::Wo], weights[Role::BiasO], tape.input);
 }
 
 void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
@@ -111,7 +117,8 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     }
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
-        tape.gate_up = axis_.column(tape.feed_forward_norm.y, weights.stack(Join::GateUp), {});
+        tape.gate_up = axis_.column(tape.feed_forward_norm.y, weights.stack(Join::GateUp),
+                                    weights.stack(Join::GateUpBias));
     }
     // 3. silu(gate) * up: activation [tokens, hidden]
     if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate_up);
@@ -133,12 +140,14 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     // 1. down projection: dactivation [tokens, hidden], dy_all [tokens, dim]
     auto [dactivation, dy_all] = axis_.row_backward(dy, weights[Role::Down]);
     work.add_product(Role::Down, dy_all, std::move(tape.activation));
+    if (spec_.mlp_bias) work.add_row_sum(Role::BiasDown, dy);
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
     // 3. gate and up projections: dinput [rows, dim], input_all [tokens, dim]
     auto [dinput, input_all] =
         axis_.column_backward(tape.feed_forward_norm.y, dgate_up, weights.stack(Join::GateUp));
     work.add_product(Join::GateUp, dgate_up, input_all);
+    if (spec_.mlp_bias) work.add_row_sum(Join::GateUpBias, dgate_up);
     // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
                                                    tape.feed_forward_norm.inverse_rms, dy);
@@ -151,6 +160,7 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
     auto [doutput, dy_all] = axis_.row_backward(dy, weights[Role::Wo]);
     work.add_product(Role::Wo, dy_all, tape.attention.y);
+    if (spec_.output_bias) work.add_row_sum(Role::BiasO, dy);
     // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
     if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);

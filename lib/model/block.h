@@ -1,6 +1,7 @@
 // A transformer block of the Llama family:
 //   middle = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x)
 //   y      = middle + Down(silu(Gate m) * Up m)                with m = norm(middle)
+// A model may add biases after its matrices.
 // The backward pass is written by hand. The tape (layer.h) keeps tensors from forward to backward.
 #pragma once
 
@@ -11,6 +12,9 @@
 #include "ops/rope.h"
 
 namespace argosy::model {
+
+/// The rotations of the model's q and k for the positions 0 .. seq_len - 1.
+ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options);
 
 class Block : public Layer {
   public:

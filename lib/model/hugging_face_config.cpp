@@ -1,144 +1,232 @@
 // Converts Hugging Face's config.json to a ModelSpec and back. Rotary settings have an older form
 // (rope_theta, rope_scaling) and a newer form (rope_parameters): the reader accepts both, and the writer
-// writes both. An unsupported setting that would change the model is an error; it is never ignored.
+// writes both. An unsupported setting, and a key that the reader does not know, are errors; they are never
+// ignored.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
+#include "model/config_reader.h"
 #include "model/model_spec.h"
 
 namespace argosy::model {
 namespace {
 
 using nlohmann::json;
+using Reader = ConfigReader;
 
-/// Typed access to one JSON object; every failure names the file and the key.
-class Reader {
-  public:
-    Reader(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
+// The limits are far above any real model, and keep the number of parameters within an int64_t.
+constexpr int64_t kMaxLayers = 1 << 16, kMaxWidth = 1 << 20, kMaxTokens = 1 << 30;
 
-    bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-
-    template <class T>
-    T get(const char* key) const {
-        if (!has(key)) throw UserError("{} has no \"{}\"", where_, key);
-        try {
-            return checked<T>(object_[key]);
-        } catch (const json::exception&) {
-            throw UserError("{}: \"{}\" is {}, which is not {}", where_, key, object_[key].dump(), kind<T>());
-        }
+/// transformers' default: the paper's value, or the quotient of two such values if both weights are given.
+double default_attention_factor(const Reader& rope, double factor) {
+    const double numerator = rope.get<double>("mscale", 0),
+                 denominator = rope.get<double>("mscale_all_dim", 0);
+    const auto with_weight = [&](double weight) {
+        return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+    };
+    if (numerator == 0 || denominator == 0) return with_weight(1);
+    const double quotient = with_weight(numerator) / with_weight(denominator);
+    if (!(quotient > 0) || !std::isfinite(quotient)) {
+        rope.refuse("mscale",
+                    fmt::format("and the attention factor would be {}; it must be above 0", quotient));
     }
-
-    template <class T>
-    T get(const char* key, T otherwise) const {
-        return has(key) ? get<T>(key) : otherwise;
-    }
-
-    Reader object(const char* key) const {
-        if (!object_[key].is_object()) {
-            throw UserError("{}: \"{}\" is {}, which is not an object", where_, key, object_[key].dump());
-        }
-        return Reader(object_[key], fmt::format("{}: {}", where_, key));
-    }
-
-    const std::string& where() const { return where_; }
-
-    template <class T>
-    void require(const char* key, const T& only) const {
-        const T found = get<T>(key, only);
-        if (found == only) return;
-        throw UserError("{}: \"{}\" is {}, but only {} is supported", where_, key, object_[key].dump(),
-                        json(only).dump());
-    }
-
-    /// Throws unless every entry of the list is `only`, the one supported value. The list may be absent.
-    void require_each(const char* key, const char* only) const {
-        if (!has(key)) return;
-        for (const json& entry : object_[key]) {
-            if (entry == only) continue;
-            throw UserError("{}: \"{}\" has {}, but only \"{}\" is supported", where_, key, entry.dump(),
-                            only);
-        }
-    }
-
-  private:
-    template <class T>
-    static T checked(const json& value) {
-        const bool right = std::is_same_v<T, bool>      ? value.is_boolean()
-                           : std::is_same_v<T, int64_t> ? value.is_number_integer()
-                           : std::is_same_v<T, double>  ? value.is_number()
-                                                        : value.is_string();
-        if (!right) throw json::type_error::create(302, "wrong type", &value);
-        return value.get<T>();
-    }
-
-    template <class T>
-    static const char* kind() {
-        if (std::is_same_v<T, bool>) return "true or false";
-        if (std::is_same_v<T, int64_t>) return "a whole number";
-        return std::is_same_v<T, double> ? "a number" : "a string";
-    }
-
-    const json& object_;
-    std::string where_;
-};
-
-std::optional<RopeScaling> read_scaling(const Reader& rope) {
-    const std::string type = rope.get<std::string>("rope_type", rope.get<std::string>("type", "default"));
-    if (type == "default") return std::nullopt;
-    if (type != "llama3") rope.require<std::string>(rope.has("rope_type") ? "rope_type" : "type", "llama3");
-    return RopeScaling{.factor = rope.get<double>("factor"),
-                       .low_frequency_factor = rope.get<double>("low_freq_factor"),
-                       .high_frequency_factor = rope.get<double>("high_freq_factor"),
-                       .original_context = rope.get<int64_t>("original_max_position_embeddings")};
+    return quotient;
 }
 
-void read_rope(const Reader& config, ModelSpec& spec) {
-    spec.rope_theta = config.get<double>("rope_theta", 10000);
-    for (const char* key : {"rope_scaling", "rope_parameters"}) {
-        if (!config.has(key)) continue;
-        const Reader rope = config.object(key);
-        spec.rope_theta = rope.get<double>("rope_theta", spec.rope_theta);
-        spec.rope_scaling = read_scaling(rope);
-        rope.require("partial_rotary_factor", 1.0);
-        // A model with several types of layers has one object of rotary settings per type.
-        for (const char* type : {"full_attention", "sliding_attention"}) {
-            if (!rope.has(type)) continue;
-            throw UserError("{} has a \"{}\"; only one set of frequencies for all layers is supported",
-                            rope.where(), type);
-        }
+RopeScaling read_yarn(const Reader& rope, int64_t max_context) {
+    RopeScaling scaling{.type = RopeScaling::Type::Yarn, .factor = rope.above(0, "factor")};
+    scaling.original_context = rope.size("original_max_position_embeddings", kMaxTokens, max_context);
+    scaling.beta_slow = rope.above(0, "beta_slow", scaling.beta_slow);
+    scaling.beta_fast = rope.above(0, "beta_fast", scaling.beta_fast);
+    if (scaling.beta_fast < scaling.beta_slow) {
+        throw UserError("{}: \"beta_fast\" is {} and \"beta_slow\" is {}; beta_fast must not be smaller",
+                        rope.where(), scaling.beta_fast, scaling.beta_slow);
     }
+    scaling.truncate = rope.get<bool>("truncate", scaling.truncate);
+    const double otherwise = default_attention_factor(rope, scaling.factor);
+    scaling.attention_factor = rope.above(0, "attention_factor", otherwise);
+    return scaling;
+}
+
+RopeScaling read_llama3(const Reader& rope) {
+    RopeScaling scaling{.type = RopeScaling::Type::Llama3,
+                        .factor = rope.above(0, "factor"),
+                        .low_frequency_factor = rope.above(0, "low_freq_factor"),
+                        .high_frequency_factor = rope.above(0, "high_freq_factor"),
+                        .original_context = rope.size("original_max_position_embeddings", kMaxTokens)};
+    if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
+        rope.refuse("high_freq_factor",
+                    fmt::format("which is not above \"low_freq_factor\", {}", scaling.low_frequency_factor));
+    }
+    return scaling;
+}
+
+std::optional<RopeScaling> read_scaling(const Reader& rope, int64_t max_context) {
+    const char* key = rope.has("rope_type") ? "rope_type" : "type";  // "type" is the older name
+    const auto type = rope.get<std::string>(key, "default");
+    rope.require("type", type);
+    if (type == "default") return std::nullopt;
+    if (type == "linear") {
+        return RopeScaling{.type = RopeScaling::Type::Linear, .factor = rope.above(0, "factor")};
+    }
+    if (type == "llama3") return read_llama3(rope);
+    if (type == "yarn") return read_yarn(rope, max_context);
+    rope.refuse(key, "but only default, linear, llama3 and yarn are supported");
+}
+
+/// Reads one of the objects with rotary settings. `theta_is_given` says whether rope_theta has a value that
+/// the object must agree with.
+void read_rope_object(const Reader& rope, const AcceptedKeys& accepted, bool& theta_is_given,
+                      ModelSpec& spec) {
+    // A model with several types of layers has one object of rotary settings per type.
+    for (const char* type : {"full_attention", "sliding_attention"}) {
+        if (!rope.has(type)) continue;
+        throw UserError("{} has a \"{}\"; only one set of frequencies for all layers is supported",
+                        rope.where(), type);
+    }
+    const double theta = rope.above(0, "rope_theta", spec.rope_theta);
+    if (theta_is_given && theta != spec.rope_theta) {
+        rope.refuse("rope_theta", fmt::format("but it is {} elsewhere in the file", spec.rope_theta));
+    }
+    theta_is_given = theta_is_given || rope.has("rope_theta");
+    spec.rope_theta = theta;
+    spec.rope_scaling = read_scaling(rope, spec.max_context);
+    rope.require("partial_rotary_factor", 1.0);
+    rope.refuse_unknown("", accepted);
+}
+
+/// Throws if a rotation cannot be computed for every position.
+void check_frequencies(const Reader& config, const ModelSpec& spec) {
+    const bool yarn = spec.rope_scaling && spec.rope_scaling->type == RopeScaling::Type::Yarn;
+    if (yarn && spec.rope_theta <= 1) {
+        throw UserError("{}: \"rope_theta\" is {}, but yarn needs a value above 1", config.where(),
+                        spec.rope_theta);
+    }
+    for (const double frequency : rope_frequencies(spec)) {
+        if (std::isfinite(frequency * static_cast<double>(kMaxTokens))) continue;
+        throw UserError("{}: \"rope_theta\" {} and the factor of its scaling give a rotation by {} radians",
+                        config.where(), spec.rope_theta, frequency);
+    }
+}
+
+void read_rope(const Reader& config, const AcceptedKeys& accepted, ModelSpec& spec) {
+    bool theta_is_given = config.has("rope_theta");
+    spec.rope_theta = config.above(0, "rope_theta", 10000);
+    const bool older = config.mentions("rope_scaling"), newer = config.mentions("rope_parameters");
+    if (config.has("rope_scaling")) {
+        read_rope_object(config.object("rope_scaling"), accepted, theta_is_given, spec);
+    }
+    const std::optional<RopeScaling> of_older = std::exchange(spec.rope_scaling, {});
+    if (config.has("rope_parameters")) {
+        read_rope_object(config.object("rope_parameters"), accepted, theta_is_given, spec);
+    }
+    if (older && newer && of_older != spec.rope_scaling) {
+        throw UserError(
+            "{}: \"rope_scaling\" and \"rope_parameters\" describe different frequencies; versions of "
+            "transformers read one or the other, so remove the wrong one",
+            config.where());
+    }
+    if (!newer) spec.rope_scaling = of_older;
+    check_frequencies(config, spec);
 }
 
 struct Family {
     const char *name, *model_type, *architecture;
-    int64_t max_context;  // transformers' default if config.json has none
+    int64_t max_context;      // transformers' default if config.json has none
+    const char* unused_keys;  // keys of the family's configuration that do not change the model
 };
-constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048},
-                                {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768},
-                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768}};
+constexpr const char* kQwenKeys = " sliding_window max_window_layers";  // without use_sliding_window
+constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048, " pretraining_tp"},
+                                {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, kQwenKeys},
+                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768, kQwenKeys}};
+
+// Keys of PretrainedConfig and of every family's configuration that do not change the model: they are about
+// training and generation with transformers, its files, and other tasks than the prediction of tokens.
+constexpr const char* kUnusedKeys =
+    "_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path attention_dropout "
+    "bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward "
+    "cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype "
+    "early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty "
+    "finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label "
+    "initializer_range is_decoder label2id length_penalty max_length min_length name_or_path "
+    "no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences "
+    "output_attentions output_hidden_states output_scores pad_token_id prefix problem_type "
+    "remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id "
+    "suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder "
+    "tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p "
+    "use_bfloat16 use_cache";
 
 const Family& read_family(const Reader& config) {
     const auto type = config.get<std::string>("model_type");
     for (const Family& family : kFamilies) {
-        if (type == family.model_type) return family;
+        if (type != family.model_type) continue;
+        config.require_each("architectures", family.architecture);
+        return family;
     }
     throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", config.where(),
                     type);
 }
 
-void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
+void read_biases(const Reader& config, ModelSpec& spec) {
+    if (spec.name == "qwen2") {
+        spec.qkv_bias = true;
+        config.require("attention_bias", true);
+    } else {
+        spec.qkv_bias = spec.output_bias = config.get<bool>("attention_bias", false);
+    }
+    if (spec.name == "llama3") {
+        spec.mlp_bias = config.get<bool>("mlp_bias", false);
+    } else {
+        config.require("mlp_bias", false);
+    }
+}
+
+void read_heads(const Reader& config, ModelSpec& spec) {
+    spec.num_heads = config.size("num_attention_heads", kMaxWidth);
+    spec.num_kv_heads = config.size("num_key_value_heads", kMaxWidth, spec.num_heads);
+    if (spec.num_heads % spec.num_kv_heads != 0) {
+        throw UserError(
+            "{}: \"num_attention_heads\" is {} and \"num_key_value_heads\" is {}; query heads share "
+            "key/value heads evenly, so the second must divide the first",
+            config.where(), spec.num_heads, spec.num_kv_heads);
+    }
+    const bool divided = !config.has("head_dim") && spec.name != "qwen3";
+    if (divided && spec.dim % spec.num_heads != 0) {
+        throw UserError(
+            "{} has no \"head_dim\", and \"num_attention_heads\", {}, does not divide \"hidden_size\", {}",
+            config.where(), spec.num_heads, spec.dim);
+    }
+    spec.head_dim = config.size("head_dim", kMaxWidth, divided ? spec.dim / spec.num_heads : 128);
+    if (spec.num_heads * spec.head_dim > kMaxWidth) {
+        throw UserError("{}: \"num_attention_heads\", {}, times \"head_dim\", {}, is more than {}",
+                        config.where(), spec.num_heads, spec.head_dim, kMaxWidth);
+    }
+    if (spec.head_dim % 2 != 0) {
+        throw UserError(
+            "{}: \"head_dim\" is {}; rotary embedding pairs a head's elements, so it must be even",
+            config.where(), spec.head_dim);
+    }
+}
+
+void refuse_unsupported(const Reader& config) {
     config.require<std::string>("hidden_act", "silu");
-    config.require("attention_bias", spec.qkv_bias);
-    config.require("mlp_bias", false);
     config.require("use_sliding_window", false);
     config.require("partial_rotary_factor", 1.0);
     config.require_each("layer_types", "full_attention");
     for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
         config.require<int64_t>(key, 0);  // a mixture of experts
+    }
+    for (const char* key : {"is_encoder_decoder", "add_cross_attention"}) config.require(key, false);
+    if (config.has("pruned_heads") && !config.object("pruned_heads").empty()) {
+        config.refuse("pruned_heads", "but only models with all their heads are supported");
     }
     for (const char* key : {"quantization_config", "compression_config"}) {
         if (!config.has(key)) continue;
@@ -147,48 +235,65 @@ void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
     }
 }
 
-ModelSpec from_json(const Reader& config) {
+ModelSpec from_json(const Reader& config, const AcceptedKeys& accepted) {
     ModelSpec spec;
     const Family& family = read_family(config);
     spec.name = family.name;
-    spec.vocab_size = config.get<int64_t>("vocab_size");
-    spec.dim = config.get<int64_t>("hidden_size");
-    spec.num_layers = config.get<int64_t>("num_hidden_layers");
-    spec.num_heads = config.get<int64_t>("num_attention_heads");
-    spec.num_kv_heads = config.get<int64_t>("num_key_value_heads", spec.num_heads);
-    if (spec.num_heads < 1) {
-        throw UserError("{}: \"num_attention_heads\" is {}", config.where(), spec.num_heads);
-    }
-    spec.head_dim = config.get<int64_t>("head_dim", spec.name == "qwen3" ? 128 : spec.dim / spec.num_heads);
-    spec.hidden_dim = config.get<int64_t>("intermediate_size");
-    spec.norm_eps = config.get<double>("rms_norm_eps", 1e-6);
-    spec.max_context = config.get<int64_t>("max_position_embeddings", family.max_context);
+    spec.vocab_size = config.size("vocab_size", kMaxTokens);
+    spec.dim = config.size("hidden_size", kMaxWidth);
+    spec.num_layers = config.size("num_hidden_layers", kMaxLayers);
+    read_heads(config, spec);
+    spec.hidden_dim = config.size("intermediate_size", kMaxWidth);
+    spec.norm_eps = config.above(0, "rms_norm_eps", 1e-6);
+    spec.max_context = config.size("max_position_embeddings", kMaxTokens, family.max_context);
     spec.tied_embeddings = config.get<bool>("tie_word_embeddings", false);
-    spec.qkv_bias = spec.name == "qwen2";
     spec.qk_norm = spec.name == "qwen3";
-    read_rope(config, spec);
-    refuse_unsupported(config, spec);
+    read_biases(config, spec);
+    read_rope(config, accepted, spec);
+    refuse_unsupported(config);
+    config.refuse_unknown(std::string(kUnusedKeys) + family.unused_keys, accepted);
     return spec;
 }
 
 const Family& family_of(const ModelSpec& spec) {
+    const bool alike = spec.qkv_bias == spec.output_bias;
     for (const Family& family : kFamilies) {
-        const bool biased = spec.name == "qwen2", normed = spec.name == "qwen3";
-        if (spec.name == family.name && spec.qkv_bias == biased && spec.qk_norm == normed) return family;
+        if (spec.name != family.name) continue;
+        const bool fits = spec.name == "llama3" ? alike && !spec.qk_norm
+                          : spec.name == "qwen2"
+                              ? spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm
+                              : alike && !spec.mlp_bias && spec.qk_norm;
+        if (fits) return family;
     }
     throw UserError(
-        "Hugging Face has no architecture for model '{}' {} biases of q, k and v and {} norms of q and k; "
-        "supported are llama3 with neither, qwen2 with biases and qwen3 with norms",
-        spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");
+        "Hugging Face has no architecture for a model '{}' with qkv_bias {}, output_bias {}, mlp_bias {}, "
+        "qk_norm {}; llama3 has qkv_bias and output_bias or neither, and no qk_norm; qwen2 has qkv_bias "
+        "alone; qwen3 has qk_norm, qkv_bias and output_bias or neither, and no mlp_bias",
+        spec.name, spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm);
 }
 
 json scaling_json(const ModelSpec& spec) {
     if (!spec.rope_scaling) return nullptr;
-    return {{"rope_type", "llama3"},
-            {"factor", spec.rope_scaling->factor},
-            {"low_freq_factor", spec.rope_scaling->low_frequency_factor},
-            {"high_freq_factor", spec.rope_scaling->high_frequency_factor},
-            {"original_max_position_embeddings", spec.rope_scaling->original_context}};
+    const RopeScaling& scaling = *spec.rope_scaling;
+    switch (scaling.type) {
+        case RopeScaling::Type::Linear:
+            return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+        case RopeScaling::Type::Llama3:
+            return {{"rope_type", "llama3"},
+                    {"factor", scaling.factor},
+                    {"low_freq_factor", scaling.low_frequency_factor},
+                    {"high_freq_factor", scaling.high_frequency_factor},
+                    {"original_max_position_embeddings", scaling.original_context}};
+        case RopeScaling::Type::Yarn:
+            return {{"rope_type", "yarn"},
+                    {"factor", scaling.factor},
+                    {"original_max_position_embeddings", scaling.original_context},
+                    {"beta_fast", scaling.beta_fast},
+                    {"beta_slow", scaling.beta_slow},
+                    {"truncate", scaling.truncate},
+                    {"attention_factor", scaling.attention_factor}};
+    }
+    return nullptr;
 }
 
 void write_rope(const ModelSpec& spec, json& config) {
@@ -198,13 +303,13 @@ void write_rope(const ModelSpec& spec, json& config) {
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
 }
 
-void write_family(const Family& family, json& config) {
-    if (family.name == std::string("qwen2")) {
+void write_family(const ModelSpec& spec, json& config) {
+    if (spec.name == "qwen2") {
         config["use_sliding_window"] = false;  // qwen2 always has biases: config.json has no key for them
     } else {
-        config["attention_bias"] = false;
+        config["attention_bias"] = spec.qkv_bias;
     }
-    if (family.name == std::string("llama3")) config["mlp_bias"] = false;
+    if (spec.name == "llama3") config["mlp_bias"] = spec.mlp_bias;
 }
 
 }  // namespace
@@ -231,26 +336,34 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    // other meanings in this vocabulary.
                    {"bos_token_id", nullptr},
                    {"eos_token_id", nullptr}};
-    write_family(family, config);
+    write_family(spec, config);
     write_rope(spec, config);
     if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;
     return config.dump(2) + "\n";
 }
 
-ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path) {
-    const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path,
+                                    const AcceptedKeys& accepted) {
+    json parsed;
+    try {
+        parsed = json::parse(text);
+    } catch (const json::exception& error) {
+        // The library's text begins with a number in brackets, and may end with bytes that are not UTF-8.
+        const std::string_view what = error.what();
+        const size_t begin = what.find("] ");
+        throw UserError("{}: bad JSON: {}", path,
+                        what.substr(begin + 2, what.find("; last read") - begin - 2));
+    }
     if (!parsed.is_object()) throw UserError("{} is not a JSON object", path);
-    ModelSpec spec = from_json(Reader(parsed, path));
-    validate(spec);
-    return spec;
+    return from_json(Reader(parsed, path), accepted);
 }
 
-ModelSpec read_hugging_face_config(const std::string& folder) {
+ModelSpec read_hugging_face_config(const std::string& folder, const AcceptedKeys& accepted) {
     const std::string path = folder + "/config.json";
     std::ifstream file(path);
     if (!file)
         throw UserError("cannot open {}; model.hf_assets_path must be a folder with a config.json", path);
-    return parse_hugging_face_config({std::istreambuf_iterator<char>(file), {}}, path);
+    return parse_hugging_face_config({std::istreambuf_iterator<char>(file), {}}, path, accepted);
 }
 
 }  // namespace argosy::model

@@ -1,7 +1,10 @@
+// The table of presets, rotary frequencies, and the comparison of two models.
 #include "model/model_spec.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -10,10 +13,11 @@
 namespace argosy::model {
 namespace {
 
+constexpr double kTurn = 2 * std::numbers::pi;
+
 /// Keeps high frequencies, divides low ones by `factor`, and interpolates between the two.
-double stretched(double frequency, const RopeScaling& scaling) {
-    // Turns of the rotation over the original context.
-    const double turns = static_cast<double>(scaling.original_context) * frequency / (2 * std::numbers::pi);
+double llama3_frequency(double frequency, const RopeScaling& scaling) {
+    const double turns = static_cast<double>(scaling.original_context) * frequency / kTurn;
     if (turns > scaling.high_frequency_factor) return frequency;
     if (turns < scaling.low_frequency_factor) return frequency / scaling.factor;
     const double share = (turns - scaling.low_frequency_factor) /
@@ -21,44 +25,148 @@ double stretched(double frequency, const RopeScaling& scaling) {
     return (1 - share) * frequency / scaling.factor + share * frequency;
 }
 
+/// The number, not necessarily whole, of the pair of elements that turns `turns` times over the original
+/// context.
+double pair_that_turns(double turns, const ModelSpec& spec) {
+    const double positions_per_radian =
+        static_cast<double>(spec.rope_scaling->original_context) / (turns * kTurn);
+    return static_cast<double>(spec.head_dim) * std::log(positions_per_radian) /
+           (2 * std::log(spec.rope_theta));
+}
+
+/// Keeps the frequency of pairs before `begin`, divides it after `end`, and interpolates by the pair's
+/// number. The upper limit of `end` and the distance 0.001 are those of transformers.
+double yarn_frequency(double frequency, int64_t pair, const ModelSpec& spec) {
+    const RopeScaling& scaling = *spec.rope_scaling;
+    double begin = pair_that_turns(scaling.beta_fast, spec), end = pair_that_turns(scaling.beta_slow, spec);
+    if (scaling.truncate) {
+        begin = std::floor(begin);
+        end = std::ceil(end);
+    }
+    begin = std::max(begin, 0.0);
+    end = std::min(end, static_cast<double>(spec.head_dim - 1));
+    if (begin == end) end += 0.001;
+    const double divided = std::clamp((static_cast<double>(pair) - begin) / (end - begin), 0.0, 1.0);
+    return divided * frequency / scaling.factor + (1 - divided) * frequency;
+}
+
+double scaled_frequency(double frequency, int64_t pair, const ModelSpec& spec) {
+    if (!spec.rope_scaling) return frequency;
+    switch (spec.rope_scaling->type) {
+        case RopeScaling::Type::Linear:
+            return frequency / spec.rope_scaling->factor;
+        case RopeScaling::Type::Llama3:
+            return llama3_frequency(frequency, *spec.rope_scaling);
+        case RopeScaling::Type::Yarn:
+            return yarn_frequency(frequency, pair, spec);
+    }
+    return frequency;
+}
+
 std::string text_of(const std::optional<RopeScaling>& scaling) {
     if (!scaling) return "none";
-    return fmt::format("factor {}, low {}, high {}, original context {}", scaling->factor,
-                       scaling->low_frequency_factor, scaling->high_frequency_factor,
-                       scaling->original_context);
+    switch (scaling->type) {
+        case RopeScaling::Type::Linear:
+            return fmt::format("linear, factor {}", scaling->factor);
+        case RopeScaling::Type::Llama3:
+            return fmt::format("llama3, factor {}, low {}, high {}, original context {}", scaling->factor,
+                               scaling->low_frequency_factor, scaling->high_frequency_factor,
+                               scaling->original_context);
+        case RopeScaling::Type::Yarn:
+            return fmt::format(
+                "yarn, factor {}, beta_fast {}, beta_slow {}, truncate {}, attention factor {}, original "
+                "context {}",
+                scaling->factor, scaling->beta_fast, scaling->beta_slow, scaling->truncate,
+                scaling->attention_factor, scaling->original_context);
+    }
+    return "";
+}
+
+struct Preset {
+    const char* flavor;
+    ModelSpec spec;
+};
+
+constexpr int64_t kLlamaVocabulary = 128256, kQwenVocabulary = 151936, kLargeQwenVocabulary = 152064;
+constexpr RopeScaling kLlama31{}, kLlama32{.factor = 32};
+
+/// {vocabulary, dim, layers, heads, key/value heads, head dim, hidden dim}
+using Sizes = std::array<int64_t, 7>;
+
+ModelSpec with_sizes(const char* name, const Sizes& sizes) {
+    ModelSpec spec;
+    spec.name = name;
+    spec.vocab_size = sizes[0];
+    spec.dim = sizes[1];
+    spec.num_layers = sizes[2];
+    spec.num_heads = sizes[3];
+    spec.num_kv_heads = sizes[4];
+    spec.head_dim = sizes[5];
+    spec.hidden_dim = sizes[6];
+    return spec;
+}
+
+ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool tied = false) {
+    ModelSpec spec = with_sizes("llama3", sizes);
+    spec.rope_scaling = scaling;
+    spec.max_context = scaling ? 131072 : 8192;
+    spec.tied_embeddings = tied;
+    return spec;
+}
+
+ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps = 1e-6) {
+    ModelSpec spec = with_sizes(name, sizes);
+    spec.norm_eps = norm_eps;
+    spec.rope_theta = 1e6;
+    spec.tied_embeddings = tied;
+    spec.qkv_bias = spec.name == "qwen2";
+    spec.qk_norm = spec.name == "qwen3";
+    spec.max_context = spec.qk_norm ? 40960 : 32768;
+    return spec;
+}
+
+// Published models, except for debugmodel and for 256x6x16 and 4096x12x32 (dim x layers x heads).
+const Preset kPresets[] = {
+    {"debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
+    {"256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},
+    {"4096x12x32", llama3({32000, 4096, 12, 32, 32, 128, 11008}, std::nullopt)},
+    {"1B", llama3({kLlamaVocabulary, 2048, 16, 32, 8, 64, 8192}, kLlama32, /*tied=*/true)},
+    {"3B", llama3({kLlamaVocabulary, 3072, 28, 24, 8, 128, 8192}, kLlama32, /*tied=*/true)},
+    {"8B", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, kLlama31)},
+    {"70B", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, kLlama31)},
+    {"405B", llama3({kLlamaVocabulary, 16384, 126, 128, 8, 128, 53248}, kLlama31)},
+    {"0.5B", qwen("qwen2", {kQwenVocabulary, 896, 24, 14, 2, 64, 4864}, /*tied=*/true)},
+    {"1.5B", qwen("qwen2", {kQwenVocabulary, 1536, 28, 12, 2, 128, 8960}, /*tied=*/true)},
+    {"3B", qwen("qwen2", {kQwenVocabulary, 2048, 36, 16, 2, 128, 11008}, /*tied=*/true)},
+    {"7B", qwen("qwen2", {kLargeQwenVocabulary, 3584, 28, 28, 4, 128, 18944}, /*tied=*/false)},
+    {"14B", qwen("qwen2", {kLargeQwenVocabulary, 5120, 48, 40, 8, 128, 13824}, /*tied=*/false, 1e-5)},
+    {"0.6B", qwen("qwen3", {kQwenVocabulary, 1024, 28, 16, 8, 128, 3072}, /*tied=*/true)},
+    {"1.7B", qwen("qwen3", {kQwenVocabulary, 2048, 28, 16, 8, 128, 6144}, /*tied=*/true)},
+    {"4B", qwen("qwen3", {kQwenVocabulary, 2560, 36, 32, 8, 128, 9728}, /*tied=*/true)},
+    {"8B", qwen("qwen3", {kQwenVocabulary, 4096, 36, 32, 8, 128, 12288}, /*tied=*/false)},
+    {"14B", qwen("qwen3", {kQwenVocabulary, 5120, 40, 40, 8, 128, 17408}, /*tied=*/false)},
+    {"32B", qwen("qwen3", {kQwenVocabulary, 5120, 64, 64, 8, 128, 25600}, /*tied=*/false)},
+};
+
+std::string known_presets() {
+    std::string text, family;
+    for (const Preset& preset : kPresets) {
+        if (preset.spec.name != family)
+            text += fmt::format("{}{}:", family.empty() ? "" : "; ", preset.spec.name);
+        family = preset.spec.name;
+        text += fmt::format(" {}", preset.flavor);
+    }
+    return text;
 }
 
 }  // namespace
 
-void validate(const ModelSpec& spec) {
-    // The limits are far above any real model, and keep the number of parameters within an int64_t.
-    constexpr int64_t kMaxLayers = 1 << 16, kMaxWidth = 1 << 20, kMaxTokens = 1 << 30;
-    struct Size {
-        const char* key;
-        int64_t value, max;
-    };
-    for (const auto& [key, value, max] :
-         {Size{"vocab_size", spec.vocab_size, kMaxTokens}, Size{"dim", spec.dim, kMaxWidth},
-          Size{"num_layers", spec.num_layers, kMaxLayers}, Size{"num_heads", spec.num_heads, kMaxWidth},
-          Size{"num_kv_heads", spec.num_kv_heads, kMaxWidth}, Size{"head_dim", spec.head_dim, kMaxWidth},
-          Size{"hidden_dim", spec.hidden_dim, kMaxWidth},
-          Size{"max_position_embeddings", spec.max_context, kMaxTokens}}) {
-        if (value < 1) throw UserError("the model's {} is {}; it must be at least 1", key, value);
-        if (value > max) throw UserError("the model's {} is {}; it must be at most {}", key, value, max);
+ModelSpec preset(const std::string& name, const std::string& flavor) {
+    for (const Preset& preset : kPresets) {
+        if (preset.spec.name == name && preset.flavor == flavor) return preset.spec;
     }
-    if (spec.num_heads % spec.num_kv_heads != 0) {
-        throw UserError(
-            "{} query heads cannot share {} key/value heads evenly; num_kv_heads must divide num_heads",
-            spec.num_heads, spec.num_kv_heads);
-    }
-    if (spec.num_heads * spec.head_dim > kMaxWidth) {
-        throw UserError("{} heads of {} elements are more than {} together", spec.num_heads, spec.head_dim,
-                        kMaxWidth);
-    }
-    if (spec.head_dim % 2 != 0) {
-        throw UserError("head_dim is {}; rotary embedding pairs a head's elements, so it must be even",
-                        spec.head_dim);
-    }
+    throw UserError("no preset has model.name = \"{}\" and model.flavor = \"{}\"; there are {}", name, flavor,
+                    known_presets());
 }
 
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
@@ -79,16 +187,18 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
     compare("rope_scaling", text_of(a.rope_scaling), text_of(b.rope_scaling));
     compare("tied_embeddings", a.tied_embeddings, b.tied_embeddings);
     compare("qkv_bias", a.qkv_bias, b.qkv_bias);
+    compare("output_bias", a.output_bias, b.output_bias);
+    compare("mlp_bias", a.mlp_bias, b.mlp_bias);
     compare("qk_norm", a.qk_norm, b.qk_norm);
     return found;
 }
 
 std::vector<double> rope_frequencies(const ModelSpec& spec) {
     std::vector<double> frequencies;
-    for (int64_t i = 0; i < spec.head_dim; i += 2) {
+    for (int64_t pair = 0; pair < spec.head_dim / 2; ++pair) {
         const double frequency =
-            std::pow(spec.rope_theta, -static_cast<double>(i) / static_cast<double>(spec.head_dim));
-        frequencies.push_back(spec.rope_scaling ? stretched(frequency, *spec.rope_scaling) : frequency);
+            std::pow(spec.rope_theta, -static_cast<double>(2 * pair) / static_cast<double>(spec.head_dim));
+        frequencies.push_back(scaled_frequency(frequency, pair, spec));
     }
     return frequencies;
 }

@@ -9,10 +9,19 @@
 
 namespace argosy::model {
 
-/// Llama 3 divides the low rotary frequencies by `factor`, for contexts longer than `original_context`.
+/// Rotary frequencies for a longer context, by the definitions of transformers. Linear divides every
+/// frequency by `factor`. Llama3 and Yarn divide only the low frequencies, which turn few times within
+/// `original_context`, and blend between low and high ones. A member that the type does not use has its
+/// default.
 struct RopeScaling {
-    double factor = 8, low_frequency_factor = 1, high_frequency_factor = 4;
+    enum class Type { Linear, Llama3, Yarn };
+    Type type = Type::Llama3;
+    double factor = 8;
+    double low_frequency_factor = 1, high_frequency_factor = 4;  // Llama3: turns at the ends of the blend
     int64_t original_context = 8192;
+    double beta_slow = 1, beta_fast = 32;  // Yarn: turns at the ends of the blend
+    bool truncate = true;                  // Yarn: the blend begins and ends at whole pairs of elements
+    double attention_factor = 1;           // Yarn: multiplies the rotated q and k
     bool operator==(const RopeScaling&) const = default;
 };
 
@@ -23,8 +32,10 @@ struct ModelSpec {
     double norm_eps = 1e-5, rope_theta = 500000;
     std::optional<RopeScaling> rope_scaling;
     bool tied_embeddings = false;  // the head's matrix is the embedding table
-    bool qkv_bias = false;
-    bool qk_norm = false;  // RMSNorm over each head of q and k before the rotation
+    bool qkv_bias = false;         // biases of wq, wk and wv
+    bool output_bias = false;      // bias of wo
+    bool mlp_bias = false;         // biases of w1, w2 and w3
+    bool qk_norm = false;          // RMSNorm over each head of q and k before the rotation
 
     /// Hugging Face's max_position_embeddings: the maximum sequence length that the weights support. No layer
     /// reads the value.
@@ -35,21 +46,27 @@ struct ModelSpec {
 /// Returns a preset. Throws UserError, which lists the known presets, if there is no such preset.
 ModelSpec preset(const std::string& name, const std::string& flavor);
 
-/// Reads `folder`/config.json. Throws UserError if the file is missing or malformed, or if its architecture
-/// is unsupported.
-ModelSpec read_hugging_face_config(const std::string& folder);
+/// Keys of a config.json that this program does not know, and that the user declares to be without effect on
+/// the model. The name of a key in an object is "rope_scaling.KEY".
+struct AcceptedKeys {
+    std::vector<std::string> names = {};
+    bool all = false;  // for a text that this program wrote: its keys were accepted when they were read
+};
+
+/// Reads `folder`/config.json. Throws UserError, with file and key, if the file is missing or malformed, if
+/// its architecture is unsupported, if a value is impossible, or if it has an unknown key that is not
+/// accepted.
+ModelSpec read_hugging_face_config(const std::string& folder, const AcceptedKeys& accepted = {});
 
 /// Parses the text of a config.json; `path` names the file in messages. Throws UserError like
 /// read_hugging_face_config().
-ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path);
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path,
+                                    const AcceptedKeys& accepted = {});
 
 /// Returns the text of a config.json that reads back as `spec`. The text has the keys of current and of older
 /// versions of transformers, and `dtype` ("float32", "bfloat16", "float16") unless `dtype` is empty. Throws
 /// UserError if no architecture of Hugging Face fits the model.
 std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype = "");
-
-/// Throws UserError for impossible sizes (num_kv_heads that does not divide num_heads, odd head_dim, ...).
-void validate(const ModelSpec& spec);
 
 /// Returns a line "key: value of a against value of b" for each difference. max_context is not compared. An
 /// empty list means that `a` and `b` are the same model.

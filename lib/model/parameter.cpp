@@ -53,6 +53,12 @@ std::vector<Parameter> block(const ModelSpec& spec, int64_t layer) {
         parameters.push_back(vector(Role::BiasK, name("attention.wk.bias"), kv, 0));
         parameters.push_back(vector(Role::BiasV, name("attention.wv.bias"), kv, 0));
     }
+    if (spec.output_bias) parameters.push_back(vector(Role::BiasO, name("attention.wo.bias"), spec.dim, 0));
+    if (spec.mlp_bias) {
+        parameters.push_back(vector(Role::BiasGate, name("feed_forward.w1.bias"), spec.hidden_dim, 0));
+        parameters.push_back(vector(Role::BiasUp, name("feed_forward.w3.bias"), spec.hidden_dim, 0));
+        parameters.push_back(vector(Role::BiasDown, name("feed_forward.w2.bias"), spec.dim, 0));
+    }
     if (spec.qk_norm) {
         parameters.push_back(vector(Role::QNorm, name("attention.q_norm.weight"), spec.head_dim, 1));
         parameters.push_back(vector(Role::KNorm, name("attention.k_norm.weight"), spec.head_dim, 1));
@@ -74,6 +80,7 @@ std::span<const Role> roles_of(Join join) {
     static constexpr std::array kQkv = {Role::Wq, Role::Wk, Role::Wv};
     static constexpr std::array kQkvBias = {Role::BiasQ, Role::BiasK, Role::BiasV};
     static constexpr std::array kGateUp = {Role::Gate, Role::Up};
+    static constexpr std::array kGateUpBias = {Role::BiasGate, Role::BiasUp};
     switch (join) {
         case Join::Qkv:
             return kQkv;
@@ -81,6 +88,8 @@ std::span<const Role> roles_of(Join join) {
             return kQkvBias;
         case Join::GateUp:
             return kGateUp;
+        case Join::GateUpBias:
+            return kGateUpBias;
     }
     return {};
 }

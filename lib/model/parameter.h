@@ -30,10 +30,14 @@ enum class Role {
     QNorm,
     KNorm,
     Wo,
+    BiasO,
     FfnNorm,
     Gate,
     Up,
+    BiasGate,
+    BiasUp,
     Down,
+    BiasDown,
     FinalNorm,
     Output,
 };
@@ -41,8 +45,8 @@ inline constexpr int kNumRoles = static_cast<int>(Role::Output) + 1;
 
 /// A join is a group of parameters that are applied to the same input. If they are adjacent in memory, one
 /// matrix product computes all of them.
-enum class Join { Qkv, QkvBias, GateUp };
-inline constexpr int kNumJoins = static_cast<int>(Join::GateUp) + 1;
+enum class Join { Qkv, QkvBias, GateUp, GateUpBias };
+inline constexpr int kNumJoins = static_cast<int>(Join::GateUpBias) + 1;
 
 /// The roles of a join, in their order in memory.
 std::span<const Role> roles_of(Join join);

@@ -46,16 +46,19 @@ class TensorAxis {
         return {reduce_rows(ops::linear_input_gradient(dy, weight)), gather_rows(x)};
     }
 
-    // COLLECTIVE: linear layers whose inputs are cut over the axis: y = sum over ranks of x W^T. x has all
-    // rows; y and dy have this rank's rows.
+    // COLLECTIVE: linear layers whose inputs are cut over the axis: y = b + sum over ranks of x W^T. x has
+    // all rows; y and dy have this rank's rows. Every rank has the whole bias b, which may be undefined, and
+    // adds it to its rows; so the gradient of b is a partial sum on each rank: the sum of the rows of dy.
     struct RowGradient {
         at::Tensor dx;      // all rows
         at::Tensor dy_all;  // all rows, for the weight's gradient
     };
     /// Returns residual + y.
-    at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& residual) const {
-        if (!sums()) return ops::add_linear(residual, x, weight);
-        return reduce_rows(ops::linear(x, weight)).add_(residual);
+    at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                   const at::Tensor& residual) const {
+        if (!sums()) return ops::add_linear(residual, x, weight, bias);
+        at::Tensor y = reduce_rows(ops::linear(x, weight)).add_(residual);
+        return bias.defined() ? y.add_(bias) : y;
     }
     RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
         const at::Tensor dy_all = gather_rows(dy);

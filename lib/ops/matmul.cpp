@@ -102,10 +102,10 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, const at:
     });
 }
 
-at::Tensor product_of(std::span<const Factors> factors, const at::Tensor& addend = {}) {
+at::Tensor product_of(std::span<const Factors> factors) {
     const at::Tensor& a = factors[0].a;
     at::Tensor out = at::empty({a.size(0), factors[0].b.size(1)}, a.options());
-    multiply(out, factors, addend);
+    multiply(out, factors);
     return out;
 }
 
@@ -196,13 +196,20 @@ at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
     return y;
 }
 
-at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight) {
-    if (!has_kernels(x)) return linear(x, weight).add_(addend);
+at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias) {
+    if (!has_kernels(x)) return linear(x, weight, bias).add_(addend);
     ARGOSY_CHECK(addend.scalar_type() == x.scalar_type() && addend.size(0) == x.size(0) &&
                      addend.size(1) == weight.size(0),
                  "an addend of another kind than the product");
+    at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+    if (gpu::holds(x)) {
+        gpu_multiply(y, x, weight.t(), addend.contiguous(), bias);
+        return y;
+    }
     const Factors factors[] = {{x, weight.t()}};
-    return product_of(factors, addend.contiguous());
+    multiply(y, factors, addend.contiguous());
+    return bias.defined() ? y.add_(bias) : y;
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {

@@ -26,8 +26,10 @@ struct Stack {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias);
 
-/// y = addend + x W^T, rounded once if there are kernels for x. `addend` is [tokens, out].
-at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight);
+/// y = addend + x W^T + bias. `addend` is [tokens, out]; `bias` is [out] or undefined. If there are kernels
+/// for x, addend + x W^T is rounded once.
+at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias = {});
 
 /// Returns the gradient of x: dy W.
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight);

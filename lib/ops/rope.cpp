@@ -61,11 +61,11 @@ void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& ta
 
 }  // namespace
 
-RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len,
+RopeTable make_rope_table(const std::vector<double>& frequencies, double attention_factor, int64_t seq_len,
                           const at::TensorOptions& options) {
     const at::Tensor positions = at::arange(seq_len, at::kDouble);
     const at::Tensor angles = positions.outer(at::tensor(frequencies, at::kDouble));
-    return {angles.cos().to(options), angles.sin().to(options)};
+    return {angles.cos().mul_(attention_factor).to(options), angles.sin().mul_(attention_factor).to(options)};
 }
 
 void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table) {

@@ -10,19 +10,20 @@
 namespace argosy::ops {
 
 /// Cosines and sines of every position and frequency, [seq_len, head_dim / 2] in the type of the options.
-/// They are computed in fp64 on the processor, so that they are the same on every device.
+/// They are computed in fp64 on the processor, so that they are the same on every device. They are multiplied
+/// by an attention factor, so that a rotation also scales q and k.
 struct RopeTable {
     at::Tensor cos, sin;
 };
-RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len,
+RopeTable make_rope_table(const std::vector<double>& frequencies, double attention_factor, int64_t seq_len,
                           const at::TensorOptions& options);
 
 /// Rotates the heads in x [num_sequences * seq_len, heads * head_dim] by each token's position in its
 /// sequence and writes the result to y, which may be x. x and y may be some columns of a wider matrix.
 void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table);
 
-/// Writes the gradient of x (the inverse rotation of dy) to dx, which may be dy. dx and dy may be some
-/// columns of a wider matrix.
+/// Writes the gradient of x (dy rotated back, and scaled as x was) to dx, which may be dy. dx and dy may be
+/// some columns of a wider matrix.
 void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table);
 
 }  // namespace argosy::ops

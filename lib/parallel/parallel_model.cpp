@@ -25,9 +25,8 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
     : spec_(spec),
       precision_(precision),
       device_(mesh.device()),
-      rope_(
-          ops::make_rope_table(model::rope_frequencies(spec), seq_len,
-                               at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
+      rope_(model::rope_table(spec, seq_len,
+                              at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
       first_rounding_(device_),
       axis_(make_axis(mesh)) {
     ARGOSY_CHECK(!precision.bf16_gradients || precision.reduce == at::kFloat,

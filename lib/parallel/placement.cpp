@@ -28,6 +28,8 @@ std::optional<int> tensor_dim(Role role) {
         case Role::BiasV:
         case Role::Gate:
         case Role::Up:
+        case Role::BiasGate:
+        case Role::BiasUp:
             return 0;
         case Role::Wo:
         case Role::Down:
@@ -37,6 +39,8 @@ std::optional<int> tensor_dim(Role role) {
         case Role::KNorm:
         case Role::FfnNorm:
         case Role::FinalNorm:
+        case Role::BiasO:
+        case Role::BiasDown:
             return std::nullopt;
     }
     return std::nullopt;
@@ -78,8 +82,9 @@ void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
 }
 
 /// Splits heads, hidden columns and the vocabulary over the tensor axis. A norm sees only this rank's rows or
-/// heads, so its gradient is a partial sum over the tensor axis. The same holds for a key/value head that
-/// several ranks share: each rank computes a part of its gradient.
+/// heads, and the biases of wo and w2 only its rows, so their gradients are partial sums over the tensor
+/// axis. The same holds for a key/value head that several ranks share: each rank computes a part of its
+/// gradient.
 void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int degree) {
     if (degree == 1) return;
     const auto dim = tensor_dim(parameter.role);

@@ -161,8 +161,8 @@ class Eval(EvalTest):
     def test_models_of_features_that_are_not_supported(self):
         write_model(self.model)
         config, task = json.loads((self.model / "config.json").read_text()), self.task([[1, 2]])
-        for key, value in (("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("attention_bias", True),
-                           ("mlp_bias", True), ("use_sliding_window", True), ("layer_types", ["sliding_attention"]),
+        for key, value in (("rope_scaling", {"rope_type": "dynamic", "factor": 4.0}), ("use_sliding_window", True),
+                           ("layer_types", ["sliding_attention"]), ("architectures", ["LlamaModel"]),
                            ("num_local_experts", 8), ("quantization_config", {"bits": 4}), ("model_type", "mixtral")):
             (self.model / "config.json").write_text(json.dumps(config | {key: value}))
             self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,

@@ -25,7 +25,7 @@ ELEMENT = 2  # bytes of a bf16 activation
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """lib/model/presets.cpp."""
+    """lib/model/model_spec.cpp."""
     vocab: int
     dim: int
     layers: int

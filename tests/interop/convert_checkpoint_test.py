@@ -17,9 +17,10 @@ PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
 REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
 MEBIBYTE = 1 << 20
 # Of config.json, each by itself: what would be another model.
-UNSUPPORTED = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "rope_parameters": {"rope_type": "linear", "factor": 2.0},
-               "attention_bias": True, "mlp_bias": True, "use_sliding_window": True, "layer_types": ["sliding_attention"],
-               "num_local_experts": 8, "quantization_config": {"quant_method": "gptq"}, "model_type": "mixtral"}
+UNSUPPORTED = {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}, "rope_parameters": {"rope_type": "longrope"},
+               "use_sliding_window": True, "layer_types": ["sliding_attention"], "num_local_experts": 8,
+               "quantization_config": {"quant_method": "gptq"}, "model_type": "mixtral",
+               "architectures": ["LlamaForSequenceClassification"]}
 
 
 def write_safetensors(path, tensors):
@@ -330,9 +331,9 @@ class ConvertTest(unittest.TestCase):
             import safetensors.numpy
         except ImportError as missing:
             self.skipTest(f"{missing}; `jobs/setup.sh --tests` installs what this reads with")
-        for case in ("llama", "llama_tied", "qwen2", "qwen3"):
+        for case in ("llama", "llama_tied", "llama_yarn", "qwen2", "qwen3", "qwen3_linear"):
             self.convert("sharded", f"{case}.s", "--shards", 2, source=REFERENCE / case)
-            self.convert("hf", f"{case}.h", "--max-shard-size", "60KB", source=self.folder / f"{case}.s")
+            self.convert("hf", f"{case}.h", "--max-shard-size", "20KB", source=self.folder / f"{case}.s")
             expected = safetensors.numpy.load_file(REFERENCE / case / "model.safetensors")
             index = json.loads((self.folder / f"{case}.h" / "model.safetensors.index.json").read_text())
             self.assertGreater(len(set(index["weight_map"].values())), 1)

@@ -45,7 +45,7 @@ auto open(std::vector<TensorInfo> tensors, const model::ModelSpec& spec, const s
 TEST(Names, AreHuggingFaces) {
     std::vector<std::string> ours, names;
     auto spec = tiny_spec("qwen3");
-    spec.qkv_bias = true;
+    spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
     spec.num_layers = 12;
     for (const layout::ParamSpec& parameter : model_parameters(spec)) {
         if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
@@ -53,15 +53,27 @@ TEST(Names, AreHuggingFaces) {
         names.push_back(hugging_face_name(parameter.name));
     }
     const std::string layer = "model.layers.11.";
-    EXPECT_EQ(names, (std::vector<std::string>{
-                         "model.embed_tokens.weight", layer + "input_layernorm.weight",
-                         layer + "self_attn.q_proj.weight", layer + "self_attn.k_proj.weight",
-                         layer + "self_attn.v_proj.weight", layer + "self_attn.o_proj.weight",
-                         layer + "post_attention_layernorm.weight", layer + "mlp.gate_proj.weight",
-                         layer + "mlp.up_proj.weight", layer + "mlp.down_proj.weight",
-                         layer + "self_attn.q_proj.bias", layer + "self_attn.k_proj.bias",
-                         layer + "self_attn.v_proj.bias", layer + "self_attn.q_norm.weight",
-                         layer + "self_attn.k_norm.weight", "model.norm.weight", "lm_head.weight"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"model.embed_tokens.weight",
+                                               layer + "input_layernorm.weight",
+                                               layer + "self_attn.q_proj.weight",
+                                               layer + "self_attn.k_proj.weight",
+                                               layer + "self_attn.v_proj.weight",
+                                               layer + "self_attn.o_proj.weight",
+                                               layer + "post_attention_layernorm.weight",
+                                               layer + "mlp.gate_proj.weight",
+                                               layer + "mlp.up_proj.weight",
+                                               layer + "mlp.down_proj.weight",
+                                               layer + "self_attn.q_proj.bias",
+                                               layer + "self_attn.k_proj.bias",
+                                               layer + "self_attn.v_proj.bias",
+                                               layer + "self_attn.o_proj.bias",
+                                               layer + "mlp.gate_proj.bias",
+                                               layer + "mlp.up_proj.bias",
+                                               layer + "mlp.down_proj.bias",
+                                               layer + "self_attn.q_norm.weight",
+                                               layer + "self_attn.k_norm.weight",
+                                               "model.norm.weight",
+                                               "lm_head.weight"}));
     EXPECT_EQ(ours[7], "layers.11.feed_forward.w1.weight");
     EXPECT_EQ(ours[8], "layers.11.feed_forward.w3.weight");
     EXPECT_EQ(ours[9], "layers.11.feed_forward.w2.weight");

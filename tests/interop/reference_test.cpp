@@ -55,7 +55,8 @@ TEST_P(AgainstTransformers, TheExportIsItsOwnFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers,
-                         ::testing::Values("llama", "llama_tied", "qwen2", "qwen3"),
+                         ::testing::Values("llama", "llama_tied", "llama_yarn", "qwen2", "qwen3",
+                                           "qwen3_linear"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -14,7 +14,7 @@ import transformers
 
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
 REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
-CASES = ("llama", "llama_tied", "qwen2", "qwen3")
+CASES = ("llama", "llama_tied", "llama_yarn", "qwen2", "qwen3", "qwen3_linear")
 TOLERANCE = 2e-6  # of the largest logit; tests/reference/README.md has what float32 is off by, and what faults cost
 
 
@@ -46,7 +46,8 @@ class TransformersTest(unittest.TestCase):
             (own / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
             config = json.loads((source / "config.json").read_text())
             kept = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps",
-                    "num_key_value_heads", "head_dim", "intermediate_size", "tie_word_embeddings", "rope_theta", "rope_scaling")
+                    "num_key_value_heads", "head_dim", "intermediate_size", "tie_word_embeddings", "rope_theta", "rope_scaling",
+                    "attention_bias", "mlp_bias")
             (own / "config.json").write_text(json.dumps({key: config[key] for key in kept if key in config}))
             source = own
         convert(source, self.folder / f"{case}.s", "--to", "sharded", "--shards", 3)
@@ -76,7 +77,7 @@ class TransformersTest(unittest.TestCase):
     def test_several_files_and_bf16(self):
         for case in CASES:
             with self.subTest(case=case):
-                folder = self.export(case, "--dtype", "bf16", "--max-shard-size", "40KB")
+                folder = self.export(case, "--dtype", "bf16", "--max-shard-size", "10KB")
                 self.assertTrue((folder / "model.safetensors.index.json").exists())
                 model = load(folder, dtype="auto")
                 self.assertEqual(model.dtype, torch.bfloat16)

@@ -108,6 +108,19 @@ struct Refused {
     std::vector<const char*> message;
 };
 
+void expect_refused(json config, const Refused& refused) {
+    config.merge_patch(refused.change);
+    try {
+        read(config);
+        ADD_FAILURE() << "accepted " << config;
+    } catch (const UserError& error) {
+        for (const char* part : refused.message) {
+            EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+                << part << ": " << error.what();
+        }
+    }
+}
+
 TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
     const std::vector<Refused> cases = {
         {{{"hidden_size", nullptr}}, {"config.json", "has no \"hidden_size\""}},
@@ -118,8 +131,14 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"rms_norm_eps", "small"}}, {"\"rms_norm_eps\"", "not a number"}},
         {{{"tie_word_embeddings", 1}}, {"\"tie_word_embeddings\" is 1", "not true or false"}},
         {{{"hidden_act", "gelu"}}, {"\"hidden_act\" is \"gelu\"", "only \"silu\""}},
-        {{{"attention_bias", true}}, {"\"attention_bias\" is true", "only false"}},
-        {{{"mlp_bias", true}}, {"\"mlp_bias\" is true"}},
+        {{{"model_type", "qwen2"}}, {"\"attention_bias\" is false", "only true"}},
+        {{{"model_type", "qwen3"}, {"mlp_bias", true}}, {"\"mlp_bias\" is true", "only false"}},
+        {{{"architectures", {"LlamaForSequenceClassification"}}},
+         {"\"architectures\" has \"LlamaForSequenceClassification\"", "only \"LlamaForCausalLM\""}},
+        {{{"architectures", {"LlamaModel"}}}, {"\"LlamaModel\""}},
+        {{{"is_encoder_decoder", true}}, {"\"is_encoder_decoder\" is true", "only false"}},
+        {{{"add_cross_attention", true}}, {"\"add_cross_attention\" is true"}},
+        {{{"pruned_heads", {{"1", {0}}}}}, {"\"pruned_heads\" is {"}},
         {{{"use_sliding_window", true}}, {"\"use_sliding_window\" is true"}},
         {{{"layer_types", {"full_attention", "sliding_attention"}}},
          {"\"layer_types\" has \"sliding_attention\"", "only \"full_attention\""}},
@@ -128,19 +147,37 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"model_type", "mixtral"}}, {"\"mixtral\""}},
         {{{"model_type", "qwen3_moe"}}, {"\"qwen3_moe\""}},
         {{{"model_type", "mistral"}, {"sliding_window", 4096}}, {"\"mistral\""}},
-        {{{"model_type", "qwen3"}, {"attention_bias", true}}, {"\"attention_bias\" is true", "only false"}},
         {{{"num_attention_heads", 0}}, {"\"num_attention_heads\" is 0"}},
-        {{{"num_key_value_heads", 5}}, {"32 query heads", "5 key/value heads"}},
-        {{{"vocab_size", 0}}, {"vocab_size is 0"}},
-        {{{"head_dim", 33}}, {"head_dim is 33"}},
-        {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
-         {"rope_scaling", "\"linear\"", "\"llama3\""}},
+        {{{"num_key_value_heads", 5}},
+         {"\"num_attention_heads\" is 32 and \"num_key_value_heads\" is 5", "evenly"}},
+        {{{"vocab_size", 0}}, {"\"vocab_size\" is 0", "from 1 to"}},
+        {{{"hidden_size", -4}}, {"\"hidden_size\" is -4"}},
+        {{{"intermediate_size", 0}}, {"\"intermediate_size\" is 0"}},
+        {{{"num_attention_heads", 5}, {"num_key_value_heads", 5}},
+         {"has no \"head_dim\"", "\"num_attention_heads\", 5", "\"hidden_size\", 4096"}},
+        {{{"head_dim", 1 << 16}}, {"\"head_dim\", 65536", "more than"}},
+        {{{"rms_norm_eps", 0.0}}, {"\"rms_norm_eps\" is 0.0", "not above 0"}},
+        {{{"rms_norm_eps", -1e-5}}, {"\"rms_norm_eps\" is -1e-05", "not above 0"}},
+        {{{"rope_theta", 0}}, {"\"rope_theta\" is 0", "not above 0"}},
+        {{{"rope_theta", -1e4}}, {"\"rope_theta\" is -10000.0"}},
+        {{{"rope_theta", 5e-324}}, {"\"rope_theta\" 5e-324", "radians"}},
+        {{{"head_dim", 33}}, {"\"head_dim\" is 33", "even"}},
+        {{{"rope_scaling", {{"type", "ntk"}, {"factor", 2.0}}}},
+         {"rope_scaling: \"type\" is \"ntk\"", "only default, linear, llama3 and yarn"}},
+        {{{"rope_scaling", {{"type", "linear"}, {"rope_type", "yarn"}, {"factor", 2.0}}}},
+         {"\"type\" is \"linear\"", "only \"yarn\""}},
+        {{{"rope_scaling", {{"type", "linear"}, {"factor", 0.0}}}},
+         {"rope_scaling: \"factor\" is 0.0", "not above 0"}},
+        {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}, {"low_freq_factor", 1.0}}}},
+         {"config.json: rope_scaling has keys", "\"rope_scaling.low_freq_factor\""}},
         {{{"partial_rotary_factor", 0.5}}, {"\"partial_rotary_factor\" is 0.5", "only 1.0"}},
         {{{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "not supported"}},
-        {{{"max_position_embeddings", 0}}, {"max_position_embeddings is 0", "at least 1"}},
-        {{{"num_hidden_layers", 1LL << 40}}, {"num_layers is 1099511627776", "at most"}},
+        {{{"max_position_embeddings", 0}}, {"\"max_position_embeddings\" is 0", "from 1 to"}},
+        {{{"num_hidden_layers", 1LL << 40}}, {"\"num_hidden_layers\" is 1099511627776", "from 1 to 65536"}},
         {{{"compression_config", {{"format", "pack"}}}}, {"compression_config", "not supported"}},
-        {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters", "\"yarn\""}},
+        {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters", "has no \"factor\""}},
+        {{{"rope_theta", 1}, {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}},
+         {"\"rope_theta\" is 1", "yarn"}},
         {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}, {"rope_scaling", "\"dynamic\""}},
         {{{"rope_scaling", {{"rope_type", "longrope"}}}}, {"rope_scaling", "\"longrope\""}},
         {{{"rope_scaling", {{"type", "mrope"}}}}, {"rope_scaling", "\"mrope\""}},
@@ -149,19 +186,154 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"rope_scaling", {{"rope_type", "llama3"}}}}, {"rope_scaling", "has no \"factor\""}},
         {{{"rope_scaling", "yarn"}}, {"\"rope_scaling\" is \"yarn\"", "not an object"}},
     };
-    for (const Refused& refused : cases) {
-        json config = llama_8b();
-        config.merge_patch(refused.change);
-        try {
-            read(config);
-            ADD_FAILURE() << "accepted " << refused.change;
-        } catch (const UserError& error) {
-            for (const char* part : refused.message) {
-                EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-                    << part << ": " << error.what();
-            }
-        }
+    for (const Refused& refused : cases) expect_refused(llama_8b(), refused);
+}
+
+TEST(HuggingFaceConfig, RefusesImpossibleRotations) {
+    json llama3 = llama_8b(), yarn = llama_8b();
+    llama3["rope_scaling"] = llama3_rope();
+    llama3["rope_scaling"]["rope_type"] = "llama3";
+    yarn["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    const auto in_rope = [](const char* key, const json& value) {
+        return json{{"rope_scaling", {{key, value}}}};
+    };
+    for (const Refused& refused : std::vector<Refused>{
+             {in_rope("factor", -8), {"rope_scaling: \"factor\" is -8", "not above 0"}},
+             {in_rope("low_freq_factor", 0), {"rope_scaling: \"low_freq_factor\" is 0", "not above 0"}},
+             {in_rope("high_freq_factor", 1.0),
+              {"rope_scaling: \"high_freq_factor\" is 1.0", "\"low_freq_factor\", 1"}},
+             {in_rope("original_max_position_embeddings", 0),
+              {"\"original_max_position_embeddings\" is 0", "from 1 to"}},
+             {in_rope("beta_fast", 16), {"\"rope_scaling.beta_fast\""}},
+         }) {
+        expect_refused(llama3, refused);
     }
+    for (const Refused& refused : std::vector<Refused>{
+             {in_rope("factor", 0), {"rope_scaling: \"factor\" is 0"}},
+             {in_rope("beta_slow", 0), {"rope_scaling: \"beta_slow\" is 0"}},
+             {in_rope("beta_fast", 0.5), {"\"beta_fast\" is 0.5 and \"beta_slow\" is 1"}},
+             {in_rope("attention_factor", 0.0), {"\"attention_factor\" is 0.0", "not above 0"}},
+             {in_rope("truncate", "no"), {"\"truncate\" is \"no\"", "not true or false"}},
+             {{{"rope_scaling", {{"mscale", 1.0}, {"mscale_all_dim", -100.0}}}},
+              {"\"mscale\" is 1.0", "attention factor would be"}},
+             {in_rope("original_max_position_embeddings", -1),
+              {"\"original_max_position_embeddings\" is -1"}},
+         }) {
+        expect_refused(yarn, refused);
+    }
+}
+
+TEST(HuggingFaceConfig, TwoDescriptionsOfTheRotationAgree) {
+    json config = llama_8b();
+    config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+    config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 1e6}};
+    EXPECT_EQ(read(config).rope_theta, 1e6);
+    EXPECT_EQ(read(config).rope_scaling, (RopeScaling{.type = RopeScaling::Type::Linear, .factor = 2}));
+    const std::vector<const char*> differ = {"config.json", "\"rope_scaling\" and \"rope_parameters\""};
+    expect_refused(config, {{{"rope_parameters", {{"factor", 4}}}}, differ});
+    expect_refused(config, {{{"rope_parameters", {{"rope_type", "default"}, {"factor", nullptr}}}}, differ});
+    expect_refused(config,
+                   {{{"rope_theta", 5e5}}, {"rope_parameters: \"rope_theta\" is 1000000.0", "500000"}});
+    config["rope_scaling"] = nullptr;
+    expect_refused(config, {json::object(), differ});
+}
+
+TEST(HuggingFaceConfig, UnknownKeysAreRefusedUntilTheyAreAccepted) {
+    json config = llama_8b();
+    config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"mscale", 1}};
+    config["use_qk_norm"] = true;
+    config["logits_scaling"] = 8;
+    config["sliding_window"] = 4096;  // no key of LlamaConfig
+    config["embedding_multiplier"] = nullptr;
+    const std::string text = config.dump();
+    const auto message = [&](const AcceptedKeys& accepted) -> std::string {
+        try {
+            parse_hugging_face_config(text, "here", accepted);
+        } catch (const UserError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    AcceptedKeys accepted;
+    EXPECT_NE(message(accepted).find("here: rope_scaling has keys"), std::string::npos) << message(accepted);
+    accepted.names = {"rope_scaling.mscale", "logits_scaling"};
+    for (const char* part :
+         {"\"sliding_window\", \"use_qk_norm\";", "--accept-config-key", "accept_config_keys"})
+        EXPECT_NE(message(accepted).find(part), std::string::npos) << message(accepted);
+    for (const char* part : {"logits_scaling", "embedding_multiplier"})
+        EXPECT_EQ(message(accepted).find(part), std::string::npos) << message(accepted);
+    accepted.names.insert(accepted.names.end(), {"sliding_window", "use_qk_norm"});
+    EXPECT_EQ(message(accepted), "");
+    EXPECT_EQ(message({.all = true}), "");
+}
+
+// The keys that transformers 4.57.6 writes: LlamaConfig().to_dict() and so on, and values of other versions.
+TEST(HuggingFaceConfig, KeysOfTransformersAreKnown) {
+    json config = json::parse(R"({
+        "_name_or_path": "", "add_cross_attention": false, "architectures": null, "attention_bias": false,
+        "attention_dropout": 0.0, "bad_words_ids": null, "begin_suppress_tokens": null, "bos_token_id": 1,
+        "chunk_size_feed_forward": 0, "cross_attention_hidden_size": null, "decoder_start_token_id": null,
+        "diversity_penalty": 0.0, "do_sample": false, "dtype": "bfloat16", "early_stopping": false,
+        "encoder_no_repeat_ngram_size": 0, "eos_token_id": [2, 3], "exponential_decay_length_penalty": null,
+        "finetuning_task": null, "forced_bos_token_id": null, "forced_eos_token_id": null, "head_dim": 128,
+        "hidden_act": "silu", "hidden_size": 4096, "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
+        "initializer_range": 0.02, "intermediate_size": 11008, "is_decoder": false, "is_encoder_decoder": false,
+        "label2id": {"LABEL_0": 0, "LABEL_1": 1}, "length_penalty": 1.0, "max_length": 20,
+        "max_position_embeddings": 2048, "min_length": 0, "mlp_bias": false, "model_type": "llama",
+        "no_repeat_ngram_size": 0, "num_attention_heads": 32, "num_beam_groups": 1, "num_beams": 1,
+        "num_hidden_layers": 32, "num_key_value_heads": 32, "num_return_sequences": 1, "output_attentions": false,
+        "output_hidden_states": false, "output_scores": false, "pad_token_id": 0, "prefix": null,
+        "pretraining_tp": 1, "problem_type": null, "pruned_heads": {}, "remove_invalid_values": false,
+        "repetition_penalty": 1.0, "return_dict": true, "return_dict_in_generate": false, "rms_norm_eps": 1e-06,
+        "rope_scaling": null, "rope_theta": 10000.0, "sep_token_id": null, "suppress_tokens": null,
+        "task_specific_params": null, "temperature": 1.0, "tf_legacy_loss": false, "tie_encoder_decoder": false,
+        "tie_word_embeddings": false, "tokenizer_class": null, "top_k": 50, "top_p": 1.0,
+        "torch_dtype": "float16", "torchscript": false, "transformers_version": "4.57.6", "typical_p": 1.0,
+        "use_bfloat16": false, "use_cache": true, "vocab_size": 32000, "partial_rotary_factor": 1,
+        "_attn_implementation_autoset": true, "quantization_config": null
+    })");
+    EXPECT_EQ(read(config).num_kv_heads, 32);
+    for (const char* family : {"qwen2", "qwen3"}) {
+        config.merge_patch({{"model_type", family},
+                            {"attention_bias", nullptr},
+                            {"pretraining_tp", nullptr},
+                            {"use_sliding_window", false},
+                            {"sliding_window", 4096},
+                            {"max_window_layers", 28},
+                            {"layer_types", {"full_attention", "full_attention"}}});
+        EXPECT_EQ(read(config).name, family);
+    }
+}
+
+TEST(HuggingFaceConfig, BiasesByFamily) {
+    json config = llama_8b();
+    config.merge_patch({{"attention_bias", true}, {"mlp_bias", true}});
+    const ModelSpec llama = read(config);
+    EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
+    config.merge_patch({{"model_type", "qwen2"}, {"mlp_bias", nullptr}});
+    const ModelSpec qwen2 = read(config);
+    EXPECT_TRUE(qwen2.qkv_bias && !qwen2.output_bias && !qwen2.mlp_bias);
+    config["model_type"] = "qwen3";
+    const ModelSpec qwen3 = read(config);
+    EXPECT_TRUE(qwen3.qkv_bias && qwen3.output_bias && !qwen3.mlp_bias && qwen3.qk_norm);
+}
+
+// transformers 4.57.6 gave the attention factors.
+TEST(HuggingFaceConfig, DefaultsOfYarn) {
+    json config = llama_8b();
+    json& rope = config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    config["max_position_embeddings"] = 1000;
+    RopeScaling expected{.type = RopeScaling::Type::Yarn, .factor = 4, .original_context = 1000};
+    expected.attention_factor = 1.138629436111989;
+    EXPECT_EQ(read(config).rope_scaling, expected);
+    rope["mscale"] = 0.707;  // no effect without mscale_all_dim
+    EXPECT_EQ(read(config).rope_scaling, expected);
+    rope["mscale_all_dim"] = 1.5;
+    EXPECT_DOUBLE_EQ(read(config).rope_scaling->attention_factor, 0.9089915353640435);
+    rope["attention_factor"] = 1.5;
+    EXPECT_EQ(read(config).rope_scaling->attention_factor, 1.5);
+    rope = {{"rope_type", "yarn"}, {"factor", 0.5}};
+    EXPECT_EQ(read(config).rope_scaling->attention_factor, 1);
 }
 
 /// All presets, from the message that lists them: "there are llama3: 1B 3B; qwen2: 3B".
@@ -186,8 +358,20 @@ std::vector<ModelSpec> every_preset() {
 }
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
-    const std::vector<ModelSpec> specs = every_preset();
+    std::vector<ModelSpec> specs = every_preset();
     EXPECT_EQ(specs.size(), 19u);
+    ModelSpec linear = specs[0], yarn = specs[0];
+    linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
+    linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;
+    yarn.rope_scaling = {.type = RopeScaling::Type::Yarn,
+                         .factor = 3.5,
+                         .original_context = 77,
+                         .beta_slow = 1.5,
+                         .beta_fast = 16.5,
+                         .truncate = false,
+                         .attention_factor = 1.1};
+    yarn.mlp_bias = true;
+    specs.insert(specs.end(), {linear, yarn});
     for (ModelSpec spec : specs) {
         spec.norm_eps = 1.1e-6;  // no other key's default
         spec.rope_theta = 0.1 + 1e5;
@@ -226,9 +410,24 @@ TEST(HuggingFaceConfig, AnUnknownArchitectureIsNotWritten) {
 
 TEST(HuggingFaceConfig, RefusesFilesThatAreNoConfig) {
     EXPECT_THROW(read_hugging_face_config("/no/such/folder"), UserError);
-    EXPECT_THROW(read_hugging_face_config(Folder("{\"model_type\": ").path()), UserError);
-    EXPECT_THROW(read_hugging_face_config(Folder("[1, 2]").path()), UserError);
-    EXPECT_THROW(read_hugging_face_config(Folder("").path()), UserError);
+    const auto message = [](const std::string& text) -> std::string {
+        try {
+            parse_hugging_face_config(text, "a/config.json");
+        } catch (const UserError& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    EXPECT_EQ(message("[1, 2]"), "a/config.json is not a JSON object");
+    EXPECT_EQ(message("{\"model_type\": "),
+              "a/config.json: bad JSON: parse error at line 1, column 16: syntax error while parsing value - "
+              "unexpected end of input; expected '[', '{', or a literal");
+    EXPECT_EQ(message("{\n\"model_type\": \"\xff\xfe\"}"),
+              "a/config.json: bad JSON: parse error at line 2, column 16: syntax error while parsing value - "
+              "invalid string: ill-formed UTF-8 byte");
+    EXPECT_EQ(message(R"({"rope_theta": 1e400})"),
+              "a/config.json: bad JSON: number overflow parsing '1e400'");
+    EXPECT_NE(message("").find("unexpected end of input"), std::string::npos) << message("");
 }
 
 }  // namespace

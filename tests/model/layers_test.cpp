@@ -60,7 +60,7 @@ using LayersParam = std::tuple<ModelSpec, Numerics>;
 
 std::string param_name(const LayersParam& param) {
     const auto& [spec, numerics] = param;
-    return spec.name + (spec.tied_embeddings ? "Tied" : "") + numerics.name;
+    return spec.name + (spec.tied_embeddings ? "Tied" : "") + (spec.mlp_bias ? "Biased" : "") + numerics.name;
 }
 void PrintTo(const LayersParam& param, std::ostream* out) { *out << param_name(param); }
 

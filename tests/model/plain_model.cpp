@@ -46,11 +46,15 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
     const auto weight = [&](const std::string& name) {
         return weights.at("layers." + std::to_string(layer) + "." + name);
     };
+    const auto linear = [&](const at::Tensor& input, const std::string& name, bool bias) {
+        const at::Tensor product = input.matmul(weight(name + ".weight").t());
+        return bias ? product + weight(name + ".bias") : product;
+    };
     const at::Tensor normed = norm(spec, x, weight("attention_norm.weight"));
     const auto heads = [&](const std::string& name) {
-        at::Tensor product = normed.matmul(weight("attention." + name + ".weight").t());
-        if (spec.qkv_bias) product = product + weight("attention." + name + ".bias");
-        return product.view({x.size(0), x.size(1), -1, spec.head_dim}).transpose(1, 2);
+        return linear(normed, "attention." + name, spec.qkv_bias)
+            .view({x.size(0), x.size(1), -1, spec.head_dim})
+            .transpose(1, 2);
     };
     at::Tensor q = heads("wq"), k = heads("wk");
     if (spec.qk_norm) {
@@ -59,12 +63,12 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
     }
     const at::Tensor attended = attention(rotated(spec, q), rotated(spec, k), heads("wv"));
     const at::Tensor joined = attended.transpose(1, 2).reshape({x.size(0), x.size(1), -1});
-    const at::Tensor middle = x + joined.matmul(weight("attention.wo.weight").t());
+    const at::Tensor middle = x + linear(joined, "attention.wo", spec.output_bias);
 
     const at::Tensor m = norm(spec, middle, weight("ffn_norm.weight"));
     const at::Tensor hidden =
-        silu(m.matmul(weight("feed_forward.w1.weight").t())) * m.matmul(weight("feed_forward.w3.weight").t());
-    return middle + hidden.matmul(weight("feed_forward.w2.weight").t());
+        silu(linear(m, "feed_forward.w1", spec.mlp_bias)) * linear(m, "feed_forward.w3", spec.mlp_bias);
+    return middle + linear(hidden, "feed_forward.w2", spec.mlp_bias);
 }
 
 at::Tensor plain_loss(const ModelSpec& spec, const NamedTensors& weights, const at::Tensor& x,

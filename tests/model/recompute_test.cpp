@@ -31,7 +31,8 @@ std::vector<Variant> variants() {
 }
 
 std::string name_of(const Variant& variant) {
-    return variant.spec.name + (variant.spec.tied_embeddings ? "Tied" : "") + toString(variant.type) +
+    return variant.spec.name + (variant.spec.tied_embeddings ? "Tied" : "") +
+           (variant.spec.mlp_bias ? "Biased" : "") + toString(variant.type) +
            (variant.mode == RecomputeMode::Selective ? "Selective" : "Full") +
            (variant.path == ops::Path::Plain ? "Plain" : "");
 }

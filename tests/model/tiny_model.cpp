@@ -27,7 +27,8 @@ Joined join(const std::vector<Parameter>& unit, TensorOf tensor_of) {
         if (const auto key = join_of(parameter.role)) parts[*key].push_back(&tensor_of(parameter.spec.name));
     }
     Joined joined;
-    for (const Join key : {Join::Qkv, Join::QkvBias, Join::GateUp}) {
+    for (int i = 0; i < kNumJoins; ++i) {
+        const auto key = static_cast<Join>(i);
         std::vector<at::Tensor> apart;
         for (const at::Tensor* part : parts[key]) apart.push_back(*part);
         if (apart.empty()) continue;
@@ -63,7 +64,9 @@ std::vector<ModelSpec> tiny_specs() {
     qwen3.num_heads = 5;
     qwen3.num_kv_heads = 1;
     qwen3.head_dim = 10;
-    return {llama, tied, qwen2, qwen3};
+    ModelSpec biased = llama;
+    biased.qkv_bias = biased.output_bias = biased.mlp_bias = true;
+    return {llama, tied, qwen2, qwen3, biased};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,
@@ -86,7 +89,7 @@ TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, i
     const int64_t tokens = num_sequences * seq_len;
     batch = {random.integers({tokens}, 0, spec.vocab_size), random.integers({tokens}, -2, spec.vocab_size),
              num_sequences, seq_len};
-    rope = ops::make_rope_table(rope_frequencies(spec), seq_len, ops::accumulation_type(type));
+    rope = rope_table(spec, seq_len, ops::accumulation_type(type));
 }
 
 Weights TinyModel::weights(int unit) const {

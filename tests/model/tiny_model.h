@@ -17,7 +17,8 @@
 
 namespace argosy::model {
 
-/// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim.
+/// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim,
+/// biases everywhere.
 std::vector<ModelSpec> tiny_specs();
 
 struct TinyModel {

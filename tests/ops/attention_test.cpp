@@ -110,7 +110,7 @@ class AttentionTest : public OpsTest {
         const at::Tensor products = qkv.clone(), dqkv = at::empty_like(qkv);
         const Columns inputs(products, c), gradients(dqkv, c);
         const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
-        const RopeTable table = make_rope_table(rotation_frequencies(c.head_dim), c.seq_len,
+        const RopeTable table = make_rope_table(rotation_frequencies(c.head_dim), 1, c.seq_len,
                                                 placed(accumulation_type(GetParam().type)));
         write_rope(inputs.qk, inputs.qk, table);
         const AttentionOutput output = attention(inputs.q, inputs.k, inputs.v, shape);

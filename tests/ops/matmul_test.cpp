@@ -100,6 +100,9 @@ TEST_P(LinearTest, ASumWithAnotherMatrixIsRoundedOnce) {
         EXPECT_TRUE(right(y, c.oracle.value + addend.to(at::kDouble)));
         EXPECT_TRUE(identical(y, again));
         EXPECT_TRUE(identical(addend, before));
+        const at::Tensor bias = normal({sizes.out});
+        EXPECT_TRUE(right(add_linear(addend, c.x, c.weight, bias),
+                          c.oracle.value + addend.to(at::kDouble) + bias.to(at::kDouble)));
         if (!uses_kernels(GetParam()) || y.scalar_type() == at::kFloat) continue;
         const at::Tensor wide = linear(c.x.to(at::kFloat), c.weight.to(at::kFloat)) + addend.to(at::kFloat);
         // Sums in another order may round to the other neighbour, but only next to the middle between both.

@@ -51,7 +51,7 @@ at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table) {
 class RopeTest : public OpsTest {
   protected:
     RopeTable table(const RopeSizes& sizes) const {
-        return make_rope_table(rotation_frequencies(sizes.head_dim), sizes.seq_len,
+        return make_rope_table(rotation_frequencies(sizes.head_dim), 1, sizes.seq_len,
                                placed(accumulation_type(GetParam().type)));
     }
     at::Tensor rows(const RopeSizes& sizes) {
@@ -107,10 +107,11 @@ TEST_P(RopeTest, ColumnsOfAMatrix) {
 }
 
 TEST_P(RopeTest, TableIsMadeInFp64) {
-    const RopeTable made = make_rope_table({1}, 100001, placed(accumulation_type(GetParam().type)));
+    const double scale = 1.25;
+    const RopeTable made = make_rope_table({1}, scale, 100001, placed(accumulation_type(GetParam().type)));
     EXPECT_EQ(made.cos.sizes(), (at::IntArrayRef{100001, 1}));
-    EXPECT_NEAR(made.cos[100000][0].item<double>(), std::cos(100000.0), 1e-7);
-    EXPECT_NEAR(made.sin[100000][0].item<double>(), std::sin(100000.0), 1e-7);
+    EXPECT_NEAR(made.cos[100000][0].item<double>(), scale * std::cos(100000.0), 1e-7);
+    EXPECT_NEAR(made.sin[100000][0].item<double>(), scale * std::sin(100000.0), 1e-7);
 }
 
 ARGOSY_FOR_EACH_VARIANT(RopeTest);

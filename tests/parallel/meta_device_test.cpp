@@ -41,7 +41,9 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
                 .head_dim = 6,
                 .hidden_dim = 20,
                 .tied_embeddings = family == "qwen2",
-                .qkv_bias = family == "qwen2",
+                .qkv_bias = family != "qwen3",
+                .output_bias = family == "llama3",
+                .mlp_bias = family == "llama3",
                 .qk_norm = family == "qwen3"};
     }
 

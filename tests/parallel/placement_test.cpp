@@ -32,7 +32,7 @@ model::ModelSpec spec(bool tied = false) {
                           .head_dim = 10,
                           .hidden_dim = 53};
     spec.tied_embeddings = tied;
-    spec.qkv_bias = spec.qk_norm = true;
+    spec.qkv_bias = spec.output_bias = spec.mlp_bias = spec.qk_norm = true;
     return spec;
 }
 
@@ -60,11 +60,12 @@ std::map<Role, std::string> placements(const MeshShape& mesh, const std::vector<
     return found;
 }
 
-const std::vector<Role> kRows = {Role::Embedding, Role::Output, Role::Wq, Role::BiasQ, Role::Gate, Role::Up};
+const std::vector<Role> kRows = {Role::Embedding, Role::Output, Role::Wq,       Role::BiasQ,
+                                 Role::Gate,      Role::Up,     Role::BiasGate, Role::BiasUp};
 const std::vector<Role> kKeysAndValues = {Role::Wk, Role::Wv, Role::BiasK, Role::BiasV};
 const std::vector<Role> kColumns = {Role::Wo, Role::Down};
-const std::vector<Role> kNorms = {Role::AttentionNorm, Role::QNorm, Role::KNorm, Role::FfnNorm,
-                                  Role::FinalNorm};
+const std::vector<Role> kWhole = {Role::AttentionNorm, Role::QNorm, Role::KNorm,   Role::FfnNorm,
+                                  Role::FinalNorm,     Role::BiasO, Role::BiasDown};
 
 void expect_each(const std::map<Role, std::string>& found, const std::vector<Role>& roles,
                  const std::string& expected) {
@@ -92,7 +93,7 @@ TEST(Place, TensorParallelCutsHeadsAndHiddenColumns) {
     expect_each(found, kRows, "tp:0/2");
     expect_each(found, kKeysAndValues, "tp:0/2");
     expect_each(found, kColumns, "tp:1/2");
-    expect_each(found, kNorms, "+ tp/1");
+    expect_each(found, kWhole, "+ tp/1");
 }
 
 TEST(Place, FewerKeyHeadsThanRanksAreReplicated) {
@@ -100,7 +101,7 @@ TEST(Place, FewerKeyHeadsThanRanksAreReplicated) {
     expect_each(found, kRows, "tp:0/4");
     expect_each(found, kKeysAndValues, "tp:0/2 + tp/2");
     expect_each(found, kColumns, "tp:1/4");
-    expect_each(found, kNorms, "+ tp/1");
+    expect_each(found, kWhole, "+ tp/1");
 }
 
 TEST(Place, AllAxesCompose) {
@@ -108,7 +109,7 @@ TEST(Place, AllAxesCompose) {
     expect_each(found, kRows, "tp:0/4 dp_shard x cp:0/3 + dp_replicate/1");
     expect_each(found, kKeysAndValues, "tp:0/2 dp_shard x cp:0/3 + dp_replicate x tp/2");
     expect_each(found, kColumns, "tp:1/4 dp_shard x cp:0/3 + dp_replicate/1");
-    expect_each(found, kNorms, "dp_shard x cp:0/3 + dp_replicate x tp/1");
+    expect_each(found, kWhole, "dp_shard x cp:0/3 + dp_replicate x tp/1");
 }
 
 TEST(Place, UnitsRunOnTheirStages) {
@@ -157,8 +158,8 @@ TEST(Place, ProgramsSumParametersThatAreSummedOverReplicasAlone) {
 TEST(Place, ProgramsDoNotSumNormsAndSharedKeyHeads) {
     const ModelPlacement placement = place_parameters(spec(), mesh_of(1, 2, 2, 4), {5});
     EXPECT_EQ(summed_roles(placement, 0), std::set{Role::Embedding});
-    EXPECT_EQ(summed_roles(placement, 1),
-              (std::set{Role::Wq, Role::BiasQ, Role::Wo, Role::Gate, Role::Up, Role::Down}));
+    EXPECT_EQ(summed_roles(placement, 1), (std::set{Role::Wq, Role::BiasQ, Role::Wo, Role::Gate, Role::Up,
+                                                    Role::BiasGate, Role::BiasUp, Role::Down}));
     EXPECT_EQ(summed_roles(placement, 6), std::set{Role::Output});
 }
 

@@ -264,7 +264,7 @@ class Loading(saved.SavedTest):
         folder = self.folder / "theirs"
         shutil.copytree(run.SOURCE / "tests/reference/llama", folder)
         config = json.loads((folder / "config.json").read_text())
-        for key, value in (("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("use_sliding_window", True),
+        for key, value in (("rope_scaling", {"rope_type": "dynamic", "factor": 4.0}), ("use_sliding_window", True),
                            ("quantization_config", {"bits": 4})):  # all others: tests/model, convert-checkpoint, eval
             (folder / "config.json").write_text(json.dumps(config | {key: value}))
             done = self.run_ranks(1, *self.small("new", checkpoint__initial_load_path=folder,

@@ -25,6 +25,10 @@ def all_cases():
     # Its four rotary wavelengths (6.3, 30, 140, 664) lie in all three ranges of the scaling: kept, blended, divided.
     scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                    original_max_position_embeddings=48)
+    # Its four frequencies: the first is kept, the second is blended, the others are divided. Both weights of the attention
+    # factor are given, so that it is their quotient.
+    yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=48, beta_fast=4.0, beta_slow=0.5,
+                truncate=False, mscale=1.2, mscale_all_dim=0.8)
     return [
         Case("llama", sequence=24, seed=42, config=LlamaConfig(
             vocab_size=131, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -39,6 +43,14 @@ def all_cases():
         Case("qwen3", sequence=17, seed=2**32 + 5, config=Qwen3Config(
             vocab_size=113, hidden_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
             head_dim=16, intermediate_size=74, max_position_embeddings=64, rope_theta=1e6, tie_word_embeddings=False)),
+        Case("llama_yarn", sequence=23, seed=11, config=LlamaConfig(
+            vocab_size=71, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=50, max_position_embeddings=192, rope_theta=500.0, rope_scaling=yarn, rms_norm_eps=1e-5,
+            attention_bias=True, mlp_bias=True, tie_word_embeddings=False)),
+        Case("qwen3_linear", sequence=15, seed=3, config=Qwen3Config(
+            vocab_size=53, hidden_size=28, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
+            head_dim=8, intermediate_size=38, max_position_embeddings=64, rope_theta=500.0,
+            rope_scaling=dict(rope_type="linear", factor=2.5), attention_bias=True, tie_word_embeddings=True)),
     ]
 
 

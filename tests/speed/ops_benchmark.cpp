@@ -96,7 +96,7 @@ void norm_backward(benchmark::State& state, at::ScalarType type) {
 
 void rotation(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kDim}, type);
-    const RopeTable table = make_rope_table(std::vector<double>(kHeadDim / 2, 0.1), kSeqLen, at::kFloat);
+    const RopeTable table = make_rope_table(std::vector<double>(kHeadDim / 2, 0.1), 1, kSeqLen, at::kFloat);
     const at::Tensor y = at::empty_like(x);
     for (auto _ : state) write_rope(y, x, table);
     report_bytes(state, 2 * kTokens * kDim, type);
@@ -104,7 +104,7 @@ void rotation(benchmark::State& state, at::ScalarType type) {
 
 void rotation_in_place(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kDim}, type);
-    const RopeTable table = make_rope_table(std::vector<double>(kHeadDim / 2, 0.1), kSeqLen, at::kFloat);
+    const RopeTable table = make_rope_table(std::vector<double>(kHeadDim / 2, 0.1), 1, kSeqLen, at::kFloat);
     for (auto _ : state) write_rope(x, x, table);
     report_bytes(state, 2 * kTokens * kDim, type);
 }

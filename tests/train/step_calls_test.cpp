@@ -15,8 +15,9 @@ namespace {
 using comm::OpKind;
 using parallel::Reshard;
 
-// The tiny llama3 in microbatches of one sample; a block has nine parameters.
-constexpr int kNumBlocks = 5, kNumUnits = kNumBlocks + 2, kNumParameters = 1 + 9 * kNumBlocks + 2;
+// The tiny llama3 in microbatches of one sample; a block has nine weights and seven biases.
+constexpr int kNumBlocks = 5, kNumUnits = kNumBlocks + 2, kBlockParameters = 16,
+              kNumParameters = 1 + kBlockParameters * kNumBlocks + 2;
 
 struct Count {
     int launches = 0, operations = 0;  // several operations may go in one launch
@@ -38,7 +39,7 @@ struct Expected {
 Count gathers(Reshard reshard, int num_microbatches) {
     if (reshard == Reshard::Never) return {kNumUnits, kNumParameters};
     return {num_microbatches * (kNumUnits + kNumBlocks),
-            num_microbatches * (kNumParameters + 9 * kNumBlocks)};
+            num_microbatches * (kNumParameters + kBlockParameters * kNumBlocks)};
 }
 
 Expected sharded(const std::string& name, const layout::MeshRequest& mesh, Reshard reshard) {

@@ -82,6 +82,11 @@ model::ModelSpec tiny_spec(const std::string& family) {
     spec.tied_embeddings = family != "llama3";
     spec.qkv_bias = family == "qwen2";
     spec.qk_norm = family == "qwen3";
+    if (family == "llama3") {
+        spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
+        spec.rope_scaling = {.type = model::RopeScaling::Type::Yarn, .factor = 4, .attention_factor = 1.25};
+        spec.rope_scaling->original_context = 8;
+    }
     return spec;
 }
 
