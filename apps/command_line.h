@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/program.h"
@@ -57,6 +58,15 @@ inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help
 inline void print_result(const std::string& text) {
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
         throw RunError("cannot write to stdout");
+}
+
+/// Adds --accept-config-key, which takes the names of model::AcceptedKeys one by one.
+inline void add_accepted_keys(CLI::App& app, std::vector<std::string>& names) {
+    app.add_option("--accept-config-key", names,
+                   "accept a key of a Hugging Face folder's config.json that this program does not\n"
+                   "know and that does not change the model; may be given several times")
+        ->allow_extra_args(false)
+        ->option_text("KEY");
 }
 
 }  // namespace argosy

@@ -37,13 +37,14 @@ struct CommandLine {
     std::string source, destination, to, type, max_shard_size = "5GB";
     int num_shards = 0, num_threads = 0;
     bool model_only = false, force = false, verify = false, inspect = false, json = false;
+    std::vector<std::string> accepted_keys;
 };
 
 void add_options(CommandLine& line) {
     CLI::App& app = line.app;
     app.footer(
         "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or\n"
-        "input; 3 a tensor differs or is damaged. Unless the code is 0, DST does not exist.\n"
+        "input; 3 a tensor differs, is damaged or not finite. Unless the code is 0, DST does not exist.\n"
         "\n"
         "Convert a run's newest step for transformers:\n"
         "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify\n"
@@ -71,7 +72,8 @@ void add_options(CommandLine& line) {
     app.add_flag("--verify", line.verify,
                  "before DST appears, read both models again, compare every element, run a few\n"
                  "tokens through both, layer by layer, and compare the logits; exit 3 if they\n"
-                 "differ. With --inspect: verify all checksums");
+                 "differ, or if a weight is NaN or infinite. With --inspect: verify all checksums");
+    add_accepted_keys(app, line.accepted_keys);
     app.add_option("--threads", line.num_threads,
                    "threads that read and write; default: one per core, at most 4")
         ->check(CLI::Range(1, 256));
@@ -141,7 +143,7 @@ int num_threads(const CommandLine& line) {
 }
 
 ExitCode inspect(const CommandLine& line) {
-    const ModelSource source = interop::open_model(line.source);
+    const ModelSource source = interop::open_model(line.source, {line.accepted_keys});
     interop::Inspection inspection{.source = source};
     if (line.verify) {
         inspection.faults = source.checkpoint ? interop::faults(*source.checkpoint, num_threads(line))
@@ -178,7 +180,7 @@ std::vector<std::string> verify(const ModelSource& source, const ModelSource& re
 ExitCode convert(const CommandLine& line, const Environment& environment) {
     const ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
-    const ModelSource source = interop::open_model(line.source);
+    const ModelSource source = interop::open_model(line.source, {line.accepted_keys});
     const std::filesystem::path destination = checkpoint::without_slash(line.destination);
     interop::check_output(destination, options.to, replace, source.path);
     if (options.to == interop::Form::Sharded) {
@@ -204,12 +206,12 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::ByteProgress progress("verifying", num_bytes, environment);
-        const auto found =
-            verify(source, interop::open_model(result), transfers, transfer_options(progress), environment);
+        const auto found = verify(source, interop::open_model(result, {.all = true}), transfers,
+                                  transfer_options(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,
-                        fmt::format("{} differences between {} and its conversion, which was removed",
+                        fmt::format("--verify found {} faults in {} and its conversion, which was removed",
                                     found.size(), source.path.string()));
         }
         spdlog::info("verified {}", progress.summary());

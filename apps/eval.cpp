@@ -39,6 +39,7 @@ struct Options {
     std::string model, dtype = "fp32", device = "auto";
     std::vector<std::filesystem::path> tasks;
     std::filesystem::path output;
+    std::vector<std::string> accepted_keys;
     eval::PerplexityOptions perplexity;
     int num_threads = 0;
 };
@@ -53,6 +54,7 @@ void add_options(CLI::App& app, Options& options) {
                    "a checkpoint of any form: a run's folder (its newest whole step), a step,\n"
                    "a full file, a Hugging Face folder")
         ->required();
+    add_accepted_keys(app, options.accepted_keys);
     app.add_option("--tasks", options.tasks, "JSONL files, separated by commas")->required()->delimiter(',');
     app.add_option("--output", options.output, "JSON file for the results; replaces only earlier results")
         ->required();
@@ -143,7 +145,7 @@ struct Inputs {
 };
 
 Inputs open_inputs(const Options& options) {
-    Inputs inputs{interop::open_model(options.model), {}};
+    Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), {}};
     inputs.tasks = eval::read_token_tasks(options.tasks, inputs.source.spec.vocab_size);
     warn_of_long_windows(inputs.source, inputs.tasks, options.perplexity.max_length);
     check_output(options, inputs.source);

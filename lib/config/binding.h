@@ -55,7 +55,7 @@ constexpr ValueType type_of() {
         return ValueType::Duration;
     else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
         return ValueType::IntegerList;
-    else if constexpr (ChoicesIn<T>::kAny)
+    else if constexpr (ChoicesIn<T>::kAny || std::is_same_v<T, std::vector<std::string>>)
         return ValueType::ChoiceList;
     else {
         static_assert(std::is_enum_v<T>, "no key can have this type");

@@ -23,7 +23,10 @@ std::vector<Section> make_schema() {
                  Model::kDefaultFlavor),
              key("hf_assets_path", &Model::hf_assets_path, any(),
                  "Hugging Face folder whose config.json defines the architecture. A preset, if given too, "
-                 "must agree.")}),
+                 "must agree."),
+             key("accept_config_keys", &Model::accept_config_keys, any(),
+                 "Keys of a config.json that are unknown to this program and do not change the model; others "
+                 "are refused.")}),
         section("optimizer", &JobConfig::optimizer, "the optimizer and its constants",
                 {key("name", &Optimizer::name, any(), "Name of the optimizer."),
                  key("lr", &Optimizer::lr, at_least(0), "Peak learning rate, reached after the warm-up."),

@@ -28,6 +28,7 @@ struct Model {
     std::optional<std::string> name;
     std::optional<std::string> flavor;
     std::string hf_assets_path;
+    std::vector<std::string> accept_config_keys;
     bool operator==(const Model&) const = default;
 };
 

@@ -35,7 +35,8 @@ std::string accepted(const Field& field) {
         case ValueType::IntegerList:
             return with_range("integers") + ", as 4,4,3";
         case ValueType::ChoiceList:
-            return fmt::format("{}", fmt::join(field.limits.choices, ","));
+            return field.limits.choices.empty() ? "strings, as a,b"
+                                                : fmt::format("{}", fmt::join(field.limits.choices, ","));
     }
     ARGOSY_CHECK(false, "value type {}", static_cast<int>(field.type));
     return {};

@@ -123,7 +123,7 @@ std::string broken_limit(const Limits& limits, const Value& value) {
         if (!is_choice(*name)) return fmt::format("one of {}", fmt::join(limits.choices, ", "));
     }
     if (const auto* names = std::get_if<std::vector<std::string>>(&value)) {
-        if (!std::ranges::all_of(*names, is_choice)) {
+        if (!limits.choices.empty() && !std::ranges::all_of(*names, is_choice)) {
             return fmt::format("a list of some of {}", fmt::join(limits.choices, ", "));
         }
     }

@@ -27,7 +27,7 @@ struct Range {
 
 struct Limits {
     Range range;
-    std::vector<std::string> choices = {};  // for a Choice or a list of them; empty for other types
+    std::vector<std::string> choices = {};  // for a Choice or a list of them; empty: any text
 };
 
 Limits any();

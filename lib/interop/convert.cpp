@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "h5/dataset.h"
 #include "interop/conversion_folder.h"
+#include "interop/names.h"
 #include "interop/target.h"
 
 namespace argosy::interop {
@@ -106,13 +107,16 @@ std::vector<std::string> element_differences(const ModelSource& source, const Mo
                                              const TransferOptions& transfer_options) {
     std::vector<Comparison> comparisons;
     for (const Transfer& transfer : transfers) comparisons.emplace_back(result, transfer.to);
-    run_transfers(source, transfers, transfer_options,
-                  [&](size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes) {
-                      comparisons[transfer].add(slab, bytes);
-                  });
+    const auto not_finite =
+        run_transfers(source, transfers, transfer_options,
+                      [&](size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes) {
+                          comparisons[transfer].add(slab, bytes);
+                      });
     std::vector<std::string> found = superfluous_tensors(result, transfers);
-    for (const Comparison& comparison : comparisons) {
-        if (const std::string fault = comparison.fault(); !fault.empty()) found.push_back(fault);
+    for (size_t i = 0; i < transfers.size(); ++i) {
+        if (const std::string fault = comparisons[i].fault(); !fault.empty()) found.push_back(fault);
+        const bool is_weight = transfers[i].to.name.starts_with(kModelPrefix);
+        if (is_weight && not_finite[i].in_source > 0) found.push_back(not_finite[i].text(transfers[i]));
     }
     return found;
 }
@@ -157,12 +161,15 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
                                                  .partial = partial,
                                                  .num_shards = num_shards(source, options),
                                                  .max_file_bytes = options.max_file_bytes});
-    const auto warnings =
+    const auto not_finite =
         run_transfers(source, transfers, transfer_options,
                       [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
                           target->append(transfer, bytes);
                       });
-    for (const std::string& warning : warnings) spdlog::warn("{}", warning);
+    for (size_t i = 0; i < transfers.size(); ++i) {
+        const std::string warning = not_finite[i].text(transfers[i]);
+        if (!warning.empty()) spdlog::warn("{}", warning);
+    }
     std::filesystem::path result = target->finish();
     if (std::filesystem::is_directory(result)) list_conversion(result);
     return result;

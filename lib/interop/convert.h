@@ -36,8 +36,8 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
 
 /// Returns one line for people for each difference, which names the tensor, the position, the expected and
 /// the found value. The result must equal the source's elements, converted as `transfers` requests, bit for
-/// bit. Also compares the checkpoint's description and assets, and verifies the result's checks. UserError if
-/// the source's checks fail.
+/// bit, and the source's weights must be finite. Also compares the checkpoint's description and assets, and
+/// verifies the result's checks. UserError if the source's checks fail.
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& result,
                                      const std::vector<Transfer>& transfers,
                                      const TransferOptions& transfer_options);

@@ -75,18 +75,19 @@ ModelSource open_checkpoint(const fs::path& path, Form form) {
     ModelSource source{.form = form, .path = path};
     source.description = opened->description();
     source.config_json = source.description->model;
-    source.spec = model::parse_hugging_face_config(source.config_json, path.string() + ": the model");
+    source.spec =
+        model::parse_hugging_face_config(source.config_json, path.string() + ": the model", {.all = true});
     check_weights(*opened, source.spec);
     source.checkpoint = opened.get();
     source.tensors = std::move(opened);
     return source;
 }
 
-ModelSource open_hugging_face(const fs::path& folder) {
+ModelSource open_hugging_face(const fs::path& folder, const model::AcceptedKeys& accepted) {
     ModelSource source{.form = Form::HuggingFace, .path = folder};
     const fs::path config = folder / kConfigName;
     source.config_json = read_text(config, kMaxConfigBytes);
-    source.spec = model::parse_hugging_face_config(source.config_json, config.string());
+    source.spec = model::parse_hugging_face_config(source.config_json, config.string(), accepted);
     source.tensors = with_checkpoint_names(std::make_unique<Safetensors>(folder), source.spec);
     return source;
 }
@@ -103,6 +104,18 @@ void refuse_pickled_weights(const fs::path& folder) {
     }
 }
 
+/// Refuses files of a model in several files whose index is missing.
+void refuse_files_without_index(const fs::path& folder) {
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(folder, failed)) {
+        const std::string name = entry.path().filename().string();
+        if (!name.ends_with(".safetensors") || name.find("-of-") == std::string::npos) continue;
+        throw UserError(
+            "{} has {}, but no {}, which names the file of each tensor; fetch it from the same place",
+            folder.string(), shown(name), kSafetensorsIndexName);
+    }
+}
+
 ModelSource open_step(const fs::path& folder) {
     if (folder.filename().string().ends_with(".partial")) {
         throw UserError("{} is an unfinished checkpoint; give a folder whose name does not end in .partial",
@@ -111,7 +124,7 @@ ModelSource open_step(const fs::path& folder) {
     return open_checkpoint(folder, Form::Sharded);
 }
 
-ModelSource open_folder(const fs::path& folder) {
+ModelSource open_folder(const fs::path& folder, const model::AcceptedKeys& accepted) {
     if (is_there(folder / kManifestName)) return open_step(folder);
     if (const auto steps = folder_of_steps(folder)) {
         if (const auto step = newest_step(*steps)) return open_step(*step);
@@ -120,8 +133,11 @@ ModelSource open_folder(const fs::path& folder) {
         refuse_broken_link(folder / name);
     const bool weights = is_there(folder / kSafetensorsName) || is_there(folder / kSafetensorsIndexName);
     const bool config = is_there(folder / kConfigName);
-    if (weights && config) return open_hugging_face(folder);
-    if (!weights) refuse_pickled_weights(folder);
+    if (weights && config) return open_hugging_face(folder, accepted);
+    if (!weights) {
+        refuse_files_without_index(folder);
+        refuse_pickled_weights(folder);
+    }
     if (weights || config) {
         throw UserError("{} has {}, but not {}: a Hugging Face folder has both", folder.string(),
                         config ? kConfigName : kSafetensorsName, config ? kSafetensorsName : kConfigName);
@@ -145,7 +161,7 @@ const char* name(Form form) {
     }
 }
 
-ModelSource open_model(const fs::path& path) {
+ModelSource open_model(const fs::path& path, const model::AcceptedKeys& accepted) {
     refuse_broken_link(path);
     std::error_code failed;
     const fs::file_type type = fs::status(path, failed).type();
@@ -158,7 +174,7 @@ ModelSource open_model(const fs::path& path) {
     }
     // "run/step-00000100/" becomes "run/step-00000100", because the code below reads the folder's name.
     const fs::path place = checkpoint::without_slash(path);
-    if (fs::is_directory(place)) return open_folder(place);
+    if (fs::is_directory(place)) return open_folder(place, accepted);
     if (place.extension() == ".safetensors" || place.filename() == kConfigName ||
         place.filename() == kSafetensorsIndexName) {
         throw UserError("{} is one file of a Hugging Face model; give its folder, which has the others too",

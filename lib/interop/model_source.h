@@ -39,8 +39,9 @@ struct ModelSource {
 /// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, or the newest whole step
 /// of a run's folder or of a folder of checkpoints. UserError for anything else, with what was expected and
 /// what exists, and for weights that do not belong to the model. Reads weights only to compare the two copies
-/// that a tied model may store.
-ModelSource open_model(const std::filesystem::path& path);
+/// that a tied model may store. `accepted` are keys of a Hugging Face folder's config.json; every key that a
+/// checkpoint has was accepted when the checkpoint was written.
+ModelSource open_model(const std::filesystem::path& path, const model::AcceptedKeys& accepted = {});
 
 /// The folder of checkpoints at `path`, or inside a run's folder at `path`, from which open_model() opens the
 /// newest step. Empty if `path` is anything else.

@@ -59,9 +59,18 @@ class IndexReader : public StrictJson {
     bool in_map() const { return depth_ == 2 && key_ == kMap; }
     bool in_other_value() const { return depth_ >= 1 && key_ != kMap && !key_.empty(); }
 
-    std::string where() const override { return tensor_.empty() ? "the index" : "tensor " + shown(tensor_); }
+    std::string where() const override {
+        if (in_map() && !tensor_.empty()) return fmt::format("\"{}\": tensor {}", kMap, shown(tensor_));
+        return key_.empty() ? "the index" : shown(key_);
+    }
 
+    /// REQUIRES: `what` is not the name of a file beside the index.
     bool skip(const std::string& what) const {
+        if (in_map()) {
+            refuse(where(), fmt::format("its file is {}, which is not the name of a .safetensors file beside "
+                                        "the index",
+                                        what));
+        }
         if (!in_other_value()) unexpected(what);
         return true;
     }
@@ -92,19 +101,16 @@ class IndexReader : public StrictJson {
             add_key(keys_, key);
             key_ = key;
         } else if (in_map()) {
-            if (files_.contains(key)) refuse("tensor " + shown(key), "it occurs twice");
+            if (files_.contains(key))
+                refuse(fmt::format("\"{}\": tensor {}", kMap, shown(key)), "it occurs twice");
             tensor_ = key;
         }
         return true;
     }
 
     bool string(std::string& value) override {
-        if (!in_map()) return skip(shown(value));
         const bool beside = value.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-        if (!beside || !value.ends_with(".safetensors")) {
-            refuse(where(), "its file is " + shown(value) +
-                                ", which is not the name of a .safetensors file beside the index");
-        }
+        if (!in_map() || !beside || !value.ends_with(".safetensors")) return skip(shown(value));
         files_.emplace(tensor_, value);
         return true;
     }

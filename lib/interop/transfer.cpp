@@ -109,27 +109,26 @@ class TensorReader {
         buffers_.in.resize(slab.num_elements() * size_bytes(from.type));
         source_.tensors->read(from, slab, buffers_.in);
         if (checks_) checks_->add(slab, buffers_.in);
+        const int64_t in_source = num_not_finite(from.type, buffers_.in);
+        not_finite_.in_source += in_source;
         if (from.type == to.type) return buffers_.in;
         buffers_.out.resize(slab.num_elements() * size_bytes(to.type));
         convert_elements(from.type, buffers_.in, to.type, buffers_.out);
-        num_overflowed_ += num_not_finite(to.type, buffers_.out) - num_not_finite(from.type, buffers_.in);
+        not_finite_.too_large += num_not_finite(to.type, buffers_.out) - in_source;
         return buffers_.out;
     }
 
-    /// Checks the source's bytes and returns a warning for people, or an empty text.
-    std::string finish() const {
+    /// Checks the source's bytes.
+    NotFinite finish() const {
         if (checks_) checks_->finish();
-        if (num_overflowed_ == 0) return "";
-        return fmt::format("{}: {} of {} elements are too large for {} and became infinite",
-                           transfer_.from->name, num_overflowed_, transfer_.from->num_elements(),
-                           transfer_.to.type_name());
+        return not_finite_;
     }
 
   private:
     const ModelSource& source_;
     const Transfer& transfer_;
     Buffers& buffers_;
-    int64_t num_overflowed_ = 0;
+    NotFinite not_finite_;
     std::optional<SlabChecks> checks_;
 };
 
@@ -146,11 +145,23 @@ std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
     return transfers;
 }
 
-std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                       const TransferOptions& transfer_options, const Receiver& receive) {
+std::string NotFinite::text(const Transfer& transfer) const {
+    const TensorInfo& from = *transfer.from;
+    std::vector<std::string> parts;
+    if (in_source > 0) parts.push_back(fmt::format("{} are NaN or infinite", in_source));
+    if (too_large > 0) {
+        parts.push_back(
+            fmt::format("{} are too large for {} and became infinite", too_large, transfer.to.type_name()));
+    }
+    if (parts.empty()) return "";
+    return fmt::format("{}: of {} elements {}", from.name, from.num_elements(), fmt::join(parts, ", "));
+}
+
+std::vector<NotFinite> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
+                                     const TransferOptions& transfer_options, const Receiver& receive) {
     const std::vector<size_t> order = by_size(transfers);
     std::vector<Buffers> buffers(transfer_options.num_threads);
-    std::vector<std::string> warnings(transfers.size());
+    std::vector<NotFinite> not_finite(transfers.size());
     run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
         TensorReader reader(source, transfer, buffers[thread]);
@@ -162,10 +173,9 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
             receive(order[job], slab, reader.read(slab));
             if (transfer_options.progress) transfer_options.progress->add(slab.num_elements() * from_bytes);
         }
-        warnings[order[job]] = reader.finish();
+        not_finite[order[job]] = reader.finish();
     });
-    std::erase(warnings, "");
-    return warnings;
+    return not_finite;
 }
 
 int64_t num_source_bytes(const std::vector<Transfer>& transfers) {

@@ -42,10 +42,19 @@ struct TransferOptions {
 using Receiver =
     std::function<void(size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes)>;
 
-/// Transfers all tensors completely. Returns warnings for people about elements that became infinite.
-/// UserError if the source's bytes do not match their checks.
-std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                       const TransferOptions& transfer_options, const Receiver& receive);
+/// The numbers of a tensor's elements that are NaN or infinite.
+struct NotFinite {
+    int64_t in_source = 0;
+    int64_t too_large = 0;  // finite in the source, infinite after the conversion
+
+    /// A line for people that names the tensor; empty if all elements are finite.
+    std::string text(const Transfer& transfer) const;
+};
+
+/// Transfers all tensors completely. Returns what is not finite in each. UserError if the source's bytes do
+/// not match their checks.
+std::vector<NotFinite> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
+                                     const TransferOptions& transfer_options, const Receiver& receive);
 
 /// Bytes of the source that the transfers read.
 int64_t num_source_bytes(const std::vector<Transfer>& transfers);

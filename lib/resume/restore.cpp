@@ -144,7 +144,7 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
 /// faults; none if the checkpoint is sound.
 std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSource& source) {
     return gather_faults([&]() -> std::vector<std::string> {
-        source = interop::open_model(path);
+        source = interop::open_model(path, {config_.model.accept_config_keys});
         if (want == Want::OwnStep) {
             if (!source.description) return {path.string() + " is a model, not a step of a run"};
             parse_scalars(source.description->state, path.string());

@@ -115,7 +115,7 @@ model::ModelSpec choose_model(const config::Model& model) {
     if (model.hf_assets_path.empty()) {
         return model::preset(name, model.flavor.value_or(config::Model::kDefaultFlavor));
     }
-    model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path);
+    model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path, {model.accept_config_keys});
     if (model.name && *model.name != spec.name) {
         throw UserError("model.name is {}, but {}/config.json is a {}; remove one of the two", name,
                         model.hf_assets_path, spec.name);

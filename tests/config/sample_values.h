@@ -25,6 +25,7 @@ inline Value sample_value(const Field& field) {
         case ValueType::IntegerList:
             return std::vector<int64_t>{3, 4, 4, 3};
         case ValueType::ChoiceList:
+            if (field.limits.choices.empty()) return std::vector<std::string>{"one_key", "an_object.key"};
             return std::vector<std::string>{field.limits.choices.back(), field.limits.choices.front()};
     }
     throw RunError("key {} has no type", field.key);

@@ -167,6 +167,10 @@ class Eval(EvalTest):
             (self.model / "config.json").write_text(json.dumps(config | {key: value}))
             self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,
                               parts=[str(self.model / "config.json"), key, "supported"])
+        (self.model / "config.json").write_text(json.dumps(config | {"use_qk_norm": False}))
+        self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,
+                          parts=[str(self.model / "config.json"), "use_qk_norm", "--accept-config-key"])
+        self.evaluate(task, "--accept-config-key", "use_qk_norm")
 
     def test_weights_that_are_not_finite(self):
         write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)

@@ -257,6 +257,41 @@ class ConvertTest(unittest.TestCase):
                 self.assert_error("m/config.json", key, "supported")
                 self.assertEqual(self.names(), ["m"])
 
+    def test_unknown_keys_are_accepted_one_by_one_and_kept(self):
+        write_model(self.folder / "m", dim=64, layers=2, vocab=100)
+        path = self.folder / "m" / "config.json"
+        unknown = {"logits_scaling": 8.0, "use_qk_norm": True}
+        path.write_text(json.dumps(json.loads(path.read_text()) | unknown))
+        accepted = ["--accept-config-key", "use_qk_norm", "--accept-config-key", "logits_scaling"]
+        self.convert("full", "f", *accepted[:2], source=self.folder / "m", code=2)
+        self.assert_error("m/config.json", '"logits_scaling"', "--accept-config-key")
+        self.assertEqual(self.names(), ["m"])
+        self.convert("full", "f", *accepted, "--verify", source=self.folder / "m")
+        self.convert("hf", "back", "--verify", source=self.folder / "f")
+        exported = json.loads((self.folder / "back" / "config.json").read_text())
+        self.assertEqual({key: exported[key] for key in unknown}, unknown)
+        self.run_program(self.folder / "back", "--inspect", code=2)
+        self.run_program(self.folder / "back", "--inspect", *accepted)
+
+    def test_verify_refuses_weights_that_are_not_finite(self):
+        write_model(self.folder / "m", dim=64, layers=2, vocab=100)
+        path = self.folder / "m" / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-8:] = struct.pack("<2f", float("nan"), float("inf"))
+        path.write_bytes(data)
+        self.convert("full", "f", source=self.folder / "m")
+        self.assertIn("W model/output.weight: of 6400 elements 2 are NaN or infinite", self.stderr)
+        self.convert("hf", "d", "--dtype", "bf16", "--verify", source=self.folder / "m", code=3)
+        self.assert_error("--verify found 1 faults")
+        self.assertIn("E model/output.weight: of 6400 elements 2 are NaN or infinite", self.stderr)
+        self.assertEqual(self.names(), ["f", "m"])
+
+    def test_parts_without_their_index(self):
+        write_model(self.folder / "m", dim=64, layers=2, vocab=100)
+        (self.folder / "m" / "model.safetensors").rename(self.folder / "m" / "model-00001-of-00002.safetensors")
+        self.convert("full", "f", source=self.folder / "m", code=2)
+        self.assert_error("model-00001-of-00002.safetensors", "no model.safetensors.index.json")
+
     def test_a_disk_that_is_full_leaves_nothing(self):
         """A limit on a file's size stands for it: every write beyond fails."""
         write_model(self.folder / "m", dim=256, layers=2, vocab=2000)

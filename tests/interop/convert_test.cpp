@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -170,8 +171,13 @@ TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
     write_hugging_face(folder / "hf", tiny_spec("llama"), ElementType::Float32);
     const ModelSource source = open_model(folder / "hf");
     const auto run = [&](ElementType type) {
-        return run_transfers(source, plan(source, {.to = Form::Full, .type = type}), {},
-                             [](size_t, const layout::Slab&, std::span<const std::byte>) {});
+        const auto transfers = plan(source, {.to = Form::Full, .type = type});
+        const auto not_finite = run_transfers(source, transfers, {},
+                                              [](size_t, const layout::Slab&, std::span<const std::byte>) {});
+        std::vector<std::string> warnings;
+        for (size_t i = 0; i < transfers.size(); ++i) warnings.push_back(not_finite[i].text(transfers[i]));
+        std::erase(warnings, "");
+        return warnings;
     };
     EXPECT_EQ(run(ElementType::Float16), std::vector<std::string>{});
     // The last tensor of the file: model.norm.weight. Its last number becomes 1e30.
@@ -183,7 +189,15 @@ TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
     EXPECT_EQ(run(ElementType::BFloat16), std::vector<std::string>{});
     const auto warnings = run(ElementType::Float16);
     ASSERT_EQ(warnings.size(), 1u);
-    expect_message(warnings[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
+    EXPECT_EQ(warnings[0], "model/norm.weight: of 26 elements 1 are too large for f16 and became infinite");
+    const float infinite = std::numeric_limits<float>::infinity();
+    std::memcpy(bytes.data() + bytes.size() - 8, &infinite, 4);
+    write_file(path, bytes);
+    for (const ElementType type : {ElementType::Float32, ElementType::BFloat16}) {
+        ASSERT_EQ(run(type).size(), 1u);
+        EXPECT_EQ(run(type)[0], "model/norm.weight: of 26 elements 1 are NaN or infinite");
+    }
+    expect_message(run(ElementType::Float16)[0], {"1 are NaN or infinite, 1 are too large for f16"});
 }
 
 TEST(Convert, TiedModelsHaveNoHeadOnTheOtherSide) {

@@ -126,11 +126,12 @@ class LastSave(saved.SavedTest):
     def test_the_tokenizers_files_are_exported(self):
         assets = self.folder / "assets"
         assets.mkdir()
-        shutil.copy(run.SOURCE / "tests/reference/llama/config.json", assets)
+        config = json.loads((run.SOURCE / "tests/reference/llama/config.json").read_text())
+        (assets / "config.json").write_text(json.dumps(config | {"use_qk_norm": False}))
         (assets / "tokenizer.json").write_text('{"a": "tokenizer"}')
         (assets / "notes.txt").write_text("none of it")
         self.train(1, training__dataset_path=self.tokens_below_128(), model__hf_assets_path=assets,
-                   training__steps=2, checkpoint__last_save_in_hf=True)
+                   model__accept_config_keys="use_qk_norm", training__steps=2, checkpoint__last_save_in_hf=True)
         self.assertEqual([asset["name"] for asset in saved.manifest(self.step_folder(2))["assets"]], ["tokenizer.json"])
         exported = self.folder_of() / "step-00000002-hf"
         self.assertEqual((exported / "tokenizer.json").read_text(), '{"a": "tokenizer"}')
@@ -270,6 +271,12 @@ class Loading(saved.SavedTest):
             done = self.run_ranks(1, *self.small("new", checkpoint__initial_load_path=folder,
                                                  checkpoint__initial_load_in_hf=True))
             self.assert_one_error(done, 2, str(folder / "config.json"), key, "supported")
+        (folder / "config.json").write_text(json.dumps(config | {"use_qk_norm": False}))
+        for accepted, parts in (("[]", ["use_qk_norm", "model.accept_config_keys"]),
+                                ("use_qk_norm", ["another model than the one that is trained"])):
+            done = self.run_ranks(1, *self.small("new", checkpoint__initial_load_path=folder,
+                                                 model__accept_config_keys=accepted))
+            self.assert_one_error(done, 2, *parts)
 
     def test_paths_without_a_model_are_refused(self):
         for path, parts, more in (

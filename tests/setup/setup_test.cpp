@@ -77,7 +77,8 @@ TEST(MeshRequest, TakesEveryDegree) {
 }
 
 config::Model named(std::optional<std::string> name, std::optional<std::string> flavor) {
-    return {.name = std::move(name), .flavor = std::move(flavor), .hf_assets_path = ""};
+    return {
+        .name = std::move(name), .flavor = std::move(flavor), .hf_assets_path = "", .accept_config_keys = {}};
 }
 
 TEST(ChooseModel, APresetAndItsDefaults) {
@@ -124,6 +125,16 @@ TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsComparedWithTheFolder) {
     EXPECT_ERROR(choose_model(with_folder(named("qwen3", std::nullopt))), UserError, "model.name is qwen3",
                  "qwen2");
     EXPECT_ERROR(choose_model(with_folder(named(std::nullopt, "7B"))), UserError, "different models");
+}
+
+TEST_F(ChooseModelFromFolder, AnUnknownKeyIsAccepted) {
+    write_file(folder_ / "config.json",
+               read_file(folder_ / "config.json").replace(0, 1, "{\"use_qk_norm\": false,"));
+    config::Model model = with_folder({});
+    EXPECT_ERROR(choose_model(model), UserError, "config.json", "\"use_qk_norm\"",
+                 "model.accept_config_keys");
+    model.accept_config_keys = {"use_qk_norm"};
+    EXPECT_EQ(choose_model(model).name, "qwen2");
 }
 
 TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
