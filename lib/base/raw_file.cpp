@@ -136,6 +136,23 @@ void RawFile::fail(const char* action) const {
     throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), remedy_for(reason));
 }
 
+std::string read_text(const fs::path& path, int64_t max_bytes) {
+    const RawFile file = RawFile::open_to_read(path);
+    const int64_t num_bytes = file.size_bytes();
+    if (num_bytes > max_bytes) {
+        throw UserError("{} has {} bytes; at most {} are expected", path.string(), num_bytes, max_bytes);
+    }
+    std::string text(num_bytes, '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    return text;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+    const RawFile file = RawFile::create(path);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+}
+
 void sync_folder(const fs::path& folder) {
     const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (opened.number() >= 0 && ::fsync(opened.number()) == 0) return;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace argosy {
 
@@ -64,6 +65,14 @@ class RawFile {
     std::filesystem::path path_;
     Descriptor descriptor_;
 };
+
+// Small text files as a whole.
+
+/// UserError if the file is missing, unreadable or larger than `max_bytes`.
+std::string read_text(const std::filesystem::path& path, int64_t max_bytes);
+
+/// The file is durable when write_text() returns.
+void write_text(const std::filesystem::path& path, const std::string& text);
 
 /// When this returns, the names in the folder are on disk.
 void sync_folder(const std::filesystem::path& folder);

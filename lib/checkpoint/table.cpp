@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -25,7 +26,7 @@ std::string quoted(const std::string& text) {
 
 /// A JSON object, given as text, printed on one line. UserError if the text is not a JSON object.
 std::string compact(const std::string& text) {
-    const ordered_json value = ordered_json::parse(text, nullptr, false);
+    const ordered_json value = parse_json(text, "the description of a checkpoint");
     if (!value.is_object())
         throw UserError("a checkpoint holds a JSON object here, but this is not: {}", text);
     return value.dump();
@@ -105,12 +106,11 @@ std::string to_json(const Manifest& manifest) {
                            asset.num_bytes, asset.hash.hex());
     };
     const std::string grid = manifest.lists_slabs() ? "" : grid_field(manifest.plan) + ",\n";
-    return fmt::format("{{\"set\":\"{}\",{},\n{}{},\n{},\n{}}}", manifest.set.hex(),
-                       print_description(manifest.description), grid,
-                       list("files", manifest.files, print_file),
-                       list("assets", manifest.assets, print_asset),
-                       manifest.lists_slabs() ? list("tensors", manifest.tensors, print_tensor)
-                                              : list("tensors", manifest.plan.tensors, print_cut_tensor));
+    return fmt::format(
+        "{{\"set\":\"{}\",{},\n{}{},\n{},\n{}}}", manifest.set.hex(), print_description(manifest.description),
+        grid, list("files", manifest.files, print_file), list("assets", manifest.assets, print_asset),
+        manifest.lists_slabs() ? list("tensors", manifest.tensors, print_tensor)
+                               : list("tensors", manifest.plan.tensors, print_cut_tensor));
 }
 
 std::string to_json(const Plan& plan) {

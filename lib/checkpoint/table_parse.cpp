@@ -1,10 +1,9 @@
 // Parses tables from JSON. Unknown keys are ignored, because newer minor versions may add keys.
-#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "checkpoint/table.h"
 #include "checkpoint/table_check.h"
 #include "h5/element_type.h"
@@ -13,8 +12,6 @@ namespace argosy::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr int kMaxDepth = 100;  // of nested values; a valid table is far below
 
 /// A value as messages show it: as text, cut after kShown characters.
 std::string shown(const ordered_json& value) {
@@ -120,82 +117,17 @@ class Reader {
     const std::string& place_;
 };
 
-using TakeItem = std::function<void(const std::string& key, const ordered_json& item)>;
-
-/// Parses JSON text with the JSON library, and refuses duplicate keys, deep nesting and zero bytes. `lists`
-/// names lists of the outermost object. The parser passes each object in these lists to `take` and does not
-/// keep it, because a manifest may have hundreds of thousands of entries.
-class StrictParser {
-  public:
-    StrictParser(const std::string& place, std::set<std::string> lists, TakeItem take)
-        : place_(place), lists_(std::move(lists)), take_(std::move(take)) {}
-
-    ordered_json parse(std::string_view text) {
-        const auto filter = [this](int depth, ordered_json::parse_event_t event, ordered_json& value) {
-            return keep(depth, event, value);
-        };
-        // After a complete value, the library would stop at a zero byte and ignore the rest of the text.
-        if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
-            throw UserError("{}: bad JSON: a zero byte at {}", place_, zero);
-        try {
-            ordered_json kept = ordered_json::parse(text.begin(), text.end(), filter);
-            const Reader reader(kept, place_);
-            for (const std::string& key : lists_) check_taken(reader.list(key.c_str()), key);
-            return kept;
-        } catch (const ordered_json::exception& error) {
-            throw UserError("{}: bad JSON: {}", place_, reason(error));
-        }
-    }
-
-  private:
-    using Event = ordered_json::parse_event_t;
-
-    bool keep(int depth, Event event, const ordered_json& value) {
-        if (depth > kMaxDepth) throw UserError("{}: values are nested more than {} deep", place_, kMaxDepth);
-        switch (event) {
-            case Event::object_start:
-                keys_.emplace_back();
-                break;
-            case Event::key:
-                take_key(depth, value.get_ref<const std::string&>());
-                break;
-            case Event::object_end: {
-                keys_.pop_back();
-                constexpr int kItemDepth = 2;  // outermost object, list, item
-                if (depth != kItemDepth || !lists_.contains(outermost_key_)) break;
-                take_(outermost_key_, value);
-                return false;
-            }
-            default:
-                break;
-        }
-        return true;
-    }
-
-    void take_key(int depth, const std::string& key) {
-        if (!keys_.back().insert(key).second)
-            throw UserError("{}: the key {} is listed twice", place_, shown(key));
-        if (depth == 1) outermost_key_ = key;
-    }
-
-    void check_taken(const ordered_json& left, const std::string& key) const {
+/// Parses a table. Each entry of its lists goes to `take`, because a manifest may have hundreds of thousands.
+ordered_json parse_table(std::string_view text, const std::string& place, const JsonEntries& entries) {
+    ordered_json rest = parse_json(text, place, entries);
+    const Reader reader(rest, place);
+    for (const std::string& key : entries.lists) {
+        const ordered_json& left = reader.list(key.c_str());
         if (!left.empty())
-            throw UserError("{}: \"{}\" holds {}, which is not an object", place_, key, shown(left[0]));
+            throw UserError("{}: \"{}\" holds {}, which is not an object", place, key, shown(left[0]));
     }
-
-    /// The library's message without its "[json.exception...] ".
-    static std::string reason(const ordered_json::exception& error) {
-        const std::string text = error.what();
-        const size_t end = text.find("] ");
-        return shown(end == std::string::npos ? text : text.substr(end + 2));
-    }
-
-    const std::string& place_;
-    std::set<std::string> lists_;
-    TakeItem take_;
-    std::vector<std::set<std::string>> keys_;  // one set per open object
-    std::string outermost_key_;
-};
+    return rest;
+}
 
 TensorInfo read_info(const Reader& reader, const char* name_key) {
     return {.name = reader.text(name_key), .type = reader.type("type"), .shape = reader.numbers("shape")};
@@ -268,10 +200,10 @@ void name_files(std::vector<StoredFile>& files, const std::string& place) {
 
 ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes) {
     ShardTable table;
-    StrictParser parser(place, {"slabs"}, [&](const std::string&, const ordered_json& item) {
+    const auto take = [&](const std::string&, const ordered_json& item) {
         table.tensors.push_back(read_shard_slab(item, place));
-    });
-    const ordered_json rest = parser.parse(text);
+    };
+    const ordered_json rest = parse_table(text, place, {{"slabs"}, take});
     table.set = Reader(rest, place).hash("set");
     check_table(table, place, file_bytes);
     return table;
@@ -279,10 +211,10 @@ ShardTable parse_shard_table(std::string_view text, const std::string& place, in
 
 Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes) {
     Manifest manifest;
-    StrictParser parser(
-        place, {"files", "assets", "tensors"},
-        [&](const std::string& key, const ordered_json& item) { take_item(manifest, key, item, place); });
-    const ordered_json rest = parser.parse(text);
+    const auto take = [&](const std::string& key, const ordered_json& item) {
+        take_item(manifest, key, item, place);
+    };
+    const ordered_json rest = parse_table(text, place, {{"files", "assets", "tensors"}, take});
     const Reader reader(rest, place);
     manifest.set = reader.hash("set");
     manifest.description = read_description(reader);
@@ -297,11 +229,11 @@ Manifest parse_manifest(std::string_view text, const std::string& place, int64_t
 
 Plan parse_plan(std::string_view text, const std::string& place) {
     Plan plan;
-    StrictParser parser(place, {"tensors"}, [&](const std::string&, const ordered_json& item) {
+    const auto take = [&](const std::string&, const ordered_json& item) {
         plan.tensors.push_back(read_cut_tensor(Reader(item, place)));
         check_info(plan.tensors.back().info, place);
-    });
-    plan.grid = Reader(parser.parse(text), place).degrees("grid");
+    };
+    plan.grid = Reader(parse_table(text, place, {{"tensors"}, take}), place).degrees("grid");
     check_plan(plan, place);
     return plan;
 }

@@ -1,50 +1,98 @@
 #include "data/records.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 
 namespace argosy::data {
 namespace {
 
-using nlohmann::json;
+/// Reads one record. Ignores the values of other keys.
+class RecordEvents : public StrictJson {
+  public:
+    RecordEvents(std::string place, int64_t vocab_size, Record& record)
+        : StrictJson(std::move(place)), vocab_size_(vocab_size), record_(record) {}
 
-/// The library's message without its "[json.exception...] parse error at line 1, column N: ".
-std::string reason(const json::parse_error& error) {
-    const std::string_view text = error.what();
-    const size_t column = text.find(", column ");
-    return std::string(column == std::string_view::npos ? text : text.substr(column + 2));
-}
-
-json parse_line(std::string_view line, const std::string& place) {
-    try {
-        return json::parse(line.begin(), line.end());
-    } catch (const json::parse_error& error) {
-        throw UserError("{}: bad JSON at {}", place, reason(error));
+    void read_record(std::string_view line) {
+        read(line);
+        if (has_text_ != has_tokens_) return;
+        refuse("",
+               fmt::format("the record has {}; it must have exactly one of them",
+                           has_text_ ? "both \"text\" and \"tokens\"" : "neither \"text\" nor \"tokens\""));
     }
-}
 
-void read_tokens(const json& values, int64_t vocab_size, const std::string& place,
-                 std::vector<uint32_t>& tokens) {
-    if (!values.is_array()) throw UserError("{}: \"tokens\" is not an array of integers", place);
-    tokens.clear();
-    for (const json& value : values) {
-        if (!value.is_number_integer())
-            throw UserError("{}: token {} is not an integer", place, value.dump());
-        // The JSON library parses non-negative literals as unsigned, so no value wraps around.
-        const bool inside =
-            value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
-        if (!inside)
-            throw UserError("{}: token {} lies outside 0 .. {}", place, value.dump(), vocab_size - 1);
-        tokens.push_back(value.get<uint32_t>());
+  private:
+    enum class In { Nothing, Text, Tokens, TokenList, Other };
+
+    void take_key(std::string& key) override {
+        if (depth() > 1) return;
+        in_ = key == "text" ? In::Text : key == "tokens" ? In::Tokens : In::Other;
+        if (in_ == In::Text) {
+            has_text_ = true;
+            record_.kind = RecordKind::Text;
+        } else if (in_ == In::Tokens) {
+            has_tokens_ = true;
+            record_.kind = RecordKind::Tokens;
+            record_.tokens.clear();
+        }
     }
-}
+
+    void enter_object() override {
+        if (depth() > 0) skip("an object");
+    }
+    void enter_list() override {
+        if (depth() == 1 && in_ == In::Tokens) {
+            in_ = In::TokenList;
+        } else {
+            skip("a list");
+        }
+    }
+    void leave_list() override {
+        if (depth() == 1) in_ = In::Other;
+    }
+
+    bool string(std::string& value) override {
+        if (in_ != In::Text) return skip(shown(value));
+        std::swap(record_.text, value);
+        return true;
+    }
+    bool number_unsigned(uint64_t value) override {
+        if (in_ != In::TokenList) return skip(std::to_string(value));
+        if (value >= static_cast<uint64_t>(vocab_size_)) refuse_token(std::to_string(value));
+        record_.tokens.push_back(static_cast<uint32_t>(value));
+        return true;
+    }
+    bool number_integer(int64_t value) override {
+        if (in_ == In::TokenList) refuse_token(std::to_string(value));
+        return skip(std::to_string(value));
+    }
+    bool null() override { return skip("null"); }
+    bool boolean(bool value) override { return skip(value ? "true" : "false"); }
+    bool number_float(double, const std::string& text) override { return skip(text); }
+
+    /// A value that is allowed only under another key than "text" and "tokens".
+    bool skip(const std::string& value) const {
+        if (depth() == 0) refuse("", "the record is not a JSON object");
+        if (in_ == In::Text) refuse("", "\"text\" is not a string, but " + value);
+        if (in_ == In::Tokens) refuse("", "\"tokens\" is not an array of integers, but " + value);
+        if (in_ == In::TokenList) refuse("", fmt::format("token {} is not an integer", value));
+        return true;
+    }
+    [[noreturn]] void refuse_token(const std::string& value) const {
+        refuse("", fmt::format("token {} lies outside 0 .. {}", value, vocab_size_ - 1));
+    }
+
+    int64_t vocab_size_;
+    Record& record_;
+    In in_ = In::Nothing;
+    bool has_text_ = false, has_tokens_ = false;
+};
 
 }  // namespace
 
@@ -82,21 +130,7 @@ bool RecordReader::next_line() {
 std::string RecordReader::place() const { return fmt::format("{}:{}", path_.string(), line_number_); }
 
 void RecordReader::parse(Record& record) const {
-    json object = parse_line(line_.view(), place());
-    if (!object.is_object()) throw UserError("{}: the record is not a JSON object", place());
-    const bool has_text = object.contains("text"), has_tokens = object.contains("tokens");
-    if (has_text == has_tokens) {
-        throw UserError("{}: the record has {}; it must have exactly one of them", place(),
-                        has_text ? "both \"text\" and \"tokens\"" : "neither \"text\" nor \"tokens\"");
-    }
-    record.kind = has_text ? RecordKind::Text : RecordKind::Tokens;
-    if (has_tokens) {
-        read_tokens(object["tokens"], vocab_size_, place(), record.tokens);
-    } else if (object["text"].is_string()) {
-        record.text = std::move(object["text"].get_ref<std::string&>());
-    } else {
-        throw UserError("{}: \"text\" is not a string", place());
-    }
+    RecordEvents(place(), vocab_size_, record).read_record(line_.view());
 }
 
 }  // namespace argosy::data

@@ -12,9 +12,9 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "base/raw_file.h"
+#include "base/strict_json.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
-#include "interop/strict_json.h"
 
 namespace argosy::interop {
 namespace {
@@ -28,10 +28,11 @@ constexpr int64_t kMaxListBytes = 16 << 20;
 /// The names of the files that the conversion wrote, including the list. Empty if there is no list.
 std::set<std::string> listed_files(const fs::path& folder) {
     if (!fs::is_regular_file(folder / kListName)) return {};
-    const json list = json::parse(read_text(folder / kListName, kMaxListBytes), nullptr, false);
+    const fs::path path = folder / kListName;
+    const auto list = parse_json(read_text(path, kMaxListBytes), path.string());
     if (!list.is_object() || !list.contains("files") || !list["files"].is_array()) return {};
     std::set<std::string> names = {kListName};
-    for (const json& name : list["files"]) {
+    for (const auto& name : list["files"]) {
         if (name.is_string()) names.insert(name.get<std::string>());
     }
     return names;

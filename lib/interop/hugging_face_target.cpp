@@ -8,10 +8,10 @@
 
 #include "base/log.h"
 #include "base/raw_file.h"
+#include "base/strict_json.h"
 #include "checkpoint/partial_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
-#include "interop/strict_json.h"
 #include "interop/target.h"
 
 namespace argosy::interop {
@@ -45,8 +45,9 @@ ElementType main_type(const std::vector<Transfer>& transfers) {
 /// not determine: those in `open`, and those that this program does not know.
 std::string config_text(const TargetOptions& options) {
     const char* type = torch_type(main_type(options.transfers));
-    json config = json::parse(model::hugging_face_config(options.source.spec, type));
-    const auto original = json::parse(options.source.config_json, nullptr, /*allow_exceptions=*/false);
+    const std::string place = options.source.path.string();
+    json config = parse_json(model::hugging_face_config(options.source.spec, type), place);
+    const auto original = parse_json(options.source.config_json, place);
     const auto open = {"attention_dropout", "initializer_range", "use_cache", "bos_token_id", "eos_token_id"};
     for (const auto& [key, value] : original.items()) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "interop/byte_progress.h"
 #include "interop/names.h"
 
@@ -158,7 +159,7 @@ std::string inspection_json(const Inspection& inspection) {
     const ModelSource& source = inspection.source;
     ordered_json report = {{"form", name(source.form)}, {"path", source.path.string()}};
     if (source.checkpoint) add_checkpoint_json(source, report);
-    report["model"] = ordered_json::parse(source.config_json, nullptr, /*allow_exceptions=*/false);
+    report["model"] = parse_json(source.config_json, source.path.string());
     const Size weights = size_of(source, true), state = size_of(source, false);
     report["weights"] = {{"elements", weights.elements}, {"bytes", weights.bytes}};
     report["optimizer"] = {{"elements", state.elements}, {"bytes", state.bytes}};

@@ -8,11 +8,12 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/raw_file.h"
+#include "base/strict_json.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
-#include "interop/strict_json.h"
 
 namespace argosy::interop {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/strict_json.h"
+#include "base/strict_json.h"
 #include "model/parameter.h"
 
 namespace argosy::interop {

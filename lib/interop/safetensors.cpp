@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "interop/strict_json.h"
+#include "base/strict_json.h"
 
 namespace argosy::interop {
 namespace {
@@ -48,7 +48,7 @@ class IndexReader : public StrictJson {
   public:
     using StrictJson::StrictJson;
     std::map<std::string, std::string> take() {
-        if (!keys_.contains(kMap)) refuse("", fmt::format("\"{}\" is missing", kMap));
+        if (!has_map_) refuse("", fmt::format("\"{}\" is missing", kMap));
         return std::move(files_);
     }
 
@@ -56,8 +56,8 @@ class IndexReader : public StrictJson {
     static constexpr const char* kMap = "weight_map";
 
     /// in_map() is true inside "weight_map", in_other_value() inside the value of any other key of the root.
-    bool in_map() const { return depth_ == 2 && key_ == kMap; }
-    bool in_other_value() const { return depth_ >= 1 && key_ != kMap && !key_.empty(); }
+    bool in_map() const { return depth() == 2 && key_ == kMap; }
+    bool in_other_value() const { return depth() >= 1 && key_ != kMap && !key_.empty(); }
 
     std::string where() const override {
         if (in_map() && !tensor_.empty()) return fmt::format("\"{}\": tensor {}", kMap, shown(tensor_));
@@ -75,37 +75,20 @@ class IndexReader : public StrictJson {
         return true;
     }
 
-    bool start_object(size_t) override {
-        const bool root = depth_ == 0, map = depth_ == 1 && key_ == kMap;
+    void enter_object() override {
+        const bool root = depth() == 0, map = depth() == 1 && key_ == kMap;
         if (!root && !map) skip("an object");
-        ++depth_;
-        return true;
     }
-    bool end_object() override {
-        --depth_;
-        tensor_.clear();
-        return true;
-    }
-    bool start_array(size_t) override {
-        skip("a list");
-        ++depth_;
-        return true;
-    }
-    bool end_array() override {
-        --depth_;
-        return true;
-    }
+    void leave_object() override { tensor_.clear(); }
+    void enter_list() override { skip("a list"); }
 
-    bool key(std::string& key) override {
-        if (depth_ == 1) {
-            add_key(keys_, key);
+    void take_key(std::string& key) override {
+        if (depth() == 1) {
+            has_map_ = has_map_ || key == kMap;
             key_ = key;
         } else if (in_map()) {
-            if (files_.contains(key))
-                refuse(fmt::format("\"{}\": tensor {}", kMap, shown(key)), "it occurs twice");
             tensor_ = key;
         }
-        return true;
     }
 
     bool string(std::string& value) override {
@@ -121,8 +104,7 @@ class IndexReader : public StrictJson {
     bool number_unsigned(uint64_t value) override { return skip(std::to_string(value)); }
     bool number_float(double, const std::string& text) override { return skip(text); }
 
-    int depth_ = 0;
-    std::set<std::string> keys_;
+    bool has_map_ = false;
     std::string key_, tensor_;
     std::map<std::string, std::string> files_;
 };

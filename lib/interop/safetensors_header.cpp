@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "h5/element_type.h"
-#include "interop/strict_json.h"
 
 namespace argosy::interop {
 namespace {
@@ -58,7 +58,7 @@ class HeaderReader : public StrictJson {
                (field_.empty() ? "" : ": " + shown(field_));
     }
 
-    bool start_object(size_t) override {
+    void enter_object() override {
         if (in_ == In::Nothing) {
             in_ = In::Root;
         } else if (in_ == In::Root) {
@@ -68,29 +68,25 @@ class HeaderReader : public StrictJson {
         } else {
             unexpected("an object");
         }
-        return true;
     }
 
-    bool end_object() override {
+    void leave_object() override {
         if (in_ == In::Tensor) finish_tensor();
         in_ = in_ == In::Root ? In::Nothing : In::Root;
         field_.clear();
         name_.clear();
-        return true;
     }
 
-    bool key(std::string& key) override {
+    void take_key(std::string& key) override {
         if (in_ == In::Root) {
-            add_key(names_, key);
             name_ = key;
-            return true;
+            return;
         }
-        add_key(fields_, key);
+        fields_.insert(key);
         field_ = key;
         if (in_ == In::Tensor && key != "dtype" && key != "shape" && key != "data_offsets") {
             refuse("tensor " + shown(name_), "the key " + shown(key) + " is not a key of the format");
         }
-        return true;
     }
 
     bool string(std::string& value) override {
@@ -106,17 +102,15 @@ class HeaderReader : public StrictJson {
         return true;
     }
 
-    bool start_array(size_t) override {
+    void enter_list() override {
         if (in_ != In::Tensor || field_ == "dtype") unexpected("a list");
         in_ = In::List;
         list_.clear();
-        return true;
     }
 
-    bool end_array() override {
+    void leave_list() override {
         in_ = In::Tensor;
         (field_ == "shape" ? shape_ : offsets_) = list_;
-        return true;
     }
 
     bool number_unsigned(uint64_t value) override {
@@ -165,7 +159,7 @@ class HeaderReader : public StrictJson {
 
     In in_ = In::Nothing;
     std::string name_, field_;
-    std::set<std::string> names_, fields_;
+    std::set<std::string> fields_;
     ElementType type_ = ElementType::Float32;
     std::vector<int64_t> list_, shape_, offsets_;
     std::vector<SafetensorsEntry> entries_;

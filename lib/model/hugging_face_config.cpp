@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "model/config_reader.h"
 #include "model/model_spec.h"
 
@@ -344,16 +345,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
 
 ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path,
                                     const AcceptedKeys& accepted) {
-    json parsed;
-    try {
-        parsed = json::parse(text);
-    } catch (const json::exception& error) {
-        // The library's text begins with a number in brackets, and may end with bytes that are not UTF-8.
-        const std::string_view what = error.what();
-        const size_t begin = what.find("] ");
-        throw UserError("{}: bad JSON: {}", path,
-                        what.substr(begin + 2, what.find("; last read") - begin - 2));
-    }
+    const json parsed = parse_json(text, path);
     if (!parsed.is_object()) throw UserError("{} is not a JSON object", path);
     return from_json(Reader(parsed, path), accepted);
 }

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/strict_json.h"
 #include "observe/append_file.h"
 
 namespace argosy::observe {
@@ -27,11 +27,14 @@ std::optional<int64_t> step_of(const std::string& line) {
             std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
         if (error == std::errc() && (*end == ',' || *end == '}')) return step;
     }
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object()) return {};
-    const auto found = object.find("step");
-    if (found == object.end() || !found->is_number_integer()) return {};
-    return found->get<int64_t>();
+    try {
+        const auto object = parse_json(line, "a line of the file");
+        const auto found = object.find("step");
+        if (found == object.end() || !found->is_number_integer()) return {};
+        return found->get<int64_t>();
+    } catch (const UserError&) {
+        return {};  // a killed process leaves such lines
+    }
 }
 
 /// An incomplete line without its last value, which may lack digits, and with the closing brace. A line that

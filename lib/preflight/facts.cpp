@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 
 namespace nlohmann {
 
@@ -54,7 +55,7 @@ std::string packed(const Facts& facts) {
 template <class Facts>
 Facts unpacked(const std::string& text) {
     try {
-        return nlohmann::json::parse(text).get<Facts>();
+        return nlohmann::json(parse_json(text, "the facts of a rank")).get<Facts>();
     } catch (const nlohmann::json::exception& error) {
         throw RunError("the facts that a rank sent cannot be read: {}", error.what());
     }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/program.h"
+#include "base/strict_json.h"
 #include "bench/collective.h"
 #include "comm/communicator.h"
 #include "preflight/preflight.h"
@@ -81,7 +82,7 @@ Json speeds_json(const Report& report) {
 template <class Facts>
 Json facts_json(const std::vector<Facts>& facts) {
     Json list = Json::array();
-    for (const Facts& one : facts) list.push_back(Json::parse(pack(one)));
+    for (const Facts& one : facts) list.push_back(parse_json(pack(one), "the facts of a rank"));
     return list;
 }
 

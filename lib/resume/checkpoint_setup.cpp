@@ -9,10 +9,10 @@
 
 #include "base/log.h"
 #include "base/program.h"
+#include "base/raw_file.h"
 #include "config/print.h"
 #include "config/schema.h"
 #include "interop/model_source.h"
-#include "interop/strict_json.h"
 
 namespace argosy::resume {
 namespace {
@@ -27,7 +27,7 @@ std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
         const std::string name = entry.path().filename().string();
         if (!interop::is_asset(name) || !entry.is_regular_file()) continue;
-        assets.push_back({name, interop::read_text(entry.path(), kMaxAssetBytes)});
+        assets.push_back({name, read_text(entry.path(), kMaxAssetBytes)});
     }
     return assets;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "gpu/element_type.h"
 #include "resume/save_plan.h"
 
@@ -158,7 +159,7 @@ std::string to_json(const Scalars& scalars) {
 
 Scalars parse_scalars(const std::string& text, const std::string& place) {
     try {
-        return scalars_in(Json::parse(text));
+        return scalars_in(parse_json(text, "its text"));
     } catch (const std::exception& error) {
         throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/resume/FORMAT.md",
                         place, error.what());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/sample_tables.h"
 #include "checkpoint/table_check.h"
@@ -98,8 +100,8 @@ TEST(Table, IsStrict) {
     const std::string deep(200000, '[');
     for (const auto& [from, to, fault] : std::initializer_list<Case>{
              {"{\"set\"", "[\"set\"", "bad JSON"},
-             {"\"step\":7", "\"step\":7,\"step\":8", "\"step\" is listed twice"},
-             {"\"hidden\":64", "\"hidden\":64,\"hidden\":64", "\"hidden\" is listed twice"},
+             {"\"step\":7", "\"step\":7,\"step\":8", "\"step\" occurs twice"},
+             {"\"hidden\":64", "\"hidden\":64,\"hidden\":64", "\"hidden\" occurs twice"},
              {"\"step\":7", "\"step\":7.0", "\"step\" is 7.0"},
              {"\"step\":7", "\"step\":-7", "\"step\" is -7"},
              {"\"step\":7", "\"step\":9223372036854775808", "\"step\" is 9223372036854775808"},
@@ -138,8 +140,10 @@ TEST(Table, HoldsNoZeroByte) {
                      "F: ", "zero byte");
     }
     for (size_t at = 0; at < manifest.size(); at += 7) {
-        EXPECT_ERROR(parse_manifest(with_zero(manifest, at), "F", kSampleBytes), UserError,
-                     "F: ", fmt::format("zero byte at {}", at));
+        const auto line = std::ranges::count(manifest.substr(0, at), '\n') + 1;
+        EXPECT_ERROR(parse_manifest(with_zero(manifest, at), "F", kSampleBytes), UserError, "F: ",
+                     line == 1 ? fmt::format("zero byte at byte {}", at + 1)
+                               : fmt::format("zero byte at line {}, byte ", line));
     }
 }
 

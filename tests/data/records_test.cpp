@@ -37,7 +37,7 @@ TEST_F(RecordsTest, ReadsTextAndTokens) {
 
 TEST_F(RecordsTest, ErrorsNameFileAndLine) {
     const std::string good = "{\"text\": \"fine\"}\n";
-    EXPECT_ERROR(read(good + "{\"text\": \"open\n" + good), UserError, "a.jsonl:2", "bad JSON", "column");
+    EXPECT_ERROR(read(good + "{\"text\": \"open\n" + good), UserError, "a.jsonl:2", "bad JSON at byte 15");
     EXPECT_ERROR(read(good + good + "{} x"), UserError, "a.jsonl:3", "bad JSON");
     EXPECT_ERROR(read(good + "\n[1]"), UserError, "a.jsonl:3", "not a JSON object");
     EXPECT_ERROR(read("{\"txt\": \"a\"}"), UserError, "a.jsonl:1", "neither");
@@ -46,11 +46,24 @@ TEST_F(RecordsTest, ErrorsNameFileAndLine) {
     EXPECT_ERROR(read("{\"text\": \"\xff\"}"), UserError, "a.jsonl:1", "bad JSON");
 }
 
+// The JSON library alone would take the second value of a key, and ignore what follows a zero byte.
+TEST_F(RecordsTest, RefusesWhatWouldBeIgnored) {
+    EXPECT_ERROR(read("{\"text\": \"a\"}\n{\"text\": \"b\", \"text\": \"c\"}\n"), UserError, "a.jsonl:2",
+                 "the key \"text\" occurs twice", "byte 20");
+    EXPECT_ERROR(read(R"({"text": "a", "meta": {"id": 1, "id": 2}})"), UserError, "a.jsonl:1", "\"id\"");
+    EXPECT_ERROR(read(std::string("{\"text\": \"a\"}\0{\"text\": \"b\"}\n", 28)), UserError, "a.jsonl:1",
+                 "a zero byte at byte 14");
+    EXPECT_EQ(read(R"({"text": "a", "meta": {"text": 5, "tokens": [[]]}, "more": [{"text": {}}]})")[0].text,
+              "a");
+}
+
 TEST_F(RecordsTest, RefusesInvalidTokens) {
     EXPECT_ERROR(read("{\"tokens\": 5}"), UserError, "a.jsonl:1", "not an array");
     EXPECT_ERROR(read("{\"tokens\": [1, 2.5]}"), UserError, "a.jsonl:1", "2.5", "not an integer");
     EXPECT_ERROR(read("{\"tokens\": [1, \"2\"]}"), UserError, "a.jsonl:1", "\"2\"");
     EXPECT_ERROR(read("{\"tokens\": [1, -2]}"), UserError, "a.jsonl:1", "token -2", "0 .. 999");
+    EXPECT_ERROR(read("{\"tokens\": [1, [2]]}"), UserError, "a.jsonl:1", "token a list is not an integer");
+    EXPECT_ERROR(read("{\"tokens\": {\"a\": 1}}"), UserError, "a.jsonl:1", "not an array", "an object");
     EXPECT_ERROR(read("{\"tokens\": [1000]}"), UserError, "a.jsonl:1", "token 1000", "0 .. 999");
     EXPECT_ERROR(read("{\"tokens\": [18446744073709551615]}"), UserError, "18446744073709551615");
 }

@@ -72,6 +72,12 @@ TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
     fs::rename(folder / "hf" / "config.json", folder / "hf" / "model.safetensors");
     write_file(folder / "hf" / "config.json", "{}");
     EXPECT_ERROR(open_model(folder / "hf"), UserError, "config.json", "model_type");
+    write_file(folder / "hf" / "config.json",
+               "{\n \"model_type\": \"llama\",\n \"model_type\": \"qwen2\"\n}");
+    EXPECT_ERROR(open_model(folder / "hf"), UserError, "config.json: the key \"model_type\" occurs twice",
+                 "line 3");
+    write_file(folder / "hf" / "config.json", std::string("{}\0{}", 5));
+    EXPECT_ERROR(open_model(folder / "hf"), UserError, "config.json: a zero byte at byte 3");
 }
 
 TEST(OpenModel, PickledWeightsAreRefusedWithTheWayOut) {

@@ -201,7 +201,7 @@ TEST(SafetensorsIndex, RefusesWhatIsNoIndex) {
              Case{R"({"weight_map":{"a":["x.safetensors"]}})", "tensor \"a\": its file is a list"},
              Case{R"({"weight_map":{"a":null}})", "tensor \"a\": its file is null"},
              Case{R"({"weight_map":{"a":"x.safetensors","a":"x.safetensors"}})",
-                  "tensor \"a\": it occurs twice"},
+                  "the key \"a\" occurs twice; the second is at byte 38"},
              Case{R"({"weight_map":{},"weight_map":{}})", "\"weight_map\" occurs twice"},
              Case{R"({"weight_map":{"a":"../x.safetensors"}})", "not the name of a .safetensors file beside"},
              Case{R"({"weight_map":{"a":"/etc/x.safetensors"}})", "beside the index"},

@@ -210,6 +210,8 @@ class Text(Catches):
         self.expect(check_text, "whitespace", {"lib/a.h": "int a; \n"})
         self.expect(check_text, "later", {"lib/a.h": "// TO" + "DO: more\n"})
         self.expect(check_text, "newline", {"lib/a.h": "int a;"})
+        self.expect(check_text, "base/strict_json.h", {"lib/a.h": "auto a = nlohmann::json::parse(text);\n"})
+        self.expect(check_text, changes={"lib/base/strict_json.cpp": "json::sax_parse(text);\n"})
 
 
 class Summary(unittest.TestCase):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks every text file of the project: check_text.py [ROOT]. Prints each violation.
 
-No path of somebody's machine, no trailing whitespace, no note to do later, and a newline at the end.
+No path of somebody's machine, no trailing whitespace, no note to do later, and a newline at the end. JSON has one reader.
 """
 import os
 import re
@@ -14,6 +14,8 @@ FAULTS = {
     "trailing whitespace": re.compile(r"[ \t\r]$"),
     "a note to do later": re.compile(r"\b(?:TO" r"DO|FIX" r"ME)\b"),
 }
+JSON_READER = "lib/base/strict_json.cpp"
+OTHER_JSON_READER = re.compile(r"\b\w*[jJ]son::(?:parse|sax_parse|accept)\(")
 
 
 def text_files(root):
@@ -30,7 +32,10 @@ def check(root):
         text, place = path.read_text(errors="replace"), path.relative_to(root).as_posix()
         if text and not text.endswith("\n"):
             violations.append(f"{place}: no newline at the end")
+        source = place.startswith(("lib/", "apps/")) and place != JSON_READER
         for number, line in enumerate(text.split("\n"), 1):
+            if source and OTHER_JSON_READER.search(line):
+                violations.append(f"{place}:{number}: JSON that is not read through base/strict_json.h")
             violations += [f"{place}:{number}: {fault}" for fault, pattern in FAULTS.items() if pattern.search(line)]
     return violations
 
