@@ -20,7 +20,7 @@ enum class ExitCode {
     Done = 0,
     Failed = 1,         // failed while running
     BadInput = 2,       // bad command line, configuration or input
-    CheckFailed = 3,    // a verification, pre-flight or baseline found a fault
+    CheckFailed = 3,    // a verification, pre-flight, baseline or checksum found a fault
     Requeue = 75,       // stopped on a signal with a checkpoint saved
     Watchdog = 76,      // a peer did not answer in time
     DoNotRequeue = 77,  // restarts without progress
@@ -51,6 +51,17 @@ class UserError : public Error {
     template <class... Args>
     explicit UserError(fmt::format_string<Args...> text, Args&&... args)
         : Error(ExitCode::BadInput, Reach::AllRanks, fmt::format(text, std::forward<Args>(args)...)) {}
+
+  protected:
+    UserError(ExitCode code, const std::string& message) : Error(code, Reach::AllRanks, message) {}
+};
+
+/// An input whose bytes disagree with the checks that were saved with them.
+class DamageError : public UserError {
+  public:
+    template <class... Args>
+    explicit DamageError(fmt::format_string<Args...> text, Args&&... args)
+        : UserError(ExitCode::CheckFailed, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
 /// A failure of the machine, a file or a foreign library while running.

@@ -35,9 +35,18 @@ Manifest read_manifest(const InputFile& file) {
     if (file.block().kind == FileKind::Shard) {
         throw UserError("{} is a single shard; name the folder of its step", file.place());
     }
-    Manifest manifest = parse_manifest(file.table(), file.place() + ": its table", file.block().num_bytes);
+    Manifest manifest = parse_manifest(file.table(), file.place() + ": its table", file.table_file());
     const bool full = file.block().kind == FileKind::Full;
-    if (full && !manifest.files.empty()) throw UserError("{} is a full file, but lists shards", file.place());
+    if (full != manifest.files.empty()) {
+        throw UserError("{}: its user block says '{}', but its table lists {} shards", file.place(),
+                        name(file.block().kind), manifest.files.size());
+    }
+    const bool has_grid = !full && file.block().major >= 2;
+    if (manifest.lists_slabs() == has_grid) {
+        throw UserError("{}: a {} of format {} {} a \"grid\", but its table {}", file.place(),
+                        name(file.block().kind), file.block().major, has_grid ? "has" : "does not have",
+                        has_grid ? "has none" : "has one");
+    }
     return manifest;
 }
 
@@ -71,10 +80,15 @@ Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int
     InputFile bytes(folder_of(own.file().path()) / expected.name);
     const UserBlock& block = bytes.block();
     if (block.num_bytes != expected.num_bytes || block.check != expected.check) {
-        throw UserError(
+        throw DamageError(
             "{} is a foreign shard: it has {} bytes and the check {}, and the manifest expects {} and {}",
             bytes.place(), block.num_bytes, block.check.hex(), expected.num_bytes, expected.check.hex());
     }
+    if (block.kind != FileKind::Shard || block.major != own.block().major) {
+        throw UserError("{} is no shard of format {}: its user block says '{}' of format {}", bytes.place(),
+                        own.block().major, name(block.kind), block.major);
+    }
+    if (block.set) check_save(bytes, *block.set, manifest.set);
     return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
 }
 
@@ -105,9 +119,12 @@ std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const 
             throw UserError("{}: its table and the manifest disagree about tensor '{}'", bytes.place(),
                             stored.info.name);
         }
+        if (!located.empty() && located.back().tensor > found->second) {
+            throw UserError("{}: its table lists tensor '{}' in another order than the manifest",
+                            bytes.place(), stored.info.name);
+        }
         located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
     }
-    std::ranges::sort(located, {}, &LocatedSlab::tensor);
     size_t next = 0;  // index into `located`
     for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
         const CutTensor& cut = manifest.plan.tensors[tensor];
@@ -189,7 +206,7 @@ std::string Checkpoint::asset(const std::string& name) const {
     std::string bytes(asset->num_bytes, '\0');
     file.read_at(asset->at, std::as_writable_bytes(std::span(bytes)));
     const std::string fault = fault_of(file, *asset, hash_of(bytes));
-    if (!fault.empty()) throw UserError("{}", fault);
+    if (!fault.empty()) throw DamageError("{}", fault);
     return bytes;
 }
 

@@ -51,7 +51,7 @@ void check_listed(const InputFile& shard, const Manifest& manifest, const std::v
 }
 
 void check_rest(const InputFile& file, std::vector<ByteRange> checked) {
-    checked.push_back(file.table_range());
+    checked.push_back(file.table_file().table);
     const std::vector<ByteRange> rest = gaps(std::move(checked), file.place(), file.block().num_bytes);
     const Hash found = hash_of(file.file(), rest);
     if (found != file.block().rest) {

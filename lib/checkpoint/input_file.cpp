@@ -25,8 +25,8 @@ UserBlock read_block(const RawFile& file) {
     file.read_at(0, std::as_writable_bytes(std::span(text)));
     const UserBlock block = parse_user_block(text, place);
     if (block.num_bytes != size) {
-        throw UserError("{} is {}: it has {} bytes, but {} were expected", place,
-                        size < block.num_bytes ? "truncated" : "too long", size, block.num_bytes);
+        throw DamageError("{} is {}: it has {} bytes, but {} were expected", place,
+                          size < block.num_bytes ? "truncated" : "too long", size, block.num_bytes);
     }
     return block;
 }
@@ -92,7 +92,7 @@ std::string InputFile::table() const {
     file_.read_at(block_.table_at, std::as_writable_bytes(std::span(text)));
     const Hash found = hash_of(text);
     if (found != block_.table_hash) {
-        throw UserError(
+        throw DamageError(
             "{}: its table ({} bytes at {}, outside the tensors) is damaged: it gives the check {}, and {} "
             "was expected",
             place(), block_.table_bytes, block_.table_at, found.hex(), block_.table_hash.hex());
@@ -130,7 +130,7 @@ int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredS
     if (num_runs == 1 && common == stored.slab) {
         const Hash found = hash_of(out.subspan(first, stored.slab.num_elements() * width));
         const std::string fault = fault_of(file, tensor, stored, found);
-        if (!fault.empty()) throw UserError("{}", fault);
+        if (!fault.empty()) throw DamageError("{}", fault);
     }
     return gather.fetched();
 }
@@ -152,13 +152,12 @@ std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& 
 
 void check_save(const InputFile& shard, const Hash& found, const Hash& expected) {
     if (found == expected) return;
-    throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected", shard.place(),
-                    found.hex(), expected.hex());
+    throw DamageError("{} is a foreign shard: it belongs to the save {}, and {} was expected", shard.place(),
+                      found.hex(), expected.hex());
 }
 
 ShardTable read_shard_table(const InputFile& shard, const Hash& set) {
-    ShardTable table =
-        parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
+    ShardTable table = parse_shard_table(shard.table(), shard.place() + ": its table", shard.table_file());
     check_save(shard, table.set, set);
     return table;
 }

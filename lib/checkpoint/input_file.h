@@ -28,7 +28,9 @@ class InputFile {
     /// The table's text. UserError if it does not match its check.
     std::string table() const;
 
-    ByteRange table_range() const { return {block_.table_at, block_.table_bytes}; }
+    TableFile table_file() const {
+        return {.num_bytes = block_.num_bytes, .table = {block_.table_at, block_.table_bytes}};
+    }
 
   private:
     RawFile file_;

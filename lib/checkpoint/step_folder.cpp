@@ -69,7 +69,7 @@ StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, 
     const std::string name = shard_name(writer, num_writers);
     const InputFile shard(partial / name);
     const UserBlock& block = shard.block();
-    if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is not a shard", shard.place());
+    if (block.kind != FileKind::Shard) throw UserError("{} is not a shard", shard.place());
     check_save(shard, *block.set, set);
     return {name, block.num_bytes, block.check};
 }
@@ -146,7 +146,7 @@ void commit_step(const fs::path& folder, const Description& description, const H
     const int num_writers = plan.num_writers();
     Manifest manifest{.set = set_of(nonce, plan), .description = description, .plan = plan};
     manifest.files = finished_shards(partial, manifest.set, num_writers);
-    check_table(manifest, partial.string(), std::numeric_limits<int64_t>::max());
+    check_table(manifest, partial.string(), {.num_bytes = std::numeric_limits<int64_t>::max()});
     write_manifest(partial / kManifestName, std::move(manifest), assets);
     failpoint("manifest_written");
     Checkpoint{partial};  // a step that a reader refuses must not replace an older one

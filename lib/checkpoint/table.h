@@ -13,6 +13,18 @@
 
 namespace argosy::checkpoint {
 
+/// A range of bytes in a file.
+struct ByteRange {
+    int64_t at = 0, num_bytes = 0;
+    bool operator==(const ByteRange&) const = default;
+};
+
+/// The file that contains a table: its length, and the place of the table, which nothing else may share.
+struct TableFile {
+    int64_t num_bytes = 0;
+    ByteRange table = {};  // none before the table is placed
+};
+
 struct StoredSlab {
     int file = kThisFile;
     layout::Slab slab;
@@ -85,9 +97,9 @@ std::string to_json(const Manifest& manifest);
 /// The grid and the tensors as in a manifest, for ranks that exchange their plans.
 std::string to_json(const Plan& plan);
 
-/// `place` is for messages. `file_bytes`: the length of the file that contains the table.
-ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes);
-Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes);
+/// `place` is for messages.
+ShardTable parse_shard_table(std::string_view text, const std::string& place, const TableFile& file);
+Manifest parse_manifest(std::string_view text, const std::string& place, const TableFile& file);
 Plan parse_plan(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint

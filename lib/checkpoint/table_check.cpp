@@ -87,8 +87,10 @@ void check_cover(const StoredTensor& tensor, const std::string& where) {
 /// The byte ranges in use, by file. The last entry is the file that contains the table.
 class Extents {
   public:
-    Extents(const std::vector<StoredFile>& files, const std::string& place, int64_t file_bytes)
-        : files_(files), place_(place), file_bytes_(file_bytes), ranges_(files.size() + 1) {}
+    Extents(const std::vector<StoredFile>& files, const std::string& place, const TableFile& file)
+        : files_(files), place_(place), file_bytes_(file.num_bytes), ranges_(files.size() + 1) {
+        ranges_.back().push_back(file.table);
+    }
 
     void add(int file, ByteRange range, const std::string& where) {
         const int64_t limit = file == StoredSlab::kThisFile ? file_bytes_ : files_[file].num_bytes;
@@ -112,6 +114,17 @@ class Extents {
     int64_t file_bytes_;
     std::vector<std::vector<ByteRange>> ranges_;
 };
+
+/// UserError if a name is also a folder of another name, because HDF5 has one object for each path.
+void check_folders(const std::set<std::string_view>& names, const std::string& place) {
+    for (const std::string_view name : names) {
+        for (size_t end = name.find('/'); end != name.npos; end = name.find('/', end + 1)) {
+            if (names.contains(name.substr(0, end)))
+                throw UserError("{}: tensor '{}' lies under another tensor, '{}'", place, name,
+                                name.substr(0, end));
+        }
+    }
+}
 
 std::string tensor_place(const std::string& place, const TensorInfo& info) {
     return fmt::format("{}: tensor '{}'", place, info.name);
@@ -194,9 +207,9 @@ void check_slab(const TensorInfo& info, const layout::Slab& slab, const std::str
     }
 }
 
-void check_table(const ShardTable& table, const std::string& place, int64_t file_bytes) {
+void check_table(const ShardTable& table, const std::string& place, const TableFile& file) {
     const std::vector<StoredFile> no_others;
-    Extents extents(no_others, place, file_bytes);
+    Extents extents(no_others, place, file);
     std::set<std::string_view> names;
     for (const StoredTensor& tensor : table.tensors) {
         const std::string where = tensor_place(place, tensor.info);
@@ -209,9 +222,9 @@ void check_table(const ShardTable& table, const std::string& place, int64_t file
     extents.check();
 }
 
-void check_table(const Manifest& manifest, const std::string& place, int64_t file_bytes) {
+void check_table(const Manifest& manifest, const std::string& place, const TableFile& file) {
     check_files(manifest, place);
-    Extents extents(manifest.files, place, file_bytes);
+    Extents extents(manifest.files, place, file);
     check_assets(manifest, place, extents);
     std::set<std::string_view> names;
     const auto check_named = [&](const TensorInfo& info) {
@@ -227,6 +240,7 @@ void check_table(const Manifest& manifest, const std::string& place, int64_t fil
     }
     extents.check();
     for (const CutTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
+    check_folders(names, place);
     if (manifest.lists_slabs() ? !manifest.plan.tensors.empty() : !manifest.tensors.empty())
         throw UserError("{}: it has both slabs and cuts, or cuts without a grid", place);
     if (manifest.lists_slabs()) return;

@@ -198,18 +198,18 @@ void name_files(std::vector<StoredFile>& files, const std::string& place) {
 
 }  // namespace
 
-ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes) {
+ShardTable parse_shard_table(std::string_view text, const std::string& place, const TableFile& file) {
     ShardTable table;
     const auto take = [&](const std::string&, const ordered_json& item) {
         table.tensors.push_back(read_shard_slab(item, place));
     };
     const ordered_json rest = parse_table(text, place, {{"slabs"}, take});
     table.set = Reader(rest, place).hash("set");
-    check_table(table, place, file_bytes);
+    check_table(table, place, file);
     return table;
 }
 
-Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes) {
+Manifest parse_manifest(std::string_view text, const std::string& place, const TableFile& file) {
     Manifest manifest;
     const auto take = [&](const std::string& key, const ordered_json& item) {
         take_item(manifest, key, item, place);
@@ -223,7 +223,7 @@ Manifest parse_manifest(std::string_view text, const std::string& place, int64_t
         if (manifest.plan.grid.empty()) throw UserError("{}: its \"grid\" is empty", place);
         name_files(manifest.files, place);
     }
-    check_table(manifest, place, file_bytes);
+    check_table(manifest, place, file);
     return manifest;
 }
 

@@ -1,5 +1,6 @@
 #include "checkpoint/user_block.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
@@ -17,8 +18,8 @@ constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Fu
 
 template <class... Args>
 [[noreturn]] void fail_damaged(const std::string& place, fmt::format_string<Args...> text, Args&&... args) {
-    throw UserError("{}: its user block (bytes 0 .. {}, outside the tensors) is damaged: {}", place,
-                    kUserBlockBytes - 1, fmt::format(text, std::forward<Args>(args)...));
+    throw DamageError("{}: its user block (bytes 0 .. {}, outside the tensors) is damaged: {}", place,
+                      kUserBlockBytes - 1, fmt::format(text, std::forward<Args>(args)...));
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -55,11 +56,19 @@ Sections sections_of(std::string_view text) {
     return {.lines = text.substr(0, at + 1), .check = rest.substr(0, kHexDigits), .padded = padded};
 }
 
-void check_version(std::string_view text, bool intact, const std::string& place) {
+/// The major version of the text's first line; -1 if the line has none.
+int64_t major_version(std::string_view text) {
     const std::string_view line = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
     const std::vector<std::string_view> version = split(line, '.');
-    const int64_t major = version.empty() ? -1 : parse_number(version.front());
+    const bool is_version = version.size() == 2 && parse_number(version.back()) >= 0;
+    return is_version ? parse_number(version.front()) : -1;
+}
+
+void check_version(std::string_view text, bool intact, const std::string& place) {
+    const std::string_view line = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
+    const int64_t major = major_version(text);
     if ((major >= kOldestMajor && major <= kFormatMajor) || !intact) return;
+    if (major < 0) fail_damaged(place, "'{}' is not a version, such as 2.0", line);
     throw UserError(
         "{} is of checkpoint format {}, but this program reads {}.x to {}.x; use the version that wrote it, "
         "or a newer one",
@@ -79,11 +88,22 @@ Hash check_integrity(const Sections& parts, const std::string& place) {
 /// The words of each line after the first word, by the first word.
 using Lines = std::map<std::string_view, std::vector<std::string_view>>;
 
-Lines lines_of(std::string_view text) {
+/// Lines whose first word a later minor version added may stand anywhere, once each.
+Lines lines_of(std::string_view text, const std::string& place) {
+    constexpr std::array<std::string_view, 6> kOrder = {"argosy", "kind", "bytes", "table", "rest", "set"};
+    const auto is_ascii = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
+    if (!std::ranges::all_of(text, is_ascii)) fail_damaged(place, "it has characters other than ASCII's");
     Lines lines;
+    auto next = kOrder.begin();
     for (const std::string_view line : split(text, '\n')) {
         const std::vector<std::string_view> words = split(line, ' ');
-        if (!words.empty()) lines[words.front()] = {words.begin() + 1, words.end()};
+        const std::string_view key = words.empty() ? "" : words.front();
+        const bool is_new = lines.try_emplace(key, words.begin() + !words.empty(), words.end()).second;
+        if (!is_new) fail_damaged(place, "its line '{}' occurs twice", key);
+        if (std::ranges::find(kOrder, key) == kOrder.end()) continue;
+        const auto found = std::find(next, kOrder.end(), key);
+        if (found == kOrder.end()) fail_damaged(place, "its line '{}' is not in its place", key);
+        next = found + 1;
     }
     return lines;
 }
@@ -93,8 +113,8 @@ class Fields {
     Fields(const Lines& lines, std::string_view key, size_t count, const std::string& place)
         : place_(place), key_(key) {
         const auto found = lines.find(key);
-        if (found == lines.end() || found->second.size() < count)
-            fail_damaged(place, "its line '{}' is missing or short", key);
+        if (found == lines.end() || found->second.size() != count)
+            fail_damaged(place, "its line '{}' is missing, short or long", key);
         fields_ = found->second;
     }
     FileKind kind(size_t i) const {
@@ -166,7 +186,8 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of(parts.lines);
     check_version(text, intact, place);
     UserBlock block{.check = check_integrity(parts, place)};
-    const Lines lines = lines_of(parts.lines);
+    block.major = static_cast<int>(major_version(text));
+    const Lines lines = lines_of(parts.lines, place);
     block.kind = Fields(lines, "kind", 1, place).kind(0);
     block.num_bytes = Fields(lines, "bytes", 1, place).number(0);
     const Fields table(lines, "table", 3, place);
@@ -175,6 +196,11 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     block.table_hash = table.hash(2);
     block.rest = Fields(lines, "rest", 1, place).hash(0);
     if (lines.contains("set")) block.set = Fields(lines, "set", 1, place).hash(0);
+    const bool has_set = block.kind == FileKind::Shard && block.major >= 2;
+    if (block.set.has_value() != has_set) {
+        fail_damaged(place, "a {} of format {} {} a line 'set'", name(block.kind), block.major,
+                     has_set ? "has" : "does not have");
+    }
     check_extents(block, place);
     return block;
 }

@@ -24,11 +24,12 @@ enum class FileKind { Manifest, Shard, Full };
 const char* name(FileKind kind);
 
 struct UserBlock {
+    int major = kFormatMajor;  // version of the format; written as kFormatMajor
     FileKind kind = FileKind::Shard;
     int64_t num_bytes = 0;  // of the whole file
     int64_t table_at = 0, table_bytes = 0;
     Hash table_hash;
-    std::optional<Hash> set;  // only in shards, from format 2 on: identifies the shard's save
+    std::optional<Hash> set;  // in shards of format 2, nowhere else: identifies the shard's save
     Hash rest;                // of all bytes after the user block that are in no slab, asset or table
     Hash check;               // of the lines above the check line
     bool operator==(const UserBlock&) const = default;

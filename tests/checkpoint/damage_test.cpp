@@ -229,7 +229,7 @@ TEST_F(Damage, InAWellCheckedUserBlockIsFoundToo) {
     expect_fault("bytes ", "bytes 9", "were expected");
     expect_fault("bytes ", "bytes 99999999999999999999", "not a number");
     expect_fault("bytes ", "bytes -", "not a number");
-    expect_fault("table ", "table 9223372036854775807 9223372036854775807 ", "not a check");
+    expect_fault("table ", "table 9223372036854775807 9223372036854775807 ", "short or long");
     expect_fault("table ", "table 9", "does not lie in a file");
     expect_fault("rest ", "rest z", "not a check");
 }

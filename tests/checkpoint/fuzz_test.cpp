@@ -120,21 +120,21 @@ int fuzz(const std::string& valid, const std::string& other,
 // What is taken is a table that prints and parses to itself.
 TEST(Fuzz, ManifestsAreTakenOrRefused) {
     fuzz(to_json(sample_manifest()), to_json(sample_full()), [](const std::string& text) {
-        const Manifest manifest = parse_manifest(text, "F", kSampleBytes);
-        EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
+        const Manifest manifest = parse_manifest(text, "F", kSampleFile);
+        EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleFile), manifest);
     });
     fuzz(to_json(sample_listing()), to_json(sample_manifest()), [](const std::string& text) {
-        const Manifest manifest = parse_manifest(text, "F", kSampleBytes);
-        EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
+        const Manifest manifest = parse_manifest(text, "F", kSampleFile);
+        EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleFile), manifest);
     });
     fuzz(to_json(sample_full()), to_json(sample_shard()),
-         [](const std::string& text) { parse_manifest(text, "F", kSampleBytes); });
+         [](const std::string& text) { parse_manifest(text, "F", kSampleFile); });
 }
 
 TEST(Fuzz, ShardTablesAreTakenOrRefused) {
     fuzz(to_json(sample_shard()), to_json(sample_full()), [](const std::string& text) {
-        const ShardTable table = parse_shard_table(text, "F", kSampleBytes);
-        EXPECT_EQ(parse_shard_table(to_json(table), "F", kSampleBytes), table);
+        const ShardTable table = parse_shard_table(text, "F", kSampleFile);
+        EXPECT_EQ(parse_shard_table(to_json(table), "F", kSampleFile), table);
     });
 }
 
@@ -146,7 +146,8 @@ std::string checked(const std::string& lines) {
 }
 
 TEST(Fuzz, UserBlocksAreTakenOrRefused) {
-    const std::string valid = to_text({.num_bytes = 9000, .table_at = 2048, .table_bytes = 5000});
+    const std::string valid =
+        to_text({.num_bytes = 9000, .table_at = 2048, .table_bytes = 5000, .set = Hash{}});
     const std::string lines = valid.substr(0, valid.find("check "));
     fuzz(lines, to_json(sample_shard()),
          [](const std::string& text) { parse_user_block(checked(text.substr(0, 400)), "F"); });

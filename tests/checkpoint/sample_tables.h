@@ -5,7 +5,7 @@
 
 namespace argosy::checkpoint {
 
-inline constexpr int64_t kSampleBytes = 2000;  // of the file that they stand in
+inline constexpr TableFile kSampleFile{.num_bytes = 2000};  // the file that they stand in
 
 /// As steps of format 1 have it: every slab is listed.
 inline Manifest sample_listing() {

@@ -47,15 +47,15 @@ TEST(UserBlock, IsReadAsItWasPrinted) {
 
 TEST(Table, IsParsedAsItWasPrinted) {
     const Manifest manifest = sample_manifest();
-    EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
-    EXPECT_EQ(parse_manifest(to_json(manifest) + "  \n ", "F", kSampleBytes), manifest);
+    EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleFile), manifest);
+    EXPECT_EQ(parse_manifest(to_json(manifest) + "  \n ", "F", kSampleFile), manifest);
     const Manifest listing = sample_listing();
-    EXPECT_EQ(parse_manifest(to_json(listing), "F", kSampleBytes), listing);
+    EXPECT_EQ(parse_manifest(to_json(listing), "F", kSampleFile), listing);
     const Manifest full = sample_full();
-    EXPECT_EQ(parse_manifest(to_json(full), "F", kSampleBytes), full);
+    EXPECT_EQ(parse_manifest(to_json(full), "F", kSampleFile), full);
     const ShardTable shard = sample_shard();
-    EXPECT_EQ(parse_shard_table(to_json(shard), "F", kSampleBytes), shard);
-    EXPECT_EQ(parse_shard_table(to_json(ShardTable{}), "F", kSampleBytes), ShardTable{});
+    EXPECT_EQ(parse_shard_table(to_json(shard), "F", kSampleFile), shard);
+    EXPECT_EQ(parse_shard_table(to_json(ShardTable{}), "F", kSampleFile), ShardTable{});
     EXPECT_EQ(parse_plan(to_json(manifest.plan), "F"), manifest.plan);
     EXPECT_ERROR(parse_plan(R"({"grid":[0],"tensors":[]})", "F"), UserError,
                  "is not a valid grid of writers");
@@ -85,7 +85,7 @@ std::string changed(std::string text, const std::string& from, const std::string
 
 TEST(Table, LeavesUnknownKeysAlone) {
     const std::string text = changed(to_json(sample_manifest()), "{\"set\"", R"({"later":[{"a":1}],"set")");
-    EXPECT_EQ(parse_manifest(changed(text, "{\"name\"", R"({"later":{"a":[]},"name")"), "F", kSampleBytes),
+    EXPECT_EQ(parse_manifest(changed(text, "{\"name\"", R"({"later":{"a":[]},"name")"), "F", kSampleFile),
               sample_manifest());
 }
 
@@ -124,7 +124,7 @@ TEST(Table, IsStrict) {
              {"\"model\":{", kDeep, "nested more than"},
          }) {
         const std::string text = changed(valid, from, to == kDeep ? "\"model\":{\"d\":" + deep : to);
-        EXPECT_ERROR(parse_manifest(text, "F.h5: its table", kSampleBytes), UserError, "F.h5: its table",
+        EXPECT_ERROR(parse_manifest(text, "F.h5: its table", kSampleFile), UserError, "F.h5: its table",
                      fault);
     }
 }
@@ -134,14 +134,14 @@ TEST(Table, HoldsNoZeroByte) {
     const std::string manifest = to_json(sample_listing()), shard = to_json(sample_shard());
     const auto with_zero = [](std::string text, size_t at) { return text.insert(at, 1, '\0'); };
     for (const std::string& rest : {std::string(), std::string("}"), std::string("{\"set\":1}")}) {
-        EXPECT_ERROR(parse_manifest(with_zero(manifest, manifest.size()) + rest, "F", kSampleBytes),
-                     UserError, "F: ", "zero byte");
-        EXPECT_ERROR(parse_shard_table(with_zero(shard, shard.size()) + rest, "F", kSampleBytes), UserError,
+        EXPECT_ERROR(parse_manifest(with_zero(manifest, manifest.size()) + rest, "F", kSampleFile), UserError,
+                     "F: ", "zero byte");
+        EXPECT_ERROR(parse_shard_table(with_zero(shard, shard.size()) + rest, "F", kSampleFile), UserError,
                      "F: ", "zero byte");
     }
     for (size_t at = 0; at < manifest.size(); at += 7) {
         const auto line = std::ranges::count(manifest.substr(0, at), '\n') + 1;
-        EXPECT_ERROR(parse_manifest(with_zero(manifest, at), "F", kSampleBytes), UserError, "F: ",
+        EXPECT_ERROR(parse_manifest(with_zero(manifest, at), "F", kSampleFile), UserError, "F: ",
                      line == 1 ? fmt::format("zero byte at byte {}", at + 1)
                                : fmt::format("zero byte at line {}, byte ", line));
     }
@@ -184,7 +184,7 @@ TEST(Table, IsAsItCanBe) {
               "do not lie in a file of 2000"},
              {"\"at\":700,\"bytes\":100", "\"at\":700,\"bytes\":101", "two ranges overlap at byte 800"},
          }) {
-        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleBytes), UserError,
+        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleFile), UserError,
                      "F.h5: its table", fault);
     }
 }
@@ -212,22 +212,22 @@ TEST(Table, OfAPlanIsAsItCanBe) {
              {"\"name\":\"model/b\"", "\"name\":\"model/a\"", "listed twice"},
              {"\"name\":\"model/b\"", "\"name\":\"elements/b\"", "is reserved"},
          }) {
-        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleBytes), UserError,
+        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleFile), UserError,
                      "F.h5: its table", fault);
     }
     Manifest fewer = sample_manifest();
     fewer.files.pop_back();
-    EXPECT_ERROR(parse_manifest(to_json(fewer), "F", kSampleBytes), UserError,
+    EXPECT_ERROR(parse_manifest(to_json(fewer), "F", kSampleFile), UserError,
                  "another number of writers than its 3");
 }
 
 TEST(Table, OfAFullFileHasWholeTensors) {
     const std::string valid = to_json(sample_full());
-    EXPECT_ERROR(parse_manifest(changed(valid, "\"file\":-1", "\"file\":0"), "F", kSampleBytes), UserError,
+    EXPECT_ERROR(parse_manifest(changed(valid, "\"file\":-1", "\"file\":0"), "F", kSampleFile), UserError,
                  "file 0 of 0");
     Manifest halves = sample_full();
     halves.tensors[0].slabs = {{.slab = {{0, 0}, {2, 6}}, .at = 512}, {.slab = {{2, 0}, {2, 6}}, .at = 600}};
-    EXPECT_ERROR(parse_manifest(to_json(halves), "F", kSampleBytes), UserError, "2 slabs");
+    EXPECT_ERROR(parse_manifest(to_json(halves), "F", kSampleFile), UserError, "2 slabs");
 }
 
 TEST(Table, OfAShardIsAsItCanBe) {
@@ -239,7 +239,7 @@ TEST(Table, OfAShardIsAsItCanBe) {
              {"\"at\":600,", "\"as\":600,", "its slab is not given"},
              {"\"set\":\"", "\"set\":\"_", "\"set\" is"},
          }) {
-        EXPECT_ERROR(parse_shard_table(changed(valid, from, to), "F", kSampleBytes), UserError, fault);
+        EXPECT_ERROR(parse_shard_table(changed(valid, from, to), "F", kSampleFile), UserError, fault);
     }
 }
 

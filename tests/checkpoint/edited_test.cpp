@@ -1,0 +1,298 @@
+// Files that somebody edited, with checksums that are right for the edit: each promise of FORMAT.md is broken
+// in turn, and the file is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+
+#include "base/error.h"
+#include "checkpoint/input_file.h"
+#include "checkpoint/sample.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from << " is not in " << text;
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+/// Reads all that a reader may ask for. The first error, or an empty text.
+std::string refusal(const fs::path& path) {
+    try {
+        const Checkpoint checkpoint(path);
+        for (const TensorInfo& tensor : checkpoint.tensors()) checkpoint.slabs(tensor);
+        const std::vector<std::string> faults = checkpoint.faults();
+        return faults.empty() ? "" : faults.front();
+    } catch (const UserError& error) {
+        return error.what();
+    }
+}
+
+class Edited : public ::testing::Test {
+  protected:
+    Edited() {
+        for (const char* name : {"model/a", "model/b"})
+            sample_.add(random_, {.name = name, .type = ElementType::Float32, .shape = {8, 3}});
+        const Plan plan{.grid = {2},
+                        .tensors = {{sample_.tensors[0], {{0, 2, 0}}}, {sample_.tensors[1], {{0, 2, 0}}}}};
+        const Hash nonce{1, 2};
+        step_ = folder_ / "run" / "step-00000007";
+        write_shards(random_, start_step(folder_ / "run", 7, 2), sample_, nonce, plan);
+        commit_step(folder_ / "run", sample_description(), nonce, plan, kSampleAssets);
+        full_ = folder_ / "all.h5";
+        write_full_file(random_, full_, sample_);
+    }
+
+    /// Replaces the table of a file by a changed one at the file's end, and then changes the lines of its
+    /// user block. All checks are right for the new bytes. Returns the new check of the user block.
+    static std::string edit(const fs::path& path, const std::function<std::string(std::string)>& table,
+                            const std::function<std::string(std::string)>& lines) {
+        const InputFile file(path);
+        std::string bytes = read_file(path);
+        UserBlock block = file.block();
+        std::vector<ByteRange> checked = checked_ranges(file);
+        const std::string text = table(file.table());
+        if (text != file.table()) {
+            block.table_at = static_cast<int64_t>(bytes.size());
+            bytes += text;
+        }
+        block.table_bytes = static_cast<int64_t>(text.size());
+        block.num_bytes = static_cast<int64_t>(bytes.size());
+        block.table_hash = hash_of(text);
+        checked.push_back({block.table_at, block.table_bytes});
+        write_file(path, bytes);
+        block.rest =
+            hash_of(RawFile::open_to_read(path), gaps(std::move(checked), path.string(), block.num_bytes));
+        std::string head = to_text(block);
+        head = lines(head.substr(0, head.find("check ")));
+        const std::string check = hash_of(head).hex();
+        head += "check " + check + "\n";
+        head.resize(kUserBlockBytes - 1, ' ');
+        write_file(path, head + "\n" + bytes.substr(kUserBlockBytes));
+        return check;
+    }
+
+    /// As `edit`, for shard 0 of the step, whose new length and check the manifest then names.
+    void edit_shard(const std::function<std::string(std::string)>& table,
+                    const std::function<std::string(std::string)>& lines) {
+        const fs::path shard = step_ / shard_name(0, 2);
+        const StoredFile old = Checkpoint(step_).manifest().files[0];
+        const std::string check = edit(shard, table, lines);
+        const auto entry = [](int64_t num_bytes, const std::string& hash) {
+            return fmt::format(R"("bytes":{},"check":"{}")", num_bytes, hash);
+        };
+        edit(
+            step_ / "checkpoint.h5",
+            [&](const std::string& text) {
+                return replaced(text, entry(old.num_bytes, old.check.hex()),
+                                entry(static_cast<int64_t>(fs::file_size(shard)), check));
+            },
+            same);
+    }
+
+    static std::string same(std::string text) { return text; }
+
+    static std::function<std::string(std::string)> with(const std::string& from, const std::string& to) {
+        return [=](std::string text) { return replaced(std::move(text), from, to); };
+    }
+
+    Random random_{3};
+    ScratchFolder folder_;
+    Sample sample_;
+    fs::path step_, full_;
+
+  private:
+    /// The slabs and assets in a file.
+    static std::vector<ByteRange> checked_ranges(const InputFile& file) {
+        std::vector<ByteRange> ranges;
+        const auto add = [&](const std::vector<StoredTensor>& tensors) {
+            for (const StoredTensor& tensor : tensors)
+                for (const StoredSlab& slab : tensor.slabs)
+                    ranges.push_back({slab.at, slab.slab.num_elements() * size_bytes(tensor.info.type)});
+        };
+        if (file.block().kind == FileKind::Shard) {
+            add(parse_shard_table(file.table(), "F", file.table_file()).tensors);
+            return ranges;
+        }
+        const Manifest manifest = parse_manifest(file.table(), "F", file.table_file());
+        add(manifest.tensors);
+        for (const StoredAsset& asset : manifest.assets) ranges.push_back({asset.at, asset.num_bytes});
+        return ranges;
+    }
+};
+
+TEST_F(Edited, HarmlessChangesAreAccepted) {
+    edit(full_, with("\"step\":7", "\"step\":8, \"later\": [1]"), with("rest ", "later line\nrest "));
+    EXPECT_EQ(refusal(full_), "");
+    edit_shard(with("\"slabs\":", "\"later\":{},\"slabs\":"), same);
+    EXPECT_EQ(refusal(step_), "");
+}
+
+// "set of a shard alone: names the save, as in its table"
+TEST_F(Edited, EveryFileNamesTheSameSave) {
+    const std::string set = Checkpoint(step_).manifest().set.hex(), other(32, 'f');
+    const std::string shard = read_file(step_ / shard_name(0, 2));
+    const std::string manifest = read_file(step_ / "checkpoint.h5");
+    const auto restore = [&] {
+        write_file(step_ / shard_name(0, 2), shard);
+        write_file(step_ / "checkpoint.h5", manifest);
+        ASSERT_EQ(refusal(step_), "");
+    };
+    edit(step_ / "checkpoint.h5", with(set, other), same);
+    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard", set, other});
+    restore();
+    edit_shard(with(set, other), same);
+    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard", set, other});
+    restore();
+    edit_shard(same, with("set " + set, "set " + other));
+    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard", set, other});
+    restore();
+    edit_shard(same, with("set " + set + "\n", ""));
+    expect_message(refusal(step_), {shard_name(0, 2), "line 'set'"});
+    edit(full_, same, with("rest ", "set " + set + "\nrest "));
+    expect_message(refusal(full_), {"all.h5", "line 'rest' is not in its place"});
+}
+
+// "argosy checkpoint 2.0 ... kind manifest, shard or full"
+TEST_F(Edited, TheKindIsThatOfTheTable) {
+    edit(full_, same, with("kind full", "kind manifest"));
+    expect_message(refusal(full_), {"all.h5", "'manifest'", "0 shards"});
+    const std::string manifest = read_file(step_ / "checkpoint.h5");
+    edit(step_ / "checkpoint.h5", same, with("kind manifest", "kind full"));
+    expect_message(refusal(step_), {"checkpoint.h5", "'full'", "2 shards"});
+    write_file(step_ / "checkpoint.h5", manifest);
+    edit(step_ / "checkpoint.h5", same, with("checkpoint 2.0", "checkpoint 1.0"));
+    expect_message(refusal(step_), {"checkpoint.h5", "manifest of format 1 does not have a \"grid\""});
+    write_file(step_ / "checkpoint.h5", manifest);
+    const std::string set = Checkpoint(step_).manifest().set.hex();
+    const std::string shard = read_file(step_ / shard_name(0, 2));
+    edit_shard(same, with("kind shard", "kind manifest"));
+    expect_message(refusal(step_), {shard_name(0, 2), "manifest of format 2 does not have a line 'set'"});
+    write_file(step_ / "checkpoint.h5", manifest);
+    write_file(step_ / shard_name(0, 2), shard);
+    edit_shard(same, [&](std::string lines) {
+        return replaced(replaced(std::move(lines), "set " + set + "\n", ""), "kind shard", "kind manifest");
+    });
+    expect_message(refusal(step_), {shard_name(0, 2), "is no shard of format 2", "'manifest'"});
+}
+
+// "lines that end in \n, in this order"
+TEST_F(Edited, TheUserBlockKeepsItsOrder) {
+    const std::string bytes = read_file(full_);
+    const auto expect = [&](const std::string& from, const std::string& to, const std::string& fault) {
+        edit(full_, same, with(from, to));
+        expect_message(refusal(full_), {"all.h5", "user block", fault});
+        write_file(full_, bytes);
+    };
+    expect("kind full\nbytes", "bytes 5\nkind full\nbytes", "'kind' is not in its place");
+    expect("kind full\n", "kind full\nkind full\n", "'kind' occurs twice");
+    expect("kind full\n", "kind full now\n", "'kind' is missing, short or long");
+    expect("kind full\n", "kind  full\n", "short or long");
+    expect("kind full\n", "kind full\nl\xc3\xa4ter 1\n", "other than ASCII's");
+    expect("checkpoint 2.0", "checkpoint 2", "'2' is not a version");
+    expect("checkpoint 2.0", "checkpoint 2.x", "'2.x' is not a version");
+    expect("checkpoint 2.0", "checkpoint 2.0 new", "is not a version");
+}
+
+// "no two things it lists may share a byte, and a reader refuses what does not hold together"
+TEST_F(Edited, TheTableSharesNoByte) {
+    const Manifest manifest = Checkpoint(full_).manifest();
+    const int64_t table_at = InputFile(full_).block().table_at;
+    edit(full_, same, same);
+    ASSERT_EQ(refusal(full_), "");
+    const std::string bytes = read_file(full_);
+    const auto in_place = [&](int64_t from, int64_t to) {  // the new table keeps its length and place
+        const std::string old = fmt::format("\"at\":{}", from), other = fmt::format("\"at\":{}", to);
+        ASSERT_EQ(old.size(), other.size());
+        std::string text = replaced(InputFile(full_).table(), old, other), all = bytes;
+        UserBlock block = InputFile(full_).block();
+        all.replace(block.table_at, text.size(), text);
+        block.table_hash = hash_of(text);
+        write_file(full_, to_text(block) + all.substr(kUserBlockBytes));
+    };
+    in_place(manifest.tensors[0].slabs[0].at, table_at);
+    EXPECT_ERROR(Checkpoint{full_}, UserError, "all.h5", "two ranges overlap at byte");
+}
+
+// "A shard ... slabs", "Which writer has which slab"
+TEST_F(Edited, AShardHasTheSlabsOfThePlan) {
+    const std::string shard = read_file(step_ / shard_name(0, 2));
+    const std::string manifest = read_file(step_ / "checkpoint.h5");
+    const auto expect = [&](const std::function<std::string(std::string)>& table, const std::string& fault) {
+        edit_shard(table, same);
+        expect_message(refusal(step_), {shard_name(0, 2), fault});
+        write_file(step_ / shard_name(0, 2), shard);
+        write_file(step_ / "checkpoint.h5", manifest);
+        ASSERT_EQ(refusal(step_), "");
+    };
+    const auto swapped_lines = [](const std::string& text) {
+        const size_t first = text.find("\n{") + 1, second = text.find("\n{", first) + 1;
+        const std::string a = text.substr(first, second - 2 - first);
+        const std::string b = text.substr(second, text.rfind("]") - second);
+        return text.substr(0, first) + b + ",\n" + a + text.substr(text.rfind("]"));
+    };
+    expect(swapped_lines, "lists tensor 'model/a' in another order than the manifest");
+    expect(with("\"offset\":[0,0]", "\"offset\":[1,0]"), "disagree about tensor 'model/a'");
+    expect(with("\"size\":[4,3]", "\"size\":[3,3]"), "disagree about tensor 'model/a'");
+    expect(with("\"type\":\"f32\"", "\"type\":\"u32\""), "disagree about tensor 'model/a'");
+    expect(with("\"tensor\":\"model/a\"", "\"tensor\":\"model/c\""), "disagree about tensor 'model/c'");
+    expect(
+        [](const std::string& text) {
+            const size_t line = text.find("\n{") + 1;
+            return text.substr(0, line) + text.substr(text.find("\n{", line) + 1);
+        },
+        "its table lacks tensor 'model/a'");
+}
+
+TEST_F(Edited, AManifestHoldsTogether) {
+    const fs::path path = step_ / "checkpoint.h5";
+    const std::string bytes = read_file(path);
+    for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
+             {"\"grid\":[2]", "\"grid\":[1,1,1,1,1,1,1,1,2]", "is not a valid grid"},
+             {"\"grid\":[2]", "\"grid\":[1]", "cuts that do not fit the grid"},
+             {"\"grid\":[2],", "", "the file name '' is empty"},
+             {"\"cuts\":[[0,2,0]]", "\"cuts\":[[0,3,0]]", "cuts that do not fit"},
+             {"\"cuts\":[[0,2,0]]", "\"cuts\":[[0,2,1]]", "cuts that do not fit"},
+             {"\"cuts\":[[0,2,0]]", "\"cuts\":[[2,2,0]]", "cuts that do not fit"},
+             {"\"cuts\":[[0,2,0]]", "\"cuts\":[[0,2,0],[0,1,0]]", "cuts that do not fit"},
+             {"\"name\":\"model/b\"", "\"name\":\"model/a\"", "listed twice"},
+             {"\"name\":\"model/b\"", "\"name\":\"model/a/b\"", "lies under another tensor, 'model/a'"},
+             {"\"name\":\"model/b\"", "\"name\":\"model/../b\"", "is not a path"},
+             {"\"name\":\"model/b\"", "\"name\":\"elements/f32\"", "is reserved"},
+             {"\"name\":\"model/b\"", "\"name\":\"model/\\u0007\"", "control character"},
+             {"\"name\":\"tokenizer.json\"", "\"name\":\"../tokenizer.json\"", "not a plain file name"},
+             {"\"files\":[\n{", "\"files\":[\n{\"name\":\"a.h5\",", "has a name of its own"},
+             {"\"step\":7", "\"step\":8", "rename it to step-00000008"},
+             {"\"step\":7", "\"step\":7,\"step\":7", "occurs twice"},
+         }) {
+        edit(path, with(from, to), same);
+        expect_message(refusal(step_), {"step-00000007", fault});
+        write_file(path, bytes);
+    }
+}
+
+TEST_F(Edited, AFullFileHoldsWholeTensors) {
+    const std::string bytes = read_file(full_);
+    for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
+             {"\"files\":[", "\"grid\":[1],\n\"files\":[", "both slabs and cuts"},
+             {"\"file\":-1", "\"file\":0", "file 0 of 0"},
+             {"\"size\":[8,3]", "\"size\":[7,3]", "cover 21 of its 24"},
+             {"\"shape\":[8,3]", "\"shape\":[8,4]", "cover 24 of its 32"},
+             {"\"files\":[", "\"files\":[{\"bytes\":512,\"check\":\"ffffffffffffffffffffffffffffffff\"}",
+              "file name"},
+         }) {
+        edit(full_, with(from, to), same);
+        expect_message(refusal(full_), {"all.h5", fault});
+        write_file(full_, bytes);
+    }
+}
+
+}  // namespace
+}  // namespace argosy::checkpoint
