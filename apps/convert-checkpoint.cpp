@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
 #include "eval/compare.h"
@@ -44,7 +45,7 @@ void add_options(CommandLine& line) {
     CLI::App& app = line.app;
     app.footer(
         "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or\n"
-        "input; 3 a tensor differs, is damaged or not finite. Unless the code is 0, DST does not exist.\n"
+        "input; 3 SRC is damaged or not finite, or a tensor differs. Unless the code is 0, DST does not exist.\n"
         "\n"
         "Convert a run's newest step for transformers:\n"
         "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify\n"
@@ -79,7 +80,7 @@ void add_options(CommandLine& line) {
         ->check(CLI::Range(1, 256));
     app.add_flag("--inspect", line.inspect,
                  "describe SRC: step, mesh, model, longest context, tensors, types, shapes,\n"
-                 "sizes, checksums");
+                 "sizes, checksums; exit 3 if a shard is missing or of another save");
     app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 
@@ -145,7 +146,11 @@ int num_threads(const CommandLine& line) {
 ExitCode inspect(const CommandLine& line) {
     const ModelSource source = interop::open_model(line.source, {line.accepted_keys});
     interop::Inspection inspection{.source = source};
-    if (line.verify) {
+    if (source.checkpoint && !line.verify) {
+        // HDF5 shows a missing shard as NaN, so it is found even without --verify.
+        std::vector<std::string> missing = source.checkpoint->file_faults();
+        if (!missing.empty()) inspection.faults = std::move(missing);
+    } else if (line.verify) {
         inspection.faults = source.checkpoint ? interop::faults(*source.checkpoint, num_threads(line))
                                               : std::vector<std::string>();
     }
@@ -195,6 +200,9 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
         return interop::TransferOptions{
             .num_threads = num_threads(line), .progress = &progress, .stopped = stop_requested};
     };
+    int64_t result_bytes = 0;
+    for (const interop::Transfer& transfer : transfers) result_bytes += transfer.to.num_bytes();
+    require_space(folder_of(destination), result_bytes, destination.string());
     const checkpoint::PartialFolder partial(destination);
     std::filesystem::path result;
     std::string summary;

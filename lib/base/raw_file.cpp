@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,11 @@ constexpr mode_t kPermissions = 0666;  // minus the umask
 constexpr size_t kMaxPieceBytes = 64 << 20;
 
 std::atomic<int64_t> bytes_moved = 0;
+
+/// The bytes that a user without privileges may still write.
+int64_t free_bytes(const struct statvfs& space) {
+    return static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
+}
 
 }  // namespace
 
@@ -103,7 +109,7 @@ void RawFile::write_at(int64_t offset, std::span<const std::byte> bytes) const {
         const ssize_t done =
             ::pwrite(descriptor_.number(), bytes.data(), std::min(bytes.size(), kMaxPieceBytes), offset);
         if (done < 0 && errno == EINTR) continue;
-        if (done < 0) fail("write");
+        if (done < 0) fail_to_write(offset, bytes.size());
         bytes = bytes.subspan(done);
         offset += done;
         bytes_moved += done;
@@ -151,6 +157,25 @@ void write_text(const fs::path& path, const std::string& text) {
     const RawFile file = RawFile::create(path);
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync();
+}
+
+void RawFile::fail_to_write(int64_t offset, size_t num_bytes) const {
+    const int reason = errno;
+    struct statvfs space = {};
+    if (reason != ENOSPC || ::fstatvfs(descriptor_.number(), &space) != 0) {
+        errno = reason;
+        fail("write");
+    }
+    throw RunError("cannot write {}: {}{} ({} bytes were to be written at byte {}, and {} are free)",
+                   path_.string(), std::strerror(reason), remedy_for(reason), num_bytes, offset,
+                   free_bytes(space));
+}
+
+void require_space(const fs::path& folder, int64_t num_bytes, const std::string& what) {
+    struct statvfs space = {};
+    if (::statvfs(folder.c_str(), &space) != 0 || free_bytes(space) >= num_bytes) return;
+    throw RunError("{} needs {} bytes, and the file system of {} has {} free{}", what, num_bytes,
+                   folder.string(), free_bytes(space), remedy_for(ENOSPC));
 }
 
 void sync_folder(const fs::path& folder) {

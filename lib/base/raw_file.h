@@ -61,6 +61,7 @@ class RawFile {
   private:
     RawFile(std::filesystem::path path, int flags);
     [[noreturn]] void fail(const char* action) const;
+    [[noreturn]] void fail_to_write(int64_t offset, size_t num_bytes) const;
 
     std::filesystem::path path_;
     Descriptor descriptor_;
@@ -79,6 +80,10 @@ void sync_folder(const std::filesystem::path& folder);
 
 /// Advice for an errno, as the end of a message: "; make room ...". Empty if there is none.
 const char* remedy_for(int reason);
+
+/// RunError unless the file system of `folder` has `num_bytes` free for this user. `what` names what needs
+/// them. A file system that does not say how much is free has enough.
+void require_space(const std::filesystem::path& folder, int64_t num_bytes, const std::string& what);
 
 /// The folder that a path lies in; "." if the path names no folder.
 std::filesystem::path folder_of(const std::filesystem::path& path);

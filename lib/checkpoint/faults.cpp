@@ -3,6 +3,7 @@
 // so that a part opens only the files in its range. A part of file_faults is every num_parts-th shard.
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -72,9 +73,9 @@ std::string slab_fault(const InputFile& file, const FileSlab& slab) {
     return fault_of(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
 }
 
-/// Describes the tensors that have slabs in an unusable file: "; it holds parts of 12 tensors, such as
-/// 'model/norm.weight'".
-std::string lost_tensors(const Manifest& manifest, int file) {
+/// Describes the tensors that have slabs in an unusable file of the folder: "; it holds parts of 12 tensors,
+/// such as 'model/norm.weight'". HDF5 reads a missing file without an error, so its users are warned.
+std::string lost_tensors(const Manifest& manifest, int file, const std::filesystem::path& folder) {
     if (file == StoredSlab::kThisFile) return "";
     const std::string* first = nullptr;
     int64_t count = 0;
@@ -87,7 +88,12 @@ std::string lost_tensors(const Manifest& manifest, int file) {
     for (const CutTensor& tensor : manifest.plan.tensors) {
         if (slab_of(manifest.plan.grid, tensor, file)) add(tensor.info);
     }
-    return count == 0 ? "" : fmt::format("; it holds parts of {} tensors, such as '{}'", count, *first);
+    if (count == 0) return "";
+    std::error_code unknown;
+    const bool is_missing = !std::filesystem::exists(folder / manifest.files[file].name, unknown);
+    return fmt::format(
+        "; it holds parts of {} tensors, such as '{}'{}", count, *first,
+        is_missing ? ", which h5py and other readers of HDF5 show as NaN (0 in integers)" : "");
 }
 
 void note_failure(const std::exception& error, bool* unreadable) {
@@ -168,7 +174,8 @@ class FaultSearch {
             // Every part that needs the file fails here. The part with the first byte reports the error.
             note_failure(error, unreadable_);
             if (parts_.has(static_cast<double>(begin)))
-                faults_.push_back(error.what() + lost_tensors(manifest_, number));
+                faults_.push_back(error.what() +
+                                  lost_tensors(manifest_, number, folder_of(files_.own.file().path())));
             return;
         }
         for (const Check& check : checks)
@@ -233,7 +240,8 @@ std::vector<std::string> Checkpoint::file_faults(int part, int num_parts, bool* 
             files_->open(manifest_, file);
         } catch (const std::exception& error) {
             note_failure(error, unreadable);
-            faults.push_back(error.what() + lost_tensors(manifest_, file));
+            faults.push_back(error.what() +
+                             lost_tensors(manifest_, file, folder_of(files_->own.file().path())));
         }
     }
     return faults;

@@ -150,6 +150,7 @@ void create_views(h5::File& file, const Plan& plan) {
 
 void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets) {
     OutputFile out(path, FileKind::Manifest, [&](h5::File& file) {
+        describe(file, FileKind::Manifest, manifest.description);
         manifest.assets = place_assets(file, assets);
         create_views(file, manifest.plan);
         return to_json(manifest);

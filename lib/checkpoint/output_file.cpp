@@ -47,6 +47,21 @@ void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked
     file_.sync();
 }
 
+void describe(h5::File& file, FileKind kind, const Description& description) {
+    constexpr size_t kMaxBytes = 60'000;  // HDF5's oldest format has room for 64 KiB in one attribute
+    const auto set_text = [&](const char* name, const std::string& text) {
+        if (text.size() <= kMaxBytes) file.set_attribute(name, text);
+    };
+    file.set_attribute("format", fmt::format("{}{}.{}", kMagic, kFormatMajor, kFormatMinor));
+    file.set_attribute("kind", name(kind));
+    file.set_attribute("program", description.program);
+    file.set_attribute("step", description.step);
+    file.set_attribute("model_only", int64_t{description.model_only});
+    set_text("mesh", description.mesh);
+    set_text("model", description.model);
+    set_text("config", description.config);
+}
+
 int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,
                       std::span<const int64_t> shape) {
     const h5::Dataset dataset = file.create_dataset(name, type, shape);

@@ -40,6 +40,9 @@ class OutputFile {
     RawFile file_;
 };
 
+/// Adds the attributes of the root group that FORMAT.md lists, for people who open the file with other tools.
+void describe(h5::File& file, FileKind kind, const Description& description);
+
 /// Makes a dataset and returns the offset of its bytes. For a dataset without elements, returns the first
 /// possible offset.
 int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,

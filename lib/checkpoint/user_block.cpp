@@ -11,7 +11,6 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr std::string_view kMagic = "argosy checkpoint ";
 constexpr std::string_view kCheckKey = "check ";
 constexpr size_t kHexDigits = 32;
 constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Full};

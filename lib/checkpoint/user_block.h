@@ -12,6 +12,7 @@
 namespace argosy::checkpoint {
 
 inline constexpr int64_t kUserBlockBytes = 512;
+inline constexpr std::string_view kMagic = "argosy checkpoint ";  // before the version in the first line
 inline constexpr int kFormatMajor = 2, kFormatMinor = 0;
 inline constexpr int kOldestMajor = 1;  // the oldest major version that readers accept
 

@@ -11,8 +11,8 @@ namespace argosy::interop {
 
 struct Inspection {
     const ModelSource& source;
-    /// The faults that the checks found; empty if the checks were not verified. A Hugging Face folder has no
-    /// checks.
+    /// The faults that the checks found; none if the checks were not verified and no shard is missing. A
+    /// Hugging Face folder has no checks.
     std::optional<std::vector<std::string>> faults = {};
 };
 

@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "base/error.h"
+#include "base/raw_file.h"
 #include "checkpoint/sample.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
@@ -117,6 +118,15 @@ TEST_F(FullDisk, FullFileSystemLeavesEarlierStepsIntact) {
     remove_old_steps(run, {.keep_latest = 1});
     EXPECT_EQ(save(run, 6), "");
     expect_steps(run, {2, 6});
+}
+
+TEST_F(FullDisk, TheErrorSaysHowMuchIsFree) {
+    const SmallDisk disk(folder_ / "disk", "size=64k");
+    if (!disk.mounted()) GTEST_SKIP() << "this process may not mount a file system";
+    const RawFile file = RawFile::create(folder_ / "disk/x");
+    const std::vector<std::byte> bytes(100'000);
+    EXPECT_ERROR(file.write_at(0, bytes), RunError, "disk/x: No space left on device; make room",
+                 "34464 bytes were to be written at byte 65536, and 0 are free");
 }
 
 // The file system has room for all bytes, but no free inodes.

@@ -163,6 +163,16 @@ class OtherReaders(unittest.TestCase):
                     values, expected = numpy.asarray(values, "f8"), expected.astype("f8")
                 self.assertTrue(numpy.array_equal(values, expected, equal_nan=tensor["type"] in FLOATS), tensor["name"])
 
+    def test_attributes_say_what_a_file_is(self):
+        for path, kind in ((self.step / "checkpoint.h5", "manifest"), (self.folder / "all.h5", "full")):
+            with h5py.File(path) as file:
+                table = json.loads(bytes(file["table"][()]))
+                found = {name: value.decode() if isinstance(value, bytes) else int(value)
+                         for name, value in file.attrs.items()}
+            self.assertEqual(json.loads(found.pop("model")), table["model"])
+            expected = {name: table[name] for name in ("program", "mesh", "config", "step", "model_only")}
+            self.assertEqual(found, {"format": "argosy checkpoint 2.0", "kind": kind, **expected})
+
     def test_a_missing_shard_reads_as_nan_never_as_a_number(self):
         manifest = json.loads(bytes(h5py.File(self.step / "checkpoint.h5")["table"][()]))
         (self.step / shard_name(1, len(manifest["files"]))).unlink()
