@@ -80,12 +80,20 @@ size_t parse_size(const std::string& text, const char* option) {
         std::string("KMG").find(unit.empty() ? ' ' : static_cast<char>(std::toupper(unit[0])));
     const bool known = unit.empty() || (unit.size() == 1 && power != std::string::npos);
     const double bytes = unit.empty() ? number : std::ldexp(number, 10 * static_cast<int>(power + 1));
-    constexpr double kMaxBytes = 1e15;
-    if (error != std::errc() || !known || !(bytes >= 0 && bytes <= kMaxBytes)) {
+    if (error != std::errc() || !std::isfinite(number) || number < 0) {
         throw UserError(
             "{} {}: not a size; write bytes, or a number with K, M or G (powers of 1024), as 128M", option,
             text);
     }
+    if (!known) {
+        throw UserError(
+            "{} {}: '{}' is not a unit; the units are K, M and G (powers of 1024), so 1T is 1024G", option,
+            text, unit);
+    }
+    constexpr double kMaxBytes = 1e15;
+    if (bytes > kMaxBytes)
+        throw UserError("{} {}: {:.4g} bytes are more than the maximum, {:.4g}", option, text, bytes,
+                        kMaxBytes);
     return static_cast<size_t>(bytes);
 }
 
@@ -188,9 +196,9 @@ Options parse_values(const RawOptions& raw) {
     }
     Options options = raw.options;
     collective_named(options.collective);
-    options.sweep.min_bytes = parse_size(raw.min_bytes, "--minbytes");
-    options.sweep.max_bytes = parse_size(raw.max_bytes, "--maxbytes");
-    options.sweep.step_bytes = parse_size(raw.step_bytes, "--stepbytes");
+    options.sweep.min_bytes = parse_size(raw.min_bytes, "-b,--minbytes");
+    options.sweep.max_bytes = parse_size(raw.max_bytes, "-e,--maxbytes");
+    options.sweep.step_bytes = parse_size(raw.step_bytes, "-i,--stepbytes");
     options.types = types_named(raw.type);
     options.reductions = reductions_named(raw.reduction);
     options.root = parse_root(raw.root);

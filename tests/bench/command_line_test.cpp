@@ -26,6 +26,10 @@ TEST(Sizes, TakesPowersOf1024) {
     for (const char* bad : {"", "M", "1T", "-1", "1MB", "12 M", "nan", "1e99"}) {
         EXPECT_THROW(parse_size(bad, "-b"), UserError) << bad;
     }
+    EXPECT_ERROR(parse_size("1T", "-b"), UserError, "-b 1T: 'T' is not a unit", "1024G");
+    EXPECT_ERROR(parse_size("12MB", "-b"), UserError, "-b 12MB: 'MB' is not a unit");
+    EXPECT_ERROR(parse_size("2000000G", "-b"), UserError, "-b 2000000G: 2.147e+15 bytes are more", "1e+15");
+    EXPECT_ERROR(parse_size("x", "-b"), UserError, "-b x: not a size");
 }
 
 TEST(Sizes, SweepsByFactorsAndBySteps) {
