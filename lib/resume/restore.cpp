@@ -10,11 +10,13 @@
 #include <sstream>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/step_folder.h"
 #include "gpu/device.h"
+#include "interop/byte_progress.h"
 #include "interop/model_source.h"
 #include "model/model_spec.h"
 #include "resume/collectives.h"
@@ -56,7 +58,7 @@ class Restorer {
     std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& search);
     std::vector<std::string> open(const fs::path& path, Want want, ModelSource& source);
     std::vector<std::string> load_tensors(const ModelSource& source, const LoadedParts& parts);
-    Start load_rest(const ModelSource& source, const LoadedParts& parts);
+    Start load_rest(const ModelSource& source, const LoadedParts& parts, double started);
     void check_model(const ModelSource& source) const;
     void note_faults(const fs::path& place, bool aloud);
     [[noreturn]] void fail(const std::string& what, const std::string& remedy) const;
@@ -69,6 +71,7 @@ class Restorer {
     RunState& state_;
     JointWork work_;
     std::vector<std::string> faults_;  // faults of the checkpoint that was tried last; empty: none
+    int64_t loaded_bytes_ = 0;         // of the tensors that this rank has loaded
     bool unreadable_ = false;          // that checkpoint could not be read; it may still be sound
     /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be sound.
     std::optional<std::string> unreadable_fault_;
@@ -204,12 +207,13 @@ std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& pla
     unreadable_fault_.reset();
     for (const fs::path& place : places) {
         ModelSource source;
+        const double started = seconds_now();
         faults_ = open(place, want, source);
         if (faults_.empty()) {
             check_model(source);
             const LoadedParts parts = choose(source);
             faults_ = load_tensors(source, parts);
-            if (faults_.empty()) return load_rest(source, parts);
+            if (faults_.empty()) return load_rest(source, parts, started);
         }
         note_faults(place, want == Want::OwnStep || places.size() > 1);
     }
@@ -273,6 +277,8 @@ std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const
         return {};
     });
     if (!faults.empty()) return faults;
+    loaded_bytes_ = 0;
+    for (const HeldSlab& slab : slabs) loaded_bytes_ += slab.num_bytes();
     state_.weights_changed();
     const std::string converted = conversions(*source.tensors, slabs);
     if (!converted.empty() && is_rank_0()) {
@@ -281,8 +287,8 @@ std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const
     return {};
 }
 
-/// Restores the numbers and reads the tokenizer's files.
-Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts) {
+/// Restores the numbers and reads the tokenizer's files. `started`: when the checkpoint was opened.
+Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, double started) {
     Start start{.max_context = source.spec.max_context};
     if (parts.any()) {
         start.position = restore_scalars(config_, *source.description, source.path.string(), parts, state_);
@@ -292,9 +298,10 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts) {
         if (is_rank_0()) start.assets = interop::read_assets(source);
     });
     const train::Position& at = start.position;
-    spdlog::info("{} {}: {} steps are done, with {} samples of {} tokens in all",
-                 parts.any() ? "resumed from" : "began with the weights of", source.path.string(), at.step,
-                 at.samples, at.tokens);
+    spdlog::info(
+        "{} {}: {} steps are done, with {} samples of {} tokens in all; {:.3f} s for {} on this rank",
+        parts.any() ? "resumed from" : "began with the weights of", source.path.string(), at.step, at.samples,
+        at.tokens, seconds_now() - started, interop::bytes_text(loaded_bytes_));
     return start;
 }
 
