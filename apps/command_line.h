@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/program.h"
 
 namespace argosy {
@@ -55,10 +56,7 @@ inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help
 }
 
 /// Prints to stdout. Throws RunError if the text cannot be written.
-inline void print_result(const std::string& text) {
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-        throw RunError("cannot write to stdout");
-}
+inline void print_result(const std::string& text) { print_text(text, stdout); }
 
 /// Adds --accept-config-key, which takes the names of model::AcceptedKeys one by one.
 inline void add_accepted_keys(CLI::App& app, std::vector<std::string>& names) {

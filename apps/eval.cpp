@@ -31,7 +31,8 @@ constexpr const char* kAbout =
     "Evaluates a checkpoint: perplexity over tokens, with results in the layout of lm-evaluation-harness.\n"
     "\n"
     "A task is a JSONL file of {\"tokens\": [...]} records; its name is the file's name without extension.\n"
-    "The first token of a record is context, and no token is added; token_perplexity =\n"
+    "The first token of a record is context, so records of fewer than two tokens are left out and counted.\n"
+    "No token is added; token_perplexity =\n"
     "exp(-sum of log-likelihoods / sum of (length - 1)). Records of {\"text\"} and multiple choice, as in\n"
     "tasks/ of `prepare-data synthetic`, need a tokenizer, which eval does not have yet.\n";
 
@@ -46,8 +47,9 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
     app.footer(
-        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input. Unless the code is 0,\n"
-        "--output is not written, except if only writing to stdout failed.\n"
+        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 the checkpoint is "
+        "damaged.\n"
+        "Unless the code is 0, --output is not written, except if only writing to stdout failed.\n"
         "\n"
         "  eval --model run --tasks tokens.jsonl --output results.json");
     app.add_option("--model", options.model,
@@ -55,8 +57,12 @@ void add_options(CLI::App& app, Options& options) {
                    "a full file, a Hugging Face folder")
         ->required();
     add_accepted_keys(app, options.accepted_keys);
-    app.add_option("--tasks", options.tasks, "JSONL files, separated by commas")->required()->delimiter(',');
-    app.add_option("--output", options.output, "JSON file for the results; replaces only earlier results")
+    app.add_option("--tasks", options.tasks, "JSONL files, separated by commas; -: stdin")
+        ->required()
+        ->delimiter(',');
+    app.add_option("--output", options.output,
+                   "JSON file for the results; replaces only earlier results. -: stdout, and the\ntable goes "
+                   "to stderr")
         ->required();
     app.add_option("--dtype", options.dtype,
                    "type of the computation: fp32, bf16 or fp16, for every checkpoint type. On\n"
@@ -104,6 +110,16 @@ void warn_of_long_windows(const interop::ModelSource& source, const std::vector<
     }
 }
 
+void warn_of_short_records(const std::vector<eval::TokenTask>& tasks) {
+    for (const eval::TokenTask& task : tasks) {
+        if (task.num_short == 0) continue;
+        spdlog::warn(
+            "{}: {} of {} records are left out, because they have fewer than two tokens and so predict none; "
+            "the first is {}",
+            task.name, task.num_short, task.num_short + std::ssize(task.records), task.first_short);
+    }
+}
+
 /// Scores the records of a task. Throws UserError if the log-likelihood of a record is not finite, because
 /// the mean would not be finite either.
 eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTask& task,
@@ -117,14 +133,14 @@ eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTa
     for (size_t i = 0; i < scores.size(); ++i) {
         if (std::isfinite(scores[i].log_likelihood)) continue;
         throw UserError(
-            "{}: the model's log-likelihood of record {} is {}; its weights are not finite, or too large "
+            "{}: the model's log-likelihood of the record is {}; its weights are not finite, or too large "
             "for --dtype (fp32 is the widest)",
-            task.path.string(), i + 1, scores[i].log_likelihood);
+            task.places[i], scores[i].log_likelihood);
     }
     const eval::RecordScore score = eval::total(scores);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", task.name, score.num_predicted, scores.size(),
                  progress.seconds());
-    return {task.name, task.path.string(), std::ssize(scores), score};
+    return {task.name, task.path.string(), std::ssize(scores), score, task.num_short};
 }
 
 /// Refuses an output path that would replace an input.
@@ -135,7 +151,7 @@ void check_output(const Options& options, const interop::ModelSource& source) {
         throw UserError("--output {} is a task file and would replace it; name another file",
                         options.output.string());
     }
-    interop::refuse_inside(options.output, source.path);
+    if (!is_standard_stream(options.output)) interop::refuse_inside(options.output, source.path);
 }
 
 /// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
@@ -147,6 +163,7 @@ struct Inputs {
 Inputs open_inputs(const Options& options) {
     Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), {}};
     inputs.tasks = eval::read_token_tasks(options.tasks, inputs.source.spec.vocab_size);
+    warn_of_short_records(inputs.tasks);
     warn_of_long_windows(inputs.source, inputs.tasks, options.perplexity.max_length);
     check_output(options, inputs.source);
     return inputs;
@@ -162,7 +179,7 @@ void evaluate(Options options, const Environment& environment) {
                                 .max_length = options.perplexity.max_length,
                                 .started = seconds_since_1970()};
     const auto [source, tasks] = open_inputs(options);
-    PartialFile output(options.output, is_json_of_format(eval::kResultsMark));
+    ResultFile output(options.output, is_json_of_format(eval::kResultsMark));
     const eval::Device device = eval::choose_device(options.device);
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
@@ -186,9 +203,8 @@ void evaluate(Options options, const Environment& environment) {
         }
     }
     evaluation.seconds = seconds_now() - started;
-    output.append(eval::results_json(evaluation));
-    output.commit();
-    print_result(eval::results_table(evaluation));
+    output.write(eval::results_json(evaluation));
+    print_text(eval::results_table(evaluation), is_standard_stream(options.output) ? stderr : stdout);
 }
 
 ExitCode run(int argc, char** argv) {

@@ -41,8 +41,9 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
     app.add_option("--config", arguments.config, "the job's configuration; options --section.key override it")
         ->required();
-    app.add_option("--json,-J,--output_file", arguments.json,
-                   "JSON file for the report (lib/preflight/FORMAT.md)");
+    app.add_option(
+        "--json,-J,--output_file", arguments.json,
+        "JSON file for the report (lib/preflight/FORMAT.md). -: stdout, and the text goes\nto stderr");
     app.add_option("--backend", arguments.options.backend, bench::kBackendHelp);
     app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
@@ -74,18 +75,16 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     bench::check_timeout(arguments.options.timeout_seconds);
     const preflight::Job job = job_of(command.config, world.size());
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
-    std::optional<PartialFile> json;
+    std::optional<ResultFile> json;
     if (world.rank() == 0 && !arguments.json.empty())
         json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
 
     const ops::OpsContext tensors(setup::operation_path(command.config));
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, control, job, arguments.options);
-    if (world.rank() == 0) print_result(text_report(report));
-    if (json) {
-        json->append(json_report(report));
-        json->commit();
-    }
+    if (world.rank() == 0)
+        print_text(text_report(report), is_standard_stream(arguments.json) ? stderr : stdout);
+    if (json) json->write(json_report(report));
     return report.severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
 }
 

@@ -63,7 +63,7 @@ void add_tokenize(CommandLine& line) {
         "make a token file from JSONL records; prints its counts, and its entropies in nats\nper token");
     command
         ->add_option("--input", line.tokenize.inputs,
-                     "JSONL files with {\"text\"} or with {\"tokens\"} records")
+                     "JSONL files with {\"text\"} or with {\"tokens\"} records; -: stdin")
         ->required();
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
     command->add_option("--tokenizer", line.tokenizer, "tokenizer of {\"text\"} records: bytes")

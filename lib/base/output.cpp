@@ -69,11 +69,16 @@ FileLock take(const fs::path& place) {
     }
 }
 
-/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
-/// neither empty nor `is_own`.
+/// UserError if `path` cannot be written or must not be replaced: a folder, a device, a symbolic link, or a
+/// file that is neither empty nor `is_own`.
 void require_replaceable(const fs::path& path, const IsOwn& is_own) {
     if (!path.has_filename()) throw UserError("cannot write '{}': the path has no file name", path.string());
     std::error_code failed;
+    if (fs::is_symlink(path, failed)) {
+        throw UserError(
+            "cannot write {}: it is a symbolic link, which is not replaced; name the path that it leads to{}",
+            path.string(), path.parent_path() == "/dev" ? ", or - for standard output" : "");
+    }
     const fs::file_status status = fs::status(path, failed);
     if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
     if (!fs::is_regular_file(status)) {
@@ -150,6 +155,13 @@ IsOwn is_json_of_format(const std::string& format) {
     return begins_with("{\n  \"format\": \"" + format + "\",\n");
 }
 
+bool is_standard_stream(const fs::path& path) { return path == "-"; }
+
+void print_text(const std::string& text, std::FILE* stream) {
+    if (std::fputs(text.c_str(), stream) < 0 || std::fflush(stream) != 0)
+        throw RunError("cannot write to {}", stream == stdout ? "stdout" : "stderr");
+}
+
 PartialFile::PartialFile(fs::path path, IsOwn is_own) : path_(std::move(path)), is_own_(std::move(is_own)) {
     require_replaceable(path_, is_own_);
     lock_.emplace(path_);
@@ -173,6 +185,16 @@ void PartialFile::commit() {
     }
     committed_ = true;
     sync_folder(folder_of(path_));
+}
+
+ResultFile::ResultFile(const fs::path& path, IsOwn is_own) {
+    if (!is_standard_stream(path)) file_.emplace(path, std::move(is_own));
+}
+
+void ResultFile::write(const std::string& text) {
+    if (!file_) return print_text(text, stdout);
+    file_->append(text);
+    file_->commit();
 }
 
 }  // namespace argosy

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -83,14 +84,20 @@ IsOwn begins_with(std::string mark);
 /// True for JSON objects, indented by two spaces, whose first key is "format" with this value.
 IsOwn is_json_of_format(const std::string& format);
 
+/// Whether a path stands for standard input or standard output: "-".
+bool is_standard_stream(const std::filesystem::path& path);
+
+/// Writes text to stdout or stderr. RunError if that fails.
+void print_text(const std::string& text, std::FILE* stream);
+
 /// A file that appears whole or not at all. The bytes go to PATH.partial beside the final path; `commit`
 /// makes them durable and renames the file; the destructor removes an uncommitted file. The object holds the
 /// OutputLock of its path, so a second writer is refused. A commit replaces only an earlier result of the
 /// same tool, no other file.
 class PartialFile {
   public:
-    /// UserError if `path` cannot be written or must not be replaced (a folder, a device, or a file that is
-    /// neither empty nor `is_own`), or if another process writes to it.
+    /// UserError if `path` cannot be written or must not be replaced (a folder, a device, a symbolic link, or
+    /// a file that is neither empty nor `is_own`), or if another process writes to it.
     PartialFile(std::filesystem::path path, IsOwn is_own);
     ~PartialFile();
     PartialFile(const PartialFile&) = delete;
@@ -116,6 +123,19 @@ class PartialFile {
     std::optional<RawFile> file_;
     bool committed_ = false;
     int64_t size_bytes_ = 0;
+};
+
+/// A text that a tool writes at its end: a PartialFile, or stdout if the path is "-".
+class ResultFile {
+  public:
+    /// UserError as PartialFile does, so that a bad path is reported before the tool's work.
+    ResultFile(const std::filesystem::path& path, IsOwn is_own);
+
+    /// Writes the whole text. Call it once.
+    void write(const std::string& text);
+
+  private:
+    std::optional<PartialFile> file_;  // none: stdout
 };
 
 }  // namespace argosy

@@ -1,11 +1,14 @@
 #include "base/program.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <vector>
 
 #include "base/error.h"
+#include "base/raw_file.h"
 
 namespace argosy {
 namespace {
@@ -24,11 +27,21 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
     survive_file_size_limit();
     try {
         return static_cast<int>(body());
-    } catch (const Error& error) {
+    } catch (const std::exception& exception) {
+        const Error error = as_error(exception);
         return fail(error.code(), error.what());
-    } catch (const std::exception& error) {
-        return fail(ExitCode::Failed, error.what());
     }
+}
+
+Error as_error(const std::exception& error) {
+    if (const auto* known = dynamic_cast<const Error*>(&error)) return *known;
+    const auto* of_path = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
+    if (!of_path) return {ExitCode::Failed, Reach::OneRank, error.what()};
+    const int reason = of_path->code().value();
+    const bool machine_failed = reason == EIO || *remedy_for(reason);
+    return {machine_failed ? ExitCode::Failed : ExitCode::BadInput, Reach::OneRank,
+            fmt::format("cannot use {}: {}{}", of_path->path1().string(), of_path->code().message(),
+                        reason == ELOOP ? "; its symbolic links lead back to it" : remedy_for(reason))};
 }
 
 void survive_file_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }

@@ -2,6 +2,7 @@
 // ranks), the signals that ask a program to stop, and the version of this build.
 #pragma once
 
+#include <exception>
 #include <functional>
 
 #include "base/error.h"
@@ -10,6 +11,10 @@ namespace argosy {
 
 /// Runs `body` and returns the exit code for main; an error is printed to stderr as "<name>: error: ...".
 int run_program(const char* name, const std::function<ExitCode()>& body);
+
+/// The error to report for an exception. An error of a std::filesystem call names its path, and is a user
+/// mistake unless the machine failed; any other exception is a failure while running.
+Error as_error(const std::exception& error);
 
 /// After this call, exceeding a limit on file sizes makes the write fail instead of ending the process.
 void survive_file_size_limit();

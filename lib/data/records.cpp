@@ -1,5 +1,7 @@
 #include "data/records.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "base/strict_json.h"
 
@@ -100,9 +103,15 @@ const char* name(RecordKind kind) { return kind == RecordKind::Text ? "{\"text\"
 
 RecordReader::RecordReader(std::filesystem::path path, int64_t vocab_size)
     : path_(std::move(path)), vocab_size_(vocab_size) {
-    if (std::filesystem::is_directory(path_))
-        throw UserError("cannot read {}: it is a folder", path_.string());
-    file_.reset(std::fopen(path_.c_str(), "re"));
+    if (is_standard_stream(path_)) {
+        path_ = "stdin";
+        file_.reset(::fdopen(::dup(STDIN_FILENO), "r"));
+    } else {
+        std::error_code unknown;  // opening the file reports why
+        if (std::filesystem::is_directory(path_, unknown))
+            throw UserError("cannot read {}: it is a folder", path_.string());
+        file_.reset(std::fopen(path_.c_str(), "re"));
+    }
     throw_if_stop_requested();  // a signal may have interrupted the opening of a pipe
     if (!file_) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
 }

@@ -26,7 +26,8 @@ struct Record {
 
 class RecordReader {
   public:
-    /// Throws UserError if the file cannot be opened. Tokens must be in 0 .. vocab_size-1.
+    /// Opens a file, or stdin if the path is "-". UserError if the file cannot be opened. Tokens must be in 0
+    /// .. vocab_size-1.
     RecordReader(std::filesystem::path path, int64_t vocab_size);
 
     /// Reads the next record. Returns false at the end of the file. Throws UserError for a bad record, and

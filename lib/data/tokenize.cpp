@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "data/records.h"
 #include "data/statistics.h"
 #include "data/token_writer.h"
@@ -19,6 +20,8 @@ void check_options(const TokenizeOptions& options) {
     if (vocab_size < 1 || vocab_size > kMaxVocabSize) {
         throw UserError("the vocabulary size is {}; it must be in 1 .. {}", vocab_size, kMaxVocabSize);
     }
+    if (is_standard_stream(options.output))
+        throw UserError("a token file is HDF5, which cannot be written to stdout (-); name a file");
     for (const auto& input : options.inputs) {
         std::error_code absent;
         if (std::filesystem::equivalent(input, options.output, absent)) {

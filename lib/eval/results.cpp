@@ -125,7 +125,9 @@ std::string results_json(const Evaluation& evaluation) {
         out["versions"][task.name] = kTaskVersion;
         out["n-shot"][task.name] = 0;
         out["higher_is_better"][task.name] = directions();
-        out["n-samples"][task.name] = {{"original", task.num_records}, {"effective", task.num_records}};
+        out["n-samples"][task.name] = {{"original", task.num_records + task.num_short},
+                                       {"effective", task.num_records}};
+        out["n-short"][task.name] = task.num_short;
         out["n-tokens"][task.name] = task.score.num_predicted;
     }
     out["config"] = run_config(evaluation);

@@ -12,7 +12,8 @@ namespace argosy::eval {
 struct TaskResult {
     std::string name, path;
     int64_t num_records = 0;
-    RecordScore score;  // the sum over all records
+    RecordScore score;      // the sum over all records
+    int64_t num_short = 0;  // records that were left out, because they have fewer than two tokens
 };
 
 struct Evaluation {
@@ -31,7 +32,9 @@ inline constexpr const char* kResultsMark = "argosy evaluation";
 /// Returns the results as JSON, with two metrics for each task:
 ///   token_perplexity  exp(-sum of log-likelihoods / number of predicted tokens), over all records
 ///   token_accuracy    the share of predicted tokens to which the model gives the highest probability
-/// The standard errors are "N/A", because no metric is a mean over records.
+/// The standard errors are "N/A", as in the harness: it has one for a plain mean over records and for metrics
+/// that it bootstraps, and none for a mean in which longer records weigh more. `n-samples` counts the records
+/// of the file as "original" and the scored ones as "effective"; `n-short` counts those that were left out.
 std::string results_json(const Evaluation& evaluation);
 
 /// Returns a Markdown table with a row for each metric of each task. The text ends with a line break.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "data/records.h"
 
 namespace argosy::eval {
@@ -17,8 +18,12 @@ constexpr int64_t kNotCounted = -1;
 // windows of a batch.
 constexpr size_t kMaxWindows = 65535;
 
+std::string task_name(const std::filesystem::path& path) {
+    return is_standard_stream(path) ? "stdin" : path.stem().string();
+}
+
 TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {
-    TokenTask task{path.stem().string(), path, {}};
+    TokenTask task{.name = task_name(path), .path = path};
     data::RecordReader reader(path, vocab_size);
     data::Record record;
     while (reader.next(record)) {
@@ -28,12 +33,17 @@ TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {
                 reader.place(), data::name(record.kind), data::name(data::RecordKind::Tokens));
         }
         if (record.tokens.size() < 2) {
-            throw UserError("{}: the record has {} tokens; it needs at least two, since the first is context",
-                            reader.place(), record.tokens.size());
+            if (task.num_short++ == 0) task.first_short = reader.place();
+            continue;
         }
         task.records.push_back(std::move(record.tokens));
+        task.places.push_back(reader.place());
     }
-    if (task.records.empty()) throw UserError("{} holds no records", path.string());
+    if (task.records.empty()) {
+        throw UserError(
+            "{} holds no records of two tokens or more ({} are shorter); the first token is context",
+            path.string(), task.num_short);
+    }
     return task;
 }
 
@@ -84,7 +94,7 @@ model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> record
 std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size) {
     std::map<std::string, std::filesystem::path> named;
     for (const auto& path : paths) {
-        const auto [at, added] = named.emplace(path.stem().string(), path);
+        const auto [at, added] = named.emplace(task_name(path), path);
         if (added) continue;
         throw UserError("the tasks {} and {} have the same name '{}'; rename one", at->second.string(),
                         path.string(), at->first);

@@ -48,13 +48,16 @@ model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> record
 // A task is a JSONL file of records {"tokens": [...]}. The first token of a record is context.
 
 struct TokenTask {
-    std::string name;  // the file's name, without folder and extension
+    std::string name;  // the file's name, without folder and extension; "stdin" for "-"
     std::filesystem::path path;
     std::vector<Tokens> records;
+    std::vector<std::string> places;  // "file:line" of each record
+    int64_t num_short = 0;    // records of fewer than two tokens, which predict nothing; not in `records`
+    std::string first_short;  // "file:line" of the first of them
 };
 
-/// UserError, naming file and line, for a record that is broken, of another kind, shorter than two tokens or
-/// outside the vocabulary; also for a file without records and for two files with the same name.
+/// UserError, naming file and line, for a record that is broken, of another kind or outside the vocabulary;
+/// also for a file without records that predict a token, and for two files with the same name.
 std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size);
 
 }  // namespace argosy::eval

@@ -25,12 +25,15 @@ using nlohmann::json;
 constexpr const char* kListName = "conversion.json";
 constexpr int64_t kMaxListBytes = 16 << 20;
 
+constexpr const char* kListFormat = "argosy conversion";
+
 /// The names of the files that the conversion wrote, including the list. Empty if there is no list.
 std::set<std::string> listed_files(const fs::path& folder) {
     if (!fs::is_regular_file(folder / kListName)) return {};
     const fs::path path = folder / kListName;
     const auto list = parse_json(read_text(path, kMaxListBytes), path.string());
-    if (!list.is_object() || !list.contains("files") || !list["files"].is_array()) return {};
+    const bool is_ours = list.is_object() && list.contains("format") && list["format"] == kListFormat;
+    if (!is_ours || !list.contains("files") || !list["files"].is_array()) return {};
     std::set<std::string> names = {kListName};
     for (const auto& name : list["files"]) {
         if (name.is_string()) names.insert(name.get<std::string>());
@@ -113,8 +116,7 @@ void list_conversion(const fs::path& folder) {
     std::sort(files.begin(), files.end());
     write_text(
         folder / kListName,
-        json({{"format", "argosy conversion"}, {"files", files}, {"program_version", version()}}).dump(2) +
-            "\n");
+        json({{"format", kListFormat}, {"files", files}, {"program_version", version()}}).dump(2) + "\n");
     sync_folder(folder);
 }
 
@@ -144,6 +146,8 @@ void refuse_inside(const fs::path& path, const fs::path& source) {
 
 void check_output(const fs::path& path, Form form, checkpoint::Replace replace, const fs::path& source) {
     if (path.empty()) throw UserError("the path to write to is empty");
+    if (is_standard_stream(path))
+        throw UserError("a model is a file or folder with a name, so it is not written to stdout (-)");
     const fs::path folder = folder_of(path);
     std::error_code failed;
     if (!fs::is_directory(folder, failed)) {
@@ -152,6 +156,10 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
         }
         throw UserError("cannot write {}: the folder {} does not exist; make it first", path.string(),
                         folder.string());
+    }
+    if (fs::is_symlink(path, failed)) {
+        throw UserError("{} is a symbolic link, which is not replaced; give the path that it leads to, {}",
+                        path.string(), fs::read_symlink(path).string());
     }
     for (const fs::path& taken : {checkpoint::partial_path(path), checkpoint::replaced_path(path)}) {
         if (!is_taken(taken) || !lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
@@ -166,10 +174,6 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
     }
     if (replace == checkpoint::Replace::No) {
         throw UserError("{} exists; --force replaces it", path.string());
-    }
-    if (fs::is_symlink(path)) {
-        throw UserError("{} is a symbolic link, which is not replaced; give the path that it leads to, {}",
-                        path.string(), fs::read_symlink(path).string());
     }
     if (!is_conversion(path)) {
         throw UserError(

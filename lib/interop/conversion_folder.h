@@ -15,6 +15,7 @@ namespace argosy::interop {
 void list_conversion(const std::filesystem::path& folder);
 
 /// Whether a conversion wrote the contents of `path`: a folder with a list, an empty folder or a full file.
+/// UserError if the list is not JSON.
 bool is_conversion(const std::filesystem::path& path);
 
 /// Publishes `result` at `place` (checkpoint/partial_folder.h). Files at `place` that a conversion wrote are
@@ -28,9 +29,10 @@ void publish_conversion(const std::filesystem::path& result, const std::filesyst
 void refuse_inside(const std::filesystem::path& path, const std::filesystem::path& source);
 
 /// Checks whether a conversion of `source` to `form` may write at `path`. UserError if the folder above
-/// `path` does not exist, if `path` lies inside `source`, or if `source` lies inside `path` or one of its
-/// temporary names. If something exists at `path`, also UserError if `replace` is No, if `path` is a symbolic
-/// link, if no conversion wrote the contents, or if a file would replace a folder with other files.
+/// `path` does not exist, if `path` is a symbolic link or "-", if `path` lies inside `source`, or if `source`
+/// lies inside `path` or one of its temporary names. If something exists at `path`, also UserError if
+/// `replace` is No, if no conversion wrote the contents, or if a file would replace a folder with other
+/// files.
 void check_output(const std::filesystem::path& path, Form form, checkpoint::Replace replace,
                   const std::filesystem::path& source);
 

@@ -82,7 +82,7 @@ void print_and_rethrow(const char* name, const Comm& ranks) {
         if (error.reach() != Reach::OneRank) throw;
         print_and_throw(name, ranks, error);
     } catch (const std::exception& error) {
-        print_and_throw(name, ranks, RunError("{}", error.what()));
+        print_and_throw(name, ranks, as_error(error));
     }
 }
 
@@ -100,7 +100,7 @@ int run_program(const char* name, int* argc, char*** argv,
     } catch (const Error& error) {
         code = leave(name, errors, error);
     } catch (const std::exception& error) {
-        code = leave(name, errors, RunError("{}", error.what()));
+        code = leave(name, errors, as_error(error));
     }
     const BoundedCall call("MPI_Finalize");
     MPI_Finalize();

@@ -173,6 +173,17 @@ class NcclBench(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(rows(done.stdout), [])
 
+    def test_reports_go_to_standard_output(self):
+        """The table is then on stderr, so that stdout has one thing."""
+        done = self.run_well(2, "all_reduce", *QUICK, "--json", "-")
+        self.assertEqual(len(json.loads(done.stdout)["results"]), len(SIZES))
+        self.assertIn("# Avg bus bandwidth", done.stderr)
+        done = self.run_well(1, "all_reduce", *QUICK, "--csv", "-")
+        self.assertEqual(len(list(csv.reader(done.stdout.splitlines()))), 1 + len(SIZES))
+        self.expect_refused("all_reduce", "--json", "-", "--csv", "-", parts=("name the same file",))
+        self.expect_refused("all_reduce", "--json", "/dev/stdout", parts=("cannot write /dev/stdout", "- for"))
+        self.expect_refused("all_reduce", "-b", "1T", parts=("--minbytes 1T: 'T' is not a unit", "1024G"))
+
     def test_only_its_own_reports_are_replaced(self):
         files = [self.folder / "x.json", self.folder / "x.csv"]
         command = (1, "all_reduce", *QUICK, "--json", files[0], "--csv", files[1])

@@ -178,6 +178,30 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(json.loads(self.run_program(*line, "--vocab-size", "50").stdout)["vocab_size"], 50)
         self.expect_error(*line, "--vocab-size", "9", code=2, parts=["a.jsonl:1", "token 9", "0 .. 8"])
 
+    def test_records_come_from_standard_input(self):
+        def tokenize(text, code=0):
+            return subprocess.run([PROGRAM, "tokenize", "--input", "-", "--output", self.folder / "t.h5"], input=text,
+                                  capture_output=True, text=True)
+        done = tokenize(TINY.read_text())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["documents"], len(TINY.read_text().splitlines()))
+        before = (self.folder / "t.h5").read_bytes()
+        self.run_program("tokenize", "--input", TINY, "--output", self.folder / "t.h5")
+        self.assertEqual((self.folder / "t.h5").read_bytes(), before)
+        done = tokenize('{"text": "a"}\n{"text": 5}\n')
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("stdin:2: \"text\" is not a string", done.stderr)
+
+    def test_paths_that_cannot_be_used_exit_with_2(self):
+        loop = self.folder / "loop"
+        loop.symlink_to(loop)
+        target = self.folder / "t.h5"
+        self.expect_error("tokenize", "--input", loop, "--output", target, code=2, parts=[f"cannot open {loop}: Too many"])
+        self.expect_error("tokenize", "--input", TINY, "--output", loop, code=2, parts=[f"{loop}: it is a symbolic link"])
+        self.expect_error("tokenize", "--input", TINY, "--output", "/dev/stdout", code=2, parts=["/dev/stdout"])
+        self.expect_error("tokenize", "--input", TINY, "--output", "-", code=2, parts=["stdout (-)", "name a file"])
+        self.assertEqual(os.listdir(self.folder), ["loop"])
+
     def test_bad_input_exits_with_2_and_leaves_nothing(self):
         (self.folder / "a.jsonl").write_text('{"text": "a"}\n{"text": \n')
         line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]

@@ -138,6 +138,34 @@ class Eval(EvalTest):
         self.expect_error(*good[:5], "", parts=["has no file name"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
 
+    def test_records_that_predict_nothing_are_counted(self):
+        write_model(self.model)
+        records = random_records(4, 9)
+        expected = self.evaluate(self.task(records))[0]["results"]["task"]
+        task = self.task([[], *records[:2], [1], *records[2:]])
+        results, done = self.evaluate(task)
+        self.assertEqual(results["results"]["task"], expected)
+        self.assertEqual(results["n-samples"]["task"], {"original": 6, "effective": 4})
+        self.assertEqual(results["n-short"]["task"], 2)
+        self.assertIn("task: 2 of 6 records are left out", done.stderr)
+        self.assertIn(f"the first is {task}:1", done.stderr)
+        self.output.unlink()
+        self.expect_error("--model", self.model, "--tasks", self.task([[], [1]]), "--output", self.output,
+                          parts=["no records of two tokens or more (2 are shorter)"])
+
+    def test_standard_input_and_output(self):
+        """The table is then on stderr, so that stdout has one thing."""
+        write_model(self.model)
+        task = self.task(random_records(4, 9))
+        expected = self.evaluate(task)[0]["results"]["task"]
+        with task.open() as records:
+            done = subprocess.run([BIN / "eval", "--model", self.model, "--tasks", "-", "--output", "-"], stdin=records,
+                                  capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"} | self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)["results"]["stdin"]
+        self.assertEqual(found | {"alias": "task"}, expected)
+        self.assertIn("|token_perplexity|", done.stderr)
+
     def test_inputs_are_never_replaced(self):
         write_model(self.model)
         task, full = self.task([[1, 2, 3]]), self.convert("full")
@@ -149,7 +177,7 @@ class Eval(EvalTest):
 
     def test_bad_records(self):
         write_model(self.model)
-        for line, parts in (('{"tokens": [1]}', ["1 tokens"]), ('{"tokens": [1, 40]}', ["token 40", "0 .. 39"]),
+        for line, parts in (('{"tokens": [1, 40]}', ["token 40", "0 .. 39"]),
                             ('{"text": "a"}', ["tokenizer"]), ('{"tokens": [1, ', ["bad JSON"])):
             path = self.task([[1, 2]])
             path.write_text(path.read_text() + line + "\n")
@@ -175,7 +203,7 @@ class Eval(EvalTest):
     def test_weights_that_are_not_finite(self):
         write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)
         task = self.task([[1, 2], [3, 4, 5]])
-        self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, parts=["record 1", "nan"])
+        self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, parts=[f"{task}:1", "nan"])
 
     def test_a_flipped_bit_of_a_checkpoint(self):
         values = write_model(self.model)
@@ -184,7 +212,8 @@ class Eval(EvalTest):
         damaged = bytearray(shard.read_bytes())
         damaged[damaged.index(struct.pack("<4f", *values["lm_head.weight"][-4:]))] ^= 4
         shard.write_bytes(damaged)
-        self.expect_error("--model", step, "--tasks", self.task([[1, 2]]), "--output", self.output, parts=[shard.name, "model/output.weight"])
+        self.expect_error("--model", step, "--tasks", self.task([[1, 2]]), "--output", self.output, code=3,
+                          parts=[shard.name, "model/output.weight"])
 
     def test_a_model_that_is_far_too_large(self):
         """The file takes no disk space: everything but the header is a hole."""

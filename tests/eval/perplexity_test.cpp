@@ -153,19 +153,29 @@ TEST_F(TokenTasks, AreNamedAfterTheirFiles) {
     EXPECT_EQ(tasks[1].records, (std::vector<Tokens>{{3, 4}}));
 }
 
+TEST_F(TokenTasks, CountRecordsThatPredictNothing) {
+    const auto path =
+        file("t.jsonl", "{\"tokens\": [1, 2]}\n{\"tokens\": []}\n{\"tokens\": [1]}\n{\"tokens\": [3, 4]}");
+    const TokenTask task = read_token_tasks({path}, kVocabSize).front();
+    EXPECT_EQ(task.records, (std::vector<Tokens>{{1, 2}, {3, 4}}));
+    EXPECT_EQ(task.places, (std::vector<std::string>{path.string() + ":1", path.string() + ":4"}));
+    EXPECT_EQ(task.num_short, 2);
+    EXPECT_EQ(task.first_short, path.string() + ":2");
+}
+
 TEST_F(TokenTasks, RefuseRecordsThatTheyCannotScore) {
     const auto read = [&](const std::string& second_line) {
         return read_token_tasks({file("t.jsonl", "{\"tokens\": [1, 2]}\n" + second_line)}, kVocabSize);
     };
     EXPECT_ERROR(read("{\"text\": \"a b\"}"), UserError, "t.jsonl:2", "{\"text\"}", "tokenizer");
-    EXPECT_ERROR(read("{\"tokens\": [1]}"), UserError, "t.jsonl:2", "1 tokens", "at least two");
-    EXPECT_ERROR(read("{\"tokens\": []}"), UserError, "t.jsonl:2", "0 tokens");
     EXPECT_ERROR(read("{\"tokens\": [1, 10]}"), UserError, "t.jsonl:2", "token 10", "0 .. 9");
     EXPECT_ERROR(read("{\"tokens\": [1, -1]}"), UserError, "t.jsonl:2", "token -1");
     EXPECT_ERROR(read("{\"tokens\": [1, 2"), UserError, "t.jsonl:2", "bad JSON");
     EXPECT_ERROR(read("{\"context\": \"a\", \"choices\": []}"), UserError, "t.jsonl:2", "\"tokens\"");
     EXPECT_ERROR(read_token_tasks({file("empty.jsonl", "\n")}, kVocabSize), UserError, "empty.jsonl",
-                 "no records");
+                 "no records", "0 are shorter");
+    EXPECT_ERROR(read_token_tasks({file("short.jsonl", "{\"tokens\": [1]}")}, kVocabSize), UserError,
+                 "short.jsonl", "no records of two tokens or more (1 are shorter)");
     EXPECT_ERROR(read_token_tasks({folder_ / "missing.jsonl"}, kVocabSize), UserError, "missing.jsonl");
     std::filesystem::create_directory(folder_ / "b");
     EXPECT_ERROR(read_token_tasks({folder_ / "t.jsonl", folder_ / "b/t.jsonl"}, kVocabSize), UserError,

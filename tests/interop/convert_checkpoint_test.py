@@ -138,9 +138,43 @@ class ConvertTest(unittest.TestCase):
             file.write(b"x")
         self.assertIn(tensor["name"], self.run_program("--inspect", self.folder / "f", "--verify", code=3))
         self.run_program("--inspect", self.folder / "f")
-        self.convert("hf", "h", source=self.folder / "f", code=2)
+        self.convert("hf", "h", source=self.folder / "f", code=3)
         self.assert_error("damaged", tensor["name"])
         self.assertEqual(self.names(), ["f"])
+
+    def test_a_missing_shard_is_found_without_verify(self):
+        self.convert("sharded", "s", "--shards", 3)
+        self.run_program("--inspect", self.folder / "s")
+        shard = self.folder / "s" / "shard-00001-of-00003.h5"
+        shard.unlink()
+        for arguments in ((), ("--verify",)):
+            text = self.run_program("--inspect", self.folder / "s", *arguments, code=3)
+            for part in (str(shard), "No such file", "it holds parts of ", "as NaN"):
+                self.assertIn(part, text)
+        report = json.loads(self.run_program("--inspect", self.folder / "s", "--json", code=3))
+        self.assertEqual(len(report["faults"]), 1)
+
+    def test_a_damaged_start_of_a_file_fails_its_check(self):
+        self.convert("full", "f")
+        with open(self.folder / "f", "r+b") as file:
+            file.seek(40)
+            file.write(b"9")
+        for arguments in (("--inspect", self.folder / "f"), ("--inspect", self.folder / "f", "--verify"),
+                          (self.folder / "f", self.folder / "g", "--to", "full")):
+            self.run_program(*arguments, code=3)
+            self.assert_error("user block", "damaged")
+
+    def test_paths_that_cannot_be_used_exit_with_2(self):
+        loop = self.folder / "loop"
+        loop.symlink_to(loop)
+        self.convert("full", "loop", code=2)
+        self.assert_error("loop is a symbolic link")
+        self.convert("full", "/dev/stdout", code=2)
+        self.assert_error("/dev/stdout is a symbolic link")
+        self.run_program(REFERENCE / "qwen3", "-", "--to", "full", code=2)
+        self.assert_error("not written to stdout (-)")
+        self.run_program(loop, self.folder / "g", "--to", "full", code=2)
+        self.assert_error("loop")
 
     def test_what_exists_is_replaced_only_by_force(self):
         self.convert("hf", "d")

@@ -157,6 +157,12 @@ TEST(CheckOutput, ProtectsWhatIsThere) {
     write_file(folder / "other" / "thesis.tex", "");
     EXPECT_ERROR(check_output(folder / "other", Form::HuggingFace, Replace::Yes, source), UserError,
                  "no checkpoint or model", "even with --force");
+    write_file(folder / "other" / "conversion.json", R"({"format": "another", "files": ["thesis.tex"]})");
+    EXPECT_ERROR(check_output(folder / "other", Form::HuggingFace, Replace::Yes, source), UserError,
+                 "even with --force");
+    write_file(folder / "other" / "conversion.json", R"({"files": [], "files": ["thesis.tex"]})");
+    EXPECT_ERROR(check_output(folder / "other", Form::HuggingFace, Replace::Yes, source), UserError,
+                 "conversion.json", "\"files\" occurs twice");
     EXPECT_ERROR(check_output(folder / "other" / "thesis.tex", Form::HuggingFace, Replace::Yes, source),
                  UserError, "even with --force");
     EXPECT_ERROR(check_output(folder / "hf" / "new", Form::HuggingFace, Replace::No, folder / "hf"),
