@@ -99,9 +99,8 @@ ExitCode verify_all(const CommandLine& line, const Environment& environment) {
     size_t num_damaged = 0;
     for (const auto& path : line.verified) num_damaged += verify(path, environment) ? 0 : 1;
     if (num_damaged == 0) return ExitCode::Done;
-    throw Error(ExitCode::CheckFailed, Reach::AllRanks,
-                fmt::format("{} of {} token files are damaged; copy or make them again", num_damaged,
-                            line.verified.size()));
+    throw DamageError("{} of {} token files are damaged; copy or make them again", num_damaged,
+                      line.verified.size());
 }
 
 /// Parses the command line; the subcommand's callback does the work.

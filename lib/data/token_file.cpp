@@ -129,13 +129,12 @@ void TokenFile::verify(int64_t begin_byte, int64_t end_byte) const {
     for (int64_t block = begin_byte / kBlockBytes; block * kBlockBytes < end_byte; ++block) {
         if (verified_[block].load(std::memory_order_relaxed)) continue;
         if (!is_sound(stored_.tokens, bytes_.data(), block)) {
-            throw Error(
-                ExitCode::CheckFailed, Reach::OneRank,
-                fmt::format(
-                    "{}: tokens {} .. {} do not match their checksum: the file is damaged. Copy or make "
-                    "it again; `prepare-data --verify` lists all damaged parts",
-                    path_.string(), block * kBlockBytes / stored_.tokens.element_bytes,
-                    std::min((block + 1) * kBlockBytes / stored_.tokens.element_bytes, size()) - 1));
+            throw DamageError(
+                "{}: tokens {} .. {} do not match their checksum: the file is damaged. Copy or make it "
+                "again; "
+                "`prepare-data --verify` lists all damaged parts",
+                path_.string(), block * kBlockBytes / stored_.tokens.element_bytes,
+                std::min((block + 1) * kBlockBytes / stored_.tokens.element_bytes, size()) - 1);
         }
         verified_[block].store(true, std::memory_order_relaxed);
     }

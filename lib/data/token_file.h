@@ -76,7 +76,7 @@ class TokenFile {
     std::optional<int64_t> num_documents() const;
 
     /// Copies tokens begin .. begin+count-1 to `out`. Throws UserError if one of them is outside the
-    /// vocabulary, and an error with ExitCode::CheckFailed if a block of the range does not match its
+    /// vocabulary, and DamageError if a block of the range does not match its
     /// checksum. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 

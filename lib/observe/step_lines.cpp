@@ -37,14 +37,23 @@ std::optional<int64_t> step_of(const std::string& line) {
     }
 }
 
+bool is_json(const std::string& text) {
+    try {
+        parse_json(text, "a line of the file");
+        return true;
+    } catch (const UserError&) {
+        return false;
+    }
+}
+
 /// An incomplete line without its last value, which may lack digits, and with the closing brace. A line that
 /// only lacks its newline stays as it is. None if no value is left.
 std::optional<std::string> mended(const std::string& line) {
-    if (nlohmann::json::accept(line)) return line;
+    if (is_json(line)) return line;
     for (size_t comma = line.rfind(','); comma != std::string::npos && comma > 0;
          comma = line.rfind(',', comma - 1)) {
         std::string whole = line.substr(0, comma) + "}";
-        if (nlohmann::json::accept(whole)) return whole;
+        if (is_json(whole)) return whole;
     }
     return {};
 }
