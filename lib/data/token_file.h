@@ -45,7 +45,7 @@ struct TokenInfo {
     std::string tokenizer_digest;        // of the tokenizer's file, in hex; empty if it has none
 };
 
-/// What is on disk, for the reader and the writer.
+/// The format on disk, shared by the reader and the writer.
 namespace token_format {
 inline constexpr int64_t kVersion = 2, kVersionWithoutChecks = 1;
 inline constexpr const char *kTokens = "tokens", *kDocuments = "document_offsets", *kChecksums = "checksums";

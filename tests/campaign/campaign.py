@@ -1,5 +1,5 @@
 """Random trials of hard use, each a function of its seed: campaign.py PART [--count N] [--seconds S] [--seed FIRST]
-[--results FILE]. Parts: kills, damages, settings. A campaign goes on behind the last seed of its part in FILE, and
+[--results FILE]. Parts: kills, damages, settings, fuzz. A campaign goes on behind the last seed of its part in FILE, and
 appends a line for every LINE_TRIALS trials: commit, date, seeds, and each failed trial. The exit code is 1 if a trial
 failed. `campaign.py kills --seed 17 --count 1` repeats a trial."""
 import argparse
@@ -15,7 +15,7 @@ import traceback
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "pretrain"))
 
-PARTS = ("kills", "damages", "settings")
+PARTS = ("kills", "damages", "settings", "fuzz")
 LINE_TRIALS = 50
 
 

@@ -9,6 +9,7 @@
 #include "checkpoint/sample_tables.h"
 #include "checkpoint/user_block.h"
 #include "scratch_folder.h"
+#include "support/fuzzing.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -99,9 +100,10 @@ std::string mutated(Random& random, std::string text, const std::string& other) 
 /// Reads `valid` mutated in many ways; returns how many were read without an error.
 int fuzz(const std::string& valid, const std::string& other,
          const std::function<void(const std::string&)>& read) {
-    int accepted = 0;
-    for (int round = 0; round < kRounds; ++round) {
-        Random random(round);
+    int accepted = 0, num_rounds = 0;
+    for (const uint64_t seed : testing::FuzzSeeds(kRounds)) {
+        ++num_rounds;
+        Random random(seed);
         const std::string text = mutated(random, valid, other);
         try {
             read(text);
@@ -109,11 +111,11 @@ int fuzz(const std::string& valid, const std::string& other,
         } catch (const UserError& error) {
             EXPECT_STRNE(error.what(), "");
         } catch (const std::exception& error) {
-            ADD_FAILURE() << "round " << round << ": " << error.what() << "\n" << text;
+            ADD_FAILURE() << "seed " << seed << ": " << error.what() << "\n" << text;
         }
     }
     EXPECT_GT(accepted, 0);
-    EXPECT_LT(accepted, kRounds / 2);
+    EXPECT_LT(accepted, num_rounds / 2);
     return accepted;
 }
 
@@ -165,8 +167,8 @@ TEST(Fuzz, FilesAreTakenOrRefused) {
     const Sample sample = random_sample(random, 2);
     write_full_file(random, folder / "all.h5", sample);
     const std::string valid = read_file(folder / "all.h5");
-    for (int round = 0; round < 1000; ++round) {
-        Random own(round);
+    for (const uint64_t seed : testing::FuzzSeeds(1000)) {
+        Random own(seed);
         const std::string text = mutated(own, valid, valid);
         write_file(folder / "all.h5", text);
         std::vector<std::string> faults;
@@ -175,7 +177,7 @@ TEST(Fuzz, FilesAreTakenOrRefused) {
         } catch (const UserError& error) {
             faults = {error.what()};
         }
-        EXPECT_EQ(faults.empty(), text == valid) << round;
+        EXPECT_EQ(faults.empty(), text == valid) << seed;
     }
 }
 

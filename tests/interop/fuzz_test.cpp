@@ -11,6 +11,7 @@
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "scratch_folder.h"
+#include "support/fuzzing.h"
 
 namespace argosy::interop {
 namespace {
@@ -115,9 +116,9 @@ struct Count {
 };
 
 TEST(SafetensorsFuzz, HeadersGiveATableThatCoversTheFileOrAnError) {
-    Mutator mutator(1);
     Count count;
-    for (int round = 0; round < 30000; ++round) {
+    for (const uint64_t seed : testing::FuzzSeeds(30000)) {
+        Mutator mutator(static_cast<uint32_t>(seed));
         const std::string text = mutator.mutate(kHeader);
         count.run([&] {
             int64_t reached = 0;
@@ -135,9 +136,9 @@ TEST(SafetensorsFuzz, IndicesGiveNamesOfFilesBesideThemOrAnError) {
     const std::string index =
         R"({"metadata":{"total_size":40},"weight_map":{"a":"model-00001-of-00002.safetensors",)"
         R"("b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})";
-    Mutator mutator(2);
     Count count;
-    for (int round = 0; round < 30000; ++round) {
+    for (const uint64_t seed : testing::FuzzSeeds(30000)) {
+        Mutator mutator(static_cast<uint32_t>(seed));
         const std::string text = mutator.mutate(index);
         count.run([&] {
             for (const auto& [tensor, file] : parse_safetensors_index(text, "F")) {
@@ -153,9 +154,9 @@ TEST(SafetensorsFuzz, FilesGiveTensorsThatCanAllBeReadOrAnError) {
     const ScratchFolder folder;
     const auto path = folder / "x.safetensors";
     const std::string sound = safetensors_bytes(kHeader, kDataBytes);
-    Mutator mutator(3);
     Count count;
-    for (int round = 0; round < 4000; ++round) {
+    for (const uint64_t seed : testing::FuzzSeeds(4000)) {
+        Mutator mutator(static_cast<uint32_t>(seed));
         std::filesystem::remove(path);  // emptying it instead would wait for the disk
         write_file(path, mutator.below(8) == 0 ? sound.substr(0, mutator.below(sound.size()))
                                                : mutator.mutate(sound));
@@ -173,9 +174,9 @@ TEST(SafetensorsFuzz, FilesGiveTensorsThatCanAllBeReadOrAnError) {
 TEST(ConfigFuzz, ConfigsGiveAModelWhoseSizesCanBeCountedOrAnError) {
     const model::ModelSpec spec = model::preset("llama3", "8B");
     const std::string config = model::hugging_face_config(spec, "bfloat16");
-    Mutator mutator(4);
     Count count;
-    for (int round = 0; round < 10000; ++round) {
+    for (const uint64_t seed : testing::FuzzSeeds(10000)) {
+        Mutator mutator(static_cast<uint32_t>(seed));
         const std::string text = mutator.mutate(config);
         count.run([&] {
             const model::ModelSpec read = model::parse_hugging_face_config(text, "F");

@@ -12,45 +12,28 @@
 #include "preflight/read_facts.h"
 #include "preflight/sources.h"
 #include "preflight/tree.h"
+#include "support/fuzzing.h"
 
 namespace argosy::preflight {
 namespace {
 
+using ::argosy::testing::FuzzSeeds;
 using Random = std::mt19937_64;
 
-size_t below(Random& random, size_t limit) { return random() % std::max<size_t>(limit, 1); }
-
-/// One to four changes: a bit, a part less, a part more, a number or mark that readers trip over.
-std::string mutated(std::string text, Random& random) {
+std::string mutated(const std::string& text, Random& random) {
     static const std::vector<std::string> kParts = {
         "-1", "0",    "99999999999999999999", "1e999", "nan",       ",", ":", ": ",
         ";",  "\n",   std::string(1, '\0'),   "\xff",  "^",         "=", "-", "[N/A]",
         "0x", "PCI:", "NVRM: Xid (",          "): ",   "4294967296"};
-    for (size_t left = 1 + below(random, 4); left > 0; --left) {
-        const size_t at = below(random, text.size() + 1);
-        switch (below(random, 4)) {
-            case 0:
-                if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << below(random, 8));
-                break;
-            case 1:
-                text.erase(at, 1 + below(random, 20));
-                break;
-            case 2:
-                text.insert(at, text.substr(below(random, text.size() + 1), below(random, 30)));
-                break;
-            default:
-                text.insert(at, kParts[below(random, kParts.size())]);
-        }
-    }
-    return text;
+    return testing::mutated(text, kParts, random);
 }
 
 TEST(Fuzz, KernelLogs) {
     const std::string log =
         "4,900,100500000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
         "4,901,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n";
-    for (int round = 0; round < 2000; ++round) {
-        Random random(round);
+    for (const uint64_t seed : FuzzSeeds(2000)) {
+        Random random(seed);
         Cluster cluster = good_cluster();
         cluster.nodes[0].xids = xids_in(mutated(log, random), 7300);
         diagnose(cluster);
@@ -59,8 +42,8 @@ TEST(Fuzz, KernelLogs) {
 }
 
 TEST(Fuzz, ListsInVariables) {
-    for (int round = 0; round < 5000; ++round) {
-        Random random(round);
+    for (const uint64_t seed : FuzzSeeds(5000)) {
+        Random random(seed);
         Cluster cluster = good_cluster(2, 1);
         set_everywhere(cluster, "NCCL_IB_HCA", mutated("^=mlx5_0:1,mlx5_1", random));
         set_everywhere(cluster, "NCCL_SOCKET_IFNAME", mutated("=eth0,ib", random));
@@ -93,8 +76,8 @@ TEST(Fuzz, TheKernelsFiles) {
         {"proc/uptime", "7300.5 100\n"},
         {"etc/nccl.conf", "NCCL_ALGO=Ring\n# a note\nNCCL_DEBUG=INFO\n"}};
     const Tree tree;
-    for (int round = 0; round < 200; ++round) {
-        Random random(round);
+    for (const uint64_t seed : FuzzSeeds(200)) {
+        Random random(seed);
         for (const auto& [path, text] : files) tree.put(path, mutated(text, random));
         Cluster cluster{.ranks = {read_rank_facts(tree.sources(), 0, {})},
                         .nodes = {read_node_facts(tree.sources(), "")}};
@@ -113,8 +96,8 @@ TEST(Fuzz, NvidiaSmisAnswers) {
         "Disabled, GPU-43\n";
     const Tree tree;
     tree.put_nvidia_smi("exec cat " + (tree.root() / "answer").string() + "\n");
-    for (int round = 0; round < 150; ++round) {
-        Random random(round);
+    for (const uint64_t seed : FuzzSeeds(150)) {
+        Random random(seed);
         tree.put("answer", mutated(answer, random));
         const GpuAnswer read = query_gpus(tree.sources());
         EXPECT_LE(read.gpus.size(), 8u);
@@ -130,8 +113,8 @@ TEST(Fuzz, NvidiaSmisAnswers) {
 TEST(Fuzz, FactsFromOtherRanks) {
     const Cluster cluster = good_cluster();
     int refused = 0;
-    for (int round = 0; round < 2000; ++round) {
-        Random random(round);
+    for (const uint64_t seed : FuzzSeeds(2000)) {
+        Random random(seed);
         try {
             unpack_rank(mutated(pack(cluster.ranks[1]), random));
             unpack_node(mutated(pack(cluster.nodes[1]), random));
