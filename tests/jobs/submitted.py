@@ -47,7 +47,7 @@ class Run:
 
     def call(self, script, *words, environment=None):
         environment = os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")} | (environment or {})
-        return self.cluster.run(JOBS / script, *words, env=environment).stdout.strip()
+        return self.cluster.run(JOBS / script, *words, env=environment, timeout=LIMIT_SECONDS).stdout.strip()
 
     def log(self, job):
         path = self.folder / "logs" / f"{job}.log"
