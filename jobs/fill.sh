@@ -51,8 +51,12 @@ prologue() {
     local name site=$ARGOSY_SITE
     [ -z "$scripts" ] || site=$scripts/site.conf
     printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q\n' "${scripts:-$ARGOSY_JOBS}" "$site"
-    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E '^(NCCL|UCX|SHARP|OMPI|OMP|PYTORCH)_' || true); do
-        case $name in ARGOSY_JOBS | ARGOSY_SITE) ;; *) printf 'export %s=%q\n' "$name" "${!name}" ;; esac
+    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E '^(NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH)_' || true); do
+        case $name in
+            ARGOSY_JOBS | ARGOSY_SITE) ;;
+            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_ARRIVALS) ;;  # of a job that submits another
+            *) printf 'export %s=%q\n' "$name" "${!name}" ;;
+        esac
     done
     printf 'set --'; printf ' %q' "$@"
 }

@@ -11,6 +11,7 @@ source "$ARGOSY_JOBS/fill.sh"
 say() { echo "submit: $*" >&2; }
 fail() { say "$*"; exit 2; }
 
+unset ARGOSY_RECORD  # of a job that submits another
 config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' options=()
 while [ $# -gt 0 ]; do
     case $1 in

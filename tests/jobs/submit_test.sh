@@ -37,7 +37,7 @@ llama3_405b 64 4d
 RUNS
 
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
-NCCL_DEBUG="INFO now" dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
+NCCL_DEBUG="INFO now" ARGOSY_RESTART=3 ARGOSY_RECORD=/another/job.json dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
 [ "$arguments" = "$folder/outputs/llama3_8b_1node/config.toml
 --job.description
@@ -49,6 +49,7 @@ $folder/outputs/llama3_8b_1node" ] || fail "arguments: $arguments"
 expect_line "#SBATCH --time=50"
 expect_line "export ARGOSY_LAUNCHER=srun"
 expect_line "export NCCL_DEBUG=INFO\ now"
+if grep -qE "ARGOSY_RE(START|CORD)=" <<<"$script"; then fail "takes variables of another job along"; fi
 expect_line "export ARGOSY_JOBS=$folder/outputs/llama3_8b_1node/scripts\
  ARGOSY_SITE=$folder/outputs/llama3_8b_1node/scripts/site.conf"
 expect_line "#SBATCH --signal=B:USR1@300"
