@@ -113,6 +113,7 @@ check_accepted() {
     partition=$(option partition "$script")
     rows=$(sinfo --noheader ${partition:+--partition="$partition"} -o '%P|%a|%l|%t' |
            grep "${partition:+^}${partition:-[*]|}" || true)
+    partition=${partition:-${rows%%[*]|*}}
     if said=$(sbatch --test-only <<<"$script" 2>&1); then
         said=
     elif grep -qE '\|(drain|drng|down|maint|fail|unk|boot|resv)[^|]*$' <<<"$rows"; then
@@ -121,13 +122,13 @@ check_accepted() {
         fail "Slurm cannot run this job: $said. Change --nodes, --ranks-per-node, --sbatch or $ARGOSY_SITE"
     fi
     [ -z "$rows" ] || grep -q '|up|' <<<"$rows" ||
-        fail "the partition ${rows%%|*} is not up, so no job starts in it; see sinfo"
+        fail "the partition $partition is not up, so no job starts in it; see sinfo"
     longest=$(cut -d'|' -f3 <<<"$rows" | head -n 1)
     longest=$(seconds_of "$longest")
     seconds=$(seconds_of "$(option time "$script")")
     if [ -n "$seconds" ] && [ -n "$longest" ] && [ "$seconds" -gt "$longest" ] && [ -z "$(option qos "$script")" ]; then
         fail "the time limit $(option time "$script") is longer than the $((longest / 60)) minutes of the partition" \
-             "${rows%%|*}; set --time or ARGOSY_TIME, or a QOS that allows more"
+             "$partition; set --time or ARGOSY_TIME, or a QOS that allows more"
     fi
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# status.sh RUN ...: prints each run, or each point of a sweep, at a glance: its job and why it waits, pre-flight, step, loss,
-# speed, time to go, newest checkpoint.
+# status.sh RUN ...: prints each run, or each point of a sweep, at a glance: its job and why it waits, pre-flight, step,
+# loss, speed, time to go, newest checkpoint.
 set -euo pipefail
 [ $# -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ..., the folders of runs" >&2; exit 2; }
 exec python3 - "$@" <<'PYTHON'
@@ -29,6 +29,9 @@ REASONS = {
     "BeginTime": "Slurm starts it at {start} or later, because it was requeued or was submitted with --begin",
     "JobHeldUser": "it is held: scontrol release {id}",
     "JobHeldAdmin": "an administrator holds it; ask them",
+    "launch failed requeued held": "Slurm could not start it and holds it: scontrol release {id}",
+    "job requeued in held state": "it was requeued and is held: scontrol release {id}",
+    "Nodes required for job are DOWN": "nodes that it needs are down, drained or reserved; see sinfo -R",
     "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved; see sinfo -R",
     "Reservation": "its reservation has not begun",
     "PartitionDown": "the partition {partition} is down; see sinfo, or submit to another one",

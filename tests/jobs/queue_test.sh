@@ -50,11 +50,11 @@ refused "Set a limit of more than 6 minutes" --time 0:06:00
 refused "the time limit 7 leaves no time to train: ARGOSY_SIGNAL_SECONDS = 400" --sbatch "--signal=B:USR1@400 --time=7"
 refused "--time soon is not a time limit" --time soon
 echo "main*|up|1-00:00:00|idle" >"$folder/partitions"
-refused "is longer than the 1440 minutes of the partition main" --time 2-0
+refused "is longer than the 1440 minutes of the partition main;" --time 2-0
 echo "main*|up|30:00|idle" >"$folder/partitions"
 refused "is longer than the 30 minutes of the partition main" --time 1:00:00
 echo "main*|inact|infinite|idle" >"$folder/partitions"
-refused "the partition main* is not up" --time 1:00:00
+refused "the partition main is not up" --time 1:00:00
 echo "main*|up|infinite|idle" >"$folder/partitions"
 
 # What Slurm refuses, and what the site's settings name.
@@ -142,6 +142,9 @@ echo "17|PENDING|ReqNodeNotAvail, UnavailableNodes:n2|N/A|n3,n4|main|$run/job.sb
 said=$("$jobs/status.sh" "$run")
 says "waits: nodes that it needs are down, drained or reserved; see sinfo -R (17)"
 says "n3,n4. If too few nodes are left: scontrol update jobid=17 ExcNodeList="
+echo "17|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|N/A||main|$run/job.sbatch" >"$folder/queue"
+said=$("$jobs/status.sh" "$run")
+says "waits: nodes that it needs are down, drained or reserved; see sinfo -R (17)"
 echo "17|PENDING|QOSMaxNodePerUserLimit|N/A||main|$run/job.sbatch" >"$folder/queue"
 echo "18|PENDING|Dependency|N/A||main|$run/convert.sbatch" >>"$folder/queue"
 said=$("$jobs/status.sh" "$run")
