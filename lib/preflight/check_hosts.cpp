@@ -135,10 +135,18 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
 /// fades within a minute or two.
 std::vector<Finding> check_load(const Cluster& cluster) {
     constexpr double kMaxLoadPerCpu = 1.5;
+    const auto is_high = [](const NodeFacts& node) {
+        return node.load && node.num_cpus > 0 && *node.load > kMaxLoadPerCpu * node.num_cpus;
+    };
+    std::map<int, double> highest;  // by number of CPUs, so that equal nodes share one finding
+    for (const NodeFacts& node : cluster.nodes)
+        if (is_high(node)) highest[node.num_cpus] = std::max(highest[node.num_cpus], *node.load);
     NodeFindings found("load");
     for (const NodeFacts& node : cluster.nodes) {
-        if (!node.load || node.num_cpus == 0 || *node.load <= kMaxLoadPerCpu * node.num_cpus) continue;
-        found.add(node.name, {Severity::Warn, "more processes want to run than the node has CPUs",
+        if (!is_high(node)) continue;
+        found.add(node.name, {Severity::Warn,
+                              fmt::format("the load is up to {:.1f}, more than {} for each of {} CPUs",
+                                          highest[node.num_cpus], kMaxLoadPerCpu, node.num_cpus),
                               "look for processes that an earlier job or another user has left running"});
     }
     return found.findings(cluster);
