@@ -23,6 +23,14 @@ std::string replaced(std::string text, const std::string& from, const std::strin
     return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
+/// The table with the two entries of a list in the other order.
+std::string swapped(const std::string& text, const std::string& list) {
+    const size_t first = text.find(list + "\n") + list.size() + 1, second = text.find(",\n", first) + 2;
+    const size_t end = text.find("}]", second) + 1;
+    const std::string a = text.substr(first, second - 2 - first), b = text.substr(second, end - second);
+    return text.substr(0, first) + b + ",\n" + a + text.substr(end);
+}
+
 /// Reads all that a reader may ask for. The first error, or an empty text.
 std::string refusal(const fs::path& path) {
     try {
@@ -232,13 +240,8 @@ TEST_F(Edited, AShardHasTheSlabsOfThePlan) {
         write_file(step_ / "checkpoint.h5", manifest);
         ASSERT_EQ(refusal(step_), "");
     };
-    const auto swapped_lines = [](const std::string& text) {
-        const size_t first = text.find("\n{") + 1, second = text.find("\n{", first) + 1;
-        const std::string a = text.substr(first, second - 2 - first);
-        const std::string b = text.substr(second, text.rfind("]") - second);
-        return text.substr(0, first) + b + ",\n" + a + text.substr(text.rfind("]"));
-    };
-    expect(swapped_lines, "lists tensor 'model/a' in another order than the manifest");
+    expect([](const std::string& text) { return swapped(text, "\"slabs\":["); },
+           "lists tensor 'model/a' in another order than the manifest");
     expect(with("\"offset\":[0,0]", "\"offset\":[1,0]"), "disagree about tensor 'model/a'");
     expect(with("\"size\":[4,3]", "\"size\":[3,3]"), "disagree about tensor 'model/a'");
     expect(with("\"type\":\"f32\"", "\"type\":\"u32\""), "disagree about tensor 'model/a'");
@@ -276,6 +279,18 @@ TEST_F(Edited, AManifestHoldsTogether) {
         expect_message(refusal(step_), {"step-00000007", fault});
         write_file(path, bytes);
     }
+}
+
+TEST_F(Edited, AManifestKeepsTheOrderOfItsShardsAndTensors) {
+    const fs::path path = step_ / "checkpoint.h5";
+    const std::string bytes = read_file(path);
+    edit(
+        path, [](const std::string& text) { return swapped(text, "\"files\":["); }, same);
+    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard"});
+    write_file(path, bytes);
+    edit(
+        path, [](const std::string& text) { return swapped(text, "\"tensors\":["); }, same);
+    expect_message(refusal(step_), {shard_name(0, 2), "in another order than the manifest"});
 }
 
 TEST_F(Edited, AFullFileHoldsWholeTensors) {
