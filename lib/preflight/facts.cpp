@@ -1,6 +1,7 @@
 #include "preflight/facts.h"
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -55,8 +56,8 @@ std::string packed(const Facts& facts) {
 template <class Facts>
 Facts unpacked(const std::string& text) {
     try {
-        return nlohmann::json(parse_json(text, "the facts of a rank")).get<Facts>();
-    } catch (const nlohmann::json::exception& error) {
+        return nlohmann::json(parse_json(text, "their text")).get<Facts>();
+    } catch (const std::exception& error) {
         throw RunError("the facts that a rank sent cannot be read: {}", error.what());
     }
 }
