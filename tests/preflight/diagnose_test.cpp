@@ -21,6 +21,20 @@ TEST(Diagnose, DoesNotFailASmallMachine) {
     }
 }
 
+TEST(Diagnose, ABuildWithoutGpusIsNotFailedByWhatOnlyGpusUse) {
+    Cluster cluster = good_cluster();
+    set_variable(cluster.ranks[1], "NCCL_ALGO", "Tree");
+    set_everywhere(cluster, "CUDA_LAUNCH_BLOCKING", "1");
+    cluster.nodes[0].gpus_problem = "NVIDIA-SMI has failed";
+    const size_t num_findings = diagnose(cluster).size();
+    ASSERT_EQ(worst_severity(diagnose(cluster)), Severity::Fail);
+    for (RankFacts& rank : cluster.ranks) rank.cuda_version = "";
+    const std::vector<Finding> findings = diagnose(cluster);
+    EXPECT_EQ(findings.size(), num_findings);
+    EXPECT_EQ(worst_severity(findings), Severity::Warn);
+    for (const Finding& finding : findings) EXPECT_EQ(finding.bad_nodes, Names{}) << finding.check;
+}
+
 TEST(Diagnose, EveryFindingIsComplete) {
     Cluster cluster = small_machine(4);
     set_everywhere(cluster, "CUDA_LAUNCH_BLOCKING", "1");

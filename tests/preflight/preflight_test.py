@@ -95,15 +95,18 @@ class Preflight(unittest.TestCase):
         self.assertEqual(gathers["step_bytes"], 4 * block)
         self.assertEqual(gathers["type"], "float")
 
-    def test_a_variable_that_costs_the_speed(self):
-        finding = self.expect_failure("CUDA_LAUNCH_BLOCKING", (2, self.words()), environment={"CUDA_LAUNCH_BLOCKING": "1"})
+    def test_a_variable_of_gpus_does_not_fail_a_build_without_them(self):
+        code, out, err = self.run_ranks((2, self.words()), environment={"CUDA_LAUNCH_BLOCKING": "1"})
+        self.assertEqual(code, 0, out + err)
+        finding, = self.findings("CUDA_LAUNCH_BLOCKING")
+        self.assertEqual((finding["verdict"], finding["at_fault"]), ("WARN", []))
+        self.assertIn("this build does not use GPUs", finding["what"])
         self.assertIn("unset", finding["remedy"])
-        self.assertEqual(finding["at_fault"], [])  # everywhere alike: nothing is won by other nodes
 
     def test_an_environment_that_differs(self):
-        finding = self.expect_failure("NCCL_PROTO", (2, self.words()), (1, ["env", "NCCL_PROTO=LL", *self.words()]))
+        finding = self.expect_failure("UCX_TLS", (2, self.words()), (1, ["env", "UCX_TLS=self,sm", *self.words()]))
         self.assertTrue(finding["where"].startswith("rank 2 on "), finding)
-        self.assertIn("LL", finding["what"])
+        self.assertIn("self,sm", finding["what"])
 
     def test_a_program_that_differs(self):
         other = self.folder / "preflight"
