@@ -59,7 +59,9 @@ QueueState waiting_in_graph(std::string name, std::vector<int> members, int64_t 
     return state;
 }
 
-Report report(const std::vector<QueueState>& queues) { return Report::of(queues, kTimeout); }
+Report report(const std::vector<QueueState>& queues) {
+    return Report::of(queues, {kTimeout, "comm.train_timeout_seconds"});
+}
 
 std::string text_of(std::map<int, Report> reports, int num_ranks, std::vector<int> unreachable = {}) {
     const auto cause = find_root_cause({num_ranks, std::move(reports), std::move(unreachable)});
