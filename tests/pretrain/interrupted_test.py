@@ -138,7 +138,7 @@ class HungDisk(saved.SavedTest):
                          environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
         done = job.finish()
         self.assert_code(done, 76)
-        self.assertRegex(done.errors[0], r"error on rank \d of 2: reading or writing a checkpoint has moved no byte for 3 s "
+        self.assertRegex(done.stderr, r"error on rank \d of 2: reading or writing a checkpoint has moved no byte for 3 s "
                                          r"\(comm.init_timeout_seconds\); the file system hangs on ")
         self.assertEqual(self.whole_steps(), [2])
 
