@@ -45,7 +45,8 @@ void add_options(CommandLine& line) {
     CLI::App& app = line.app;
     app.footer(
         "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or\n"
-        "input; 3 SRC is damaged or not finite, or a tensor differs. Unless the code is 0, DST does not exist.\n"
+        "input; 3 SRC is damaged or not finite, or a tensor differs. Unless the code is 0, DST does not "
+        "exist.\n"
         "\n"
         "Convert a run's newest step for transformers:\n"
         "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify\n"
@@ -202,8 +203,8 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     };
     int64_t result_bytes = 0;
     for (const interop::Transfer& transfer : transfers) result_bytes += transfer.to.num_bytes();
+    const checkpoint::PartialFolder partial(destination);  // first removes what a killed conversion left
     require_space(folder_of(destination), result_bytes, destination.string());
-    const checkpoint::PartialFolder partial(destination);
     std::filesystem::path result;
     std::string summary;
     {

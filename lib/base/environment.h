@@ -19,8 +19,8 @@ struct Environment {
     struct Start {
         int rank = -1;      // OMPI_COMM_WORLD_RANK (mpirun), else SLURM_PROCID (srun); -1: not known
         int num_ranks = 0;  // OMPI_COMM_WORLD_SIZE, else expected_ranks
-        /// ARGOSY_START_SECONDS: time limit for starting MPI, for making a group of ranks and for leaving
-        /// MPI; 0: no limit.
+        /// ARGOSY_START_SECONDS: time limit for starting MPI, for the first exchanges of all ranks and for
+        /// leaving MPI; 0: no limit.
         int seconds = 300;
         /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher has emptied. While the job
         /// starts or ends, each rank keeps a file there whose name is the rank's number, so that waiting

@@ -72,11 +72,11 @@ class RunError : public Error {
         : Error(ExitCode::Failed, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
-/// Whether an errno says that no file or folder can be made at a path, whatever the state of the machine: a
-/// file stands in the place of a folder, or the path leads into /proc.
+/// Whether an errno says that the path itself is wrong, so that another node or a later start has the same
+/// error: a file stands in the place of a folder, or the path leads into /proc.
 inline bool names_unusable_path(int reason) {
     return reason == ENOTDIR || reason == EISDIR || reason == EEXIST || reason == ENOENT || reason == ELOOP ||
-           reason == ENAMETOOLONG || reason == EROFS || reason == EACCES || reason == EPERM;
+           reason == ENAMETOOLONG || reason == EACCES || reason == EPERM;
 }
 
 /// A file or folder of the run that cannot be made or opened, with the errno `reason`. The exit code is that

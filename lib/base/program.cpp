@@ -38,7 +38,7 @@ Error as_error(const std::exception& error) {
     const auto* of_path = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
     if (!of_path) return {ExitCode::Failed, Reach::OneRank, error.what()};
     const int reason = of_path->code().value();
-    const bool machine_failed = reason == EIO || *remedy_for(reason);
+    const bool machine_failed = !names_unusable_path(reason);
     return {machine_failed ? ExitCode::Failed : ExitCode::BadInput, Reach::OneRank,
             fmt::format("cannot use {}: {}{}", of_path->path1().string(), of_path->code().message(),
                         reason == ELOOP ? "; its symbolic links lead back to it" : remedy_for(reason))};

@@ -45,8 +45,9 @@ Descriptor::~Descriptor() {
 
 bool names(const fs::path& path, const Descriptor& descriptor) {
     struct stat opened = {}, named = {};
-    return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor.number(), &opened) == 0 &&
-           opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+    if (::stat(path.c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+    return ::fstat(descriptor.number(), &opened) != 0 ||
+           (opened.st_ino == named.st_ino && opened.st_dev == named.st_dev);
 }
 
 RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
@@ -81,6 +82,7 @@ RawFile RawFile::create_nameless(const fs::path& path) {
 }
 
 int64_t RawFile::num_bytes_moved() { return bytes_moved; }
+void RawFile::count_progress() { ++bytes_moved; }
 
 int64_t RawFile::size_bytes() const {
     struct stat status = {};
@@ -122,9 +124,11 @@ void RawFile::sync() const {
     constexpr int64_t kPiece = kMaxPieceBytes;
     const int64_t size = size_bytes();
     for (int64_t offset = 0; size > kPiece && offset < size; offset += kPiece) {
-        // A failure is ignored: some file systems do not have this call, and fsync() reports errors of the
-        // disk.
-        ::sync_file_range(descriptor_.number(), offset, kPiece, kWriteAndWait);
+        // The call takes a disk's error from the descriptor, so that fsync() would not report the error. Some
+        // file systems do not have the call.
+        const bool failed = ::sync_file_range(descriptor_.number(), offset, kPiece, kWriteAndWait) != 0;
+        if (failed && errno != ENOSYS && errno != EINVAL && errno != ESPIPE && errno != EOPNOTSUPP)
+            fail("sync");
         bytes_moved += kPiece;
     }
     if (::fsync(descriptor_.number()) != 0) fail("sync");

@@ -23,7 +23,7 @@ class Descriptor {
     int number_;
 };
 
-/// Whether `path` names the open file `descriptor`.
+/// Whether `path` names the open file `descriptor`: false only if the path is missing or names another file.
 bool names(const std::filesystem::path& path, const Descriptor& descriptor);
 
 class RawFile {
@@ -46,6 +46,8 @@ class RawFile {
 
     /// Bytes that this process has read, written and synced so far, in all files. Any thread may call it.
     static int64_t num_bytes_moved();
+    /// Counts work on files without bytes, such as a removed file, as a byte.
+    static void count_progress();
 
     /// UserError (a truncated file) if the file ends before the range does.
     void read_at(int64_t offset, std::span<std::byte> bytes) const;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/raw_file.h"
 #include "checkpoint/element_layout.h"
 #include "checkpoint/output_file.h"
 
@@ -135,6 +136,7 @@ void create_views(h5::File& file, const Plan& plan) {
     for (const auto& [type, num_elements] : elements.num_elements)
         if (*std::ranges::max_element(num_elements) > 0) create_elements_view(file, plan, type, num_elements);
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
+        RawFile::count_progress();
         const TensorInfo& info = plan.tensors[i].info;
         if (info.num_elements() == 0) {
             file.create_dataset(info.name, info.type, info.shape);

@@ -131,6 +131,15 @@ void replace_in_order(const fs::path& partial, const fs::path& place) {
     if (folders) remove_quietly(aside);
 }
 
+/// Removes the files of a folder one by one. Each counts as progress, because a folder may have thousands.
+static void remove_contents(const fs::path& folder) {
+    if (!fs::is_directory(fs::symlink_status(folder))) return;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        fs::remove_all(entry.path());
+        RawFile::count_progress();
+    }
+}
+
 void remove_quietly(const fs::path& path) noexcept {
     try {
         if (!is_there(path)) return;
@@ -142,6 +151,7 @@ void remove_quietly(const fs::path& path) noexcept {
             // The name must be gone before the contents, in whatever order the disk writes.
             sync_folder(folder_of(doomed));
         }
+        remove_contents(doomed);
         fs::remove_all(doomed);
     } catch (const std::exception& error) {
         spdlog::warn("cannot remove {}: {}", path.string(), error.what());

@@ -56,18 +56,17 @@ GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
 
 }  // namespace
 
-bool all_see_gpus(const mpi::Comm& world) {
-    const int own = cuda::device_count();
+bool all_see_gpus(const mpi::Comm& world, int num_own) {
     std::vector<int> without;
-    for (int rank = 0;
-         const int count : mpi::all_gather_at_start(world, std::span(&own, 1), "the number of GPUs")) {
+    for (int rank = 0; const int count : mpi::all_gather_at_start(world, std::span<const int>(&num_own, 1),
+                                                                  "the number of GPUs")) {
         if (count == 0) without.push_back(rank);
         ++rank;
     }
     if (without.empty() || std::ssize(without) == world.size()) return without.empty();
     throw UserError(
-        "rank {} sees no GPU, but other ranks do: check nvidia-smi on its node, CUDA_VISIBLE_DEVICES and the "
-        "job's --gpus options",
+        "rank {} sees no GPU, but other ranks do: check nvidia-smi on its node, CUDA_VISIBLE_DEVICES, "
+        "ARGOSY_DEVICE and the job's --gpus options",
         mpi::listed(without));
 }
 
@@ -79,7 +78,7 @@ GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
             "-DARGOSY_CUDA=ON (preset cuda)");
     }
     if (nccl::version() == 0 || wanted == GpuPath::None) return GpuPath::None;
-    if (!all_see_gpus(world)) {
+    if (!all_see_gpus(world, cuda::device_count())) {
         if (!is_asked_for) return GpuPath::None;
         throw UserError(
             "comm.gpu_path is set, but no rank sees a GPU: leave it out, or check nvidia-smi, "

@@ -12,9 +12,10 @@ enum class GpuPath {
     Host,  // through the host's memory and the host backend
 };
 
-/// COLLECTIVE: returns true if every rank sees a GPU, and false if none does. Throws UserError on all ranks
-/// if only some of them see one.
-bool all_see_gpus(const mpi::Comm& world);
+/// COLLECTIVE: returns true if every rank has a GPU, and false if none does. `num_own` is the number of GPUs
+/// that this rank sees, or 0 if it must not use them. Throws UserError on all ranks if only some of them have
+/// one.
+bool all_see_gpus(const mpi::Comm& world, int num_own);
 
 /// COLLECTIVE: returns `wanted`, or the fastest possible path if `wanted` is Auto. Warns if Auto becomes
 /// Host. Throws UserError if the path is impossible: Nccl or Host without GPUs or in a build without CUDA,

@@ -1,5 +1,11 @@
 #include "config/parse.h"
 
+#include <stdexcept>
+
+// toml++ asserts some properties of a text that a malformed file does not have. As an exception the error has
+// a message.
+#define TOML_ASSERT(condition) \
+    static_cast<void>((condition) || (throw std::logic_error("a key or a value is malformed"), false))
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -92,6 +98,8 @@ toml::table parsed(const std::string& path) {
     } catch (const toml::parse_error& error) {
         const auto& place = error.source().begin;
         throw UserError("{}:{}:{} is not TOML: {}", path, place.line, place.column, error.description());
+    } catch (const std::logic_error& error) {
+        throw UserError("{} is not TOML: {}", path, error.what());
     }
 }
 

@@ -105,9 +105,9 @@ TokenFile::Stored TokenFile::locate(const std::filesystem::path& path) {
     stored.documents = {documents.num_elements(), sizeof(int64_t), documents.offset(),
                         token_format::num_blocks(stored.tokens.num_bytes())};
     const h5::Dataset checksums = file.open_dataset(token_format::kChecksums);
-    stored.checksums.resize(stored.documents.first_checksum +
-                            token_format::num_blocks(stored.documents.num_bytes()));
-    check_numbers(checksums, std::ssize(stored.checksums));
+    check_numbers(checksums,
+                  stored.documents.first_checksum + token_format::num_blocks(stored.documents.num_bytes()));
+    stored.checksums.resize(checksums.num_elements());
     checksums.read(std::as_writable_bytes(std::span(stored.checksums)));
     return stored;
 }

@@ -80,8 +80,8 @@ class TokenFile {
     /// checksum. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 
-    /// Reads the whole file and returns what is wrong with it, a line for each fault, at most `kMaxFaults`.
-    /// Calls `progress` with the share that is read, from time to time.
+    /// Reads the whole file and returns what is wrong with it, a line for each fault; of damaged blocks at
+    /// most `kMaxFaults`. Calls `progress` with the share that is read, from time to time.
     static constexpr size_t kMaxFaults = 100;
     std::vector<std::string> find_faults(const std::function<void(double share)>& progress) const;
 

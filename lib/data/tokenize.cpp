@@ -22,6 +22,8 @@ void check_options(const TokenizeOptions& options) {
     }
     if (is_standard_stream(options.output))
         throw UserError("a token file is HDF5, which cannot be written to stdout (-); name a file");
+    if (std::ranges::count_if(options.inputs, is_standard_stream) > 1)
+        throw UserError("--input names stdin (-) twice; name it once");
     for (const auto& input : options.inputs) {
         std::error_code absent;
         if (std::filesystem::equivalent(input, options.output, absent)) {

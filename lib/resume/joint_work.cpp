@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/program.h"
 #include "base/raw_file.h"
 #include "resume/collectives.h"
 
@@ -25,10 +26,9 @@ std::optional<JointWork::Failure> failure_of(std::future<void>& work, int rank) 
     try {
         work.get();
         return std::nullopt;
-    } catch (const Error& error) {
-        return JointWork::Failure{rank, error.code(), error.what()};
     } catch (const std::exception& error) {
-        return JointWork::Failure{rank, ExitCode::Failed, error.what()};
+        const Error known = as_error(error);
+        return JointWork::Failure{rank, known.code(), known.what()};
     }
 }
 
@@ -91,10 +91,11 @@ void JointWork::pause() {
 }
 
 void JointWork::end_stalled() const {
-    fmt::print(stderr,
-               "{}: error on rank {} of {}: reading or writing a checkpoint has moved no byte for {} s "
-               "(comm.init_timeout_seconds); the file system hangs on {}\n",
-               program_invocation_short_name, control_.rank(), control_.size(), stall_seconds_, host_name());
+    fmt::print(
+        stderr,
+        "{}: error on rank {} of {}: reading or writing in the run's folder has moved no byte for {} s "
+        "(comm.init_timeout_seconds); the file system hangs on {}\n",
+        program_invocation_short_name, control_.rank(), control_.size(), stall_seconds_, host_name());
     std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));
 }
@@ -114,6 +115,8 @@ void JointWork::run(std::function<void()> work) {
     if (!failure_) return;
     const std::string place = control_.size() == 1 ? "" : fmt::format("rank {}: ", failure_->rank);
     if (failure_->code == ExitCode::BadInput) throw UserError("{}{}", place, failure_->reason);
+    if (failure_->code != ExitCode::Failed)
+        throw Error(failure_->code, Reach::AllRanks, place + failure_->reason);
     throw JobError("{}{}", place, failure_->reason);
 }
 

@@ -132,7 +132,7 @@ void RunLock::check() {
 }
 
 RunLock::~RunLock() {
-    if (!file_) return;
+    if (!file_ || file_->is_gone()) return;  // another run may have a lock of this name
     file_->remove();
     if (made_folder_) rmdir(file_->path().parent_path().c_str());  // fails if the folder is not empty
 }

@@ -45,12 +45,13 @@ void explain_cpus(const mpi::Comm& world, const Environment& environment) {
 /// no rank sees a GPU. Logs rank 0's GPU, and the environment variables that slow GPUs down. Throws UserError
 /// on all ranks if only some ranks see a GPU, or if the job requested GPUs and no rank sees one.
 c10::Device choose_device(const mpi::Comm& world, const Environment& environment) {
-    if (environment.device == "cpu") return c10::kCPU;
-    if (!environment.device.empty()) {
+    const bool wants_cpus = environment.device == "cpu";
+    if (!wants_cpus && !environment.device.empty()) {
         throw UserError("ARGOSY_DEVICE={}: set it to cpu, or unset it to train on GPUs", environment.device);
     }
-    if (!comm::all_see_gpus(world)) {
-        explain_cpus(world, environment);
+    // Every rank takes part, because the variable may be set on some ranks only.
+    if (!comm::all_see_gpus(world, wants_cpus ? 0 : cuda::device_count())) {
+        if (!wants_cpus) explain_cpus(world, environment);
         return c10::kCPU;
     }
     const mpi::Comm::NodePlace place = world.place_on_node();
@@ -67,6 +68,9 @@ c10::Device choose_device(const mpi::Comm& world, const Environment& environment
 
 c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& config,
                             const Environment& environment) {
+    if (environment.device == "cpu" && config.comm.gpu_path != config::GpuPathChoice::Auto) {
+        throw UserError("comm.gpu_path is set, but ARGOSY_DEVICE=cpu uses no GPU; remove one of the two");
+    }
     set_determinism(config, environment);
     separate_streams(config.parallelism);
     observe::keep_freed_memory();

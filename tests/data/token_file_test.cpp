@@ -135,6 +135,7 @@ TEST(TokenFile, VerifiesABlockWhenItIsFirstRead) {
     }
     try {
         file.copy(kBlockTokens, 1, out);
+        FAIL();
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::CheckFailed);
     }

@@ -419,14 +419,15 @@ TEST(HuggingFaceConfig, RefusesFilesThatAreNoConfig) {
         return "accepted";
     };
     EXPECT_EQ(message("[1, 2]"), "a/config.json is not a JSON object");
-    EXPECT_EQ(message("{\"model_type\": "),
-              "a/config.json: bad JSON: parse error at line 1, column 16: syntax error while parsing value - "
-              "unexpected end of input; expected '[', '{', or a literal");
-    EXPECT_EQ(message("{\n\"model_type\": \"\xff\xfe\"}"),
-              "a/config.json: bad JSON: parse error at line 2, column 16: syntax error while parsing value - "
-              "invalid string: ill-formed UTF-8 byte");
-    EXPECT_EQ(message(R"({"rope_theta": 1e400})"),
-              "a/config.json: bad JSON: number overflow parsing '1e400'");
+    const auto expect_parts = [&](const std::string& text, const std::vector<std::string>& parts) {
+        for (const std::string& part : parts) {
+            EXPECT_NE(message(text).find(part), std::string::npos) << part << " in " << message(text);
+        }
+    };
+    expect_parts("{\"model_type\": ", {"a/config.json: bad JSON at byte 15", "unexpected end of input"});
+    expect_parts("{\n\"model_type\": \"\xff\xfe\"}",
+                 {"a/config.json: bad JSON at line 2, byte 16", "ill-formed UTF-8 byte"});
+    expect_parts(R"({"rope_theta": 1e400})", {"a/config.json: bad JSON at byte", "number overflow", "1e400"});
     EXPECT_NE(message("").find("unexpected end of input"), std::string::npos) << message("");
 }
 

@@ -75,7 +75,7 @@ using Steps = std::vector<int64_t>;
 std::string message_of(const std::function<void()>& action) {
     try {
         action();
-    } catch (const RunError& error) {
+    } catch (const Error& error) {
         return error.what();
     }
     return "did not throw";
@@ -191,7 +191,7 @@ TEST_F(MetricsWriterTest, AnIncompleteLineOfTheLastOwnStepKeepsItsWholeValues) {
     const std::string last = whole.substr(whole.find('\n') + 1);
     MetricsOptions resumed = options();
     resumed.last_own_step = 2;
-    for (size_t size = last.find(',') + 1; size < last.size() - 1; ++size) {
+    for (size_t size = last.find(',') + 1; size < last.size(); ++size) {
         write_file(file(), whole.substr(0, whole.size() - last.size() + size));
         log_.str("");
         MetricsWriter writer(resumed, sample_job(), 0);

@@ -132,14 +132,13 @@ class HungDisk(saved.SavedTest):
         self.assertIn("no answer in 8 s", done.errors[0])
         self.assertEqual(self.whole_steps(), [2])
 
-
     def test_a_disk_that_hangs_when_the_run_ends_is_named(self):
         job = self.start(2, *self.saving(training__steps=4, comm__init_timeout_seconds=3), program=(FAILPOINTS,),
                          environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
         done = job.finish()
         self.assert_code(done, 76)
-        self.assertRegex(done.stderr, r"error on rank \d of 2: reading or writing a checkpoint has moved no byte for 3 s "
-                                         r"\(comm.init_timeout_seconds\); the file system hangs on ")
+        self.assertRegex(done.stderr, r"error on rank \d of 2: reading or writing in the run's folder has moved no byte for 3 s "
+                                      r"\(comm.init_timeout_seconds\); the file system hangs on ")
         self.assertEqual(self.whole_steps(), [2])
 
 

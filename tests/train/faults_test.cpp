@@ -86,7 +86,7 @@ TEST(PlantedFaults, AnOmittedTensorSumShows) {
         const bool norms = group.name() == "tp" && ops.size() > 1 && ops[0].kind == OpKind::AllReduce;
         return norms ? comm::Pending() : group.submit(ops);
     };
-    expect_to_show({.submit = submit}, "llama3 tp: layers.4.ffn_norm");
+    expect_to_show({.submit = submit}, "llama3 tp: layers.4.feed_forward.w2.bias");
 }
 
 TEST(PlantedFaults, AnOmittedReplicaSumShows) {
