@@ -5,11 +5,11 @@
 set -euo pipefail
 ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
 ARGOSY_SITE=${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}
-# shellcheck source=jobs/site.conf
-source "$ARGOSY_SITE"
-source "$ARGOSY_JOBS/site.conf"  # what that file leaves out
+say() { echo "argosy: $(date +%T) $*" >&2; }
+fail() { say "$*"; exit 2; }
 # shellcheck source=jobs/site.sh
 source "$ARGOSY_JOBS/site.sh"
+source_site
 # shellcheck source=jobs/run_folder.sh
 source "$ARGOSY_JOBS/run_folder.sh"
 # shellcheck source=jobs/requeue.sh
@@ -29,9 +29,6 @@ warned=       # not empty: SIGUSR1 has arrived, the warning that the time limit 
 ended=        # not empty: SIGTERM has arrived: scancel, preemption, a failed node
 interrupted=  # not empty: a signal has interrupted `wait`
 
-say() { echo "argosy: $(date +%T) $*" >&2; }
-fail() { say "$*"; exit 2; }
-
 # set_launch_words RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
 # pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed. Older versions of env have no
 # --block-signal.
@@ -42,9 +39,12 @@ fail() { say "$*"; exit 2; }
 set_launch_words() {
     local count=$1 ranks_per_node=${SLURM_NTASKS_PER_NODE:-1}
     [ "$count" != 1 ] || ranks_per_node=1
-    export ARGOSY_RANKS_HERE=$ranks_per_node ARGOSY_HCA
+    export ARGOSY_RANKS_HERE=$ranks_per_node ARGOSY_HCA ARGOSY_GPUS
     words=(env -u SRUN_CPUS_PER_TASK -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK
            "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    if [ -n "$run" ] && [ "$ARGOSY_GPUS" != no ]; then
+        words+=("NCCL_TOPO_DUMP_FILE=${NCCL_TOPO_DUMP_FILE:-$run/nccl-topology.xml}")
+    fi
     case $ARGOSY_LAUNCHER in
         srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / ranks_per_node))"
                       "--ntasks-per-node=$ranks_per_node" --distribution=block:block
@@ -76,7 +76,7 @@ launch() {
     shift
     clear_arrivals
     [ -z "$warned$ended" ] || return 75
-    "${words[@]}" "$@" &
+    (close_lock; exec "${words[@]}" "$@") &
     launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
     while :; do
@@ -132,7 +132,6 @@ train() {
     [ -n "$run" ] || begin_run "$@"
     read_settings "$@"
     keep_settings "$settings"
-    [ "$ARGOSY_GPUS" = no ] || export "NCCL_TOPO_DUMP_FILE=${NCCL_TOPO_DUMP_FILE:-$run/nccl-topology.xml}"
     preflight || code=$?
     if [ "$code" = 0 ]; then
         launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@" || code=$?
@@ -188,12 +187,13 @@ work() { run_tool 1 "$@"; }
 prepared=
 container_words=()
 prepare() {
+    local name
     [ -z "$prepared" ] || return 0
     prepared=yes
     check_site
     inside_container
     export_fabric "$ARGOSY_FABRIC"
-    [ -z "$ARGOSY_FABRIC_MORE" ] || export_fabric "$ARGOSY_FABRIC_MORE"
+    for name in $ARGOSY_FABRIC_MORE; do export_fabric "$name"; done
     load_modules
     say "fabric: $(env | grep -E '^(NCCL|UCX|SHARP|OMPI_MCA)_' | sort | paste -sd' ' || true)"
 }

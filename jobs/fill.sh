@@ -7,9 +7,7 @@ source "$ARGOSY_JOBS/run_folder.sh"
 read_site() {
     ARGOSY_SITE=$(realpath -m "${1:-${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}}")
     [ -e "$ARGOSY_SITE" ] || fail "there is no file $ARGOSY_SITE; set ARGOSY_SITE or --site to the settings of the site"
-    # shellcheck source=jobs/site.conf
-    source "$ARGOSY_SITE"
-    source "$ARGOSY_JOBS/site.conf"  # what that file leaves out
+    source_site
     [ -n "$ARGOSY_CONTAINER" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
     check_site
 }
@@ -44,17 +42,18 @@ fill() {
 }
 
 # Prints the lines that make the script start the same again from any shell: the settings of the site, the variables of
-# the communication libraries that this shell has, and the words. With `scripts`, a run's copy of the scripts, the job uses
-# that copy.
+# the communication libraries that this shell has and no others, and the words. With `scripts`, a run's copy of the scripts,
+# the job uses that copy.
 scripts=
 prologue() {
-    local name site=$ARGOSY_SITE
-    [ -z "$scripts" ] || site=$scripts/site.conf
+    local name site=$ARGOSY_SITE libraries='NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH'
+    [ -z "$scripts" ] || site=$scripts/own_site.conf
+    echo "unset \$(compgen -e | grep -E '^(ARGOSY|$libraries)_')"
     printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q\n' "${scripts:-$ARGOSY_JOBS}" "$site"
-    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E '^(NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH)_' || true); do
+    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E "^($libraries)_" || true); do
         case $name in
             ARGOSY_JOBS | ARGOSY_SITE) ;;
-            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_ARRIVALS) ;;  # of a job that submits another
+            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_ARRIVALS | ARGOSY_END_*) ;;  # of a job that submits another
             *) printf 'export %s=%q\n' "$name" "${!name}" ;;
         esac
     done
@@ -62,16 +61,17 @@ prologue() {
 }
 
 # use_scripts_of RUN: jobs that are filled from now on use the run's copy of the scripts. keep_scripts makes that copy of the
-# scripts that a job reads and of the site's settings, and writes the file `program`.
+# scripts that a job reads and of the site's settings, and writes the file `program`. The site's file is own_site.conf there,
+# beside the default site.conf, which it may source.
 use_scripts_of() { scripts=$1/scripts; }
 keep_scripts() {
     rm -rf "$scripts.new"
     mkdir -p "$scripts.new"
-    cp -r "$ARGOSY_JOBS"/{common,requeue,run_folder,site,bind}.sh "$ARGOSY_JOBS/fabric" "$scripts.new"
-    cp "$ARGOSY_SITE" "$scripts.new/site.conf"
+    cp -r "$ARGOSY_JOBS"/{common,requeue,run_folder,site,bind}.sh "$ARGOSY_JOBS"/{site.conf,fabric} "$scripts.new"
+    cp "$ARGOSY_SITE" "$scripts.new/own_site.conf"
     rm -rf "$scripts"
     mv "$scripts.new" "$scripts"
-    ARGOSY_JOBS=$scripts ARGOSY_SITE=$scripts/site.conf program_of | keep program
+    ARGOSY_JOBS=$scripts ARGOSY_SITE=$scripts/own_site.conf program_of | keep program
 }
 
 # site_options [PARTITION]: prints the options that all jobs of the site have; in this partition, if it is not empty.
@@ -138,8 +138,5 @@ jobs_of() { squeue -h -o '%F %T %o' 2>/dev/null | awk -v script="$1" '$3 == scri
 # submit SCRIPT < FILLED_TEMPLATE: submits it and prints the job's number. The script stays, and can be submitted again.
 submit() {
     mkdir -p "$(dirname "$1")"
-    cat >"$1.new"
-    chmod +x "$1.new"
-    mv "$1.new" "$1"
-    sbatch --parsable "$1" | sed 's/;.*//'
+    cat >"$1.new" && chmod +x "$1.new" && mv "$1.new" "$1" && sbatch --parsable "$1" | sed 's/;.*//'
 }

@@ -18,17 +18,20 @@ job_field() {
 # Takes the lock of the run's folder, before this job writes there, or ends the job. Waits for submit.sh, which submits this
 # job, for an earlier start of this job, whose shell may still run on a node that Slurm gave up, and for a job that Slurm is
 # ending.
-readonly PATIENCE_SECONDS=600
+readonly PATIENCE_SECONDS=120
 lock_run() {
     local folder=$1 holder patience began=$SECONDS
     until try_lock "$folder" "job $job_id, restart ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME"; do
-        holder=$(<"$folder/job.lock")
+        holder=$(holder_of "$folder")
         case $holder in
             "job $job_id,"* | submit*) patience=$PATIENCE_SECONDS ;;
             *) patience=2
                [ "$(job_state "$holder")" != COMPLETING ] || patience=$PATIENCE_SECONDS ;;
         esac
-        [ $((SECONDS - began)) -lt "$patience" ] || refuse_folder "$folder" "$holder"
+        if [ $((SECONDS - began)) -ge "$patience" ]; then
+            [ "$patience" = 2 ] || requeue_later "$folder" "$holder"
+            refuse_folder "$folder" "$holder"
+        fi
         [ $((SECONDS - began)) -gt 0 ] || say "waiting for the lock of $folder ($holder)"
         sleep 1
     done
@@ -39,14 +42,20 @@ lock_run() {
 # job_state HOLDER: prints the state of the job that a lock names, "job 12, ..."; nothing if it is not in the queue.
 job_state() { [[ $1 != job\ * ]] || sed 's/job //; s/,.*//' <<<"$1" | xargs -I{} squeue -h -j {} -o %T 2>/dev/null || true; }
 
-# refuse_folder FOLDER HOLDER: ends the job, or requeues it if the holder is an earlier start of this job, on a node that
-# hangs.
+# requeue_later FOLDER HOLDER: requeues the job, whose nodes must not idle while the holder's node or process hangs. Does
+# nothing after ARGOSY_MAX_RESTARTS restarts.
+readonly BUSY_FOLDER_DELAY_SECONDS=1800
+requeue_later() {
+    [ "${SLURM_RESTART_COUNT:-0}" -lt "$ARGOSY_MAX_RESTARTS" ] || return 0
+    say "$1 is still in use ($2), and the holder's node or process may hang: job $job_id is requeued and starts in" \
+        "$BUSY_FOLDER_DELAY_SECONDS s at the earliest"
+    trap '' TERM
+    ask_requeue && change "StartTime=now+$BUSY_FOLDER_DELAY_SECONDS"
+    exit 1
+}
+
+# refuse_folder FOLDER HOLDER: ends the job.
 refuse_folder() {
-    if [[ $2 = "job $job_id,"* ]] && [ "${SLURM_RESTART_COUNT:-0}" -lt "$ARGOSY_MAX_RESTARTS" ]; then
-        say "$1 is still in use by an earlier start ($2), whose node may hang: requeueing job $job_id"
-        scontrol requeue "$job_id"
-        exit 1
-    fi
     say "$1 is in use ($2), so this job has changed nothing there: wait for its end, scancel it, or submit with another" \
         "job.dump_folder"
     exit 2
@@ -89,7 +98,7 @@ count_restart() {
             "sbatch $run/job.sbatch continues the run"
         return 1
     fi
-    keep restarts <<<"$job_id $newest $((starts + 1)) $quick"
+    keep restarts <<<"$job_id $newest $((starts + 1)) $quick" || exit 1
 }
 
 # Prints the seconds that the job must wait before it starts again; 0: as long as Slurm wants (AuthInfo's cred_expire, two
@@ -130,17 +139,23 @@ nodes_of_missing_ranks() {
     fi
 }
 
-# exclusions [NODES]: prints the nodes that the next start must not use: those that the user excluded, and those that this
-# job excluded within ARGOSY_EXCLUDE_HOURS, including NODES, but only the newest ARGOSY_MAX_EXCLUDED. The file `excluded`
-# holds the job's own, the oldest first: "JOB NODE SECONDS_SINCE_1970".
+# exclude NODES: adds the nodes to the file `excluded`, which holds the job's own exclusions, the oldest first:
+# "JOB NODE SECONDS_SINCE_1970".
+exclude() {
+    local node
+    { [ ! -e "$run/excluded" ] || cat "$run/excluded"
+      for node in ${1//,/ }; do echo "$job_id $node $(date +%s)"; done; } | keep excluded
+}
+
+# Prints the nodes that the next start must not use: those that the user excluded, and those that this job excluded within
+# ARGOSY_EXCLUDE_HOURS, but only the newest ARGOSY_MAX_EXCLUDED. Returns 1 if Slurm does not say which nodes are excluded now.
 exclusions() {
-    local now node excluded theirs own=()
+    local now excluded theirs='' own=()
     now=$(date +%s)
     excluded=$(job_field ExcNodeList)
-    case $excluded in "" | "(null)") ;; *) theirs=$(scontrol show hostnames "$excluded") ;; esac
-    theirs=$(grep -vxF "$(own_exclusions 0)" <<<"${theirs:-}" || true)
-    { [ ! -e "$run/excluded" ] || cat "$run/excluded"
-      for node in ${1//,/ }; do echo "$job_id $node $now"; done; } | keep excluded
+    [ -n "$excluded" ] || return 1
+    [ "$excluded" = "(null)" ] || theirs=$(scontrol show hostnames "$excluded") || return 1
+    theirs=$(grep -vxF "$(own_exclusions 0)" <<<"$theirs" || true)
     mapfile -t own < <(own_exclusions $((now - 3600 * ARGOSY_EXCLUDE_HOURS)) | tail -n "$ARGOSY_MAX_EXCLUDED")
     printf '%s\n' $theirs ${own[@]+"${own[@]}"} | sort -u | paste -sd,
 }
@@ -155,21 +170,40 @@ own_exclusions() {
 # changes only a pending job, so the nodes are excluded after the requeue. That is in time: the job stays pending for at
 # least two minutes (AuthInfo's cred_expire). Slurm sends SIGTERM to this shell meanwhile, so the shell ignores it.
 requeue() {
-    local code=$1 nodes=${2:-} attempt delay changes=()
+    local code=$1 nodes=${2:-} delay excluded=''
     trap '' TERM
     delay=$(restart_delay)
-    scontrol requeue "$job_id" || { say "Slurm refused to requeue job $job_id"; record end "$code" failed; return 0; }
-    if [ -n "$nodes" ] || [ -e "$run/excluded" ]; then changes+=("ExcNodeList=$(exclusions "$nodes")"); fi
-    if [ "$delay" -gt 0 ]; then
-        say "the job starts in $delay s at the earliest, because its last starts ended quickly"
-        changes+=("StartTime=now+$delay")
+    [ -z "$nodes" ] || exclude "$nodes"
+    if [ -e "$run/excluded" ]; then
+        excluded=ExcNodeList=$(exclusions) || excluded=''
     fi
-    [ ${#changes[@]} -gt 0 ] || return 0
-    for attempt in {1..20}; do
-        scontrol update "jobid=$job_id" "${changes[@]}" 2>/dev/null && return 0
+    ask_requeue || { record end "$code" failed; return 0; }
+    [ -z "$excluded" ] || change "$excluded"
+    [ "$delay" -gt 0 ] || return 0
+    say "the job starts in $delay s at the earliest, because its last starts ended quickly"
+    change "StartTime=now+$delay"
+}
+
+# Asks Slurm to requeue this job, for five minutes if its controller does not answer. Returns 1 if Slurm does not requeue it.
+ask_requeue() {
+    local said attempt
+    for attempt in {1..30}; do
+        [ "$attempt" = 1 ] || sleep 10
+        said=$(scontrol requeue "$job_id" 2>&1) && return 0
+        grep -qiE 'contact|connect|timed out|transmitted|temporarily' <<<"$said" || break
+    done
+    is_restarted_by_slurm && return 0  # the controller had heard a request that it did not answer
+    say "Slurm refused to requeue job $job_id: $said"
+    return 1
+}
+
+# change FIELD=VALUE: changes this job, which Slurm has just requeued.
+change() {
+    for _ in {1..20}; do
+        scontrol update "jobid=$job_id" "$1" 2>/dev/null && return 0
         sleep 0.3
     done
-    say "Slurm refused to set ${changes[*]} in $attempt attempts: the next start may come at once, or get the same nodes"
+    say "Slurm refused to set $1 in 20 attempts: the next start may come at once, or get the same nodes"
 }
 
 # Whether Slurm has already restarted this job, as it does when a node fails. srun then exits with 0.
@@ -207,6 +241,7 @@ ending() {
 # time limit has passed.
 end_or_requeue() {
     local code=$1 nodes='' cause=''
+    set +e  # a full disk, for example, must not prevent the requeue
     if is_restarted_by_slurm; then
         say "exit $code, but Slurm has already restarted job $job_id: asking the ranks of this start to save and stop"
         end_ranks TERM

@@ -48,11 +48,8 @@ keep_settings() {
     checkpoints=$(checkpoints_of "$1")
 }
 
-# keep NAME < CONTENT: replaces the file NAME in the run's folder; the file is never half-written.
-keep() {
-    cat >"$run/$1.new"
-    mv "$run/$1.new" "$run/$1"
-}
+# keep NAME < CONTENT: replaces the file NAME in the run's folder; the file is never half-written, also if the disk is full.
+keep() { cat >"$run/$1.new" && mv "$run/$1.new" "$run/$1"; }
 
 # Prints what a job starts with, a line each: the digests of the binaries or the image, of the scripts and of the site.
 program_of() {
@@ -91,7 +88,17 @@ try_lock() {
     echo "$2" >"$1/job.lock"
 }
 
-# user_of FOLDER: prints the holder of its job.lock or run.lock if a process other than this shell holds one of them.
+# Closes the lock's file in a subshell, so that the programs that it starts do not hold the lock after this shell's end.
+close_lock() { [ -z "${lock_fd:-}" ] || exec {lock_fd}>&-; }
+
+# holder_of FOLDER: prints the text of its job.lock, which is empty between the holder's flock and its write.
+holder_of() {
+    local holder
+    holder=$(<"$1/job.lock")
+    echo "${holder:-another process}"
+}
+
+# user_of FOLDER: prints the holder of its run.lock if a process holds it.
 user_of() {
     local code=0
     if [ -e "$1/run.lock" ]; then flock --nonblock --conflict-exit-code 9 "$1/run.lock" true 2>/dev/null || code=$?; fi
@@ -132,11 +139,14 @@ record() {
     report_end "$2" "$3"
 }
 
-# report_end CODE OUTCOME: runs the command ARGOSY_ON_END of the site, for at most 30 s.
+# report_end CODE OUTCOME: runs the command ARGOSY_ON_END of the site, for at most 30 s. The command may submit a job, so it
+# gets neither the variables of the fabric's profiles nor the lock.
 report_end() {
     [ -n "$ARGOSY_ON_END" ] || return 0
-    ARGOSY_END_RUN=$run ARGOSY_END_JOB=$job_id ARGOSY_END_CODE=$1 ARGOSY_END_OUTCOME=$2 \
-        timeout 30 bash -c "$ARGOSY_ON_END" >&2 </dev/null || say "ARGOSY_ON_END failed: $ARGOSY_ON_END"
+    (close_lock
+     exec env "${fabric_names[@]/#/--unset=}" "ARGOSY_END_RUN=$run" "ARGOSY_END_JOB=$job_id" "ARGOSY_END_CODE=$1" \
+        "ARGOSY_END_OUTCOME=$2" timeout 30 bash -c "$ARGOSY_ON_END" >&2 </dev/null) ||
+        say "ARGOSY_ON_END failed: $ARGOSY_ON_END"
 }
 
 # Records the end of a start whose shell was killed: the newest line of jobs.jsonl is a start.
@@ -167,6 +177,6 @@ record_step() {
         [ ! -e "$output" ] || outputs+=${outputs:+,}$(json_text "$output")
     done
     printf '{"step":"%s","exit_code":%d,"outcome":%s,"outputs":[%s],"seconds":%d,"ended":"%s",%s}\n' "$name" "$code" \
-        "$outcome" "$outputs" "$SECONDS" "$(date -u +%FT%TZ)" "$(job_figures)" >"$ARGOSY_RECORD.new"
-    mv "$ARGOSY_RECORD.new" "$ARGOSY_RECORD"
+        "$outcome" "$outputs" "$SECONDS" "$(date -u +%FT%TZ)" "$(job_figures)" >"$ARGOSY_RECORD.new" &&
+        mv "$ARGOSY_RECORD.new" "$ARGOSY_RECORD"
 }

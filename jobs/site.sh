@@ -3,6 +3,18 @@
 # jobs source this file, and common.sh.
 # shellcheck disable=SC2154
 
+# Reads the settings of the site. The site's file, and the scripts of the machine that it sources, may read unset variables,
+# and their commands may fail. The default settings hold for what the file leaves out.
+source_site() {
+    bash -n "$ARGOSY_SITE" || fail "the settings of the site, $ARGOSY_SITE, are no shell script; see the error above"
+    set +eu
+    # shellcheck source=jobs/site.conf
+    source "$ARGOSY_SITE"
+    set -eu
+    # shellcheck source=jobs/site.conf
+    source "$ARGOSY_JOBS/site.conf"
+}
+
 # seconds_of TIME: prints the seconds of a time limit in Slurm's forms: minutes, minutes:seconds, hours:minutes:seconds,
 # days-hours, days-hours:minutes, days-hours:minutes:seconds. Prints nothing if there is no limit. Returns 1 if it is no time.
 seconds_of() {
@@ -84,7 +96,8 @@ nccl_hca() {
 ucx_devices() { case $ARGOSY_HCA in "" | ^*) ;; *) sed 's/[^,]*/&:1/g; s/\(:[0-9]*\):1/\1/g' <<<"$ARGOSY_HCA" ;; esac; }
 
 # Exports the variables of a fabric profile. A variable that the site or the user has set keeps its value; a variable
-# whose value would be empty is not set.
+# whose value would be empty is not set. `fabric_names` lists what was exported.
+fabric_names=()
 export_fabric() {
     local file=$ARGOSY_JOBS/fabric/$1.conf name value
     while IFS='=' read -r name value; do
@@ -93,7 +106,7 @@ export_fabric() {
         value=${value//@INTERFACE@/$ARGOSY_INTERFACE}
         value=${value//@UCX_DEVICES@/$(ucx_devices)}
         value=${value//@NCCL_HCA@/$(nccl_hca)}
-        if [ -n "$value" ] && [ -z "${!name+set}" ]; then export "$name=$value"; fi
+        if [ -n "$value" ] && [ -z "${!name+set}" ]; then export "$name=$value"; fabric_names+=("$name"); fi
     done <"$file"
 }
 

@@ -73,13 +73,13 @@ words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 # Ends if the options of a point are wrong.
 check_points() {
     local number=0 line words
-    while read -r line; do
+    while read -r line || [ -n "$line" ]; do
         number=$((number + 1))
         [ -n "$line" ] || continue
         read -r -a words <<<"$line"
         [ -z "$(folder_of "${words[@]}")" ] ||
             fail "line $number of $points sets job.dump_folder, but each point has its own folder, $run/point-NNNN"
-        settings_of "$config" "${options[@]}" "${words[@]}" >/dev/null ||
+        settings_of "$config" "${options[@]}" "${words[@]}" >/dev/null </dev/null ||
             fail "the options in line $number of $points are wrong"
     done <"$points"
 }
@@ -108,7 +108,7 @@ if try_lock "$run" "submit.sh, process $$ on $(hostname)"; then
     user=$(jobs_of "$run/job.sbatch" | sed -n '$s/\(.*\) \(.*\)/job \1, \2/p')  # its next start would read the new files
     user=${user:-$(user_of "$run")}
 else
-    user=$(<"$run/job.lock")
+    user=$(holder_of "$run")
 fi
 [ -z "$user" ] || fail "$run is in use ($user): wait for its end, scancel it, or set another job.dump_folder"
 

@@ -33,6 +33,8 @@ case "\$*" in *--print-config)
 esac
 mkdir -p $run/checkpoint/step-0000000\$((\$(ls $run/checkpoint 2>/dev/null | wc -l) + 1))
 echo "NCCL_DEBUG=\$NCCL_DEBUG, topology to \$NCCL_TOPO_DUMP_FILE." >&2
+echo "algorithm '\$NCCL_ALGO', preflight '\$ARGOSY_PREFLIGHT', interface '\$NCCL_SOCKET_IFNAME'" >&2
+ls -l /proc/\$\$/fd | grep job.lock >&2
 cat $folder/message >&2
 exit \$(cat $folder/code)
 PRETRAIN
@@ -55,13 +57,20 @@ says() { grep -qF -- "$1" "$folder/said" || fail "does not say '$1'"; }
 silent() { if grep -qF -- "$1" "$folder/said"; then fail "says '$1'"; fi; }
 ends() { sed -n 's/.*"event":"end","exit_code":\([^,]*\),"outcome":"\([^"]*\)".*/\1 \2/p' "$run/jobs.jsonl" | paste -sd,; }
 
-NCCL_DEBUG=WARN "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$folder/said" 2>&1 || fail "not submitted"
+# The site's file sources the default one, and has a command that fails.
+printf '%s\n' 'export ARGOSY_FROM_SITE=${NOT_SET}yes' false 'source "$(dirname "${BASH_SOURCE[0]}")/site.conf"' \
+    'source "$ARGOSY_JOBS/site.conf"' >"$folder/mine.conf"
+cp "$jobs/site.conf" "$folder"
+export ARGOSY_SITE=$folder/mine.conf
+NCCL_DEBUG=WARN ARGOSY_INTERFACE=eth9 "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$folder/said" 2>&1 || fail "not submitted"
 
 # The script needs nothing of the shell that submits it again, and says what has changed since.
 echo 0 >"$folder/code"
-job 0 ARGOSY_LAUNCHER=nothing
+job 0 ARGOSY_LAUNCHER=nothing NCCL_ALGO=Ring ARGOSY_OTHER=1
 [ "$status" = 0 ] || fail "status $status"
 says "NCCL_DEBUG=WARN, topology to ."
+says "algorithm '', preflight 'no', interface '=eth9'"
+silent job.lock  # training does not hold the lock of the job's shell
 silent "changed since"
 echo "# another build" >>"$folder/programs/pretrain"
 job 1
@@ -77,12 +86,12 @@ job 3
 [ "$(ends)" = "0 done,0 done,null lost,0 done" ] || fail "ends: $(ends)"
 
 # A wrong setting of the site, and a limit that was lowered: the job says so, ends with 2, and records it.
-sed -i '$a ARGOSY_LAUNCHER=prun' "$run/scripts/site.conf"
+sed -i '$a ARGOSY_LAUNCHER=prun' "$run/scripts/own_site.conf"
 job 4
 [ "$status" = 2 ] || fail "status $status"
 says "ARGOSY_LAUNCHER is 'prun'"
 says "warning: changed since the previous start or the submission: site ("
-sed -i '$d' "$run/scripts/site.conf"
+sed -i '$d' "$run/scripts/own_site.conf"
 limit=00:05:00 job 5
 [ "$status" = 2 ] || fail "status $status"
 says "the time limit 00:05:00 leaves no time to train"
@@ -112,7 +121,8 @@ wait
 
 # The nodes that a start names are excluded, with those of the user, until they are too old or too many. The command of the
 # site learns of each end.
-stand_in bin/report <<<"echo \$ARGOSY_END_JOB \$ARGOSY_END_CODE \$ARGOSY_END_OUTCOME >$folder/ends"
+stand_in bin/report <<<"echo \$ARGOSY_END_JOB \$ARGOSY_END_CODE \$ARGOSY_END_OUTCOME >$folder/ends
+env | grep -E '^(NCCL_(TOPO|SOCKET)|OMPI)' >$folder/leaked; ls -l /proc/\$\$/fd | grep job.lock >>$folder/leaked"
 sed -i 's/^export ARGOSY_MAX_EXCLUDED=.*/export ARGOSY_MAX_EXCLUDED=2/; s/^export ARGOSY_ON_END=.*/export ARGOSY_ON_END=report/' \
     "$run/job.sbatch"
 echo 76 >"$folder/code"
@@ -122,6 +132,7 @@ echo "no answer in 9 s; missing: rank 0. Who" >"$folder/message"
 excluded=user1 job 6
 asks n1,user1
 [ "$(<"$folder/ends")" = "17 76 requeued" ] || fail "the site's command learned '$(cat "$folder/ends")'"
+[ ! -s "$folder/leaked" ] || fail "the site's command gets of the job: $(<"$folder/leaked")"
 : >"$folder/message"
 sed -i "s/^17 n1 .*/17 n1 $(($(date +%s) - 3600 * 23))/" "$run/excluded"
 excluded=user1,n1 job 7
@@ -132,4 +143,41 @@ asks user1
 printf '%s\n' "17 n2 $(date +%s)" "17 n3 $(date +%s)" "17 n4 $(date +%s)" "5 n5 $(date +%s)" >"$run/excluded"
 excluded=n2,n3,n4 job 9
 asks n3,n4
+
+# Slurm does not answer twice, and then requeues the job; the user's exclusions stay if Slurm does not tell them. Slurm
+# refuses once, and is not asked again. A full disk does not prevent the requeue.
+stand_in bin/sleep <<<'exec /bin/sleep 0.1'
+cp "$folder/bin/scontrol" "$folder/bin/scontrol-answers"
+stand_in bin/scontrol <<SCONTROL
+case "\$1 \$2" in
+    "show job") sed 's/ExcNodeList=[^ ]*//' $folder/job ;;
+    "requeue 17") [ ! -s $folder/refusal ] || { tail -n 1 $folder/refusal >&2; sed -i '\$d' $folder/refusal; exit 1; }
+                  exec $folder/bin/scontrol-answers "\$@" ;;
+    *) exec $folder/bin/scontrol-answers "\$@" ;;
+esac
+SCONTROL
+printf "%s\n" "Unable to contact slurm controller (connect failure)"{,} >"$folder/refusal"
+echo "17 0 1 3" >"$run/restarts"
+excluded=user1 job 10
+grep -qx "requeue 17" "$folder/asked" || fail "not requeued after two attempts"
+if grep -q ExcNodeList "$folder/asked"; then fail "deletes exclusions that it does not know: $(<"$folder/asked")"; fi
+grep -q "StartTime=" "$folder/asked" || fail "no delay: $(<"$folder/asked")"
+printf "%s\n" "Requested operation is presently disabled"{,} >"$folder/refusal"
+echo "17 0 1 3" >"$run/restarts"
+job 11
+[ "$(wc -l <"$folder/refusal")" = 1 ] || fail "asks again after a refusal"
+says "Slurm refused to requeue job 17: Requested operation is presently disabled"
+: >"$folder/refusal"
+stand_in programs/pretrain <<PRETRAIN
+case "\$*" in *--print-config) exec cat $folder/settings-\$# ;; esac
+rm -f $run/restarts.new $run/train.json.new $run/jobs.jsonl
+ln -s /dev/full $run/restarts.new
+ln -s /dev/full $run/train.json.new
+ln -s /dev/full $run/jobs.jsonl
+exit 1
+PRETRAIN
+echo "17 0 1 3" >"$run/restarts"
+job 12
+grep -qx "requeue 17" "$folder/asked" || fail "not requeued while the disk is full"
+[ -s "$run/restarts" ] && [ ! -L "$run/restarts" ] || fail "a full disk empties the file restarts"
 echo "passed"

@@ -85,6 +85,8 @@ done
 printf -- '--optimizer.lr 1e-3\n\n--optimizer.lrr 2e-3\n' >"$folder/points"
 refused "the options in line 3 of $folder/points are wrong" --sweep "$folder/points"
 refused "did you mean --optimizer.lr?" --sweep "$folder/points"
+printf -- '--optimizer.lr 1e-3\n--optimizer.lrr 2e-3' >"$folder/points"
+refused "the options in line 2 of $folder/points are wrong" --sweep "$folder/points"
 echo "--job.dump_folder elsewhere" >"$folder/points"
 refused "line 1 of $folder/points sets job.dump_folder" --sweep "$folder/points"
 
