@@ -6,6 +6,8 @@
 # and each rank uses the GPU with its number within the node. Tests set ARGOSY_SYSFS to replace /sys.
 set -euo pipefail
 sysfs=${ARGOSY_SYSFS:-/sys}
+# A job that requests no GPUs but whole nodes (--exclusive) gets their GPUs all the same, and pretrain would refuse CPUs.
+[ "${ARGOSY_GPUS:-yes}" != no ] || unset SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_GPUS_ON_NODE
 # mpirun's variables come first, because mpirun's daemons inherit those of Slurm.
 rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}
 ranks=${OMPI_COMM_WORLD_LOCAL_SIZE:-${ARGOSY_RANKS_HERE:-1}}

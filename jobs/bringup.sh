@@ -5,7 +5,7 @@
 # configuration on one node, then on 2, 4, ... and N nodes: with --nodelist on the first ones of these nodes. A stage
 # passes if its job succeeds and is fast enough:
 # - collectives: the highest bus bandwidth of each is at least the floor (ARGOSY_BANDWIDTH_FLOOR), or, without a floor, the
-#   gate's share of this cluster's last good run on as many nodes, which the file ARGOSY_GOOD_BANDWIDTH keeps;
+#   gate's share of this cluster's best run on as many nodes, which the file ARGOSY_GOOD_BANDWIDTH keeps;
 # - several nodes: tokens per second and rank are at least the gate's share of those on one node.
 # The folder of each stage is bringup/nodes-N in the run's folder. The exit code is 3 if a stage does not pass. A signal
 # cancels the job of the stage.
@@ -75,16 +75,18 @@ trap 'cancel 129' HUP
 # first N: prints the option of sbatch that selects the first N of the named nodes; nothing if none are named.
 first() { [ ${#named[@]} -eq 0 ] || echo "--nodelist=$(IFS=,; echo "${named[*]:0:$1}")"; }
 
-# succeeded JOB: waits for the end of the job. Returns 0 if it succeeded. A requeued job has not ended.
+# succeeded JOB: waits for the end of the job. Returns 0 if it succeeded. The jobs are not requeued: a requeue could exclude
+# a node without which the job waits for ever, and a node that fails is a result of the test. A job has not ended while Slurm
+# does not answer.
 succeeded() {
-    local state
+    local state jobs
     while :; do
         state=$(scontrol show job -o "$1" 2>/dev/null | tr ' ' '\n' | sed -n 's/^JobState=//p') || state=
         case $state in
             PENDING | RUNNING | COMPLETING | CONFIGURING | SUSPENDED | REQUEUED | "") ;;
             *) [ "$state" = COMPLETED ]; return ;;
         esac
-        [ -n "$state" ] || [ -n "$(jobs_of "$own/job.sbatch")" ] || return 1  # Slurm has forgotten the job
+        if [ -z "$state" ] && jobs=$(jobs_of "$own/job.sbatch") && [ -z "$jobs" ]; then return 1; fi  # Slurm forgot the job
         sleep 2
     done
 }
@@ -96,7 +98,7 @@ try_collectives() {
     rm -rf "$own"
     script=$(fill benchmark "--job-name=benchmark --nodes=$nodes --ntasks-per-node=$here
         --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options)
-        --output=$own/logs/%j.log $(first "$nodes") $more" "$own")
+        --output=$own/logs/%j.log $(first "$nodes") --no-requeue $more" "$own")
     check_accepted "$script"
     mkdir -p "$own/logs"
     job=$(submit "$own/job.sbatch" <<<"$script") && succeeded "$job" || stop "the collectives; see $own/logs"
@@ -116,7 +118,7 @@ for name in sys.argv[1:]:
 PYTHON
 }
 
-# Compares the bandwidth of each collective with the floor or with the last good run. The file of good runs has lines
+# Compares the bandwidth of each collective with the floor or with the best run. The file of best runs has lines
 # "PARTITION NODES RANKS_PER_NODE COLLECTIVE GB/S".
 judge_bandwidth() {
     local key="${ARGOSY_PARTITION:-default} $nodes $here" name measured min why
@@ -124,9 +126,11 @@ judge_bandwidth() {
     while read -r name measured; do
         why="the floor" min=$floor
         if [ -z "$floor" ]; then
-            why="$gate of the last good run in $ARGOSY_GOOD_BANDWIDTH"
-            min=$(awk -v key="$key $name " -v gate="$gate" 'index($0, key) == 1 { last = $5 * gate } END { print last + 0 }' \
-                    "$ARGOSY_GOOD_BANDWIDTH" 2>/dev/null || echo 0)
+            why="$gate of the best run in $ARGOSY_GOOD_BANDWIDTH"
+            min=0
+            [ ! -e "$ARGOSY_GOOD_BANDWIDTH" ] ||
+                min=$(awk -v key="$key $name " -v gate="$gate" 'index($0, key) == 1 { last = $5 * gate } END { print last + 0 }' \
+                        "$ARGOSY_GOOD_BANDWIDTH")
         fi
         awk -v measured="$measured" -v min="$min" 'BEGIN { exit !(measured >= min) }' ||
             stop "$name reaches $measured GB/s on $nodes nodes, below $min GB/s ($why): find the slow node with" \
@@ -136,13 +140,12 @@ judge_bandwidth() {
     good=$(sed "s/^/$key /" <<<"$good")
 }
 
-# Keeps the measured bandwidth as this cluster's last good run.
+# Keeps the measured bandwidth where it is this cluster's best. The last one would let the gate fall from run to run.
 keep_bandwidth() {
-    local other
-    mkdir -p "$(dirname "$ARGOSY_GOOD_BANDWIDTH")"
-    other=$(grep -v "^${ARGOSY_PARTITION:-default} $nodes $here " "$ARGOSY_GOOD_BANDWIDTH" 2>/dev/null || true)
-    printf '%s\n' ${other:+"$other"} "$good" >"$ARGOSY_GOOD_BANDWIDTH.new"
-    mv "$ARGOSY_GOOD_BANDWIDTH.new" "$ARGOSY_GOOD_BANDWIDTH"
+    local file=$ARGOSY_GOOD_BANDWIDTH
+    mkdir -p "$(dirname "$file")"
+    { [ ! -e "$file" ] || cat "$file"; echo "$good"; } | sort -k1,4 -k5,5gr |
+        awk '!seen[$1, $2, $3, $4]++' >"$file.new.$$" && mv "$file.new.$$" "$file"
 }
 
 # speed FOLDER: prints the tokens per second and rank: the median over the stage's steps without the first fifth, which
@@ -159,7 +162,7 @@ try_nodes() {
     own=$folder/nodes-$1
     say "running $config on $1 nodes"
     rm -rf "$own"
-    job=$("$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "$(first "$1") $more" "${options[@]}" \
+    job=$("$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "$(first "$1") --no-requeue $more" "${options[@]}" \
         --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
         --job.dump_folder "$own") && succeeded "$job" || stop "$1 nodes; see $own/logs"
     tokens=$(speed "$own")

@@ -105,7 +105,7 @@ check_launcher() {
 }
 
 # check_accepted SCRIPT: ends if Slurm cannot run the script in its partition. Nodes that are down or drained may return:
-# then this function only warns.
+# then this function only warns, if Slurm's message is about nodes that are not available.
 check_accepted() {
     local script=$1 said partition longest seconds rows
     command -v sbatch >/dev/null || fail "there is no sbatch on $(hostname); --dry-run of submit.sh prints the script"
@@ -116,7 +116,7 @@ check_accepted() {
     partition=${partition:-${rows%%[*]|*}}
     if said=$(sbatch --test-only <<<"$script" 2>&1); then
         said=
-    elif grep -qE '\|(drain|drng|down|maint|fail|unk|boot|resv)[^|]*$' <<<"$rows"; then
+    elif grep -qiE 'node.*(not available|busy|down)|not available now' <<<"$said" && grep -qE '\|(drain|drng|down|maint|fail|unk|boot|resv)[^|]*$' <<<"$rows"; then
         echo "warning: Slurm cannot start this job with the nodes that are up now, and it waits for others: $said" >&2
     else
         fail "Slurm cannot run this job: $said. Change --nodes, --ranks-per-node, --sbatch or $ARGOSY_SITE"
@@ -132,8 +132,16 @@ check_accepted() {
     fi
 }
 
-# jobs_of SCRIPT: prints the jobs in the queue whose script this is, as lines "JOB STATE".
-jobs_of() { squeue -h -o '%F %T %o' 2>/dev/null | awk -v script="$1" '$3 == script { print $1, tolower($2) }' || true; }
+# jobs_of SCRIPT: prints the jobs in the queue whose script this is, also by another path, as lines "JOB STATE". Returns 1 if
+# Slurm does not answer.
+jobs_of() {
+    local queued job state script
+    queued=$(squeue -h -o '%F %T %o' 2>/dev/null) || return 1
+    while read -r job state script; do
+        [ "${script##*/}" = "${1##*/}" ] || continue
+        if [ "$script" = "$1" ] || [ "$script" -ef "$1" ]; then echo "$job ${state,,}"; fi
+    done <<<"$queued"
+}
 
 # submit SCRIPT < FILLED_TEMPLATE: submits it and prints the job's number. The script stays, and can be submitted again.
 submit() {

@@ -10,12 +10,12 @@ value() {
         inside && $1 == key { sub(/^[^=]*= */, ""); gsub(/^"|"$/, ""); print; exit }'
 }
 
-# run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths.
+# run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths; that of the run without links.
 run_of() {
     local run
     run=$(value job dump_folder <<<"$1")
-    case $run in /*) ;; *) run=$(realpath -m "$ARGOSY_SCRATCH/$run") ;; esac
-    echo "$run"
+    case $run in /*) ;; *) run=$ARGOSY_SCRATCH/$run ;; esac
+    realpath -m "$run"
 }
 checkpoints_of() {
     local checkpoints

@@ -62,16 +62,18 @@ def last_lines(path):
 
 
 def queue():
-    """The jobs in Slurm's queue, by the folder of their script."""
+    """The jobs in Slurm's queue, by the folder of their script; None if Slurm does not answer."""
     jobs = collections.defaultdict(list)
     try:
         answer = subprocess.run(["squeue", "-h", "-o", "|".join(COLUMNS.values())], capture_output=True, text=True)
     except FileNotFoundError:
-        return jobs
+        return None
+    if answer.returncode != 0:
+        return None
     for line in answer.stdout.splitlines():
         fields = dict(zip(COLUMNS, line.split("|", len(COLUMNS) - 1)))
         if len(fields) == len(COLUMNS):
-            jobs[pathlib.Path(fields["script"]).parent].append(fields)
+            jobs[pathlib.Path(fields["script"]).parent.resolve()].append(fields)
     return jobs
 
 
@@ -86,10 +88,10 @@ def in_words(job):
 
 
 def show_job(folder, queued, started):
-    """The jobs of the folder in the queue, else how the newest one ended."""
+    """The jobs of the folder in the queue, else how the newest one ended. `queued` is None if Slurm does not answer."""
     newest = started[-1] if started else None
     name = f"{newest['job']}, restart {newest['restart']}, {newest['ranks']} ranks on {newest['nodes']}" if newest else ""
-    for job in queued:
+    for job in queued or []:
         script = pathlib.Path(job["script"]).stem
         is_newest = newest and job["id"] == newest["job"]
         show(script if script != "job" else "job", f"{in_words(job)} ({name if is_newest else job['id']})")
@@ -97,11 +99,15 @@ def show_job(folder, queued, started):
             show("excluded", f"{job['excluded']}. If too few nodes are left: scontrol update jobid={job['id']} ExcNodeList=")
     if queued:
         return
-    if not newest:
+    if queued is None:
+        show("queue", "Slurm does not answer (squeue failed), so a job may be in the queue")
+    if not newest and queued is not None:
         show("job", "none is in the queue, and none has started")
-    elif newest["event"] == "end":
+    elif newest and newest["event"] == "end":
         show("job", f"{newest['outcome']} with exit code {newest['exit_code']} ({name})")
-    else:
+    elif newest and queued is None:
+        show("job", f"the newest start left no exit code ({name})")
+    elif newest:
         show("job", f"not in the queue, and left no exit code ({name})")
 
 
@@ -168,16 +174,16 @@ def show_run(folder, queued):
 
 def show_sweep(folder, queued):
     """The points that wait, then each point that has started."""
-    waiting = [job for job in queued if job["state"] == "PENDING"]
+    waiting = [job for job in queued or [] if job["state"] == "PENDING"]
     points = sorted(path for path in folder.glob("point-*") if path.is_dir())
     print(folder)
     num_points = len((folder / "points").read_text().splitlines())
-    show("sweep", f"{num_points} points, {len(points)} have started, {len(queued) - len(waiting)} are running")
+    show("sweep", f"{num_points} points, {len(points)} have started, {len(queued or []) - len(waiting)} are running")
     if waiting:
         show_job(folder, waiting, [])
     for point in points:
         started = last_lines(point / "jobs.jsonl")
-        show_run(point, [job for job in queued if started and job["id"] == started[-1]["job"]])
+        show_run(point, None if queued is None else [job for job in queued if started and job["id"] == started[-1]["job"]])
 
 
 missing = [name for name in sys.argv[1:] if not pathlib.Path(name).is_dir()]
@@ -187,5 +193,5 @@ jobs_of = queue()
 for name in sys.argv[1:]:
     folder = pathlib.Path(name)
     show_one = show_sweep if (folder / "points").exists() else show_run
-    show_one(folder, jobs_of[folder.resolve()])
+    show_one(folder, None if jobs_of is None else jobs_of[folder.resolve()])
 PYTHON

@@ -105,7 +105,8 @@ fi
 check_accepted "$script"
 
 if try_lock "$run" "submit.sh, process $$ on $(hostname)"; then
-    user=$(jobs_of "$run/job.sbatch" | sed -n '$s/\(.*\) \(.*\)/job \1, \2/p')  # its next start would read the new files
+    user=$(jobs_of "$run/job.sbatch" | sed -n '$s/\(.*\) \(.*\)/job \1, \2/p') ||  # its next start would read the new files
+        fail "squeue does not answer, so a job of $run may be in the queue: submit again when it answers"
     user=${user:-$(user_of "$run")}
 else
     user=$(holder_of "$run")

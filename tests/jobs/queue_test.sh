@@ -96,20 +96,36 @@ echo "Requested node configuration is not available" >"$folder/test-only"
 said=$("$jobs/submit.sh" "$config" 2>&1)
 grep -q "^warning: Slurm cannot start this job with the nodes that are up now" <<<"$said" && grep -qx 17 <<<"$said" ||
     fail "drained nodes: $said"
-rm "$folder/submitted" "$folder/test-only"
+rm -r "$folder/submitted" "$run"
+echo "Invalid account or account/partition combination specified" >"$folder/test-only"
+refused "Slurm cannot run this job: Invalid account"  # no node that returns would change this
+rm "$folder/test-only"
+echo "main*|up|infinite|idle" >"$folder/partitions"
 
 # A folder whose job is in the queue; two submissions at the same time.
 echo "5 PENDING $run/job.sbatch" >"$folder/queue"
 if said=$("$jobs/submit.sh" "$config" 2>&1); then fail "submitted beside a job in the queue"; fi
 [[ $said = "submit: $run is in use (job 5, pending): "* ]] || fail "beside a job in the queue: $said"
+ln -s "$folder" "$folder/link"
+echo "5 PENDING $folder/link/outputs/debug_cpu/job.sbatch" >"$folder/queue"
+mkdir -p "$run"
+: >"$run/job.sbatch"
+if said=$("$jobs/submit.sh" "$config" --job.dump_folder "$folder/link/outputs/debug_cpu" 2>&1); then fail "submitted by a link"; fi
+[[ $said = *"$run is in use (job 5, pending): "* ]] || fail "beside a job in the queue, by a link: $said"
 rm "$folder/queue"
+flock "$run/job.lock" sleep 4 &
+sleep 0.2
+: >"$run/job.lock"
+if said=$("$jobs/submit.sh" "$config" 2>&1); then fail "submitted beside a holder that has not written its name"; fi
+[[ $said = *"$run is in use (another process): "* ]] || fail "beside a lock without a name: $said"
+wait
 two=("$folder/first" "$folder/second")
 for said in "${two[@]}"; do "$jobs/submit.sh" "$config" >"$said" 2>&1 & done
 wait
 [ "$(cat "${two[@]}" | wc -l)" = 2 ] && grep -qx 17 "${two[@]}" &&
     grep -q "^submit: $run is in use (submit.sh, process " "${two[@]}" || fail "two submissions: $(cat "${two[@]}")"
 [ "$(wc -l <"$folder/submitted")" = 1 ] || fail "both submissions reached Slurm"
-# bringup.sh compares the bandwidth with the floor or the last good run, and cancels its job when it is interrupted.
+# bringup.sh compares the bandwidth with the floor or the best run, and cancels its job when it is interrupted.
 stand_in scontrol <<<"echo JobState=\$(cat $folder/state)"
 stand_in scancel <<<"echo \$1 >$folder/cancelled"
 stand_in sbatch <<SBATCH
@@ -124,9 +140,15 @@ echo COMPLETED >"$folder/state"
 if said=$(bring_up --floor 200); then fail "passed below the floor"; fi
 [[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 200 GB/s (the floor): "* ]] || fail "below the floor: $said"
 echo "default 1 1 all_reduce 300" >"$folder/good"
-if said=$(bring_up); then fail "passed below the last good run"; fi
-[[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 240 GB/s (0.8 of the last good run in "* ]] ||
-    fail "below the last good run: $said"
+if said=$(bring_up); then fail "passed below the best run"; fi
+[[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 240 GB/s (0.8 of the best run in "* ]] ||
+    fail "below the best run: $said"
+bring_up --without-collectives >"$folder/said" || true  # the stand-in trains nothing
+grep -q "^#SBATCH --no-requeue" "$folder/outputs/debug_cpu/bringup/nodes-1/job.sbatch" || fail "a stage may be requeued"
+# The bandwidth that is kept is the best one.
+(eval "$(sed -n '/^keep_bandwidth()/,/^}/p' "$jobs/bringup.sh")"
+ good=$(printf '%s\n' "default 1 1 all_reduce 100" "default 1 1 sendrecv 9e1") ARGOSY_GOOD_BANDWIDTH=$folder/good keep_bandwidth)
+printf '%s\n' "default 1 1 all_reduce 300" "default 1 1 sendrecv 9e1" | cmp - "$folder/good" || fail "keeps $(<"$folder/good")"
 echo RUNNING >"$folder/state"
 rm "$folder/queue"
 "$jobs/bringup.sh" "$config" --nodes 1 >"$folder/said" 2>&1 &
@@ -157,6 +179,16 @@ end='"event":"end","exit_code":75,"outcome":"cancelled","newest_step":0,"restart
 echo "{\"job\":\"17\",$end}" >"$run/jobs.jsonl"
 said=$("$jobs/status.sh" "$run")
 says "cancelled with exit code 75 (17, restart 1, 2 ranks on n1)"
+echo "17|RUNNING|None|N/A||main|$folder/link/outputs/debug_cpu/job.sbatch" >"$folder/queue"
+said=$("$jobs/status.sh" "$folder/link/outputs/debug_cpu")
+says "running (17, restart 1, 2 ranks on n1)"
+rm "$folder/queue"
+cp "$folder/bin/squeue" "$folder/squeue"
+stand_in squeue <<<'exit 1'
+said=$("$jobs/status.sh" "$run")
+says "Slurm does not answer"
+says "cancelled with exit code 75 (17, restart 1, 2 ranks on n1)"
+cp "$folder/squeue" "$folder/bin/squeue"
 printf '%s\n' "--a 1" "--a 2" "--a 3" >"$run/points"
 mkdir "$run/point-0000"
 echo "{\"job\":\"19_0\",$end}" >"$run/point-0000/jobs.jsonl"

@@ -204,6 +204,9 @@ expect_bound "$one 1 mine" 0 "${beside_far[@]}"
 expect_bound "$two 1 mine" 1 "${beside_far[@]}" SLURM_PROCID=5
 grep -qF "bind: rank 5 on $(hostname): cores $two are not near GPU 0000:c1:00.0, whose cores are 4000-4001: " \
     "$folder/said" || fail "a rank far from its GPU says: $(<"$folder/said")"
+# A site without GPUs: the variables of Slurm's GPUs, which a job of whole nodes gets without a request, do not reach a rank.
+got=$(SLURM_JOB_GPUS=0 SLURM_STEP_GPUS=0 SLURM_GPUS_ON_NODE=1 ARGOSY_GPUS=no "$jobs/bind.sh" env 2>/dev/null)
+if grep -q '^SLURM.*GPUS' <<<"$got"; then fail "a rank without GPUs has variables of Slurm's GPUs"; fi
 rm "$folder/bin/nvidia-smi"
 if ! command -v nvidia-smi >/dev/null && [ ${#cores[@]} -gt 1 ]; then
     expect_bound "$one 1 none" 0 ARGOSY_RANKS_HERE="${#cores[@]}"
