@@ -129,8 +129,8 @@ judge_bandwidth() {
             why="$gate of the best run in $ARGOSY_GOOD_BANDWIDTH"
             min=0
             [ ! -e "$ARGOSY_GOOD_BANDWIDTH" ] ||
-                min=$(awk -v key="$key $name " -v gate="$gate" 'index($0, key) == 1 { last = $5 * gate } END { print last + 0 }' \
-                        "$ARGOSY_GOOD_BANDWIDTH")
+                min=$(awk -v key="$key $name " -v gate="$gate" \
+                        'index($0, key) == 1 { last = $5 * gate } END { print last + 0 }' "$ARGOSY_GOOD_BANDWIDTH")
         fi
         awk -v measured="$measured" -v min="$min" 'BEGIN { exit !(measured >= min) }' ||
             stop "$name reaches $measured GB/s on $nodes nodes, below $min GB/s ($why): find the slow node with" \
@@ -162,8 +162,8 @@ try_nodes() {
     own=$folder/nodes-$1
     say "running $config on $1 nodes"
     rm -rf "$own"
-    job=$("$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "$(first "$1") --no-requeue $more" "${options[@]}" \
-        --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
+    job=$("$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "$(first "$1") --no-requeue $more" \
+        "${options[@]}" --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
         --job.dump_folder "$own") && succeeded "$job" || stop "$1 nodes; see $own/logs"
     tokens=$(speed "$own")
     [ -n "$tokens" ] || stop "$1 nodes left no speed in $own/metrics.jsonl: --steps $steps may be too few"

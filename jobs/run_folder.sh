@@ -10,7 +10,8 @@ value() {
         inside && $1 == key { sub(/^[^=]*= */, ""); gsub(/^"|"$/, ""); print; exit }'
 }
 
-# run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths; that of the run without links.
+# run_of SETTINGS and checkpoints_of SETTINGS: print the folders of the run and of its checkpoints as absolute paths;
+# that of the run has no links.
 run_of() {
     local run
     run=$(value job dump_folder <<<"$1")
