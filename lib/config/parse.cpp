@@ -188,9 +188,7 @@ std::vector<Setting> read_toml(const std::string& path) {
     return settings;
 }
 
-}  // namespace
-
-CommandLine parse_command_line(const std::vector<std::string>& words) {
+CommandLine parse(const std::vector<std::string>& words) {
     // --help works even if other options are wrong.
     if (std::ranges::find(words, "--help") != words.end()) return {.command = Command::Help};
 
@@ -220,6 +218,22 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
     for (const Setting& setting : settings) apply(setting, result.config);
     check_consistency(result.config);
     return result;
+}
+
+std::string on_one_line(std::string text) {
+    std::ranges::replace_if(
+        text, [](char letter) { return static_cast<unsigned char>(letter) < ' '; }, ' ');
+    return text;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& words) {
+    try {
+        return parse(words);
+    } catch (const UserError& error) {
+        throw UserError("{}", on_one_line(error.what()));  // words and files may hold line breaks
+    }
 }
 
 }  // namespace argosy::config
