@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
-// toml++ asserts some properties of a text that a malformed file does not have. As an exception the error has
-// a message.
+// toml++ asserts properties that a malformed text does not have. A failed assertion would abort the process
+// without a message.
 #define TOML_ASSERT(condition) \
     static_cast<void>((condition) || (throw std::logic_error("a key or a value is malformed"), false))
 #include <toml++/toml.h>
