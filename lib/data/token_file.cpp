@@ -131,8 +131,7 @@ void TokenFile::verify(int64_t begin_byte, int64_t end_byte) const {
         if (!is_sound(stored_.tokens, bytes_.data(), block)) {
             throw DamageError(
                 "{}: tokens {} .. {} do not match their checksum: the file is damaged. Copy or make it "
-                "again; "
-                "`prepare-data --verify` lists all damaged parts",
+                "again; `prepare-data --verify` lists all damaged parts",
                 path_.string(), block * kBlockBytes / stored_.tokens.element_bytes,
                 std::min((block + 1) * kBlockBytes / stored_.tokens.element_bytes, size()) - 1);
         }

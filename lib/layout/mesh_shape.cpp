@@ -122,8 +122,7 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
         if (num_ranks % others != 0) {
             throw UserError(
                 "{} takes a multiple of {} ranks, but {} {} started; change a degree under [parallelism] or "
-                "start "
-                "a multiple of {} ranks",
+                "start a multiple of {} ranks",
                 spelled_out(shape.degrees), others, num_ranks, num_ranks == 1 ? "was" : "were", others);
         }
         shape.degrees[shard_axis] = static_cast<int>(num_ranks / others);

@@ -2,6 +2,7 @@
 // ranks' watchdogs. A reader returns a value or throws the error that its callers expect.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -75,21 +76,30 @@ class Readings {
     int num_taken_ = 0, num_refused_ = 0;
 };
 
+/// Calls read(path, text) for files with mutations of a sound text.
+template <class Read>
+void read_mutations(const std::string& sound, Read read) {
+    const ScratchFolder folder;
+    const std::filesystem::path path = folder / "text";
+    Readings readings;
+    for (const uint64_t seed : testing::FuzzSeeds(4000)) {
+        Random random(seed);
+        const std::string text = testing::mutated(sound, kParts, random);
+        write_file(path, text);
+        readings.add<UserError>(text, [&] { read(path, text); });
+    }
+    readings.expect_both();
+}
+
 TEST(ParserFuzz, ConfigurationFiles) {
     const std::string sound =
         "[job]\ndump_folder = \"./outputs/x\"\n[training]\nsteps = 1000\nmax_time = \"11h30m\"\nshuffle = "
         "false\n"
         "[optimizer]\nlr = 3e-4\n[parallelism]\npipeline_parallel_layers_per_stage = [1, 2]\n"
         "pipeline_parallel_degree = 2\n[checkpoint]\nexclude_from_loading = [\"optimizer\"]\n";
-    const ScratchFolder folder;
-    Readings readings;
-    for (const uint64_t seed : testing::FuzzSeeds(4000)) {
-        Random random(seed);
-        const std::string text = testing::mutated(sound, kParts, random);
-        write_file(folder / "c.toml", text);
-        readings.add<UserError>(text, [&] { config::parse_command_line({"--config", folder / "c.toml"}); });
-    }
-    readings.expect_both();
+    read_mutations(sound, [](const std::filesystem::path& path, const std::string&) {
+        config::parse_command_line({"--config", path});
+    });
 }
 
 TEST(ParserFuzz, CommandLines) {
@@ -117,21 +127,13 @@ TEST(ParserFuzz, Records) {
     const std::string sound =
         "{\"text\": \"caf\\u00e9 \\ud83d\\ude00\"}\n{\"tokens\": [1, 2, 299], \"id\": {\"a\": [null, "
         "1.5]}}\n{\"text\": \"\"}\n";
-    const ScratchFolder folder;
-    Readings readings;
-    for (const uint64_t seed : testing::FuzzSeeds(4000)) {
-        Random random(seed);
-        const std::string text = testing::mutated(sound, kParts, random);
-        write_file(folder / "r.jsonl", text);
-        readings.add<UserError>(text, [&] {
-            data::RecordReader reader(folder / "r.jsonl", 300);
-            data::Record record;
-            while (reader.next(record)) {
-                for (const uint32_t token : record.tokens) ASSERT_LT(token, 300U) << text;
-            }
-        });
-    }
-    readings.expect_both();
+    read_mutations(sound, [](const std::filesystem::path& path, const std::string& text) {
+        data::RecordReader reader(path, 300);
+        data::Record record;
+        while (reader.next(record)) {
+            for (const uint32_t token : record.tokens) ASSERT_LT(token, 300U) << text;
+        }
+    });
 }
 
 TEST(ParserFuzz, ReportsOfWatchdogs) {
