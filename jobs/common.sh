@@ -31,7 +31,7 @@ interrupted=  # not empty: a signal has interrupted `wait`
 
 # set_launch_words RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
 # pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed. Older versions of env have no
-# --block-signal.
+# --block-signal; with pyxis, env is that of the image.
 # The job step gets all cores that the job has on each node, and bind.sh divides them. srun's --cpus-per-task would imply
 # --exact (srun's manual) and override --whole: the step would get only that many cores, on the first socket. So `env -u`
 # unsets the variables that set it: SRUN_CPUS_PER_TASK (Slurm 22.05), SLURM_CPUS_PER_TASK and SLURM_TRES_PER_TASK (23.11
@@ -40,19 +40,21 @@ set_launch_words() {
     local count=$1 ranks_per_node=${SLURM_NTASKS_PER_NODE:-1}
     [ "$count" != 1 ] || ranks_per_node=1
     export ARGOSY_RANKS_HERE=$ranks_per_node ARGOSY_HCA ARGOSY_GPUS
+    inside_container "$ARGOSY_JOBS" "$ARGOSY_SCRATCH" "$PWD" ${run:+"$run"}
     words=(env -u SRUN_CPUS_PER_TASK -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK
-           "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+           "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}" "${container_variables[@]}")
     if [ -n "$run" ] && [ "$ARGOSY_GPUS" != no ]; then
         words+=("NCCL_TOPO_DUMP_FILE=${NCCL_TOPO_DUMP_FILE:-$run/nccl-topology.xml}")
     fi
     case $ARGOSY_LAUNCHER in
         srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / ranks_per_node))"
                       "--ntasks-per-node=$ranks_per_node" --distribution=block:block
-                      --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered) ;;
+                      --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered "${container_options[@]}") ;;
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$ranks_per_node:node" --bind-to none) ;;
     esac
     if [ "$ARGOSY_LAUNCHER" = srun ] && [ "${2##*/}" = pretrain ] && [ "$count" -gt 1 ]; then words+=(--label); fi
-    if [ "${2##*/}" = pretrain ] && env --block-signal=USR1 true 2>/dev/null; then
+    if [ "${2##*/}" = pretrain ] &&
+       { [ ${#container_options[@]} -gt 0 ] || env --block-signal=USR1 true 2>/dev/null; }; then
         words+=(env --block-signal=USR1)
     fi
     words+=("$ARGOSY_JOBS/bind.sh" "${container_words[@]}")
@@ -183,15 +185,13 @@ run_tool() {
 }
 work() { run_tool 1 "$@"; }
 
-# Makes this shell ready to start programs: container, fabric and modules. The second call does nothing.
+# Makes this shell ready to start programs: settings, fabric and modules. The second call does nothing.
 prepared=
-container_words=()
 prepare() {
     local name
     [ -z "$prepared" ] || return 0
     prepared=yes
     check_site
-    inside_container
     export_fabric "$ARGOSY_FABRIC"
     for name in $ARGOSY_FABRIC_MORE; do export_fabric "$name"; done
     load_modules

@@ -12,11 +12,18 @@ read_site() {
     check_site
 }
 
-# settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it.
+# settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it. With
+# pyxis, pretrain runs in a job of one task: only compute nodes are certain to have enroot, whose own `start` also takes no
+# image of a registry. Within an allocation that task is a step of it.
 settings_of() {
-    local container_words=()
+    local container_words container_options container_variables common
     load_modules
-    inside_container
+    inside_container "$PWD" "$(dirname "$(realpath "$1")")"
+    if [ ${#container_options[@]} -gt 0 ]; then
+        read -r -a common <<<"$(site_options "$ARGOSY_CPU_PARTITION")"
+        container_words=(env "${container_variables[@]}" srun "--mpi=$ARGOSY_MPI" --nodes=1 --ntasks=1 --time=10 --input=none
+                         --job-name=read-settings "${common[@]}" "${container_options[@]}")
+    fi
     "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
 }
 
@@ -45,12 +52,13 @@ fill() {
 # the communication libraries that this shell has and no others, and the words. With `scripts`, a run's copy of the scripts,
 # the job uses that copy.
 scripts=
+# shellcheck disable=SC2154
 prologue() {
-    local name site=$ARGOSY_SITE libraries='NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH'
+    local name site=$ARGOSY_SITE
     [ -z "$scripts" ] || site=$scripts/own_site.conf
-    echo "unset \$(compgen -e | grep -E '^(ARGOSY|$libraries)_')"
+    echo "unset \$(compgen -e | grep -E '^(ARGOSY|$library_variables)_')"
     printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q\n' "${scripts:-$ARGOSY_JOBS}" "$site"
-    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E "^($libraries)_" || true); do
+    for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E "^($library_variables)_" || true); do
         case $name in
             ARGOSY_JOBS | ARGOSY_SITE) ;;
             ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_ARRIVALS | ARGOSY_END_*) ;;  # of a job that submits another

@@ -3,6 +3,9 @@
 # jobs source this file, and common.sh.
 # shellcheck disable=SC2154
 
+# The beginnings of the names of the communication libraries' variables, which a job takes from its submitter.
+library_variables='NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH'
+
 # Reads the settings of the site. The site's file, and the scripts of the machine that it sources, may read unset variables,
 # and their commands may fail. The default settings hold for what the file leaves out.
 source_site() {
@@ -69,17 +72,50 @@ check_site() {
              "mlx5_0,mlx5_3:1; a ^ before the list excludes them"
     [[ $ARGOSY_INTERFACE =~ ^[A-Za-z0-9_.,:@-]*$ ]] ||
         fail "ARGOSY_INTERFACE is '$ARGOSY_INTERFACE'; write whole names of interfaces, as in ib0 or eth0,eth1"
-    if [ -n "$ARGOSY_CONTAINER" ]; then
-        command -v apptainer >/dev/null || fail "ARGOSY_CONTAINER is set, but there is no apptainer on $(hostname)"
-        case $ARGOSY_CONTAINER in
-            */*) [[ $ARGOSY_CONTAINER = *://* || -e $ARGOSY_CONTAINER ]] ||
-                fail "the image ARGOSY_CONTAINER = $ARGOSY_CONTAINER does not exist" ;;
-        esac
-    fi
+    check_container
     if [ -n "$ARGOSY_MODULES" ] && ! command -v module >/dev/null; then
         fail "ARGOSY_MODULES is set, but the shell has no command 'module': source its definition in $ARGOSY_SITE" \
              "(often /etc/profile.d/modules.sh or lmod.sh)"
     fi
+}
+
+# check_container: ends if the site's runtime cannot start the image.
+check_container() {
+    case $ARGOSY_CONTAINER_RUNTIME in
+        apptainer | pyxis) ;;
+        *) fail "ARGOSY_CONTAINER_RUNTIME is '$ARGOSY_CONTAINER_RUNTIME'; set it to apptainer or pyxis" ;;
+    esac
+    [ -n "$ARGOSY_CONTAINER" ] || return 0
+    "check_$ARGOSY_CONTAINER_RUNTIME"
+    case $ARGOSY_CONTAINER_RUNTIME,$ARGOSY_CONTAINER in
+        *://*) ;;
+        apptainer,*/* | pyxis,/*) [ -e "$ARGOSY_CONTAINER" ] ||
+            fail "the image ARGOSY_CONTAINER = $ARGOSY_CONTAINER does not exist" ;;
+    esac
+}
+
+check_apptainer() {
+    command -v apptainer >/dev/null ||
+        fail "ARGOSY_CONTAINER is set, but there is no apptainer on $(hostname); if Slurm has pyxis, set" \
+             "ARGOSY_CONTAINER_RUNTIME=pyxis"
+}
+
+# pyxis takes an image for a file only if its name begins with / or a dot, and for the name of an image in a registry
+# otherwise. Its option --container-env is of pyxis 0.15.
+check_pyxis() {
+    local path
+    [ "$ARGOSY_LAUNCHER" = srun ] ||
+        fail "ARGOSY_LAUNCHER is $ARGOSY_LAUNCHER, but pyxis starts containers for srun only; set ARGOSY_LAUNCHER=srun, or" \
+             "ARGOSY_CONTAINER_RUNTIME=apptainer"
+    grep -qF -- --container-env <<<"$(srun --help 2>&1)" ||
+        fail "ARGOSY_CONTAINER_RUNTIME is pyxis, but 'srun --help' on $(hostname) has no option --container-env: Slurm" \
+             "needs pyxis 0.15 or newer; set ARGOSY_CONTAINER_RUNTIME=apptainer if nodes have Apptainer"
+    if [[ $ARGOSY_CONTAINER = .* ]] || [[ $ARGOSY_CONTAINER != /* && -e $ARGOSY_CONTAINER ]]; then
+        fail "ARGOSY_CONTAINER is '$ARGOSY_CONTAINER'; write the whole path of the file, which begins with /"
+    fi
+    for path in "$ARGOSY_JOBS" "$ARGOSY_SCRATCH" "$PWD"; do
+        [[ $path != *[:,]* ]] || fail "pyxis cannot mount '$path': its option --container-mounts takes no path with : or ,"
+    done
 }
 
 # ARGOSY_HCA in the syntax of NCCL_IB_HCA. There "=" requires whole names: without it mlx5_1 also means mlx5_10.
@@ -118,11 +154,30 @@ load_modules() {
     set -u
 }
 
-# Sets `container_words`: the words that run a command in the container; empty without a container.
+# inside_container FOLDER ...: sets three arrays, which are empty without a container.
+#   container_words      for Apptainer: the words that run a command in the container
+#   container_options    for pyxis: options of srun, which run the whole task in the container. They mount the folders;
+#                        Apptainer mounts the working folder itself. An image's variables replace those of the job, except
+#                        the variables in --container-env
+#   container_variables  for pyxis: the variables of enroot's hook 98-nvidia.sh. It mounts no GPU without the first variable,
+#                        and neither CUDA's driver nor IMEX channels without the second. On a node without a driver it fails
+#                        unless the first variable is `void`
+# shellcheck disable=SC2034
 inside_container() {
-    local mounts=()
-    [ -n "$ARGOSY_CONTAINER" ] || return 0
-    [ -z "$ARGOSY_CONTAINER_MOUNTS" ] || mounts=(--bind "$ARGOSY_CONTAINER_MOUNTS")
-    # shellcheck disable=SC2034
-    container_words=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
+    local mounts=$ARGOSY_CONTAINER_MOUNTS path names gpus=${SLURM_JOB_GPUS:-${SLURM_GPUS_ON_NODE:-}}
+    container_words=() container_options=() container_variables=()
+    case ${ARGOSY_CONTAINER:+$ARGOSY_CONTAINER_RUNTIME} in
+        apptainer)
+            container_words=(apptainer exec --nv ${mounts:+--bind "$mounts"} "$ARGOSY_CONTAINER") ;;
+        pyxis)
+            for path in "$@"; do mounts+=${mounts:+,}$(realpath -ms "$path"); done
+            names=$(compgen -e | grep -E "^($library_variables)_" | paste -sd, || true)
+            container_options=("--container-image=$ARGOSY_CONTAINER" "--container-mounts=$mounts"
+                               "--container-workdir=$PWD" --no-container-mount-home --no-container-remap-root
+                               ${names:+"--container-env=$names"})
+            [ "$ARGOSY_GPUS" != no ] || gpus=
+            gpus=${gpus:+all}
+            container_variables=("NVIDIA_VISIBLE_DEVICES=${NVIDIA_VISIBLE_DEVICES:-${gpus:-void}}"
+                                 "NVIDIA_DRIVER_CAPABILITIES=${NVIDIA_DRIVER_CAPABILITIES:-compute,utility}") ;;
+    esac
 }
