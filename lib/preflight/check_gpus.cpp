@@ -141,6 +141,11 @@ void apply(const State& state, const Cluster& cluster, std::vector<Finding>& fin
     append(found.findings(cluster), findings);
 }
 
+/// Whether NVLink's switches connect GPUs of several nodes. Otherwise the domain is zero.
+bool reaches_other_nodes(const Gpu& gpu) {
+    return gpu.fabric_domain.find_first_of("123456789abcdefABCDEF") != std::string::npos;
+}
+
 }  // namespace
 
 std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
@@ -246,6 +251,60 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
                 found.add(node.name, {Severity::Warn,
                                       "it is exclusive, so no tool can use a GPU beside the job", kRemedy});
             }
+        }
+    }
+    return found.findings(cluster);
+}
+
+/// CUDA does not start on a GPU whose registration is not completed. Gets WARN if no GPU of the job is
+/// registered, because some drivers are said to report these fields wrongly.
+std::vector<Finding> check_nvlink_registration(const Cluster& cluster) {
+    const auto has_switches = [](const Gpu& gpu) {
+        return !gpu.fabric_state.empty() && gpu.fabric_state != "Not Supported";
+    };
+    const auto registered = [](const Gpu& gpu) {
+        return gpu.fabric_state == "Completed" &&
+               (gpu.fabric_status.empty() || gpu.fabric_status == "Success");
+    };
+    const bool some_are = std::ranges::any_of(
+        cluster.nodes, [&](const NodeFacts& node) { return std::ranges::any_of(node.gpus, registered); });
+    NodeFindings found("NVLink registration", Blame::Always);
+    for (const NodeFacts& node : cluster.nodes) {
+        for (const Gpu& gpu : node.gpus) {
+            if (!has_switches(gpu) || registered(gpu)) continue;
+            found.add(
+                node.name,
+                {some_are ? Severity::Fail : Severity::Warn,
+                 fmt::format("state '{}', status '{}', but 'Completed' and 'Success' are needed",
+                             gpu.fabric_state, gpu.fabric_status),
+                 "leave the node out; check the services nvidia-fabricmanager and, for NVLink between nodes, "
+                 "nvidia-imex there"});
+        }
+    }
+    return found.findings(cluster);
+}
+
+/// Different domains are normal, because a job may need more nodes than a domain has.
+std::vector<Finding> check_nvlink_cliques(const Cluster& cluster) {
+    std::map<std::string, std::map<std::string, int>> gpus_by_clique;  // by domain
+    for (const NodeFacts& node : cluster.nodes) {
+        for (const Gpu& gpu : node.gpus) {
+            if (reaches_other_nodes(gpu)) ++gpus_by_clique[gpu.fabric_domain][gpu.fabric_clique];
+        }
+    }
+    NodeFindings found("NVLink clique");
+    for (const NodeFacts& node : cluster.nodes) {
+        for (const Gpu& gpu : node.gpus) {
+            if (!reaches_other_nodes(gpu)) continue;
+            const auto usual = std::ranges::max_element(gpus_by_clique.at(gpu.fabric_domain), {},
+                                                        [](const auto& entry) { return entry.second; });
+            if (gpu.fabric_clique == usual->first) continue;
+            found.add(node.name,
+                      {Severity::Warn,
+                       fmt::format("{}, but most GPUs of the NVLink domain {} are in clique {}, which NVLink "
+                                   "does not connect with this one",
+                                   gpu.fabric_clique, gpu.fabric_domain, usual->first),
+                       "ask for nodes of one NVLink partition"});
         }
     }
     return found.findings(cluster);

@@ -27,6 +27,8 @@ constexpr Row kChecks[] = {
     {.check = check_gpu_xids, .of_gpus = true},
     {.check = check_gpus_alike, .of_gpus = true},
     {.check = check_gpu_compute_mode, .of_gpus = true},
+    {.check = check_nvlink_registration, .of_gpus = true},
+    {.check = check_nvlink_cliques, .of_gpus = true},
     {check_locked_memory},
     {check_open_files},
     {check_shared_memory},

@@ -38,6 +38,8 @@ std::vector<Finding> check_gpu_xids(const Cluster& cluster);
 std::vector<Finding> check_num_gpus(const Cluster& cluster);
 std::vector<Finding> check_gpus_alike(const Cluster& cluster);
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+std::vector<Finding> check_nvlink_registration(const Cluster& cluster);
+std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 
 // check_hosts.cpp
 std::vector<Finding> check_locked_memory(const Cluster& cluster);

@@ -37,7 +37,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most
                                    throttle_reasons, uncorrected_errors, remapping_pending, remapping_failed,
                                    pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation,
                                    used_mebibytes, total_mebibytes, compute_mode, mig_mode, persistence, uuid,
-                                   near_cpus)
+                                   near_cpus, fabric_state, fabric_status, fabric_domain, fabric_clique)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, huge_pages, governors, num_cpus,

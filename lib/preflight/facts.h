@@ -75,6 +75,12 @@ struct Gpu {
     std::string compute_mode, mig_mode, persistence;  // nvidia-smi's text; empty if it gives none
     std::string uuid;                                 // "GPU-8932f937-..."
     std::string near_cpus;                            // the CPUs of the GPU's NUMA node: "0-15"
+    /// The registration with NVLink's switches, as nvidia-smi's text: "Completed" and "Success"; empty
+    /// without switches.
+    std::string fabric_state, fabric_status;
+    /// GPUs of one domain (all GPUs that the same switches connect) and clique reach each other over NVLink,
+    /// also between nodes. The domain is a UUID; zero if the switches connect one node only.
+    std::string fabric_domain, fabric_clique;
 };
 
 /// An error of a GPU in the kernel's log.

@@ -57,6 +57,10 @@ const std::vector<Field> kGpuFields = {
     {"mig.mode.current", "", set<&Gpu::mig_mode, printable>},
     {"persistence_mode", "", set<&Gpu::persistence, printable>},
     {"uuid", "", set<&Gpu::uuid, printable>},
+    {"fabric.state", "", set<&Gpu::fabric_state, printable>},
+    {"fabric.status", "", set<&Gpu::fabric_status, printable>},
+    {"fabric.clusterUuid", "", set<&Gpu::fabric_domain, printable>},
+    {"fabric.cliqueId", "", set<&Gpu::fabric_clique, printable>},
 };
 const std::vector<Field> kRemappedRowFields = {
     {"gpu_bus_id", "", set<&Gpu::bus_id, printable>},

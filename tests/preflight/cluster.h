@@ -42,7 +42,11 @@ inline Gpu good_gpu(int number) {
             .mig_mode = "Disabled",
             .persistence = "Enabled",
             .uuid = "GPU-" + std::to_string(number) + "d0ac5f4-1111-2222-3333-444444444444",
-            .near_cpus = "0-47"};
+            .near_cpus = "0-47",
+            .fabric_state = "Completed",
+            .fabric_status = "Success",
+            .fabric_domain = "00000000-0000-0000-0000-000000000000",
+            .fabric_clique = "0"};
 }
 
 inline NodeFacts good_node(const std::string& name) {

@@ -133,7 +133,7 @@ TEST(Facts, OfASimulatedNode) {
     }
     tree.put_folder("dev/shm");
     tree.put_nvidia_smi(
-        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937' ;; esac\n");
+        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937,,,,' ;; esac\n");
     tree.put("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "2-3\n");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
