@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
         --without-collectives) collectives=''; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
-    case $1 in --dry-run | --sweep) fail "only submit.sh has the option $1" ;; esac
+    case $1 in --dry-run | --sweep | --spares) fail "only submit.sh has the option $1" ;; esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;

@@ -14,6 +14,8 @@ source_site
 source "$ARGOSY_JOBS/run_folder.sh"
 # shellcheck source=jobs/requeue.sh
 source "$ARGOSY_JOBS/requeue.sh"
+# shellcheck source=jobs/spares.sh
+source "$ARGOSY_JOBS/spares.sh"  # sets num_nodes and ranks, the numbers of nodes and ranks that train
 
 # The job id of an array task is ARRAY_TASK. The last task also has the array's own number as job id; with that number,
 # Slurm would act on the whole array.
@@ -21,7 +23,6 @@ job_id=$SLURM_JOB_ID
 if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
     job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 fi
-ranks=${SLURM_NTASKS:-1}
 run='' checkpoints=''  # the folders of the run and of its checkpoints; open_run sets them
 launcher_pid= # the process of the running launcher
 num_launched= # the number of ranks that the launcher starts
@@ -41,8 +42,9 @@ set_launch_words() {
     [ "$count" != 1 ] || ranks_per_node=1
     export ARGOSY_RANKS_HERE=$ranks_per_node ARGOSY_HCA ARGOSY_GPUS
     inside_container "$ARGOSY_JOBS" "$ARGOSY_SCRATCH" "$PWD" ${run:+"$run"}
-    words=(env -u SRUN_CPUS_PER_TASK -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK
-           "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}" "${container_variables[@]}")
+    words=(env -u SRUN_CPUS_PER_TASK -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK -u SLURM_NO_KILL
+           "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}" "ARGOSY_RESTART_INSIDE=$restarts_inside"
+           "${container_variables[@]}")
     if [ -n "$run" ] && [ "$ARGOSY_GPUS" != no ]; then
         words+=("NCCL_TOPO_DUMP_FILE=${NCCL_TOPO_DUMP_FILE:-$run/nccl-topology.xml}")
     fi
@@ -52,6 +54,9 @@ set_launch_words() {
                       --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered "${container_options[@]}") ;;
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$ranks_per_node:node" --bind-to none) ;;
     esac
+    if [ -n "$spares" ]; then
+        words+=(--overlap "--nodelist=$(head -n $((count / ranks_per_node)) <<<"$training_nodes" | paste -sd,)")
+    fi
     if [ "$ARGOSY_LAUNCHER" = srun ] && [ "${2##*/}" = pretrain ] && [ "$count" -gt 1 ]; then words+=(--label); fi
     if [ "${2##*/}" = pretrain ] &&
        { [ ${#container_options[@]} -gt 0 ] || env --block-signal=USR1 true 2>/dev/null; }; then
@@ -81,6 +86,7 @@ launch() {
     (close_lock; exec "${words[@]}" "$@") &
     launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
+    if [ -n "$spares" ]; then bound_launcher "$launcher_pid" & fi
     while :; do
         interrupted='' code=0
         wait "$launcher_pid" || code=$?
@@ -115,7 +121,7 @@ on_end() { ended=yes interrupted=yes; }
 trap on_warning USR1
 trap on_end TERM
 
-# Checks all nodes before a run. Returns 0, or the code with which the job ends.
+# Checks the training nodes. Returns 0, or the code with which the job ends.
 preflight() {
     local code=0
     rm -f "$run/preflight.json"  # an earlier start on other nodes left it
@@ -134,12 +140,15 @@ train() {
     [ -n "$run" ] || begin_run "$@"
     read_settings "$@"
     keep_settings "$settings"
-    preflight || code=$?
-    if [ "$code" = 0 ]; then
-        launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@" || code=$?
-    fi
+    [ -z "$spares" ] || watch_first_node
+    while :; do
+        code=0
+        check_and_train "$@" || code=$?
+        start_again "$code" || break
+    done
     end_or_requeue "$code"
 }
+check_and_train() { check_nodes && launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@"; }
 
 # begin_run CONFIG [--section.key value ...]: sets `run`, takes the lock of the run's folder, and only then writes there.
 # Ends the job if it may not start.
@@ -200,4 +209,4 @@ prepare() {
 
 log=$(job_field StdOut)
 log_size=$(stat -c %s "$log" 2>/dev/null || echo 0)
-say "job $job_id, restart ${SLURM_RESTART_COUNT:-0}: $ranks ranks on $SLURM_JOB_NODELIST"
+say "job $job_id, restart ${SLURM_RESTART_COUNT:-0}: $ranks ranks on $(used_nodes)${spares:+, spares: $spares}"

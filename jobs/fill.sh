@@ -50,8 +50,8 @@ fill() {
 
 # Prints the lines that make the script start the same again from any shell: the settings of the site, the variables of
 # the communication libraries that this shell has and no others, and the words. With `scripts`, a run's copy of the scripts,
-# the job uses that copy.
-scripts=
+# the job uses that copy; `spares` is the number of nodes that do not train.
+scripts='' spares=''
 # shellcheck disable=SC2154
 prologue() {
     local name site=$ARGOSY_SITE
@@ -61,10 +61,12 @@ prologue() {
     for name in $(compgen -v ARGOSY_) $(compgen -e | grep -E "^($library_variables)_" || true); do
         case $name in
             ARGOSY_JOBS | ARGOSY_SITE) ;;
-            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_ARRIVALS | ARGOSY_END_*) ;;  # of a job that submits another
+            # of a job that submits another
+            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_RESTART_INSIDE | ARGOSY_SPARES | ARGOSY_ARRIVALS | ARGOSY_END_*) ;;
             *) printf 'export %s=%q\n' "$name" "${!name}" ;;
         esac
     done
+    [ -z "$spares" ] || printf 'export ARGOSY_SPARES=%q\n' "$spares"
     printf 'set --'; printf ' %q' "$@"
 }
 
@@ -75,7 +77,7 @@ use_scripts_of() { scripts=$1/scripts; }
 keep_scripts() {
     rm -rf "$scripts.new"
     mkdir -p "$scripts.new"
-    cp -r "$ARGOSY_JOBS"/{common,requeue,run_folder,site,bind}.sh "$ARGOSY_JOBS"/{site.conf,fabric} "$scripts.new"
+    cp -r "$ARGOSY_JOBS"/{common,requeue,spares,run_folder,site,bind}.sh "$ARGOSY_JOBS"/{site.conf,fabric} "$scripts.new"
     cp "$ARGOSY_SITE" "$scripts.new/own_site.conf"
     rm -rf "$scripts"
     mv "$scripts.new" "$scripts"

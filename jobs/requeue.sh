@@ -72,19 +72,24 @@ check_time_limit() {
     return 1
 }
 
-# The file `restarts` counts the starts of this job: "job step starts quick": the starts since the newest step last changed,
-# and the successive starts that ended within QUICK_SECONDS. Another job counts from 0, because a person submitted it.
+# The file `restarts` counts the starts of this job: "job step starts quick inside": the starts since the newest step last
+# changed, the successive starts that ended within QUICK_SECONDS, and the starts inside the job. Another job counts from 0,
+# because a person submitted it. read_restarts sets variables of these names; read_end also counts the start that ends now.
 readonly QUICK_SECONDS=600
 read_restarts() {
-    counted_job='' counted_step=0 starts=0 quick=0
-    if [ -e "$run/restarts" ]; then read -r counted_job counted_step starts quick <"$run/restarts" || true; fi
-    quick=${quick:-0}
-    if [ "$counted_job" != "$job_id" ]; then counted_step='' starts=0 quick=0; fi
+    counted_job='' counted_step=0 starts=0 quick=0 inside=0
+    if [ -e "$run/restarts" ]; then read -r counted_job counted_step starts quick inside <"$run/restarts" || true; fi
+    quick=${quick:-0} inside=${inside:-0}
+    if [ "$counted_job" != "$job_id" ]; then counted_step='' starts=0 quick=0 inside=0; fi
+}
+read_end() {
+    read_restarts
+    if [ $((SECONDS - start_began)) -lt "$QUICK_SECONDS" ]; then quick=$((quick + 1)); else quick=0; fi
 }
 
 # Counts this start. Returns 1 after too many starts.
 count_restart() {
-    local newest counted_job counted_step starts quick
+    local newest counted_job counted_step starts quick inside
     newest=$(newest_step)
     read_restarts
     [ "$counted_step" = "$newest" ] || starts=0
@@ -93,22 +98,21 @@ count_restart() {
             "the error above; sbatch $run/job.sbatch tries again"
         return 1
     fi
-    if [ "${SLURM_RESTART_COUNT:-0}" -gt "$ARGOSY_MAX_RESTARTS" ]; then
+    if [ $((${SLURM_RESTART_COUNT:-0} + inside)) -gt "$ARGOSY_MAX_RESTARTS" ]; then
         say "job $job_id was restarted more than ARGOSY_MAX_RESTARTS = $ARGOSY_MAX_RESTARTS times: giving up (77)." \
             "sbatch $run/job.sbatch continues the run"
         return 1
     fi
-    keep restarts <<<"$job_id $newest $((starts + 1)) $quick" || exit 1
+    keep restarts <<<"$job_id $newest $((starts + 1)) $quick $inside" || exit 1
 }
 
 # Prints the seconds that the job must wait before it starts again; 0: as long as Slurm wants (AuthInfo's cred_expire, two
 # minutes). The wait doubles with each further start that ended quickly, up to an hour.
 restart_delay() {
-    local counted_job counted_step starts quick delay=0
+    local counted_job counted_step starts quick inside delay=0
     [ -n "$run" ] || { echo 0; return; }
-    read_restarts
-    if [ "$SECONDS" -lt "$QUICK_SECONDS" ]; then quick=$((quick + 1)); else quick=0; fi
-    keep restarts <<<"$job_id ${counted_step:-0} $starts $quick"
+    read_end
+    keep restarts <<<"$job_id ${counted_step:-0} $starts $quick $inside"
     if [ "$quick" -gt 1 ]; then delay=$((ARGOSY_RESTART_DELAY_SECONDS * 2 ** (quick < 12 ? quick - 1 : 11))); fi
     echo $((delay < 3600 ? delay : 3600))
 }
@@ -120,11 +124,11 @@ nodes_of_preflight() {
 }
 
 # Prints the nodes of the ranks that the log calls missing since this start: "missing: rank 3, 5". If more than one node and
-# more than half of the job's nodes are missing, logs that instead: the network may be at fault, and too few other nodes
+# more than half of the training nodes are missing, logs that instead: the network may be at fault, and too few other nodes
 # may be free.
 nodes_of_missing_ranks() {
     local rank name names=() bad=()
-    mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    mapfile -t names <<<"$training_nodes"
     for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
                   sed -n 's/.*; missing: rank \([0-9, ]*\).*/\1/p' | tr -d ,); do
         name=${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]:-}
@@ -138,6 +142,10 @@ nodes_of_missing_ranks() {
         paste -sd, <(printf '%s\n' "${bad[@]}")
     fi
 }
+
+# named_nodes CODE: prints the nodes that the pre-flight (code 3) or the watchdog named, as n3,n5. The watchdog may have named
+# nodes at any other code: srun returns the highest code of all ranks, which may hide the watchdog's 76.
+named_nodes() { if [ "$1" = 3 ]; then nodes_of_preflight; else nodes_of_missing_ranks; fi; }
 
 # exclude NODES: adds the nodes to the file `excluded`, which holds the job's own exclusions, the oldest first:
 # "JOB NODE SECONDS_SINCE_1970".
@@ -252,12 +260,10 @@ end_or_requeue() {
     fi
     case $code in
         0) record end 0 "done"; rm -f "$run/restarts"; say "done"; exit 0 ;;
-        3) nodes=$(nodes_of_preflight) || true ;;
         2 | 77) say "exit $code: a restart would fail the same way, so the job ends"
                 record end "$code" failed; exit "$code" ;;
-        # any code: srun returns the highest code of all ranks, which may hide the watchdog's 76
-        *) nodes=$(nodes_of_missing_ranks) || true ;;
     esac
+    nodes=$(named_nodes "$code") || true
     [ "$code" = 75 ] && [ -n "$warned" ] || cause=$(ending)
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
         say "the pre-flight failed but named no node: the job ends"

@@ -119,13 +119,14 @@ newest_step() {
 json_text() { printf '"%s"' "$(sed 's/[\\"]/\\&/g' <<<"$1")"; }
 
 job_figures() {
-    printf '"job":"%s","restart":%d,"nodes":"%s","ranks":%d' "$job_id" "${SLURM_RESTART_COUNT:-0}" \
-        "$SLURM_JOB_NODELIST" "$ranks"
+    printf '"job":"%s","restart":%d,"nodes":"%s","ranks":%d' "$job_id" "${SLURM_RESTART_COUNT:-0}" "$(used_nodes)" "$ranks"
+    [ -z "$spares" ] || printf ',"restart_inside":%d,"spares":%d' "$restarts_inside" "$(spare_nodes | grep -c .)"
     [ ! -e "$run/program" ] || printf ',"program":"%s"' "$(sha256sum <"$run/program" | cut -c 1-16)"
 }
 
 # record EVENT CODE OUTCOME: appends a line to jobs.jsonl, if the run's folder is known. EVENT is start or end. OUTCOME of an
-# end: done, requeued, failed, cancelled (Slurm ended the job), restarted (Slurm restarted it), lost (nothing recorded it).
+# end: done, requeued, continued (the ranks start again inside the job), failed, cancelled (Slurm ended the job), restarted
+# (Slurm restarted it), lost (nothing recorded it).
 recorded=
 record() {
     local outcome=null
@@ -134,6 +135,7 @@ record() {
     [ "$1" != start ] || record_lost_start
     printf '{"time":"%s","event":"%s","exit_code":%s,"outcome":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" "$2" \
         "$outcome" "$(newest_step)" "$(job_figures)" >>"$run/jobs.jsonl"
+    recorded=
     [ "$1" = end ] || return 0
     recorded=yes
     record_step train "$2" "$outcome" "$(newest_output)"

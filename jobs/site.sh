@@ -63,7 +63,8 @@ check_site() {
         case ${!name} in yes | no) ;; *) fail "$name is '${!name}'; set it to yes or no" ;; esac
     done
     for name in ARGOSY_SIGNAL_SECONDS ARGOSY_RANKS_PER_NODE ARGOSY_CPUS_PER_RANK ARGOSY_RESTARTS_WITHOUT_PROGRESS \
-                ARGOSY_MAX_RESTARTS ARGOSY_RESTART_DELAY_SECONDS ARGOSY_EXCLUDE_HOURS ARGOSY_MAX_EXCLUDED; do
+                ARGOSY_MAX_RESTARTS ARGOSY_MAX_RESTARTS_INSIDE ARGOSY_RESTART_DELAY_SECONDS ARGOSY_EXCLUDE_HOURS \
+                ARGOSY_MAX_EXCLUDED; do
         [[ ${!name} =~ ^[0-9]{1,6}$ ]] || fail "$name is '${!name}', not a number"
     done
     seconds_of "$ARGOSY_TIME" >/dev/null || fail "ARGOSY_TIME is '$ARGOSY_TIME', not a time limit of Slurm"

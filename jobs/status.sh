@@ -87,10 +87,17 @@ def in_words(job):
     return "waits: " + words.format(**job)
 
 
+def name_of(start):
+    """A start or an end of jobs.jsonl in words; only a job with spares has starts inside."""
+    inside = f"start {start['restart_inside']} inside, " if start.get("restart_inside") else ""
+    spares = f", spares left: {start['spares']}" if "spares" in start else ""
+    return f"{start['job']}, restart {start['restart']}, {inside}{start['ranks']} ranks on {start['nodes']}{spares}"
+
+
 def show_job(folder, queued, started):
     """The jobs of the folder in the queue, else how the newest one ended. `queued` is None if Slurm does not answer."""
     newest = started[-1] if started else None
-    name = f"{newest['job']}, restart {newest['restart']}, {newest['ranks']} ranks on {newest['nodes']}" if newest else ""
+    name = name_of(newest) if newest else ""
     for job in queued or []:
         script = pathlib.Path(job["script"]).stem
         is_newest = newest and job["id"] == newest["job"]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# submit.sh CONFIG [--nodes N] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
+# submit.sh CONFIG [--nodes N] [--spares K] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
-# Fills the template that fits the configuration, submits it and prints the job's number. --dry-run prints the filled
-# script instead. The run's folder keeps the script, the configuration and the points of a sweep; its log is
-# logs/JOB.log. A mistake in configuration or options, or a folder in use, ends with exit code 2 before anything is
-# submitted.
+# Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
+# and the job starts failed ranks again on good nodes of its own (see README.md). --dry-run prints the filled script instead.
+# The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
+# configuration or options, or a folder in use, ends with exit code 2 before anything is submitted.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
+        --spares) spares=$2; [[ $spares =~ ^[0-9]{1,4}$ ]] || fail "--spares $spares is not a number of nodes" ;;
         --ranks-per-node) here=$2 ;;
         --template) template=$2 ;;
         --time) time=$2 ;;
@@ -39,6 +40,8 @@ done
 [ -n "$config" ] || fail "the configuration is missing; usage: submit.sh CONFIG --nodes N"
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
 read_site "$site"
+[ -z "$spares" ] || [ "$ARGOSY_LAUNCHER" != mpirun ] ||
+    fail "--spares works with srun only: leave it out, or set ARGOSY_LAUNCHER=srun"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
@@ -65,9 +68,13 @@ choose_template() {
 }
 template=${template:-$(choose_template)}
 [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
+if [ -n "$spares" ]; then
+    grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" && [ "$template" != sweep ] ||
+        fail "--spares is for one training run, not for the template '$template': leave it out"
+fi
 
-sbatch_options="--job-name=$(basename "$run")-$template --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
-    --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
+sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + 10#0$spares)) ${spares:+--no-kill}
+    --ntasks-per-node=$here --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
     --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
 words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 # Ends if the options of a point are wrong.

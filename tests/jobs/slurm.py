@@ -199,6 +199,13 @@ class Cluster:
         self.daemons[name].kill()
         self.daemons[name].wait()
 
+    def power_off(self, node):
+        """Kills all processes of the node: its slurmd, the slurmstepd of its steps, and their ranks."""
+        for pid in processes_of_same_host(self.daemons[node].pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.daemons[node].wait()
+
     def run(self, *command, check=True, timeout=60, **more):
         done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=timeout, **more)
@@ -268,6 +275,17 @@ def others():
     """All processes of this namespace except this one."""
     pids = [int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if pid != os.getpid() and is_user_process(pid)]
+
+
+def processes_of_same_host(pid):
+    """The processes in the UTS namespace of this one: each slurmd has its own, and its children are in it."""
+    host = os.readlink(f"/proc/{pid}/ns/uts")
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path / "ns" / "uts") == host:
+                found.append(int(path.name))
+    return found
 
 
 def is_user_process(pid):

@@ -13,13 +13,14 @@ import signal
 import slurm
 from scenarios import add_tests, scenario
 from several_jobs import SeveralJobs
+from spares import Spares
 from submitted import BIN, FOREVER, INTERVAL, LIMIT_SECONDS, Run
 
 CHECKED = {"ARGOSY_PREFLIGHT": "yes"}
 ERROR = re.compile(r"pretrain: error.*")
 
 
-class Slurm(SeveralJobs):
+class Slurm(SeveralJobs, Spares):
     @scenario
     def time_limit(self):
         """The signal before the time limit saves the run; the job is requeued and resumes."""

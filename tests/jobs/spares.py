@@ -1,0 +1,113 @@
+"""Scenarios of slurm_test.py with `submit.sh --spares`: ranks that start again inside their job."""
+import os
+import re
+import signal
+
+import slurm
+from scenarios import Scenarios, scenario
+from submitted import FOREVER, INTERVAL, LIMIT_SECONDS
+
+# Jobs do not share nodes, because each scenario loses nodes of its own job only.
+SPARES = {"ARGOSY_PARTITION": "spares", "ARGOSY_SBATCH_OPTIONS": "--requeue --exclusive"}
+
+
+class Spares(Scenarios):
+    @scenario
+    def killed_rank_inside(self):
+        """Without spares, the ranks start again on the same nodes. Slurm does not restart the job."""
+        run = self.new_run()
+        job = self.train(run, "--nodes", 2, "--spares", 0)
+        before = run.attempts()[0]
+        os.kill(slurm.ranks_of(job)[1], signal.SIGKILL)
+        reached = run.steps()[-1]["step"]
+        self.wait_for_start_inside(run)
+        self.assertIn(f"running ({job}, restart 0, start 1 inside, 2 ranks on s", run.call("status.sh", run.folder))
+        self.assert_resumed(run, job, reached)
+        self.assertEqual(run.restarts(job), 0)
+        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["continued", "cancelled"])
+        self.assertEqual(run.attempts()[1]["nodes"], before["nodes"])
+
+    @scenario
+    def lost_node_replaced(self):
+        """A node loses its slurmd, its slurmstepd and its ranks at once, and Slurm does not know yet: a spare takes its
+        place."""
+        run = self.new_run()
+        job = self.train(run, "--nodes", 2, "--spares", 1)
+        first, lost, spare = self.nodes_of(job)
+        self.assertEqual(self.names(run.attempts()[0]["nodes"]), [first, lost])
+        self.cluster.power_off(lost)
+        reached = run.steps()[-1]["step"]
+        self.wait_for_start_inside(run)
+        self.assert_resumed(run, job, reached)
+        self.assertEqual(run.restarts(job), 0)
+        again = run.attempts()[1]
+        self.assertEqual(self.names(again["nodes"]), [first, spare])
+        self.assertEqual((again["spares"], again["restart_inside"]), (0, 1))
+        self.cluster.start_node(lost)
+
+    @scenario
+    def lost_first_node(self):
+        """The node that runs the batch script is lost: the job is requeued and continues without it."""
+        run = self.new_run()
+        job = self.train(run, "--nodes", 2, "--spares", 1)
+        first = self.nodes_of(job)[0]
+        self.cluster.power_off(first)
+        reached = run.steps()[-1]["step"]
+        run.wait_for_restart(job)
+        self.assertNotIn(first, self.nodes_of(job))
+        self.assert_resumed(run, job, reached)
+        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["lost", "cancelled"])
+        self.cluster.start_node(first)
+
+    @scenario
+    def too_many_starts_inside(self):
+        """The cap on starts inside the job, and then, in the next start of Slurm, the limit on quick ends."""
+        run = self.new_run()
+        pretrain = ('echo "start $ARGOSY_RESTART $ARGOSY_RESTART_INSIDE."\n'
+                    f"mkdir -p {run.folder}/checkpoint/step-0000000$((3 * ARGOSY_RESTART + ARGOSY_RESTART_INSIDE + 1))\n"
+                    "[ $ARGOSY_RESTART = 0 ] || exit 2\nexit 1")
+        job = run.submit("--ranks-per-node", 1, "--spares", 0,
+                         environment=SPARES | {"ARGOSY_BIN": self.stand_ins(run, pretrain=pretrain),
+                                               "ARGOSY_MAX_RESTARTS_INSIDE": "1"})
+        self.assertEqual(run.wait(job), ("FAILED", 2))
+        log = run.log(job)
+        self.assertEqual(re.findall(r"start (\d \d)\.", log), ["0 0", "0 1", "1 0"], log)
+        self.assertIn("no start inside the job: the job has started ARGOSY_MAX_RESTARTS_INSIDE = 1 times inside", log)
+        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["continued", "requeued", "failed"])
+
+    @scenario
+    def bad_node_replaced(self):
+        """The pre-flight checks the spare first, and then names the node that should train: the spare trains, without
+        another pre-flight, because it has passed."""
+        run = self.new_run()
+        checked = self.cluster.folder / f"checked-{run.name}"
+        check = (f"echo $SLURMD_NODENAME >>{checked}\n"
+                 f"[ $(wc -l <{checked}) = 2 ] || exit 0\n"
+                 """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
+        job = run.submit("--ranks-per-node", 1, "--spares", 1,
+                         environment=SPARES | {"ARGOSY_PREFLIGHT": "yes",
+                                               "ARGOSY_BIN": self.stand_ins(run, preflight=check)})
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        first, second = run.attempts()
+        self.assertEqual(checked.read_text().split(), [second["nodes"], first["nodes"]])
+        self.assertNotEqual(first["nodes"], second["nodes"])
+        self.assertEqual(run.restarts(job), 0)
+        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["continued", "done"])
+
+    def train(self, run, *words):
+        """Submits a run without end and returns when it has saved."""
+        job = run.submit(*words, "--ranks-per-node", 1, environment=SPARES, training__steps=FOREVER,
+                         comm__train_timeout_seconds=10)
+        run.wait_for_step(INTERVAL + 2)
+        self.cluster.wait_until(run.saved, f"a checkpoint of {run.name}", LIMIT_SECONDS, run.tail)
+        return job
+
+    def wait_for_start_inside(self, run):
+        self.cluster.wait_until(lambda: len(run.attempts()) == 2, f"a start inside the job of {run.name}", LIMIT_SECONDS,
+                                run.tail)
+
+    def names(self, nodes):
+        return self.cluster.run("scontrol", "show", "hostnames", nodes).stdout.split()
+
+    def nodes_of(self, job):
+        return self.names(self.cluster.job(job)["NodeList"])
