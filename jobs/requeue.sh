@@ -143,8 +143,8 @@ nodes_of_missing_ranks() {
     fi
 }
 
-# named_nodes CODE: prints the nodes that the pre-flight (code 3) or the watchdog named, as n3,n5. The watchdog may have named
-# nodes at any other code: srun returns the highest code of all ranks, which may hide the watchdog's 76.
+# named_nodes CODE: prints the nodes that the pre-flight (code 3) or the watchdog named, as n3,n5. The watchdog may have
+# named nodes at any other code: srun returns the highest code of all ranks, which may hide the watchdog's 76.
 named_nodes() { if [ "$1" = 3 ]; then nodes_of_preflight; else nodes_of_missing_ranks; fi; }
 
 # exclude NODES: adds the nodes to the file `excluded`, which holds the job's own exclusions, the oldest first:
@@ -221,8 +221,8 @@ is_restarted_by_slurm() {
     [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
 }
 
-# end_ranks SIGNAL: signals the ranks of this start on this node. If slurmd is gone, nothing else ends them: they would
-# train on and hold the lock of the run's folder.
+# end_ranks SIGNAL: signals the ranks of this start, and of starts inside it, on this node. If slurmd is gone, nothing else
+# ends them: they would train on and hold the lock of the run's folder.
 end_ranks() {
     local signal=$1 file mine marks
     marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \

@@ -68,9 +68,9 @@ start_again() {
     named=$(named_nodes "$code" | tr , '\n')
     [ "$code" != 3 ] || [ -n "$named" ] || return 1
     end_ranks KILL
-    end_steps
     lost=$(lost_nodes)
     bad_nodes=$(printf '%s\n' "$bad_nodes" "$named" "$lost" | grep .)
+    [ -z "$named" ] || ask_nodes "$named" >/dev/null &  # ends their ranks, if they answer
     named=$(printf '%s\n' "$named" "$(silent_nodes)" | grep .)
     bad_nodes=$(printf '%s\n' "$bad_nodes" "$named" | grep .)
     [ -z "$named" ] || exclude "$(paste -sd, <<<"$named")"
@@ -119,8 +119,9 @@ lost_nodes() {
     sinfo -h -N -n "$SLURM_JOB_NODELIST" -o '%N %T' | awk '$2 ~ /^(down|drain|fail|unknown)|[*]$/ { print $1 }' | sort -u
 }
 
-# Prints the nodes on which srun starts no process. If more than one node and more than half of the nodes are silent, says
-# so and prints nothing: the network or Slurm's controller may be at fault.
+# Kills the ranks of earlier starts on all nodes that answer, and prints the others: srun starts no process there. If more
+# than one node and more than half of the nodes are silent, says so and prints nothing: the network or Slurm's controller may
+# be at fault.
 silent_nodes() {
     local asked silent
     asked=$(without "$bad_nodes" <<<"$job_nodes")
@@ -135,8 +136,8 @@ silent_nodes() {
     fi
 }
 
-# ask_nodes LIST: prints the nodes of the list that do not answer within ANSWER_SECONDS. srun itself needs about as long to
-# give a node up.
+# ask_nodes LIST: ends the ranks of earlier starts on these nodes, and prints the nodes that do not answer within
+# ANSWER_SECONDS. srun itself needs about as long to give a node up.
 readonly ANSWER_SECONDS=10
 ask_nodes() {
     local count answers
@@ -144,22 +145,15 @@ ask_nodes() {
     answers=$(mktemp)
     (close_lock
      exec timeout --signal=KILL "$ANSWER_SECONDS" srun --overlap --mpi=none --input=none "--nodes=$count" "--ntasks=$count" \
-        --ntasks-per-node=1 "--nodelist=$(paste -sd, <<<"$1")" printenv SLURMD_NODENAME >"$answers" 2>/dev/null)
+        --ntasks-per-node=1 "--nodelist=$(paste -sd, <<<"$1")" \
+        bash -c "$(declare -f end_ranks); end_ranks KILL; printenv SLURMD_NODENAME" >"$answers" 2>/dev/null)
     without "$(<"$answers")" <<<"$1"
     rm -f "$answers"
 }
 
-# Kills the steps of earlier launches. A step may outlive its srun.
-end_steps() {
-    local step name
-    squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' | while read -r step name; do
-        [[ $step != *.[0-9]* || $name = "$WATCH" ]] || timeout 5 scancel --signal=KILL "$step"
-    done
-}
-
-# bound_launcher PID: ends srun some seconds after it has begun to end its ranks. For a dead node it would wait two seconds
-# longer than Slurm's KillWait (30 s by default).
-readonly ABORT_SECONDS=5
+# bound_launcher PID: kills srun some seconds after it has begun to end its ranks. For a dead node, and for a rank that tries
+# to save without its peers, it would wait two seconds longer than Slurm's KillWait (30 s by default).
+readonly ABORT_SECONDS=3
 bound_launcher() {
     local size=$log_size aborted='' now
     close_lock
@@ -170,7 +164,6 @@ bound_launcher() {
             aborted=$SECONDS
         elif [ -n "$aborted" ] && [ $((SECONDS - aborted)) -ge "$ABORT_SECONDS" ]; then
             say "srun still waits for ranks that it has ended $ABORT_SECONDS s ago: killing it"
-            end_steps
             kill -KILL "$1" 2>/dev/null
         fi
         size=$now
@@ -179,7 +172,6 @@ bound_launcher() {
 
 # watch_first_node: starts a process on another node that requeues the job if the job loses its first node. Slurm would let
 # the job run on without the batch script, until the time limit.
-readonly WATCH=argosy-watch
 watch_pid='' watch_node=''
 watch_first_node() {
     local node
@@ -190,12 +182,13 @@ watch_first_node() {
     node=$({ spare_nodes; echo "$training_nodes"; } | without "$SLURMD_NODENAME"$'\n'"$bad_nodes" | head -n 1)
     [ -n "$node" ] || return 0
     (close_lock
-     exec srun --overlap --mpi=none --input=none "--job-name=$WATCH" --nodes=1 --ntasks=1 --ntasks-per-node=1 \
-        "--nodelist=$node" bash -c "$(declare -f requeue_without_first_node); requeue_without_first_node $SLURM_JOB_ID $SLURMD_NODENAME" \
+     exec srun --overlap --mpi=none --input=none --job-name=argosy-watch --nodes=1 --ntasks=1 --ntasks-per-node=1 \
+        "--nodelist=$node" bash -c "$(declare -f requeue_without); requeue_without $SLURM_JOB_ID $SLURMD_NODENAME" \
         >/dev/null 2>&1) &
     watch_pid=$! watch_node=$node
 }
-requeue_without_first_node() {
+# requeue_without JOB NODE: requeues the job as soon as it no longer has the node.
+requeue_without() {
     local listed
     trap '' USR1  # from scancel, for the ranks
     while sleep 10; do

@@ -74,7 +74,8 @@ if [ -n "$spares" ]; then
 fi
 
 sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + 10#0$spares)) ${spares:+--no-kill}
-    --ntasks-per-node=$here --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
+    --ntasks-per-node=$here --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK
+    --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
     --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
 words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 # Ends if the options of a point are wrong.

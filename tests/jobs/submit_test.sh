@@ -61,6 +61,13 @@ expect_line "#SBATCH --partition=night"
 expect_line "#SBATCH --account=us"
 expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+ARGOSY_SPARES=7 dry "$configs/llama3_8b_multinode.toml" --nodes 4
+if grep -qE "ARGOSY_SPARES|no-kill" <<<"$script"; then fail "takes the spares of another job along"; fi
+dry "$configs/llama3_8b_multinode.toml" --nodes 4 --spares 2
+expect_line "#SBATCH --job-name=llama3_8b_multinode-hsdp"
+expect_line "#SBATCH --nodes=6"
+expect_line "#SBATCH --no-kill"
+expect_line "export ARGOSY_SPARES=2"
 ARGOSY_GPU_TYPE=h200 dry "$configs/llama3_8b_1node.toml" --sbatch "--reservation=ours --switches=1@60"
 expect_line "#SBATCH --gpus-per-node=h200:8"
 expect_line "#SBATCH --switches=1@60"
@@ -75,6 +82,11 @@ dry "$configs/llama3_8b_1node.toml" --site "$folder/site.conf"
 expect_line "#SBATCH --partition=night"
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
 refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
+refused "--spares two is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares two
+refused "--spares  is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares=
+refused "not for the template 'sweep'" "$configs/llama3_8b_1node.toml" --spares 1 --sweep "$folder/points"
+refused "not for the template 'benchmark'" "$configs/llama3_8b_1node.toml" --spares 1 --template benchmark
+ARGOSY_LAUNCHER=mpirun refused "--spares works with srun only" "$configs/llama3_8b_1node.toml" --spares 1
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
 refused "the configuration is missing" --nodes 2
