@@ -86,7 +86,7 @@ launch() {
     (close_lock; exec "${words[@]}" "$@") &
     launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
-    if [ -n "$spares" ]; then bound_launcher "$launcher_pid" & fi
+    if [ -n "$spares" ]; then bound_launcher "$launcher_pid" >&2 & fi
     while :; do
         interrupted='' code=0
         wait "$launcher_pid" || code=$?

@@ -159,10 +159,11 @@ bound_launcher() {
     close_lock
     while sleep 1 && kill -0 "$1" 2>/dev/null; do
         now=$(stat -c %s "$log" 2>/dev/null || echo "$size")
-        if [ -z "$aborted" ] && tail -c "+$((size > 200 ? size - 200 : 1))" "$log" 2>/dev/null |
-                grep -q '^srun: Job step aborted: Waiting up to'; then
-            aborted=$SECONDS
-        elif [ -n "$aborted" ] && [ $((SECONDS - aborted)) -ge "$ABORT_SECONDS" ]; then
+        if [ -z "$aborted" ]; then
+            # not grep -q, which would end the pipe before tail and so fail it
+            aborted=$(tail -c "+$((size > 200 ? size - 200 : 1))" "$log" 2>/dev/null |
+                      grep -E '^srun: (.*Terminating StepId=|Job step aborted: Waiting)') && aborted=$SECONDS
+        elif [ $((SECONDS - aborted)) -ge "$ABORT_SECONDS" ]; then
             say "srun still waits for ranks that it has ended $ABORT_SECONDS s ago: killing it"
             kill -KILL "$1" 2>/dev/null
         fi
