@@ -126,7 +126,7 @@ silent_nodes() {
     local asked silent
     asked=$(without "$bad_nodes" <<<"$job_nodes")
     silent=$(ask_nodes "$asked")
-    # srun's request reaches nodes through other nodes, and a dead node there delays those behind it.
+    # A dead node also silences slow nodes, and those to which it would pass srun's request on.
     if [ "$(grep -c . <<<"$silent")" -gt 1 ]; then silent=$(ask_nodes "$silent"); fi
     if [ "$(grep -c . <<<"$silent")" -gt 1 ] && [ $((2 * $(wc -l <<<"$silent"))) -gt "$(wc -l <<<"$asked")" ]; then
         say "$(wc -l <<<"$silent") of $(wc -l <<<"$asked") nodes start no process: the network or Slurm may be at fault"
@@ -137,8 +137,8 @@ silent_nodes() {
 }
 
 # ask_nodes LIST: ends the ranks of earlier starts on these nodes, and prints the nodes that do not answer within
-# ANSWER_SECONDS. srun itself needs about as long to give a node up.
-readonly ANSWER_SECONDS=10
+# ANSWER_SECONDS. srun gives up a node to which it cannot connect, and with it the nodes that are slow, after some ten seconds.
+readonly ANSWER_SECONDS=30
 ask_nodes() {
     local count answers
     count=$(wc -l <<<"$1")

@@ -29,17 +29,19 @@ class Spares(Scenarios):
 
     @scenario
     def lost_node_replaced(self):
-        """A node loses its slurmd, its slurmstepd and its ranks at once, and Slurm does not know yet: a spare takes its
-        place."""
+        """A node loses its slurmd, its slurmstepd and its ranks at once, and Slurm does not know yet. The other rank dies
+        before it can name the node, which then does not answer: a spare takes its place."""
         run = self.new_run()
         job = self.train(run, "--nodes", 2, "--spares", 1)
         first, lost, spare = self.nodes_of(job)
         self.assertEqual(self.names(run.attempts()[0]["nodes"]), [first, lost])
         self.cluster.power_off(lost)
+        os.kill(slurm.ranks_of(job)[0], signal.SIGKILL)
         reached = run.steps()[-1]["step"]
         self.wait_for_start_inside(run)
         self.assert_resumed(run, job, reached)
         self.assertEqual(run.restarts(job), 0)
+        self.assertIn(f"nodes that start no process: {lost}\n", run.log(job))
         again = run.attempts()[1]
         self.assertEqual(self.names(again["nodes"]), [first, spare])
         self.assertEqual((again["spares"], again["restart_inside"]), (0, 1))
