@@ -62,7 +62,8 @@ prologue() {
         case $name in
             ARGOSY_JOBS | ARGOSY_SITE) ;;
             # of a job that submits another
-            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_RESTART_INSIDE | ARGOSY_SPARES | ARGOSY_ARRIVALS | ARGOSY_END_*) ;;
+            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_RESTART_INSIDE | ARGOSY_SPARES) ;;
+            ARGOSY_ARRIVALS | ARGOSY_END_*) ;;
             *) printf 'export %s=%q\n' "$name" "${!name}" ;;
         esac
     done

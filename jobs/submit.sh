@@ -21,7 +21,8 @@ while [ $# -gt 0 ]; do
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
-        --spares) spares=$2; [[ $spares =~ ^[0-9]{1,4}$ ]] || fail "--spares $spares is not a number of nodes" ;;
+        --spares) [[ $2 =~ ^[0-9]{1,4}$ ]] || fail "--spares $2 is not a number of nodes"
+                  spares=$((10#$2)) ;;
         --ranks-per-node) here=$2 ;;
         --template) template=$2 ;;
         --time) time=$2 ;;
@@ -73,7 +74,7 @@ if [ -n "$spares" ]; then
         fail "--spares is for one training run, not for the template '$template': leave it out"
 fi
 
-sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + 10#0$spares)) ${spares:+--no-kill}
+sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + ${spares:-0})) ${spares:+--no-kill}
     --ntasks-per-node=$here --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK
     --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
     --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"

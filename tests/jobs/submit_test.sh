@@ -63,7 +63,7 @@ expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
 ARGOSY_SPARES=7 dry "$configs/llama3_8b_multinode.toml" --nodes 4
 if grep -qE "ARGOSY_SPARES|no-kill" <<<"$script"; then fail "takes the spares of another job along"; fi
-dry "$configs/llama3_8b_multinode.toml" --nodes 4 --spares 2
+dry "$configs/llama3_8b_multinode.toml" --nodes 4 --spares 02
 expect_line "#SBATCH --job-name=llama3_8b_multinode-hsdp"
 expect_line "#SBATCH --nodes=6"
 expect_line "#SBATCH --no-kill"
