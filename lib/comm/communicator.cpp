@@ -42,6 +42,10 @@ void check(const Op& op, int size) {
         ARGOSY_CHECK(op.in.numel() == op.out.numel() * size, "{} elements scattered as {} to {} ranks",
                      op.in.numel(), op.out.numel(), size);
     }
+    if (is_message(op) || op.kind == OpKind::Broadcast) {
+        ARGOSY_CHECK(op.peer >= 0 && op.peer < size, "{} with rank {} of {} ranks", kind_name(op.kind),
+                     op.peer, size);
+    }
     if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
     element_type(op);  // throws for a type that cannot be sent
 }

@@ -5,7 +5,6 @@
 
 #include "comm/host_communicators.h"
 #include "comm/nccl_communicator.h"
-#include "comm/staged_communicator.h"
 #include "watch/root_cause.h"
 
 namespace argosy::comm {

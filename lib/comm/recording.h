@@ -1,0 +1,90 @@
+// A world of any size, seen from one rank without the others. A RecordingCommunicator checks each operation
+// and records it in a Recording instead of communicating; its groups are computed from rank numbers. A
+// program that runs on tensors without data (meta) then shows what a rank of the real job does.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/element_type.h"
+#include "comm/communicator.h"
+
+namespace argosy::comm {
+
+/// An operation as one rank of a group submits it.
+struct RecordedOp {
+    std::string group;  // Communicator::name()
+    int rank = 0;       // this rank's number in the group
+    int size = 1;       // number of ranks in the group
+    OpKind kind;
+    ElementType type;
+    int64_t num_elements = 0;  // of the larger of this rank's two buffers
+    int peer = -1;             // as in Op
+
+    auto operator<=>(const RecordedOp&) const = default;
+    int64_t num_bytes() const { return num_elements * size_bytes(type); }
+};
+
+/// The bytes that a rank sends to other ranks of a group and receives from them.
+struct MovedBytes {
+    int64_t sent = 0, received = 0;
+    bool operator==(const MovedBytes&) const = default;
+};
+
+/// The bytes that `op` moves, if each collective goes along a ring of its group's ranks. For n ranks and
+/// num_bytes() = b: an all-gather and a reduce-scatter move b (n - 1) / n each way, an all-reduce moves twice
+/// as much (rounded down). A broadcast goes from its root along the ring: every rank but the root receives b,
+/// and every rank but the last one sends b. A message moves b one way.
+MovedBytes moved_bytes(const RecordedOp& op);
+
+/// The operations that a rank has submitted to a world and to the groups made from it.
+class Recording {
+  public:
+    /// Gets the operations of each submission, submissions in their order.
+    using Observer = std::function<void(std::span<const RecordedOp> launch)>;
+    explicit Recording(Observer observer = nullptr) : observer_(std::move(observer)) {}
+
+    /// Records a submission to `group`. Throws RunError as check() does. Memory grows with the number of
+    /// different operations, not with the number of submissions.
+    void add(const Communicator& group, std::span<const Op> ops);
+    void clear() { counts_.clear(); }
+
+    /// How often each operation was submitted.
+    const std::map<RecordedOp, int64_t>& counts() const { return counts_; }
+    /// The sum of moved_bytes() over the operations of each group, by the group's name.
+    std::map<std::string, MovedBytes> bytes_by_group() const;
+
+  private:
+    Observer observer_;
+    std::map<RecordedOp, int64_t> counts_;
+};
+
+/// Rank `rank` of `size` ranks. Tensors may have no data (meta) or be in the host's memory; the communicator
+/// neither reads nor writes them, so Op::out keeps its elements. Pending keeps the tensors until wait(), as
+/// with other backends.
+class RecordingCommunicator : public Communicator {
+  public:
+    /// `device` is the result of device(). REQUIRES: recording outlives this object and all groups made from
+    /// it.
+    RecordingCommunicator(int rank, int size, Recording& recording, c10::Device device = c10::kMeta,
+                          std::string name = "world");
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+    void wait_for_gpu() override {}
+
+  private:
+    int rank_, size_;
+    Recording& recording_;
+};
+
+}  // namespace argosy::comm

@@ -1,0 +1,132 @@
+// A recorded world has the groups of a real one of its size, checks operations as the backends do, and counts
+// what they move.
+#include "comm/recording.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "comm/mesh.h"
+#include "expect_error.h"
+
+namespace argosy::comm {
+namespace {
+
+using layout::Axis;
+using layout::AxisSet;
+using layout::kDataAxes;
+using layout::kShardAxes;
+using layout::MeshShape;
+
+at::Tensor without_data(int64_t num_elements, at::ScalarType type = at::kFloat) {
+    return at::empty({num_elements}, at::TensorOptions(c10::kMeta).dtype(type));
+}
+
+TEST(RecordingCommunicator, HasTheGroupsOfTheMesh) {
+    const MeshShape shape{{4, 2, 8, 2, 16}};
+    for (const int rank : {0, 77, 511, shape.num_ranks() - 1}) {
+        Recording recording;
+        RecordingCommunicator world(rank, shape.num_ranks(), recording);
+        Mesh mesh(shape, world);
+        for (const AxisSet axes : {AxisSet(Axis::Pipeline), AxisSet(Axis::Tensor), kShardAxes, kDataAxes}) {
+            for (const int parts : {1, 2}) {
+                const Communicator& group = mesh.group(axes, parts);
+                const std::vector<int> members = shape.group(rank, axes, parts);
+                EXPECT_EQ(group.size(), std::ssize(members));
+                EXPECT_EQ(members[group.rank()], rank);
+                EXPECT_EQ(group.name(), shape.used(axes).name());
+                EXPECT_TRUE(group.device().is_meta());
+            }
+            EXPECT_EQ(mesh.group(axes).rank(), mesh.index(axes));
+        }
+    }
+}
+
+TEST(RecordingCommunicator, RefusesARankOutsideOfTheWorldOrOfTheGroup) {
+    Recording recording;
+    EXPECT_ERROR(RecordingCommunicator(4, 4, recording), RunError, "rank 4 of 4 ranks");
+    const RecordingCommunicator world(1, 4, recording);
+    const std::vector<int> others = {0, 2};
+    EXPECT_ERROR(world.subgroup(others, "pp"), RunError, "rank 1 is not a member of its group pp");
+}
+
+TEST(RecordingCommunicator, CountsEqualOperationsAndShowsEachSubmissionInOrder) {
+    std::vector<std::vector<OpKind>> seen;
+    Recording recording([&](std::span<const RecordedOp> launch) {
+        auto& kinds = seen.emplace_back();
+        for (const RecordedOp& op : launch) kinds.push_back(op.kind);
+    });
+    RecordingCommunicator world(2, 4, recording);
+    const Op gather{.kind = OpKind::AllGather, .out = without_data(40), .in = without_data(10)};
+    const Op reduce{.kind = OpKind::ReduceScatter, .out = without_data(10), .in = without_data(40)};
+    constexpr int kTimes = 1000;
+    for (int i = 0; i < kTimes; ++i) world.run(std::vector<Op>{gather, reduce, gather});
+    EXPECT_FALSE(world.submit(std::vector<Op>{}).active());
+    world.run({.kind = OpKind::Send, .in = without_data(3, at::kBFloat16), .peer = 3});
+
+    const auto of_world = [](OpKind kind, ElementType type, int64_t num_elements, int peer = -1) {
+        return RecordedOp{"world", 2, 4, kind, type, num_elements, peer};
+    };
+    const std::map<RecordedOp, int64_t> expected = {
+        {of_world(OpKind::AllGather, ElementType::Float32, 40), 2 * kTimes},
+        {of_world(OpKind::ReduceScatter, ElementType::Float32, 40), kTimes},
+        {of_world(OpKind::Send, ElementType::BFloat16, 3, 3), 1}};
+    EXPECT_EQ(recording.counts(), expected);
+    ASSERT_EQ(seen.size(), kTimes + 1);
+    EXPECT_EQ(seen.front(), (std::vector{OpKind::AllGather, OpKind::ReduceScatter, OpKind::AllGather}));
+    EXPECT_EQ(seen.back(), std::vector{OpKind::Send});
+    const int64_t gathered = 3 * 160 * 3 / 4 * kTimes;
+    EXPECT_EQ(recording.bytes_by_group(),
+              (std::map<std::string, MovedBytes>{{"world", {gathered + 6, gathered}}}));
+}
+
+TEST(RecordingCommunicator, KeepsTensorsUntilTheWaitAndLeavesHostTensorsAlone) {
+    Recording recording;
+    RecordingCommunicator world(0, 2, recording, c10::kCPU);
+    at::Tensor values = at::full({4}, 7, at::kFloat);
+    Pending pending = world.submit({.kind = OpKind::AllReduce, .out = values, .in = values});
+    EXPECT_TRUE(pending.active());
+    EXPECT_GT(values.use_count(), 1);
+    pending.wait();
+    EXPECT_EQ(values.use_count(), 1);
+    EXPECT_TRUE(values.eq(7).all().item<bool>());
+}
+
+TEST(RecordingCommunicator, ChecksOperations) {
+    Recording recording;
+    RecordingCommunicator world(0, 2, recording);
+    EXPECT_ERROR(world.run({.kind = OpKind::AllGather, .out = without_data(5), .in = without_data(2)}),
+                 RunError, "5 elements gathered from 2 on 2 ranks");
+    for (const int peer : {-1, 2}) {
+        EXPECT_ERROR(world.run({.kind = OpKind::Send, .in = without_data(2), .peer = peer}), RunError,
+                     "send with rank " + std::to_string(peer) + " of 2 ranks");
+    }
+    EXPECT_TRUE(recording.counts().empty());
+}
+
+// Every byte that one rank of a ring sends is received by another.
+TEST(MovedBytes, OfARingAreSentAsOftenAsReceived) {
+    constexpr int kSize = 5;
+    for (const OpKind kind :
+         {OpKind::AllGather, OpKind::ReduceScatter, OpKind::AllReduce, OpKind::Broadcast}) {
+        int64_t sent = 0, received = 0;
+        for (int rank = 0; rank < kSize; ++rank) {
+            const MovedBytes own =
+                moved_bytes({"dp", rank, kSize, kind, ElementType::Float32, 30, /*peer=*/3});
+            sent += own.sent;
+            received += own.received;
+        }
+        EXPECT_EQ(sent, received) << kind_name(kind);
+        EXPECT_EQ(sent, (kind == OpKind::AllReduce ? 2 : 1) * (kSize - 1) * 120) << kind_name(kind);
+    }
+    EXPECT_EQ(moved_bytes({"dp", 3, kSize, OpKind::Broadcast, ElementType::Float32, 30, 3}),
+              (MovedBytes{120, 0}));
+    EXPECT_EQ(moved_bytes({"dp", 2, kSize, OpKind::Broadcast, ElementType::Float32, 30, 3}),
+              (MovedBytes{0, 120}));
+    EXPECT_EQ(moved_bytes({"dp", 0, 1, OpKind::AllReduce, ElementType::Float32, 30}), MovedBytes{});
+    EXPECT_EQ(moved_bytes({"pp", 0, 2, OpKind::Receive, ElementType::BFloat16, 30, 1}), (MovedBytes{0, 60}));
+}
+
+}  // namespace
+}  // namespace argosy::comm
