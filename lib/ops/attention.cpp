@@ -1,6 +1,5 @@
 #include "ops/attention.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
@@ -38,6 +37,18 @@ at::Tensor rows(const at::Tensor& x_bhsd) {
     return x_bhsd.transpose(1, 2).reshape({x_bhsd.size(0) * x_bhsd.size(2), -1});
 }
 
+/// LibTorch's kernel for processors, or tensors like its results if q has no data (meta), for which LibTorch
+/// has no kernel.
+std::tuple<at::Tensor, at::Tensor> flash_attention(const at::Tensor& q_bhsd, const at::Tensor& k_bhsd,
+                                                   const at::Tensor& v_bhsd) {
+    if (!q_bhsd.is_meta())
+        return at::_scaled_dot_product_flash_attention_for_cpu(q_bhsd, k_bhsd, v_bhsd, kNoDropout, kCausal);
+    const int64_t b = q_bhsd.size(0), h = q_bhsd.size(1), s = q_bhsd.size(2), d = q_bhsd.size(3);
+    const auto wide = q_bhsd.options().dtype(accumulation_type(q_bhsd.scalar_type()));
+    return {at::empty({b, s, h, d}, q_bhsd.options()).transpose(1, 2),
+            at::empty({b, s, h}, wide).transpose(1, 2)};
+}
+
 /// Repeats each key head `times` times, because the kernel needs as many key heads as query heads.
 at::Tensor repeat_heads(const at::Tensor& k_bhsd, int64_t times) {
     if (times == 1) return k_bhsd;
@@ -51,12 +62,28 @@ at::Tensor sum_repeated(const at::Tensor& dk_bhsd, int64_t times) {
     return widened(dk_bhsd).view({b, h / times, times, s, d}).sum(2).to(dk_bhsd.scalar_type());
 }
 
+/// As flash_attention().
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(const at::Tensor& dy_bhsd,
+                                                                        const at::Tensor& q_bhsd,
+                                                                        const at::Tensor& k_bhsd,
+                                                                        const at::Tensor& v_bhsd,
+                                                                        const AttentionOutput& output_bhsd) {
+    if (!q_bhsd.is_meta()) {
+        return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            dy_bhsd, q_bhsd, k_bhsd, v_bhsd, output_bhsd.y, output_bhsd.log_sum_exp, kNoDropout, kCausal);
+    }
+    const auto like = [](const at::Tensor& x_bhsd) {
+        return at::empty_like(x_bhsd.transpose(1, 2), at::MemoryFormat::Contiguous).transpose(1, 2);
+    };
+    return {like(q_bhsd), like(k_bhsd), like(v_bhsd)};
+}
+
 AttentionOutput plain_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const AttentionShape& shape) {
     const int64_t times = q.size(1) / k.size(1);
-    auto [y_bhsd, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
-        heads_first(q, shape), repeat_heads(heads_first(k, shape), times),
-        repeat_heads(heads_first(v, shape), times), kNoDropout, kCausal);
+    auto [y_bhsd, log_sum_exp] =
+        flash_attention(heads_first(q, shape), repeat_heads(heads_first(k, shape), times),
+                        repeat_heads(heads_first(v, shape), times));
     return {rows(y_bhsd), log_sum_exp};
 }
 
@@ -64,10 +91,9 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
                                  const at::Tensor& v, const AttentionOutput& output,
                                  const AttentionShape& shape) {
     const int64_t times = q.size(1) / k.size(1);
-    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+    auto [dq, dk, dv] = flash_attention_backward(
         heads_first(dy, shape), heads_first(q, shape), repeat_heads(heads_first(k, shape), times),
-        repeat_heads(heads_first(v, shape), times), heads_first(output.y, shape), output.log_sum_exp,
-        kNoDropout, kCausal);
+        repeat_heads(heads_first(v, shape), times), {heads_first(output.y, shape), output.log_sum_exp});
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
 }
 
@@ -133,7 +159,7 @@ template <class T>
 void kernel_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const HeadGroups& groups,
                     const AttentionOutput& output) {
     const auto& kernel = kernels::table().of<T>();
-    at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+    run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const HeadGroup at = groups[i];
             kernel.attention({.shape = groups.kernel_shape,
@@ -151,7 +177,7 @@ void kernel_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor
                      const AttentionOutput& output, const HeadGroups& groups,
                      const AttentionGradient& gradient) {
     const auto& kernel = kernels::table().of<T>();
-    at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+    run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const HeadGroup at = groups[i];
             kernel.attention_backward({.shape = groups.kernel_shape,
@@ -193,11 +219,11 @@ at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const Attenti
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape) {
     if (gpu_serves(q, shape)) return gpu_forward(q, k, v, shape);
-    if (!q.is_cpu()) return composed_attention(q, k, v, shape);
+    if (gpu::holds(q)) return composed_attention(q, k, v, shape);
     if (!has_kernels(q)) return plain_forward(q, k, v, shape);
-    const AttentionOutput output{
-        at::empty_like(q, at::MemoryFormat::Contiguous),
-        at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.seq_len}, at::kFloat)};
+    const AttentionOutput output{at::empty_like(q, at::MemoryFormat::Contiguous),
+                                 at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.seq_len},
+                                           q.options().dtype(at::kFloat))};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
         kernel_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
     });
@@ -208,7 +234,7 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape) {
     if (gpu_serves(q, shape)) return gpu_backward(dy, q, k, v, output, shape);
-    if (!q.is_cpu()) return composed_attention_backward(dy, q, k, v, output, shape);
+    if (gpu::holds(q)) return composed_attention_backward(dy, q, k, v, output, shape);
     if (!has_kernels(q)) return plain_backward(dy, q, k, v, output, shape);
     const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
                                      at::empty_like(k, at::MemoryFormat::Contiguous),

@@ -30,8 +30,8 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const AttentionShape& shape);
 
 // Attention as a composition of LibTorch's operations, for tensors that no kernel supports: on a GPU other
-// types than bf16 and fp16 or an unsupported head_dim (gpu/attention.h), and tensors without memory. All
-// scores are in memory at once. Arguments are those of attention() and attention_backward().
+// types than bf16 and fp16 or an unsupported head_dim (gpu/attention.h). All scores are in memory at once.
+// Arguments are those of attention() and attention_backward().
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionShape& shape);

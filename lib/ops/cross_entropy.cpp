@@ -151,7 +151,7 @@ at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets) 
 }
 
 at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) {
-    return cross_entropy(all, targets).sum(at::kDouble);
+    return cross_entropy(all, targets).to(at::kDouble).sum();
 }
 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,

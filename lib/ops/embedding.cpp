@@ -1,6 +1,5 @@
 #include "ops/embedding.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index.h>
@@ -70,7 +69,7 @@ void kernel_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& to
             return gpu_kernels<T>().embedding_gradient(all, elements<int64_t>(positions),
                                                        gpu::current_stream());
         }
-        at::parallel_for(0, size, min_rows_per_thread(num_tokens), [&](int64_t first, int64_t end) {
+        run_on_parts(dx, size, min_rows_per_thread(num_tokens), [&](int64_t first, int64_t end) {
             kernels::table().of<T>().embedding_gradient(columns(first, end));
         });
     });

@@ -1,5 +1,9 @@
 // Calls of Argosy's kernels (lib/kernels) with tensors: when the kernels are used, with which element type,
 // and on which memory.
+//
+// Tensors without data (LibTorch's device meta) take the way of tensors in the processor's memory: an
+// operation checks its arguments and allocates its results and temporary tensors, but run_on_parts() calls no
+// kernel. The sizes and the order of all allocations are thus those of the real operation on a processor.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -20,7 +24,7 @@ namespace argosy::ops {
 /// Whether Argosy's kernels compute an operation on tensors of x's type and device, on this thread's path.
 inline bool has_kernels(const at::Tensor& x) {
     const auto type = x.scalar_type();
-    return path() != Path::Plain && (x.is_cpu() || gpu::holds(x)) &&
+    return path() != Path::Plain && (x.is_cpu() || x.is_meta() || gpu::holds(x)) &&
            (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
 
@@ -60,6 +64,13 @@ inline int64_t min_rows_per_thread(int64_t row_size) {
     return std::max<int64_t>(1, kMinElementsPerThread / std::max<int64_t>(1, row_size));
 }
 
+/// Calls part(begin, end) from several threads, for all of `count` items of x, of which each thread takes at
+/// least `min_per_thread`. Does nothing if x has no data. REQUIRES: x is not on a GPU.
+template <class Part>
+void run_on_parts(const at::Tensor& x, int64_t count, int64_t min_per_thread, const Part& part) {
+    if (!x.is_meta()) at::parallel_for(0, count, min_per_thread, part);
+}
+
 /// Calls a kernel for all rows of a matrix on the device of x: on a GPU once, on the current stream; on a
 /// processor once for each thread. `rows(begin, end)` returns the arguments for some of the rows.
 template <class T, class Args, class Rows>
@@ -67,16 +78,16 @@ void run_on_rows(void (*kernels::TypedKernels<T>::*kernel)(const Args&),
                  void (*kernels::GpuTypedKernels<T>::*gpu_kernel)(const Args&, kernels::GpuStream),
                  const at::Tensor& x, int64_t num_rows, int64_t row_size, const Rows& rows) {
     if (gpu::holds(x)) return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream());
-    at::parallel_for(0, num_rows, min_rows_per_thread(row_size), [&](int64_t begin, int64_t end) {
-        (kernels::table().of<T>().*kernel)(rows(begin, end));
-    });
+    run_on_parts(x, num_rows, min_rows_per_thread(row_size),
+                 [&](int64_t begin, int64_t end) { (kernels::table().of<T>().*kernel)(rows(begin, end)); });
 }
 
-/// Calls run(begin, size, first_element) from several threads, for all elements of a slab. The elements
-/// [begin, begin + size) are in one row; the first of them is element `first_element` of the whole tensor.
+/// Calls run(begin, size, first_element) from several threads, for all elements of x, a slab of a whole
+/// tensor. The elements [begin, begin + size) are in one row; the first of them is element `first_element` of
+/// the whole tensor.
 template <class Run>
-void run_on_slab_rows(int64_t num_elements, const layout::SlabRows& rows, const Run& run) {
-    at::parallel_for(0, num_elements, kMinElementsPerThread, [&](int64_t begin, int64_t end) {
+void run_on_slab_rows(const at::Tensor& x, const layout::SlabRows& rows, const Run& run) {
+    run_on_parts(x, x.numel(), kMinElementsPerThread, [&](int64_t begin, int64_t end) {
         for (int64_t next = 0; begin < end; begin = next) {
             next = std::min(end, (begin / rows.length + 1) * rows.length);
             run(begin, next - begin, static_cast<uint64_t>(rows.element(begin)));
@@ -99,16 +110,27 @@ void check_elements(const at::Tensor& x) {
                  toString(x.scalar_type()));
 }
 
-/// The elements of x; null if x is undefined. REQUIRES: x is contiguous and of type T.
+/// The address of x's first element, for any strides; null if x is undefined or has no data. REQUIRES: x is
+/// of type T.
+template <class T>
+const T* first_element(const at::Tensor& x) {
+    return x.defined() && !x.is_meta() ? static_cast<const T*>(x.const_data_ptr()) : nullptr;
+}
+template <class T>
+T* mutable_first_element(const at::Tensor& x) {
+    return x.defined() && !x.is_meta() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
+}
+
+/// The elements of x; null if x is undefined or has no data. REQUIRES: x is contiguous and of type T.
 template <class T>
 const T* elements(const at::Tensor& x) {
     check_elements<T>(x);
-    return x.defined() ? static_cast<const T*>(x.const_data_ptr()) : nullptr;
+    return first_element<T>(x);
 }
 template <class T>
 T* mutable_elements(const at::Tensor& x) {
     check_elements<T>(x);
-    return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
+    return mutable_first_element<T>(x);
 }
 
 /// Whether the elements of each row are adjacent. Rows may be far apart, as in a view of some columns of a
@@ -129,12 +151,12 @@ void check_rows(const at::Tensor& x) {
 template <class T>
 const T* rows_of(const at::Tensor& x) {
     check_rows<T>(x);
-    return static_cast<const T*>(x.const_data_ptr());
+    return first_element<T>(x);
 }
 template <class T>
 T* mutable_rows_of(const at::Tensor& x) {
     check_rows<T>(x);
-    return static_cast<T*>(x.mutable_data_ptr());
+    return mutable_first_element<T>(x);
 }
 
 }  // namespace argosy::ops

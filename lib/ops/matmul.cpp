@@ -1,6 +1,5 @@
 #include "ops/matmul.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -36,22 +35,25 @@ template <class T>
 kernels::Product<T> product(const Factors& factors) {
     const at::Tensor &a = factors.a, &b = factors.b;
     ARGOSY_CHECK(a.size(1) == b.size(0), "a product of {} columns with {} rows", a.size(1), b.size(0));
-    ARGOSY_CHECK(a.scalar_type() == b.scalar_type(), "a product of unequal types");
-    return {{static_cast<const T*>(a.const_data_ptr()), a.stride(0), a.stride(1)},
-            {static_cast<const T*>(b.const_data_ptr()), b.stride(1), b.stride(0)},
+    ARGOSY_CHECK(a.scalar_type() == b.scalar_type() && a.device() == b.device(),
+                 "a product of unequal types, or on two devices");
+    return {{first_element<T>(a), a.stride(0), a.stride(1)},
+            {first_element<T>(b), b.stride(1), b.stride(0)},
             a.size(1)};
 }
 
-/// Cuts the longer dim of the result C over the threads. The share of a thread takes at least about 50 us.
+/// Cuts the longer dim of the result `out` over the threads. The share of a thread takes at least about 50
+/// us.
 template <class T, class Sum>
-void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernels::Matmul<T, Sum>& whole) {
+void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernels::Matmul<T, Sum>& whole,
+                    const at::Tensor& out) {
     constexpr double kMinFlops = 4e6;
     const int64_t rows = whole.row_end, columns = whole.column_end;
     double flops_of_element = 2;
     for (int64_t i = 0; i < whole.num_products; ++i) flops_of_element += 2.0 * whole.products[i].k;
     const auto shorter = static_cast<double>(std::min(rows, columns));
     const auto grain = static_cast<int64_t>(kMinFlops / flops_of_element / (shorter + 1)) + 1;
-    at::parallel_for(0, std::max(rows, columns), grain, [&](int64_t begin, int64_t end) {
+    run_on_parts(out, std::max(rows, columns), grain, [&](int64_t begin, int64_t end) {
         kernels::Matmul<T, Sum> part = whole;
         (rows >= columns ? part.row_begin : part.column_begin) = begin;
         (rows >= columns ? part.row_end : part.column_end) = end;
@@ -81,23 +83,22 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, const at:
             products.push_back(product<T>(one));
         }
         const auto arguments = [&]<class Sum>(Sum) {
-            return kernels::Matmul<T, Sum>{
-                .products = products.data(),
-                .num_products = std::ssize(products),
-                .row_begin = 0,
-                .row_end = out.size(0),
-                .column_begin = 0,
-                .column_end = out.size(1),
-                .c = static_cast<Sum*>(out.mutable_data_ptr()),
-                .c_stride = out.stride(0),
-                .addend = addend.defined() ? static_cast<const Sum*>(addend.const_data_ptr()) : nullptr,
-                .addend_stride = addend.defined() ? addend.stride(0) : 0};
+            return kernels::Matmul<T, Sum>{.products = products.data(),
+                                           .num_products = std::ssize(products),
+                                           .row_begin = 0,
+                                           .row_end = out.size(0),
+                                           .column_begin = 0,
+                                           .column_end = out.size(1),
+                                           .c = mutable_first_element<Sum>(out),
+                                           .c_stride = out.stride(0),
+                                           .addend = first_element<Sum>(addend),
+                                           .addend_stride = addend.defined() ? addend.stride(0) : 0};
         };
         const kernels::TypedKernels<T>& kernels_of_type = kernels::table().of<T>();
         if (out.scalar_type() == at::kFloat) {
-            run_on_threads(kernels_of_type.matmul_to_float, arguments(float{}));
+            run_on_threads(kernels_of_type.matmul_to_float, arguments(float{}), out);
         } else {
-            run_on_threads(kernels_of_type.matmul, arguments(T{}));
+            run_on_threads(kernels_of_type.matmul, arguments(T{}), out);
         }
     });
 }

@@ -67,7 +67,7 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, doub
                          at::empty(rows_shape, x.options().dtype(at::kFloat))};
     const Rows x_rows(x);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const auto* in = static_cast<const T*>(x.const_data_ptr());
+        const auto* in = first_element<T>(x);
         const T* scale = elements<T>(weight);
         T* out = mutable_elements<T>(output.y);
         auto* inverse = mutable_elements<float>(output.inverse_rms);
@@ -99,10 +99,10 @@ at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     at::Tensor dw = at::zeros({size}, x.options().dtype(at::kFloat));
     const Rows x_rows(x), dx_rows(dx);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const auto* in = static_cast<const T*>(x.const_data_ptr());
+        const auto* in = first_element<T>(x);
         const T *dy = elements<T>(inputs.dy), *weight = elements<T>(inputs.weight),
                 *residual = elements<T>(inputs.residual);
-        auto* out = static_cast<T*>(dx.mutable_data_ptr());
+        auto* out = mutable_first_element<T>(dx);
         const auto* inverse = elements<float>(inputs.inverse_rms);
         const auto rows = [&](int64_t first, int64_t count, float* dweight) {
             const int64_t begin = first * size;

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include "ops/kernel_calls.h"
@@ -63,6 +64,10 @@ void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& ta
 
 RopeTable make_rope_table(const std::vector<double>& frequencies, double attention_factor, int64_t seq_len,
                           const at::TensorOptions& options) {
+    if (options.device().is_meta()) {
+        const auto empty = [&] { return at::empty({seq_len, std::ssize(frequencies)}, options); };
+        return {empty(), empty()};
+    }
     const at::Tensor positions = at::arange(seq_len, at::kDouble);
     const at::Tensor angles = positions.outer(at::tensor(frequencies, at::kDouble));
     return {angles.cos().mul_(attention_factor).to(options), angles.sin().mul_(attention_factor).to(options)};

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
@@ -21,21 +20,24 @@ uint32_t random_half(uint64_t element, uint64_t number, const RoundingKey& key) 
     return words[element % 8 / 2] >> (element % 2 * 16) & 0xFFFF;
 }
 
-at::Tensor random_halves(at::IntArrayRef shape, const layout::SlabRows& rows, uint64_t number,
+/// The random bits of each element of `wide`, on the device of `wide`.
+at::Tensor random_halves(const at::Tensor& wide, const layout::SlabRows& rows, uint64_t number,
                          const RoundingKey& key) {
-    at::Tensor halves = at::empty(shape, at::kInt);
-    auto* out = halves.mutable_data_ptr<int32_t>();
-    for (int64_t i = 0; i < halves.numel(); ++i) {
-        out[i] = static_cast<int32_t>(random_half(rows.element(i), number, key));
-    }
-    return halves;
+    const c10::Device computed_on = wide.is_meta() ? c10::kMeta : c10::kCPU;
+    const at::Tensor halves = at::empty(wide.sizes(), at::TensorOptions(computed_on).dtype(at::kInt));
+    auto* out = mutable_elements<int32_t>(halves);
+    run_on_parts(halves, halves.numel(), kMinElementsPerThread, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            out[i] = static_cast<int32_t>(random_half(rows.element(i), number, key));
+        }
+    });
+    return halves.to(wide.device());
 }
 
-/// The definition of the addition. Tensors without memory (meta) have no bits to round.
+/// The definition of the addition.
 void add_by_operations(const at::Tensor& sum, const at::Tensor& term, bool accumulate,
                        const SumRounding& rounding) {
     const at::Tensor wide = accumulate ? sum.to(at::kFloat) + term : term;
-    if (sum.is_meta()) return;
     const uint64_t number = rounding.first->number() + rounding.offset();
     sum.copy_(rounded_stochastically(wide, rounding.rows, number, rounding.key));
 }
@@ -64,11 +66,13 @@ RoundingKey rounding_key(uint64_t seed, std::string_view parameter, Rounded what
 
 at::Tensor rounded_stochastically(const at::Tensor& wide, const layout::SlabRows& rows, uint64_t number,
                                   const RoundingKey& key) {
-    constexpr int32_t kUpperHalf = -65536;
+    constexpr int32_t kUpperHalf = -65536, kExponent = 0x7F800000;  // all bits of kExponent: infinity or NaN
     const at::Tensor bits = wide.contiguous().view(at::kInt);
-    const at::Tensor random = random_halves(wide.sizes(), rows, number, key).to(wide.device());
-    const at::Tensor rounded = (bits + random).bitwise_and_(kUpperHalf).view(at::kFloat);
-    return at::where(wide.isfinite(), rounded, wide).to(at::kBFloat16);
+    const at::Tensor random = random_halves(wide, rows, number, key);
+    const at::Tensor is_finite = bits.bitwise_and(kExponent).ne(kExponent);
+    const at::Tensor rounded =
+        (bits + random).bitwise_and_(kUpperHalf).masked_fill_(is_finite.bitwise_not(), 0);
+    return rounded.bitwise_or_(bits.masked_fill(is_finite, 0)).view(at::kFloat).to(at::kBFloat16);
 }
 
 FirstRounding::FirstRounding(c10::Device device)
@@ -98,7 +102,7 @@ void add_rounded(const at::Tensor& sum, const at::Tensor& term, bool accumulate,
         return kernels::gpu_table()->add_rounded({whole, rounding.rows.length, rounding.rows.stride},
                                                  gpu::current_stream());
     }
-    run_on_slab_rows(whole.size, rounding.rows, [&](int64_t begin, int64_t size, uint64_t first_element) {
+    run_on_slab_rows(sum, rounding.rows, [&](int64_t begin, int64_t size, uint64_t first_element) {
         kernels::AddRounded part = whole;
         part.size = size;
         part.first_element = first_element;

@@ -1,6 +1,5 @@
 #include "ops/sums.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -56,7 +55,7 @@ kernels::SquaredNorm squared_norm_of(const at::Tensor& x, int64_t first, int64_t
 at::Tensor processor_squared_norm(const at::Tensor& x) {
     constexpr int64_t kBlock = 1 << 16;
     std::vector<double> partials((x.numel() + kBlock - 1) / kBlock);
-    at::parallel_for(0, static_cast<int64_t>(partials.size()), 1, [&](int64_t begin, int64_t end) {
+    run_on_parts(x, std::ssize(partials), 1, [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
             const int64_t first = block * kBlock;
             partials[block] =
@@ -65,7 +64,7 @@ at::Tensor processor_squared_norm(const at::Tensor& x) {
     });
     double total = 0;
     for (const double partial : partials) total += partial;
-    return at::scalar_tensor(total, at::kDouble);
+    return at::scalar_tensor(total, x.options().dtype(at::kDouble));
 }
 
 at::Tensor plain_squared_norm(const at::Tensor& x) {
@@ -107,16 +106,16 @@ at::Tensor squared_norms(std::span<const at::Tensor> tensors) {
 void add_row_blocks(const at::Tensor& sum, int64_t num_rows,
                     c10::function_ref<void(int64_t first_row, int64_t num_rows, float* partial)> add_rows) {
     const int64_t row_size = sum.numel(), num_blocks = (num_rows + kRowsPerBlock - 1) / kRowsPerBlock;
-    const at::Tensor partials = at::zeros({num_blocks, row_size}, at::kFloat);
+    const at::Tensor partials = at::zeros({num_blocks, row_size}, sum.options());
     auto* partial = mutable_elements<float>(partials);
-    at::parallel_for(0, num_blocks, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+    run_on_parts(sum, num_blocks, 1, [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
             const int64_t first = block * kRowsPerBlock;
             add_rows(first, std::min(kRowsPerBlock, num_rows - first), partial + block * row_size);
         }
     });
     auto* total = mutable_elements<float>(sum);
-    at::parallel_for(0, row_size, min_rows_per_thread(num_blocks), [&](int64_t begin, int64_t end) {
+    run_on_parts(sum, row_size, min_rows_per_thread(num_blocks), [&](int64_t begin, int64_t end) {
         kernels::table().fp32.sum_rows({.num_rows = num_blocks,
                                         .row_size = end - begin,
                                         .row_stride = row_size,

@@ -147,7 +147,7 @@ T* advanced(T* pointer, int64_t by) {
 void update_on_processor(const ParameterUpdate& one) {
     const kernels::AdamW whole = arguments(one);
     ops::run_on_slab_rows(
-        whole.size, one.parameter.rows, [&](int64_t begin, int64_t size, uint64_t first_element) {
+        one.parameter.weights, one.parameter.rows, [&](int64_t begin, int64_t size, uint64_t first_element) {
             kernels::AdamW part = whole;
             part.size = size;
             part.first_element = first_element;

@@ -83,7 +83,7 @@ ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const comm::Me
       master_(memory.master),
       compute_(memory.compute),
       gradient_{memory.gradient} {
-    own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
+    if (!master_.is_meta()) own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
     refresh_compute();
     if (memory.gradient.scalar_type() != at::kBFloat16) return;
     ARGOSY_CHECK(first_rounding != nullptr, "{} has a gradient in bf16 without random bits", spec.name);

@@ -52,9 +52,9 @@ std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::Me
 
 class ShardedParameter {
   public:
-    /// Fills the weights with the initial values of `seed`. `first_rounding` is for gradients in bf16, else
-    /// null. REQUIRES: `memory` has the shape shard_shape() and is filled with zeros; first_rounding outlives
-    /// the parameter.
+    /// Fills the weights with the initial values of `seed`, unless they have no data (meta). `first_rounding`
+    /// is for gradients in bf16, else null. REQUIRES: `memory` has the shape shard_shape() and is filled with
+    /// zeros; first_rounding outlives the parameter.
     ShardedParameter(const layout::ParamSpec& spec, const comm::Mesh& mesh, const ParameterMemory& memory,
                      uint64_t seed, const ops::FirstRounding* first_rounding = nullptr);
 

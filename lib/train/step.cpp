@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,10 +28,11 @@ std::vector<optim::AdamW::Parameter> optimizer_parameters(parallel::ParallelMode
     return parameters;
 }
 
-/// Reads [loss, squared norm, squared norms of units ...].
+/// Reads [loss, squared norm, squared norms of units ...]. On the device meta, all are 0.
 StepTotals totals_of(const at::Tensor& values) {
-    const auto* value = values.const_data_ptr<double>();
-    return {value[0], value[1], {value + 2, value + values.numel()}};
+    const at::Tensor on_host = values.is_meta() ? at::zeros(values.sizes(), at::kDouble) : values.cpu();
+    const auto* value = on_host.const_data_ptr<double>();
+    return {value[0], value[1], {value + 2, value + on_host.numel()}};
 }
 
 /// The gradient norm of each unit; empty if the totals have no norms of units.
@@ -79,7 +81,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
     if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu();
-    return totals_of(totals.cpu());
+    return totals_of(totals);
 }
 
 /// The factor by which the optimizer multiplies the gradients, to clip them to max_norm and remove the loss

@@ -71,7 +71,8 @@ class Step {
 
     /// COLLECTIVE over the world: computes the gradients of the mean loss, times the loss scale and summed
     /// over the mesh, and leaves them in the parameters. Calls `meanwhile`, if given, after all GPU work is
-    /// queued, then waits for that work.
+    /// queued, then waits for that work. On the device meta, which holds no data, the totals are 0, so that
+    /// update() runs the optimizer.
     StepTotals forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
 
     /// COLLECTIVE over the world: updates the weights with the clipped gradients and waits for the update.

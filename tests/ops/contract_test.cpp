@@ -1,12 +1,18 @@
 // Properties of every op: it does not change its inputs, the same call gives the same bits on any number of
-// threads, and results show inputs that are not finite.
+// threads, and results show inputs that are not finite. With tensors without data (meta), results and
+// allocations are like those with data.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
+#include <set>
+
+#include "gpu/device.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
@@ -15,8 +21,10 @@
 #include "ops/ops_test.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/stochastic_rounding.h"
 #include "ops/sums.h"
 #include "ops/swiglu.h"
+#include "support/allocation_log.h"
 
 namespace argosy::ops {
 namespace {
@@ -157,6 +165,119 @@ class ContractTest : public OpsTest {
         };
     }
 
+    /// Calls that the other properties leave out.
+    std::vector<Call> more_calls() {
+        constexpr int64_t kTokens = 66;
+        const at::Tensor rows = normal({kTokens, kDim}), hidden = normal({kTokens, 40}), bias = normal({40});
+        const at::Tensor parts = normal({40, kDim}), joined = normal({kTokens, 3 * kDim});
+        const at::Tensor tokens = at::arange(kTokens, placed(at::kLong)) % 40 - 2;
+        const at::Tensor scale = normal({8}), heads = joined.narrow(1, kDim, kDim).view({kTokens, 6, 8});
+        const at::Tensor inverse_rms = rms_norm(heads, scale, 1e-5).inverse_rms;
+        const auto type = accumulation_type(GetParam().type);
+        const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, 1, kTokens / 3, placed(type));
+        const AttentionShape shape{3, kTokens / 3, 8};
+        const at::Tensor wide = random_.normal({6, 40}, at::kFloat), narrow = wide.to(at::kBFloat16);
+        const at::Tensor factor = at::full({}, 0.1, placed(type));
+        const auto stack = [](const at::Tensor& all) {
+            return Stack{{all.narrow(0, 0, 8), all.narrow(0, 8, 32)}};
+        };
+        return {
+            {"linear of two layers with biases",
+             {rows, parts, bias},
+             [stack](const auto& in) { return Tensors{linear(in[0], stack(in[1]), stack(in[2]))}; }},
+            {"linear of joined layers with biases",
+             {rows, parts, bias},
+             [stack](const auto& in) {
+                 Stack weight = stack(in[1]), biases = stack(in[2]);
+                 weight.all = in[1];
+                 biases.all = in[2];
+                 return Tensors{linear(in[0], weight, biases)};
+             }},
+            {"add_linear with a bias",
+             {hidden, rows, parts, bias},
+             [](const auto& in) { return Tensors{add_linear(in[0], in[1], in[2], in[3])}; }},
+            {"write_linear_input_gradient",
+             {hidden, parts, joined},
+             [](const auto& in) {
+                 const at::Tensor out = at::empty_like(in[2]);
+                 write_linear_input_gradient(out.narrow(1, kDim, kDim), in[0], in[1]);
+                 return Tensors{out};
+             }},
+            {"linear_weight_gradient, the first",
+             {hidden, rows},
+             [](const auto& in) {
+                 at::Tensor sum = at::zeros({40, kDim}, in[0].options());
+                 linear_weight_gradient(sum, in[0], in[1], /*accumulate=*/false);
+                 return Tensors{sum};
+             }},
+            {"write_rms_norm_backward in views",
+             {joined, joined, scale, inverse_rms},
+             [](const auto& in) {
+                 const at::Tensor dx = at::empty_like(in[0]);
+                 const auto heads_of = [](const at::Tensor& x) {
+                     return x.narrow(1, kDim, kDim).view({x.size(0), -1, 8});
+                 };
+                 const at::Tensor dw = write_rms_norm_backward(heads_of(dx), heads_of(in[1]).contiguous(),
+                                                               heads_of(in[0]), in[2], in[3]);
+                 return Tensors{dx, dw};
+             }},
+            {"attention and rope in views of a projection",
+             {joined, rotation.cos, rotation.sin},
+             [shape](const auto& in) {
+                 const at::Tensor qkv = in[0].clone(), qk = qkv.narrow(1, 0, 2 * kDim);
+                 write_rope(qk, qk, {in[1], in[2]});
+                 const at::Tensor q = qk.narrow(1, 0, kDim), k = qk.narrow(1, kDim, kDim);
+                 const AttentionOutput output = attention(q, k, qkv.narrow(1, 2 * kDim, kDim), shape);
+                 auto [dq, dk, dv] =
+                     attention_backward(output.y, q, k, qkv.narrow(1, 2 * kDim, kDim), output, shape);
+                 return Tensors{output.y, output.log_sum_exp, dq, dk, dv};
+             }},
+            {"the steps of cross_entropy over ranks",
+             {hidden, tokens, factor},
+             [](const auto& in) {
+                 SoftmaxSums sums = softmax_sums(in[0], in[1], 0),
+                             none = softmax_sums(in[0].narrow(1, 0, 0), in[1], 0);
+                 add_columns(sums, std::move(none));
+                 at::Tensor logits = in[0].clone();
+                 const SoftmaxSums all = turn_into_cross_entropy_gradient(logits, in[1], in[2]);
+                 return Tensors{sums.maxima, sums.sums, logits, all.sums, target_is_largest(sums, in[1])};
+             }},
+            {"embedding without rows",
+             {rows.narrow(0, 0, 0), tokens},
+             [](const auto& in) { return Tensors{embedding(in[0], in[1], 0)}; }},
+            {"squared_norms of several",
+             {rows, hidden},
+             [](const auto& in) { return Tensors{squared_norms(in)}; }},
+            {"add_rounded",
+             {narrow, wide},
+             [](const auto& in) {
+                 const FirstRounding first(in[0].device());
+                 const at::Tensor sum = in[0].clone();
+                 add_rounded(sum, in[1], /*accumulate=*/true, {{1, 2}, layout::SlabRows{0, 40, 50}, &first});
+                 return Tensors{sum};
+             }},
+            {"rounded_stochastically",
+             {wide},
+             [](const auto& in) {
+                 return Tensors{rounded_stochastically(in[0], layout::SlabRows{0, 40, 50}, 1, {1, 2})};
+             }},
+            {"make_rope_table",
+             {rotation.cos},
+             [](const auto& in) {
+                 const RopeTable made = make_rope_table({1, 0.5, 0.1, 0.01}, 1, 22, in[0].options());
+                 return Tensors{made.cos, made.sin};
+             }},
+        };
+    }
+
+    static Tensors without_data(const Tensors& tensors) {
+        Tensors made;
+        for (const at::Tensor& each : tensors) {
+            made.push_back(at::empty_strided(each.sizes(), each.strides(), each.options().device(at::kMeta)));
+        }
+        return made;
+    }
+
     /// LibTorch's ops, or ops of another suite, may treat NaN and threads differently.
     static bool is_product_or_attention(const Call& call) {
         return call.name.find("linear") != std::string::npos ||
@@ -242,6 +363,49 @@ TEST_P(ContractTest, AgreesWithTheCpu) {
                 close(found[i].cpu().view(expected[i].sizes()), expected[i], 2 * GetParam().tolerance))
                 << call.name << i;
         }
+    }
+}
+
+TEST_P(ContractTest, TensorsWithoutDataGiveTheSameShapesAndTypes) {
+    std::vector<Call> all = calls();
+    for (Call& call : more_calls()) all.push_back(std::move(call));
+    for (const Call& call : all) {
+        SCOPED_TRACE(call.name);
+        const Tensors expected = call.run(call.in), found = call.run(without_data(call.in));
+        ASSERT_EQ(found.size(), expected.size());
+        for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_TRUE(found[i].is_meta()) << i;
+            EXPECT_EQ(found[i].sizes(), expected[i].sizes()) << i;
+            EXPECT_EQ(found[i].scalar_type(), expected[i].scalar_type()) << i;
+            if (gpu::holds(expected[i])) continue;  // LibTorch's attention on a GPU chooses its own strides
+            EXPECT_EQ(found[i].strides(), expected[i].strides()) << i;
+        }
+    }
+}
+
+// So a dry run has the memory peaks of a real one.
+TEST_P(ContractTest, TensorsWithoutDataAllocateLikeThoseOfAProcessor) {
+    if (GetParam().path == Path::Plain) GTEST_SKIP() << "LibTorch's operations";
+    if (gpu::holds(normal({1}))) GTEST_SKIP() << "tensors on a GPU";
+    // LibTorch's kernels for processors convert numbers to another type in temporary tensors. No step adds
+    // fp32 to fp64, adds an embedding's gradient to bf16, or has gradients in fp16. A table of rotations is
+    // made once.
+    std::set<std::string> other_allocations = {"linear_weight_gradient", "add_embedding_gradient",
+                                               "make_rope_table"};
+    if (GetParam().type == at::kHalf) other_allocations.insert("squared_norms of several");
+    auto &real = testing::AllocationLog::of<at::kCPU>(), &dry = testing::AllocationLog::of<at::kMeta>();
+    std::vector<Call> all = calls();
+    for (Call& call : more_calls()) all.push_back(std::move(call));
+    for (const Call& call : all) {
+        if (other_allocations.contains(call.name)) continue;
+        const Tensors in = without_data(call.in);
+        real.start();
+        const Tensors expected = call.run(call.in);
+        dry.start();
+        const Tensors found = call.run(in);
+        EXPECT_EQ(dry.sizes(), real.sizes()) << call.name;
+        EXPECT_EQ(dry.peak_bytes(), real.peak_bytes()) << call.name;
+        EXPECT_EQ(dry.current_bytes(), real.current_bytes()) << call.name;
     }
 }
 

@@ -3,8 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "comm/communicator.h"
 #include "comm/mesh.h"
+#include "comm/recording.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
 #include "parallel/executor.h"
@@ -13,18 +13,6 @@
 
 namespace argosy::parallel {
 namespace {
-
-/// The only rank of a mesh, on the meta device.
-class RankWithoutMemory : public comm::Communicator {
-  public:
-    RankWithoutMemory() : Communicator("world", c10::kMeta) {}
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    std::unique_ptr<Communicator> subgroup(std::span<const int>, std::string) const override {
-        return std::make_unique<RankWithoutMemory>();
-    }
-    comm::Pending submit(std::span<const comm::Op>) override { return {}; }
-};
 
 class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
   protected:
@@ -61,20 +49,21 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
 TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
     const ops::OpsContext tensors;
-    RankWithoutMemory world;
+    comm::Recording recording;
+    comm::RecordingCommunicator world(/*rank=*/0, /*size=*/1, recording);
     comm::Mesh mesh({}, world);
     const ModelPlacement placement = place_parameters(spec(), mesh.shape(), {2});
     for (const Precision& precision : {Precision{at::kFloat, at::kFloat, at::kFloat},
                                        {at::kFloat, at::kBFloat16, at::kFloat},
                                        {at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}}) {
+        meter.reset_peak();
+        const int64_t before = meter.current_bytes();
         ParallelModel model(spec(), placement, mesh, precision, kSeqLen, /*seed=*/1);
         const LoweringOptions options{.stages = stage_units(placement),
                                       .recompute = model::RecomputeMode::Selective};
         Executor executor(model, mesh, program(options), {.recompute = options.recompute});
         const std::vector<model::Batch> batches(kMicrobatches, batch());
 
-        meter.reset_peak();
-        const int64_t before = meter.current_bytes();
         reset_gradients(model);
         const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5, /*update=*/0);
         sum_remaining(model, mesh);
