@@ -20,8 +20,8 @@
 namespace argosy::parallel {
 namespace {
 
-using ::argosy::testing::CountingCommunicator;
 using ::argosy::testing::identical;
+using ::argosy::testing::kinds;
 using ::argosy::testing::Submissions;
 using ::argosy::testing::world;
 using comm::OpKind;
@@ -125,8 +125,8 @@ struct ShardedUnitTest : ::testing::TestWithParam<Types> {
         }
     }
 
-    Submissions log;
-    CountingCommunicator counted{world(), log};
+    Submissions submissions;
+    testing::CommunicatorDouble counted = submissions.recorded(world());
     comm::Mesh mesh{layout::resolve({.shard = -1}, counted.size()), counted};
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
     std::unique_ptr<ShardedUnit> unit;
@@ -199,10 +199,11 @@ TEST_P(ShardedUnitTest, LaunchesOnceForAllParametersAndOnOneRankNever) {
     add_gradients(0);
     if (unit->sharded()) unit->reduce();
     unit->finish_reduce();
+    const auto& log = submissions.log;
     ASSERT_EQ(log.size(), unit->sharded() ? 2 : 0);
     if (!unit->sharded()) return;
-    EXPECT_EQ(log[0].kinds, std::vector(kShapes.size(), OpKind::AllGather));
-    EXPECT_EQ(log[1].kinds, std::vector(kShapes.size(), OpKind::ReduceScatter));
+    EXPECT_EQ(kinds(log[0]), std::vector(kShapes.size(), OpKind::AllGather));
+    EXPECT_EQ(kinds(log[1]), std::vector(kShapes.size(), OpKind::ReduceScatter));
 }
 
 // A sum that lasts for several microbatches has the type of the gradients; one that is reduced after each
@@ -220,7 +221,7 @@ TEST_P(ShardedUnitTest, SumsHaveTheTypeOfTheGradientsWhereTheyLast) {
     if (!unit->sharded()) return;
     unit->reduce();
     unit->finish_reduce();
-    EXPECT_EQ(log.back().type, precision.reduce);
+    EXPECT_EQ(submissions.log.back()[0].type, comm::element_type(precision.reduce));
 }
 
 // A reduction that ends during the next microbatch rounds with the random bits of its own.
@@ -249,7 +250,7 @@ TEST_P(ShardedUnitTest, RoundingsAreNumberedByTheMicrobatch) {
 TEST_P(ShardedUnitTest, ReductionNeedsEveryGradient) {
     unit->gradients();
     if (unit->sharded()) EXPECT_ERROR(unit->reduce(), RunError, "p0 has no gradient to reduce");
-    EXPECT_TRUE(log.empty());
+    EXPECT_TRUE(submissions.log.empty());
 }
 
 TEST_P(ShardedUnitTest, OneRankComputesWithTheParametersThemselves) {
@@ -281,8 +282,8 @@ TEST_P(ShardedUnitTest, RefusesCallsInTheWrongOrder) {
 
 // Two of the four parameters are summed with the unit.
 TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
-    Submissions log;
-    CountingCommunicator counted(world(), log);
+    Submissions submissions;
+    auto counted = submissions.recorded(world());
     comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
     std::vector<ShardedUnit::Parameter> of_unit;
@@ -311,17 +312,18 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
         }
         EXPECT_TRUE(identical(parameters[i]->gradient().sum, expected)) << parameters[i]->spec().name;
     }
+    const auto& log = submissions.log;
     ASSERT_EQ(log.size(), 1);
-    EXPECT_EQ(log[0].kinds, std::vector(2, OpKind::AllReduce));
-    EXPECT_EQ(log[0].group, mesh.group(layout::Axis::Replicate).name());
+    EXPECT_EQ(kinds(log[0]), std::vector(2, OpKind::AllReduce));
+    EXPECT_EQ(log[0][0].group, mesh.group(layout::Axis::Replicate).name());
 }
 
 // Gradients in bf16 are summed in fp32. Each replica rounds the sum to the same bits, on average to the sum
 // itself, and to other bits than the sums of microbatches.
 TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     constexpr int64_t kRows = 200, kColumns = 100;
-    Submissions log;
-    CountingCommunicator counted(world(), log);
+    Submissions submissions;
+    auto counted = submissions.recorded(world());
     comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
     layout::ParamSpec spec{.name = "p", .shape = {kRows, kColumns}};
     if (counted.size() > 1) spec.gradient.axes.add(layout::Axis::Replicate);
@@ -338,7 +340,7 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     const at::Tensor before = parameter->gradient().sum.clone();
     unit.sum_replicas();
     unit.finish_sum();
-    ASSERT_EQ(log.back().type, at::kFloat);
+    ASSERT_EQ(submissions.log.back()[0].type, ElementType::Float32);
 
     const at::Tensor& sum = parameter->gradient().sum;
     ASSERT_EQ(sum.scalar_type(), at::kBFloat16);

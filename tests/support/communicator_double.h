@@ -5,7 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/recording.h"
 
 namespace argosy::testing {
 
@@ -56,28 +56,29 @@ class CommunicatorDouble : public comm::Communicator {
     Submit submit_;
 };
 
-struct Submission {
-    std::string group;
-    std::vector<comm::OpKind> kinds;  // the operations of one launch
-    at::ScalarType type = at::kFloat;
-    int64_t elements = 0;  // of the whole launch, in the larger of the rank's two buffers
-};
-using Submissions = std::vector<Submission>;
+inline std::vector<comm::OpKind> kinds(const std::vector<comm::RecordedOp>& launch) {
+    std::vector<comm::OpKind> all;
+    for (const comm::RecordedOp& op : launch) all.push_back(op.kind);
+    return all;
+}
 
-/// Records every submission in `log` and passes it on. REQUIRES: inner and log outlive it.
-class CountingCommunicator : public CommunicatorDouble {
-  public:
-    CountingCommunicator(comm::Communicator& inner, Submissions& log)
-        : CommunicatorDouble(inner, [&log](comm::Communicator& group, std::span<const comm::Op> ops) {
-              Submission& entry = log.emplace_back(group.name(), std::vector<comm::OpKind>());
-              for (const comm::Op& op : ops) {
-                  entry.kinds.push_back(op.kind);
-                  entry.type = (op.in.defined() ? op.in : op.out).scalar_type();
-                  entry.elements +=
-                      std::max(op.in.defined() ? op.in.numel() : 0, op.out.defined() ? op.out.numel() : 0);
-              }
-              return group.submit(ops);
-          }) {}
+/// The operations of each submission, in order. `recording` is for a comm::RecordingCommunicator, or for
+/// recorded().
+struct Submissions {
+    std::vector<std::vector<comm::RecordedOp>> log;
+    comm::Recording recording{
+        [this](std::span<const comm::RecordedOp> launch) { log.emplace_back(launch.begin(), launch.end()); }};
+
+    Submissions() = default;
+    Submissions(const Submissions&) = delete;
+
+    /// Records every submission and passes it on. REQUIRES: inner and this object outlive it.
+    CommunicatorDouble recorded(comm::Communicator& inner) {
+        return {inner, [this](comm::Communicator& group, std::span<const comm::Op> ops) {
+                    recording.add(group, ops);
+                    return group.submit(ops);
+                }};
+    }
 };
 
 }  // namespace argosy::testing

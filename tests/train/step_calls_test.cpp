@@ -1,12 +1,13 @@
 // The number of launches between ranks in a whole step: those of the program, the sums that the program
-// leaves, and one for the totals. One rank has the totals alone.
+// leaves, and one for the totals. One rank has the totals alone. The ranks are recorded ones;
+// dry_step_test.cpp compares them with real ranks.
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "support/communicator_double.h"
-#include "support/world.h"
 #include "train/tiny_run.h"
 
 namespace argosy::testing {
@@ -34,6 +35,18 @@ struct Expected {
     Calls calls;
 };
 
+/// The submissions of the second step of the last rank.
+std::vector<std::vector<comm::RecordedOp>> step_of_last_rank(const TinyRunOptions& options, int num_ranks) {
+    const c10::InferenceMode guard;
+    Submissions submissions;
+    comm::RecordingCommunicator world(num_ranks - 1, num_ranks, submissions.recording);
+    TinyRun run(options, world);
+    run.train(0);
+    submissions.log.clear();
+    run.train(1);
+    return submissions.log;
+}
+
 /// The gathers of a rank with `num_microbatches`: embedding and blocks in forward, the head, the blocks in
 /// backward. The embedding's backward needs no weights.
 Count gathers(Reshard reshard, int num_microbatches) {
@@ -43,7 +56,7 @@ Count gathers(Reshard reshard, int num_microbatches) {
 }
 
 Expected sharded(const std::string& name, const layout::MeshRequest& mesh, Reshard reshard) {
-    const int num_microbatches = TinyRun::kGlobalBatch / world().size();
+    const int num_microbatches = TinyRun::kGlobalBatch / (mesh.replicate * mesh.shard);
     const Count totals{1, 1};
     const Count replicas = mesh.replicate > 1 ? Count{kNumUnits, kNumParameters} : Count{};
     const Count reductions{num_microbatches * kNumUnits, num_microbatches * kNumParameters};
@@ -55,38 +68,31 @@ Expected sharded(const std::string& name, const layout::MeshRequest& mesh, Resha
 }
 
 std::vector<Expected> expectations() {
-    switch (world().size()) {
-        case 1:
-            return {{{"one"}, {{OpKind::AllReduce, {1, 1}}}}};
-        case 2:
-            return {sharded("fsdp2", {.shard = 2}, Reshard::EveryPass),
-                    sharded("fsdp2_never", {.shard = 2}, Reshard::Never),
-                    {{"ddp2", {.replicate = 2}}, {{OpKind::AllReduce, {kNumUnits + 1, kNumParameters + 1}}}}};
-        default:
-            return {sharded("fsdp4", {.shard = 4}, Reshard::EveryPass),
-                    sharded("hsdp2x2", {.replicate = 2, .shard = 2}, Reshard::EveryPass),
-                    sharded("hsdp2x2_never", {.replicate = 2, .shard = 2}, Reshard::Never)};
-    }
+    return {
+        {{"one", {.shard = 1}}, {{OpKind::AllReduce, {1, 1}}}},
+        {{"ddp2", {.replicate = 2, .shard = 1}}, {{OpKind::AllReduce, {kNumUnits + 1, kNumParameters + 1}}}},
+        sharded("fsdp2", {.shard = 2}, Reshard::EveryPass),
+        sharded("fsdp2_never", {.shard = 2}, Reshard::Never),
+        sharded("fsdp4", {.shard = 4}, Reshard::EveryPass),
+        sharded("hsdp2x2", {.replicate = 2, .shard = 2}, Reshard::EveryPass),
+        sharded("hsdp2x2_never", {.replicate = 2, .shard = 2}, Reshard::Never)};
 }
 
 constexpr parallel::Precision kWide{at::kDouble, at::kDouble, at::kDouble};
 constexpr parallel::Precision kRoundedGradients{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 
 void expect_calls(const Expected& expected, const parallel::Precision& precision, bool unit_grad_norms) {
-    Submissions log;
-    CountingCommunicator counted(world(), log);
-    TinyRun run({.layout = expected.layout, .precision = precision, .unit_grad_norms = unit_grad_norms},
-                counted);
-    run.train(0);
-    log.clear();
-    run.train(1);
+    const layout::MeshRequest& mesh = expected.layout.mesh;
+    const auto log = step_of_last_rank(
+        {.layout = expected.layout, .precision = precision, .unit_grad_norms = unit_grad_norms},
+        mesh.replicate * mesh.shard);
     Calls calls;
-    for (const Submission& submission : log) {
-        ++calls[submission.kinds.at(0)].launches;
-        for (const OpKind kind : submission.kinds) ++calls[kind].operations;
+    for (const auto& launch : log) {
+        ++calls[launch[0].kind].launches;
+        for (const comm::RecordedOp& op : launch) ++calls[op.kind].operations;
     }
     EXPECT_EQ(calls, expected.calls);
-    EXPECT_EQ(log.back().group, world().name()) << "the totals come last";
+    EXPECT_EQ(log.back()[0].group, "world") << "the totals come last";
 }
 
 TEST(StepCalls, AreThoseOfTheProgramAndTheTotals) {
@@ -97,20 +103,14 @@ TEST(StepCalls, AreThoseOfTheProgramAndTheTotals) {
     }
 }
 
-/// The number of submissions of a step over `group` before each sum over replicas, and at last in the whole
-/// step.
+/// The number of submissions of a step of four ranks over `group` before each sum over replicas, and at last
+/// in the whole step.
 std::vector<int> submitted_before_sums(const Layout& layout, const std::string& group) {
-    Submissions log;
-    CountingCommunicator counted(world(), log);
-    TinyRun run({.layout = layout, .microbatch_size = 2}, counted);
-    run.train(0);
-    log.clear();
-    run.train(1);
     std::vector<int> before;
     int num_submitted = 0;
-    for (const Submission& one : log) {
-        num_submitted += one.group == group;
-        if (one.group == "dp_replicate") before.push_back(num_submitted);
+    for (const auto& launch : step_of_last_rank({.layout = layout, .microbatch_size = 2}, 4)) {
+        num_submitted += launch[0].group == group;
+        if (launch[0].group == "dp_replicate") before.push_back(num_submitted);
     }
     before.push_back(num_submitted);
     return before;
@@ -120,8 +120,8 @@ std::vector<int> submitted_before_sums(const Layout& layout, const std::string& 
 // sum over replicas stands before all that the units below it submit in the last microbatch's backward. The
 // norms are not among these sums: they are summed over both axes at once, after the program.
 TEST(StepCalls, SumsOverReplicasStartBeforeTheBackwardOfEarlierUnits) {
-    if (world().size() != 4) GTEST_SKIP() << "wants 4 ranks";
-    const std::vector<int> before = submitted_before_sums({"ddp2_tp2", {.replicate = 2, .tensor = 2}}, "tp");
+    const std::vector<int> before =
+        submitted_before_sums({"ddp2_tp2", {.replicate = 2, .shard = 1, .tensor = 2}}, "tp");
     ASSERT_EQ(before.size(), kNumUnits + 1);
     for (int unit = 1; unit <= kNumBlocks; ++unit) EXPECT_LT(before[unit - 1], before[unit]) << unit;
     // Blocks are alike.
@@ -133,7 +133,6 @@ TEST(StepCalls, SumsOverReplicasStartBeforeTheBackwardOfEarlierUnits) {
 // The reduction of a unit over the shards starts directly after the unit's backward. When the unit's sum over
 // replicas starts, the backward of the unit below has run, and its reduction comes next.
 TEST(StepCalls, SumsOverReplicasOfShardsStartBesideTheNextReduction) {
-    if (world().size() != 4) GTEST_SKIP() << "wants 4 ranks";
     const Layout layout{"hsdp2x2", {.replicate = 2, .shard = 2}, {}, "1F1B", Reshard::Never};
     const std::vector<int> before = submitted_before_sums(layout, "dp_shard");
     ASSERT_EQ(before.size(), kNumUnits + 1);

@@ -104,8 +104,10 @@ train::StepBatch TinyRun::batch(int64_t step) const {
     const int64_t first = mesh_.index(layout::kDataAxes) * per_rank;
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
-        result.microbatches.push_back(
+        model::Batch& batch = result.microbatches.emplace_back(
             make_batch(options_.data, vocab_size, step, first + i, options_.microbatch_size));
+        batch.tokens = batch.tokens.to(mesh_.device());
+        batch.targets = batch.targets.to(mesh_.device());
     }
     for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
     for (int64_t i = 0; i < per_rank * degree; ++i) result.job_counted_tokens += counted_of(i);

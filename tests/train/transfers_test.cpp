@@ -70,7 +70,8 @@ std::vector<at::Tensor> results_of(TinyRun& run, const parallel::Program& progra
     parallel::ParallelModel& model = run.trainer().model();
     parallel::Executor executor(model, run.mesh(), program, {});
     parallel::reset_gradients(model);
-    std::vector<at::Tensor> results = {executor.run(run.batch(0).microbatches, /*loss_scale=*/1, /*update=*/0)};
+    std::vector<at::Tensor> results = {
+        executor.run(run.batch(0).microbatches, /*loss_scale=*/1, /*update=*/0)};
     for (const auto& parameter : model.parameters()) results.push_back(parameter->gradient().sum.clone());
     return results;
 }

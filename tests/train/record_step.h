@@ -1,0 +1,28 @@
+// A step of any rank of any mesh, without data and without other ranks.
+#pragma once
+
+#include <ATen/ops/empty.h>
+
+#include "comm/recording.h"
+#include "ops/ops_context.h"
+#include "train/trainer.h"
+
+namespace argosy::testing {
+
+/// Makes the trainer of `rank` and runs one step, which `recording` records.
+inline void record_step(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank,
+                        comm::Recording& recording) {
+    const ops::OpsContext tensors;
+    comm::RecordingCommunicator world(rank, shape.num_ranks(), recording);
+    comm::Mesh mesh(shape, world);
+    train::Trainer trainer(options, mesh);
+    const int64_t num_tokens = options.microbatch_size * options.seq_len;
+    const at::Tensor tokens = at::empty({num_tokens}, at::TensorOptions(mesh.device()).dtype(at::kLong));
+    const model::Batch microbatch{tokens, tokens, options.microbatch_size, options.seq_len};
+    const train::StepBatch batch{.microbatches = std::vector(options.num_microbatches, microbatch),
+                                 .counted_tokens = num_tokens * options.num_microbatches,
+                                 .job_counted_tokens = num_tokens * options.num_microbatches};
+    trainer.step().update(trainer.step().forward_backward(batch), /*lr=*/1e-3);
+}
+
+}  // namespace argosy::testing

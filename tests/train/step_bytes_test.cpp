@@ -1,0 +1,126 @@
+// The bytes of a recorded step are those that formulas give for each axis. All sizes divide evenly, so
+// nothing is padded. The symbols: P parameters, M microbatches, T tokens of a microbatch, D dim, n ranks of
+// the axis.
+#include <gtest/gtest.h>
+
+#include "train/record_step.h"
+
+namespace argosy::testing {
+namespace {
+
+using comm::MovedBytes;
+using comm::OpKind;
+using parallel::Reshard;
+
+constexpr int64_t kDim = 64, kLayers = 8, kVocab = 256, kHidden = 96, kHeadDim = 8, kHeads = 8, kKeyHeads = 8;
+constexpr int64_t kMicrobatches = 4, kTokens = 2 * 16;
+constexpr int64_t kActivation = kTokens * kDim * 2;  // bytes of T x D in bf16
+constexpr int64_t kBlock = 2 * kDim + (2 * kHeads + 2 * kKeyHeads) * kHeadDim * kDim + 3 * kHidden * kDim;
+constexpr int64_t kTable = kVocab * kDim;
+
+train::TrainerOptions options(Reshard reshard = Reshard::EveryPass, std::vector<int> stage_layers = {}) {
+    return {.spec = {.name = "llama3",
+                     .vocab_size = kVocab,
+                     .dim = kDim,
+                     .num_layers = kLayers,
+                     .num_heads = kHeads,
+                     .num_kv_heads = kKeyHeads,
+                     .head_dim = kHeadDim,
+                     .hidden_dim = kHidden},
+            .stage_layers = std::move(stage_layers),
+            .reshard = reshard,
+            .seq_len = 16,
+            .microbatch_size = 2,
+            .num_microbatches = kMicrobatches};
+}
+
+comm::Recording recorded(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank) {
+    comm::Recording recording;
+    record_step(options, shape, rank, recording);
+    return recording;
+}
+
+/// The bytes of this kind over a group, as a whole: before the division by the ring.
+int64_t whole_bytes(const comm::Recording& recording, const std::string& group, OpKind kind) {
+    int64_t sum = 0;
+    for (const auto& [op, count] : recording.counts()) {
+        if (op.group == group && op.kind == kind) sum += count * op.num_bytes();
+    }
+    return sum;
+}
+
+MovedBytes both_ways(int64_t bytes) { return {bytes, bytes}; }
+
+// Each microbatch gathers all units in forward and the blocks again in backward, in bf16, and reduces all
+// gradients in fp32.
+TEST(StepBytes, OfShardsAreGathersAndReductionsOfTheParameters) {
+    constexpr int64_t kAll = 2 * kTable + kDim + kLayers * kBlock;
+    for (const int n : {2, 4, 8, 32}) {
+        for (const int rank : {0, n - 1}) {
+            const auto recording = recorded(options(), {{1, 1, n, 1, 1}}, rank);
+            const int64_t gathered = kMicrobatches * 2 * (kAll + kLayers * kBlock);
+            const int64_t reduced = kMicrobatches * 4 * kAll;
+            EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::AllGather), gathered);
+            EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::ReduceScatter), reduced);
+            EXPECT_EQ(recording.bytes_by_group().at("dp_shard"),
+                      both_ways((gathered + reduced) / n * (n - 1)));
+        }
+    }
+    const auto gathered_once = recorded(options(Reshard::Never), {{1, 1, 4, 1, 1}}, 0);
+    EXPECT_EQ(whole_bytes(gathered_once, "dp_shard", OpKind::AllGather), 2 * kAll);
+}
+
+// With replicas, the gradients of this rank's shards are summed once in a step, in fp32.
+TEST(StepBytes, OfReplicasAreOneSumOfTheShards) {
+    constexpr int64_t kAll = 2 * kTable + kDim + kLayers * kBlock;
+    const auto recording = recorded(options(), {{1, 2, 4, 1, 1}}, 5);
+    EXPECT_EQ(recording.bytes_by_group().at("dp_replicate"), both_ways(2 * (4 * kAll / 4) / 2));
+}
+
+// A block gathers the tokens before each of its two pairs of products, and reduces them after it. Its
+// backward does the reverse, and gathers the inputs of the first products again. The embedding reduces in
+// forward and gathers in backward; the head gathers in forward and reduces in backward. The loss has the
+// maxima of the tokens and two sums, in fp32. The gradients of norms are summed once, in fp32.
+TEST(StepBytes, OfTheTensorAxisAreActivations) {
+    for (const int n : {2, 4, 8}) {
+        for (const int rank : {0, n - 1}) {
+            const auto recording = recorded(options(), {{1, 1, 1, 1, n}}, rank);
+            const int64_t gathered = kMicrobatches * (6 * kLayers + 2) * kActivation;
+            const int64_t reduced = kMicrobatches * (4 * kLayers + 2) * kActivation;
+            const int64_t summed = 4 * (kMicrobatches * 3 * kTokens + (2 * kLayers + 1) * kDim);
+            EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllGather), gathered);
+            EXPECT_EQ(whole_bytes(recording, "tp", OpKind::ReduceScatter), reduced);
+            EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllReduce), summed);
+            EXPECT_EQ(recording.bytes_by_group().at("tp"),
+                      both_ways((gathered + reduced + 2 * summed) / n * (n - 1)));
+        }
+    }
+}
+
+// A stage gets the activation of each microbatch from the stage before, and its gradient from the stage
+// after.
+TEST(StepBytes, OfThePipelineAreActivationsAndTheirGradients) {
+    constexpr int64_t kOnce = kMicrobatches * kActivation;
+    for (const int tensor : {1, 4}) {
+        const layout::MeshShape shape{{4, 1, 1, 1, tensor}};
+        for (int stage = 0; stage < 4; ++stage) {
+            const auto recording = recorded(options(Reshard::Never, {2, 2, 2, 2}), shape, stage * tensor);
+            const int64_t neighbours = stage == 0 || stage == 3 ? 1 : 2;
+            EXPECT_EQ(recording.bytes_by_group().at("pp"), both_ways(neighbours * kOnce / tensor)) << stage;
+        }
+    }
+}
+
+// All axes at once: a stage's units, cut over the tensor axis, are gathered and reduced once in a step.
+TEST(StepBytes, OfAThreeWayMeshAreThoseOfTheStage) {
+    const layout::MeshShape shape{{4, 1, 8, 1, 2}};
+    const auto recording =
+        recorded(options(Reshard::Never, {2, 2, 2, 2}), shape, shape.rank({1, 0, 3, 0, 1}));
+    constexpr int64_t kStage = 2 * ((kBlock - 2 * kDim) / 2 + 2 * kDim);  // norms are whole on each rank
+    EXPECT_EQ(recording.bytes_by_group().at("dp_shard"), both_ways((2 + 4) * kStage / 8 * 7));
+    EXPECT_EQ(recording.bytes_by_group().at("pp"), both_ways(2 * kMicrobatches * kActivation / 2));
+    EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllGather), kMicrobatches * 2 * 6 * kActivation);
+}
+
+}  // namespace
+}  // namespace argosy::testing
