@@ -28,13 +28,17 @@ RecordedOp record_of(const Communicator& group, const Op& op) {
 }  // namespace
 
 MovedBytes moved_bytes(const RecordedOp& op) {
-    const int64_t bytes = op.num_bytes(), all_but_own = bytes * (op.size - 1) / op.size;
+    const int64_t bytes = op.num_bytes();
+    const auto along_ring = [&](int64_t rounds) {
+        const int64_t moved = rounds * bytes * (op.size - 1) / op.size;
+        return MovedBytes{moved, moved};
+    };
     switch (op.kind) {
         case OpKind::AllGather:
         case OpKind::ReduceScatter:
-            return {all_but_own, all_but_own};
+            return along_ring(1);
         case OpKind::AllReduce:
-            return {2 * bytes * (op.size - 1) / op.size, 2 * bytes * (op.size - 1) / op.size};
+            return along_ring(2);
         case OpKind::Broadcast: {
             const int after_root = (op.rank - op.peer + op.size) % op.size;
             return {after_root + 1 < op.size ? bytes : 0, after_root > 0 ? bytes : 0};

@@ -10,8 +10,8 @@
 namespace argosy::ops {
 
 /// Cosines and sines of every position and frequency, [seq_len, head_dim / 2] in the type of the options.
-/// They are computed in fp64 on the processor, so that they are the same on every device. They are multiplied
-/// by an attention factor, so that a rotation also scales q and k.
+/// They are computed in fp64 on the processor, so that they are the same on every device; on meta, which has
+/// no data, not at all. They are multiplied by an attention factor, so that a rotation also scales q and k.
 struct RopeTable {
     at::Tensor cos, sin;
 };

@@ -1,5 +1,8 @@
 // Builds a model on a mesh, and the Step that trains it, from a run's options. The executable and the tests
 // use the Trainer. The Trainer owns the model and the Step.
+//
+// On a mesh of recorded ranks (comm/recording.h), whose device is meta, the Trainer is dry: no tensor has
+// data, and a step of any rank of any mesh shows its operations and its memory without computing.
 #pragma once
 
 #include <cstdint>
