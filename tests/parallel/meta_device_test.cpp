@@ -1,5 +1,6 @@
-// A step computes on the mesh's device and on no other. LibTorch's device without memory (meta) stands for a
-// GPU: an operation that mixes it with the processor's tensors fails, and all shapes are computed.
+// A model and its step use the mesh's device and no other. LibTorch's device without memory (meta) stands for
+// another device: products, and LibTorch's operations, fail if they mix it with the processor's tensors, and the
+// processor's memory is measured.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
