@@ -15,6 +15,7 @@ import traceback
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "pretrain"))
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PARTS = ("kills", "damages", "settings", "fuzz")
 LINE_TRIALS = 50
 
@@ -62,7 +63,8 @@ def run(part, first_seed, count, seconds, results):
                         outcome = trials.run(seed, pathlib.Path(folder))
                     except Exception:
                         outcome = "failed"
-                        failed.append({"seed": seed, "error": traceback.format_exc()[-2000:]})
+                        text = traceback.format_exc().replace(str(SOURCE), "")
+                        failed.append({"seed": seed, "error": text[-2000:]})
                         print(f"{part}: seed {seed} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
                 counts[outcome] = counts.get(outcome, 0) + 1
                 seed += 1
