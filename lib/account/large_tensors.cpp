@@ -58,8 +58,8 @@ class LargeTensors {
         add("the residual stream", {tokens() / mesh_.degree(layout::Axis::Tensor), options_.spec.dim},
             compute());
         for (size_t unit = 0; unit < placement.units.size(); ++unit) {
-            const int stage = placement.unit_stage[unit] % mesh_.degree(layout::Axis::Pipeline);
-            if (stage == mesh_.coordinate(layout::Axis::Pipeline)) add_unit(placement.units[unit]);
+            const bool own = placement.rank_of(unit) == mesh_.coordinate(layout::Axis::Pipeline);
+            if (own) add_unit(placement.units[unit]);
         }
         return std::move(list_);
     }

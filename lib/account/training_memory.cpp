@@ -127,8 +127,7 @@ int64_t elements_of(const parallel::ModelPlacement& placement, const comm::Mesh&
     std::set<std::string> seen;  // a tied embedding table counts once
     int64_t elements = 0;
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
-        const int stage = placement.unit_stage[unit];
-        if (stage % mesh.degree(layout::Axis::Pipeline) != mesh.coordinate(layout::Axis::Pipeline)) continue;
+        if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         for (const model::Parameter& parameter : placement.units[unit]) {
             if (seen.insert(parameter.spec.name).second) elements += padded_elements(parameter.spec, mesh);
         }

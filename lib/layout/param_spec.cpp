@@ -6,15 +6,6 @@
 
 namespace argosy::layout {
 
-std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh) {
-    std::vector<int> ranks;
-    for (const int stage : spec.stages) {
-        const int rank = stage % mesh.degree(Axis::Pipeline);
-        if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
-    }
-    return ranks;
-}
-
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts) {
     Slab slab = whole(spec.shape);
     const auto count = num_cuts < 0 ? spec.cuts.size() : static_cast<size_t>(num_cuts);
@@ -33,9 +24,9 @@ Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& 
     const auto add_axis = [&](int index, int count) {
         share = {share.index * count + index, share.count * count};
     };
-    const std::vector<int> ranks = pipeline_ranks(spec, mesh);
+    const std::vector<int>& ranks = spec.pipeline_ranks;
     const auto own = std::ranges::find(ranks, coordinates[static_cast<int>(Axis::Pipeline)]);
-    ARGOSY_CHECK(own != ranks.end(), "{} is on other pipeline stages", spec.name);
+    ARGOSY_CHECK(own != ranks.end(), "{} is on other pipeline ranks", spec.name);
     add_axis(static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
     AxisSet cut_axes = Axis::Pipeline;
     for (const Cut& cut : spec.cuts) {
@@ -50,13 +41,13 @@ Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& 
     return share;
 }
 
-bool holds(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates) {
-    const std::vector<int> ranks = pipeline_ranks(spec, mesh);
-    return std::ranges::find(ranks, coordinates[static_cast<int>(Axis::Pipeline)]) != ranks.end();
+bool holds(const ParamSpec& spec, const Coordinates& coordinates) {
+    const int own = coordinates[static_cast<int>(Axis::Pipeline)];
+    return std::ranges::find(spec.pipeline_ranks, own) != spec.pipeline_ranks.end();
 }
 
 bool owns(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates) {
-    return holds(spec, mesh, coordinates) && share_of(spec, mesh, coordinates).index == 0;
+    return holds(spec, coordinates) && share_of(spec, mesh, coordinates).index == 0;
 }
 
 }  // namespace argosy::layout

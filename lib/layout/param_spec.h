@@ -42,14 +42,11 @@ struct ParamSpec {
     std::vector<int64_t> shape = {};
     Init init = {};
     bool is_matrix = true;          // matrices get weight decay by default
-    std::vector<int> stages = {0};  // pipeline stages that hold the parameter; two for a tied table
-    std::vector<Cut> cuts = {};     // in order: the tensor axis first, then the shard axes
-    PartialSum gradient = {};       // the sum that remains after the reduce-scatter over the shard axes
+    /// The pipeline ranks that hold the parameter, each once; two for a tied table on two ranks.
+    std::vector<int> pipeline_ranks = {0};
+    std::vector<Cut> cuts = {};  // in order: the tensor axis first, then the shard axes
+    PartialSum gradient = {};    // the sum that remains after the reduce-scatter over the shard axes
 };
-
-/// The pipeline ranks that hold the parameter, in the order of its stages. A rank that runs several of these
-/// stages is listed once.
-std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh);
 
 /// The slab that the rank at `coordinates` holds after the first `num_cuts` cuts (-1: all).
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts = -1);
@@ -58,11 +55,11 @@ Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& co
 struct Share {
     int index = 0, count = 1;
 };
-/// REQUIRES: holds(spec, mesh, coordinates).
+/// REQUIRES: holds(spec, coordinates).
 Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
-/// Whether the parameter is on a pipeline stage of the rank at `coordinates`.
-bool holds(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
+/// Whether the rank at `coordinates` holds the parameter.
+bool holds(const ParamSpec& spec, const Coordinates& coordinates);
 
 /// Whether the rank at `coordinates` counts its elements in norms. Exactly one of the ranks that hold the
 /// same elements does: the rank with Share::index 0.

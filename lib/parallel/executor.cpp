@@ -67,8 +67,7 @@ Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& progra
 }
 
 Stage& Executor::stage_of(const UnitOp& op) {
-    // Stage s runs on pipeline rank s % num_ranks, so a rank's stages are num_ranks apart.
-    return model_.stages()[op.stage / pipeline_.size()];
+    return model_.stages()[model_.stage_map().local_index(op.stage)];
 }
 
 Executor::Slot& Executor::slot_of(const UnitOp& op) {
@@ -230,7 +229,7 @@ void Executor::join_side_stream() {
 
 void Executor::send(at::Tensor& x, int to_stage) {
     // 1. wait for the end of the message before: the channel to a rank holds one message
-    const int peer = to_stage % pipeline_.size();
+    const int peer = model_.stage_map().rank_of(to_stage);
     comm::Pending& channel = sending_[peer];
     channel.wait();
     // 2. start the send and return; the tensor moves from the slot to the channel
@@ -246,7 +245,7 @@ void Executor::receive(const UnitOp& op, int from_stage) {
                             at::TensorOptions(model_.device()).dtype(model_.precision().compute));
     // 2. start the receive and return
     incoming_.pending = pipeline_.submit(
-        {.kind = OpKind::Receive, .out = incoming_.x, .peer = from_stage % pipeline_.size()});
+        {.kind = OpKind::Receive, .out = incoming_.x, .peer = model_.stage_map().rank_of(from_stage)});
 }
 
 void Executor::take(at::Tensor& x) {

@@ -22,10 +22,9 @@ using comm::OpKind;
 void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
     comm::Communicator& pipeline = mesh.group(layout::Axis::Pipeline);
     for (const auto& parameter : model.parameters()) {
-        const auto& stages = parameter->spec().stages;
-        if (stages.size() < 2) continue;
-        const int first = stages.front() % pipeline.size(), last = stages.back() % pipeline.size();
-        const int peer = pipeline.rank() == first ? last : first;
+        const std::vector<int>& ranks = parameter->spec().pipeline_ranks;
+        if (ranks.size() < 2) continue;
+        const int peer = pipeline.rank() == ranks.front() ? ranks.back() : ranks.front();
         const at::Tensor& own = parameter->gradient().sum;
         const at::Tensor other = at::empty_like(own);
         pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = own, .peer = peer},

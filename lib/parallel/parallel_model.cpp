@@ -23,6 +23,7 @@ std::unique_ptr<model::TensorAxis> make_axis(comm::Mesh& mesh) {
 ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
                              const Precision& precision, int64_t seq_len, uint64_t seed)
     : spec_(spec),
+      stage_map_(placement.stages),
       precision_(precision),
       device_(mesh.device()),
       rope_(model::rope_table(spec, seq_len,
@@ -31,11 +32,9 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       axis_(make_axis(mesh)) {
     ARGOSY_CHECK(!precision.bf16_gradients || precision.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision.reduce));
-    const int num_pipeline_ranks = mesh.degree(layout::Axis::Pipeline);
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
-        const int stage_number = placement.unit_stage[unit];
-        if (stage_number % num_pipeline_ranks != mesh.coordinate(layout::Axis::Pipeline)) continue;
-        Stage& own_stage = stage(stage_number);
+        if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
+        Stage& own_stage = stage(placement.unit_stage[unit]);
         if (unit == 0) {
             own_stage.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
         } else if (unit + 1 == placement.units.size()) {

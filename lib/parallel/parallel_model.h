@@ -40,6 +40,7 @@ class ParallelModel {
 
     const model::ModelSpec& spec() const { return spec_; }
     std::vector<Stage>& stages() { return stages_; }
+    const StageMap& stage_map() const { return stage_map_; }
     /// In the order of the units. A tied table whose stages are on this rank occurs once, in the embedding.
     const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
     /// The unit of each entry of parameters(), as an index into model::unit_names. On the rank that owns a
@@ -57,6 +58,7 @@ class ParallelModel {
     Stage& stage(int number);
 
     model::ModelSpec spec_;
+    StageMap stage_map_;
     Precision precision_;
     c10::Device device_;
     ops::RopeTable rope_;

@@ -121,21 +121,23 @@ std::vector<int> stages_of_units(const std::vector<int>& stage_layers) {
 }  // namespace
 
 ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
-                                const std::vector<int>& stage_layers) {
+                                const std::vector<int>& stage_layers, StageOrder order) {
     check_heads(spec, mesh.degree(Axis::Tensor));
     check_stages(spec, stage_layers);
-    ModelPlacement placement{model::unit_parameters(spec), stages_of_units(stage_layers)};
-    const int last_stage = static_cast<int>(stage_layers.size()) - 1;
+    const auto num_stages = static_cast<int>(stage_layers.size());
+    ModelPlacement placement{model::unit_parameters(spec), stages_of_units(stage_layers),
+                             StageMap(num_stages, mesh.degree(Axis::Pipeline), order)};
     // A tied table is one parameter if one pipeline rank runs the first and the last stage.
-    const bool two_tables = spec.tied_embeddings && last_stage % mesh.degree(Axis::Pipeline) != 0;
+    const int last_rank = placement.stages.rank_of(num_stages - 1);
+    const bool two_tables = spec.tied_embeddings && last_rank != 0;
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         for (Parameter& parameter : placement.units[unit]) {
             split_for_tensor_parallel(parameter, spec, mesh.degree(Axis::Tensor));
             shard(parameter, mesh);
             replicate(parameter, mesh);
-            parameter.spec.stages = {placement.unit_stage[unit]};
+            parameter.spec.pipeline_ranks = {placement.rank_of(unit)};
             const bool table = parameter.role == Role::Embedding || parameter.role == Role::Output;
-            if (two_tables && table) parameter.spec.stages = {0, last_stage};
+            if (two_tables && table) parameter.spec.pipeline_ranks = {0, last_rank};
         }
     }
     return placement;
@@ -149,7 +151,7 @@ std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit)
     const std::string& table = placement.units.front().front().spec.name;
     std::set<model::Role> roles;
     for (const Parameter& parameter : placement.units[unit]) {
-        const bool shared = unit > 0 && parameter.spec.name == table && parameter.spec.stages.size() == 1;
+        const bool shared = unit > 0 && parameter.spec.name == table && parameter.spec.pipeline_ranks.size() == 1;
         if (summed_by_program(parameter.spec) && !shared) roles.insert(parameter.role);
     }
     return roles;

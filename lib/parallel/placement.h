@@ -19,12 +19,16 @@ namespace argosy::parallel {
 struct ModelPlacement {
     std::vector<std::vector<model::Parameter>> units;
     std::vector<int> unit_stage;
+    StageMap stages;
+
+    /// The pipeline rank that runs the unit.
+    int rank_of(size_t unit) const { return stages.rank_of(unit_stage[unit]); }
 };
 
 /// Stage s runs `stage_layers[s]` blocks; the first stage also runs the embedding and the last one the head.
 /// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...).
 ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
-                                const std::vector<int>& stage_layers);
+                                const std::vector<int>& stage_layers, StageOrder order = StageOrder::Loop);
 
 /// Whether the program sums the parameter's gradient over ranks: true if the sum that remains after the
 /// reduce-scatter over the shard axes is over the replicas alone. The other sums are made after the program:

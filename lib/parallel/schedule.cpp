@@ -44,6 +44,25 @@ constexpr Schedule kSchedules[] = {
 
 }  // namespace
 
+StageMap::StageMap(int num_stages, int num_ranks, StageOrder order)
+    : num_stages_(num_stages), num_ranks_(num_ranks), order_(order) {
+    ARGOSY_CHECK(order == StageOrder::Loop || num_stages == 2 * num_ranks, "{} stages on {} ranks in V",
+                 num_stages, num_ranks);
+}
+
+int StageMap::rank_of(int stage) const {
+    const int place = stage % num_ranks_;
+    return order_ == StageOrder::V && stage >= num_ranks_ ? num_ranks_ - 1 - place : place;
+}
+
+std::vector<int> StageMap::stages_of(int rank) const {
+    std::vector<int> stages;
+    for (int stage = 0; stage < num_stages_; ++stage) {
+        if (rank_of(stage) == rank) stages.push_back(stage);
+    }
+    return stages;
+}
+
 std::vector<std::string> schedule_names() {
     std::vector<std::string> names;
     for (const Schedule& each : kSchedules) names.emplace_back(each.name);

@@ -25,10 +25,35 @@ struct Action {
     bool operator==(const Action&) const = default;
 };
 
+/// The order in which the ranks take the stages. Loop: from the first rank to the last one, again and again.
+/// V: from the first rank to the last one and back, so that the first rank has the first and the last stage.
+enum class StageOrder { Loop, V };
+
+/// Which rank runs a stage, and which of that rank's stages it is.
+class StageMap {
+  public:
+    /// REQUIRES: V has two stages on each rank.
+    explicit StageMap(int num_stages = 1, int num_ranks = 1, StageOrder order = StageOrder::Loop);
+
+    int num_stages() const { return num_stages_; }
+    int num_ranks() const { return num_ranks_; }
+    int rank_of(int stage) const;
+    /// The number of the stage among the stages of its rank, from 0.
+    int local_index(int stage) const { return stage / num_ranks_; }
+    std::vector<int> stages_of(int rank) const;  // ascending
+
+  private:
+    int num_stages_, num_ranks_;
+    StageOrder order_;
+};
+
 struct ScheduleShape {
     int num_stages = 1;
-    int num_ranks = 1;  // stage s runs on rank s % num_ranks
+    int num_ranks = 1;
     int num_microbatches = 1;
+    StageOrder order = StageOrder::Loop;
+
+    StageMap stages() const { return StageMap(num_stages, num_ranks, order); }
 };
 
 /// The compute actions of `rank`, in order. Throws UserError for an unknown name or for a shape that the

@@ -36,7 +36,7 @@ layout::Slab unsharded_slab(const layout::ParamSpec& spec, const layout::MeshSha
 
 /// Whether the gradient is summed over ranks after it was summed over microbatches and shards.
 bool is_partial(const layout::ParamSpec& spec) {
-    return !spec.gradient.axes.empty() || spec.stages.size() > 1;
+    return !spec.gradient.axes.empty() || spec.pipeline_ranks.size() > 1;
 }
 
 }  // namespace

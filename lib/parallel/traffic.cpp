@@ -91,8 +91,7 @@ std::vector<Traffic> step_traffic(const ModelPlacement& placement, const layout:
     std::vector<layout::ParamSpec> held;
     int64_t num_units = 0;
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
-        const int stage = placement.unit_stage[unit];
-        if (stage % mesh.degree(Axis::Pipeline) != coordinates[static_cast<int>(Axis::Pipeline)]) continue;
+        if (placement.rank_of(unit) != coordinates[static_cast<int>(Axis::Pipeline)]) continue;
         ++num_units;
         add_unit(placement, unit, mesh, coordinates, precision, traffic);
         for (const model::Parameter& parameter : placement.units[unit]) {

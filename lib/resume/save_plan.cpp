@@ -47,9 +47,8 @@ Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, const MeshShape& mesh,
 }
 
 /// The pipeline rank that writes the parameter. A parameter that embedding and head share may be on two.
-int pipeline_rank(const ParamSpec& spec, const MeshShape& mesh, Choice& choice) {
-    const std::vector<int> ranks = layout::pipeline_ranks(spec, mesh);
-    return ranks[choice.of(static_cast<int>(ranks.size()))];
+int pipeline_rank(const ParamSpec& spec, Choice& choice) {
+    return spec.pipeline_ranks[choice.of(static_cast<int>(spec.pipeline_ranks.size()))];
 }
 
 /// The cut over the ranks of the replicate axis, which hold the same slab. They share the rows of the
@@ -87,7 +86,7 @@ CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec
         spec.cuts.size() < 2 || (spec.cuts.size() == 2 && spec.cuts[1].axes == layout::kShardAxes);
     ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known), "{} is cut in another way", spec.name);
     Choice choice(tensor.name);
-    CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, mesh, choice)}}};
+    CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, choice)}}};
     result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh, choice));
     result.cuts.push_back(cut_over(spec, layout::kShardAxes, mesh, choice));
     result.cuts.push_back(cut_over_replicas(result, mesh.degree(Axis::Replicate), choice));

@@ -77,7 +77,7 @@ TEST(SlabOf, FewerPartsThanRanksAreHeldByNeighbours) {
 
 TEST(Owns, OneReplicaAndTheFirstStageOfATiedTable) {
     const MeshShape mesh{{3, 2, 2, 1, 1}};
-    const ParamSpec tied{.shape = {4, 4}, .stages = {1, 2}, .cuts = {{kShardAxes, 0, 2}}};
+    const ParamSpec tied{.shape = {4, 4}, .pipeline_ranks = {1, 2}, .cuts = {{kShardAxes, 0, 2}}};
     std::vector<Coordinates> owners;
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
         if (owns(tied, mesh, mesh.coordinates(rank))) owners.push_back(mesh.coordinates(rank));
@@ -97,10 +97,9 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
         const int parts = random_divisor(random, mesh.degree(kShardAxes));
         spec.cuts.push_back({kShardAxes, 0, parts});
     }
-    // There may be more stages than pipeline ranks; a tied table is on the first and the last stage.
-    const int num_stages = mesh.degree(Axis::Pipeline) * (1 + static_cast<int>(random() % 2));
-    spec.stages = {static_cast<int>(random() % num_stages)};
-    if (random() % 3 == 0) spec.stages = {0, num_stages - 1};
+    const int num_ranks = mesh.degree(Axis::Pipeline);
+    spec.pipeline_ranks = {static_cast<int>(random() % num_ranks)};
+    if (num_ranks > 1 && random() % 3 == 0) spec.pipeline_ranks = {0, num_ranks - 1};  // a tied table
     return spec;
 }
 
@@ -134,11 +133,10 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
         const MeshShape mesh = random_shape(random);
         const ParamSpec spec = random_spec(random, mesh);
         const int replica = static_cast<int>(random() % mesh.degree(Axis::Replicate));
-        const int stage = spec.stages.back() % mesh.degree(Axis::Pipeline);
         std::vector<int> counts(num_elements(spec.shape), 0);
         for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
             const Coordinates coordinates = mesh.coordinates(rank);
-            if (coordinates[0] == stage && coordinates[1] == replica) {
+            if (coordinates[0] == spec.pipeline_ranks.back() && coordinates[1] == replica) {
                 count_in(slab_of(spec, mesh, coordinates), spec.shape, counts);
             }
         }
@@ -156,11 +154,10 @@ TEST(Layout, SharesNumberTheRanksWithTheSameSlab) {
         const ParamSpec spec = random_spec(random, mesh);
         std::vector<int> holders;
         for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-            const bool on_stage = std::ranges::any_of(spec.stages, [&](int stage) {
-                return stage % mesh.degree(Axis::Pipeline) == mesh.coordinates(rank)[0];
-            });
-            EXPECT_EQ(holds(spec, mesh, mesh.coordinates(rank)), on_stage);
-            if (on_stage) holders.push_back(rank);
+            const bool on_rank = std::ranges::any_of(
+                spec.pipeline_ranks, [&](int own) { return own == mesh.coordinates(rank)[0]; });
+            EXPECT_EQ(holds(spec, mesh.coordinates(rank)), on_rank);
+            if (on_rank) holders.push_back(rank);
         }
         using OffsetAndSize = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
         std::map<OffsetAndSize, std::set<int>> indices;

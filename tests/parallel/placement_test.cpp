@@ -117,7 +117,7 @@ TEST(Place, UnitsRunOnTheirStages) {
     EXPECT_EQ(placement.unit_stage, (std::vector{0, 0, 1, 1, 1, 2, 2}));
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         for (const model::Parameter& parameter : placement.units[unit]) {
-            EXPECT_EQ(parameter.spec.stages, std::vector{placement.unit_stage[unit]});
+            EXPECT_EQ(parameter.spec.pipeline_ranks, std::vector{placement.unit_stage[unit]});
         }
     }
 }
@@ -180,10 +180,20 @@ TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {
     const auto output = std::ranges::find(pipelined.units.back(), Role::Output, &model::Parameter::role);
     ASSERT_NE(output, pipelined.units.back().end());
     EXPECT_EQ(output->spec.name, table.spec.name);
-    EXPECT_EQ(table.spec.stages, (std::vector{0, 1}));
-    EXPECT_EQ(output->spec.stages, (std::vector{0, 1}));
+    EXPECT_EQ(table.spec.pipeline_ranks, (std::vector{0, 1}));
+    EXPECT_EQ(output->spec.pipeline_ranks, (std::vector{0, 1}));
     const ModelPlacement whole = place_parameters(spec(/*tied=*/true), mesh_of(1, 1, 1, 1), {5});
-    EXPECT_EQ(whole.units.front().front().spec.stages, std::vector{0});
+    EXPECT_EQ(whole.units.front().front().spec.pipeline_ranks, std::vector{0});
+}
+
+TEST(Place, InVATiedTableIsOneParameter) {
+    const ModelPlacement placement =
+        place_parameters(spec(/*tied=*/true), mesh_of(2, 1, 1, 1), {1, 2, 1, 1}, StageOrder::V);
+    std::vector<int> ranks;
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) ranks.push_back(placement.rank_of(unit));
+    EXPECT_EQ(ranks, (std::vector{0, 0, 1, 1, 1, 0, 0}));
+    EXPECT_EQ(placement.units.front().front().spec.pipeline_ranks, std::vector{0});
+    EXPECT_EQ(placement.units[2].front().spec.pipeline_ranks, std::vector{1});
 }
 
 TEST(Place, RefusesHeadsAndLayersThatDoNotDivide) {

@@ -42,7 +42,7 @@ std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
 RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& shape,
                        const LoweringOptions& options)
     : options_(options), num_slots_(program.num_slots) {
-    for (int stage = rank; stage < shape.num_stages; stage += shape.num_ranks) {
+    for (const int stage : shape.stages().stages_of(rank)) {
         for (int i = 0; i < shape.num_microbatches; ++i) expect(stage, i, shape);
         for (const int unit : options.stages[stage].summed_units) unsummed_.insert({stage, unit});
     }

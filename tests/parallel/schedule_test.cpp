@@ -105,6 +105,31 @@ TEST(Schedule, EveryActionOnceAndForwardBeforeBackward) {
     }
 }
 
+TEST(StageMap, LoopGoesFromTheFirstRankToTheLastAgainAndAgain) {
+    const StageMap map(6, 3);
+    std::vector<int> ranks, places;
+    for (int stage = 0; stage < 6; ++stage) {
+        ranks.push_back(map.rank_of(stage));
+        places.push_back(map.local_index(stage));
+    }
+    EXPECT_EQ(ranks, (std::vector{0, 1, 2, 0, 1, 2}));
+    EXPECT_EQ(places, (std::vector{0, 0, 0, 1, 1, 1}));
+    EXPECT_EQ(map.stages_of(1), (std::vector{1, 4}));
+}
+
+TEST(StageMap, VGoesThereAndBack) {
+    const StageMap map(6, 3, StageOrder::V);
+    std::vector<int> ranks, places;
+    for (int stage = 0; stage < 6; ++stage) {
+        ranks.push_back(map.rank_of(stage));
+        places.push_back(map.local_index(stage));
+    }
+    EXPECT_EQ(ranks, (std::vector{0, 1, 2, 2, 1, 0}));
+    EXPECT_EQ(places, (std::vector{0, 0, 0, 1, 1, 1}));
+    EXPECT_EQ(map.stages_of(0), (std::vector{0, 5}));
+    EXPECT_ERROR(StageMap(4, 1, StageOrder::V), RunError, "4 stages on 1 ranks");
+}
+
 TEST(Schedule, NamesAnUnknownSchedule) {
     EXPECT_EQ(schedule_names(), (std::vector<std::string>{"1F1B", "GPipe"}));
     EXPECT_ERROR(schedule("2F2B", {2, 2, 4}, 0), UserError, "pipeline_parallel_schedule", "2F2B", "1F1B",

@@ -56,6 +56,7 @@ class Simulator {
               const LoweringOptions& options, const Transport& transport)
         : programs_(programs),
           shape_(shape),
+          stages_(shape.stages()),
           transport_(transport),
           next_(programs.size(), 0),
           round_(programs.size(), 0) {
@@ -170,11 +171,11 @@ class Simulator {
     }
 
     Channel& channel_of_send(int rank, const UnitOp& op) {
-        return channels_[{rank, receive_of(op).stage % shape_.num_ranks}];
+        return channels_[{rank, stages_.rank_of(receive_of(op).stage)}];
     }
     /// The channel of a receive or a take of `rank`.
     Channel& channel_to(int rank, const UnitOp& op) {
-        return channels_[{sending_stage(op) % shape_.num_ranks, rank}];
+        return channels_[{stages_.rank_of(sending_stage(op)), rank}];
     }
 
     void check_end() {
@@ -195,6 +196,7 @@ class Simulator {
 
     const std::vector<Program>& programs_;
     const ScheduleShape& shape_;
+    const StageMap stages_;
     const Transport transport_;
     std::vector<RankLedger> ledgers_;
     std::vector<size_t> next_, end_;  // by rank: index of the next op, and the end of its ops

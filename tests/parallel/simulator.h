@@ -30,7 +30,7 @@ struct Simulation {
     int num_rounds = 0;              // duration of the step: the longest chain of computations and transfers
 };
 
-/// `programs[r]` is the program of rank r; stage s runs on rank s % num_ranks. A rank runs its list in order.
+/// `programs[r]` is the program of rank r; the stages are on the ranks as in shape.stages(). A rank runs its list in order.
 /// A channel (a sending and a receiving rank) holds one message: a send does not block its rank, but the next
 /// send on the same channel waits until the message has arrived. A receive does not block its rank; the Take
 /// waits until the message has arrived.

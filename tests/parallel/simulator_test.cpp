@@ -143,7 +143,7 @@ TEST_P(SimulatedSchedule, TransfersAreHiddenAsFarAsTheOrderOfActionsAllows) {
     for_all_pipelines(GetParam(), kLayers, [&](const ProgramCase& simulated, const auto& programs) {
         std::vector<Program> late;
         for (const Program& program : programs) late.push_back(without_hoisting(program));
-        const auto [num_stages, num_ranks, num_microbatches] = simulated.shape;
+        const int num_ranks = simulated.shape.num_ranks, num_microbatches = simulated.shape.num_microbatches;
         for (const int transfer_rounds : {1, kLayers}) {
             const auto rounds = [&](const std::vector<Program>& of, bool ignores_receives) {
                 const Simulation simulation =
