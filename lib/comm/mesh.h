@@ -5,7 +5,7 @@
 
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 
 #include "base/error.h"
 #include "comm/communicator.h"
@@ -32,9 +32,10 @@ class Mesh {
     c10::Device device() const { return world_.device(); }
 
     /// Returns the group of ranks that differ from this rank only on `axes` (see MeshShape::group).
-    /// COLLECTIVE over that group at its first call for these arguments.
-    Communicator& group(layout::AxisSet axes, int parts = 1) {
-        auto& group = groups_[{axes, parts}];
+    /// Groups of the same ranks with different numbers are independent: the messages of one of them do not
+    /// wait for those of another one. COLLECTIVE over that group at its first call for these arguments.
+    Communicator& group(layout::AxisSet axes, int parts = 1, int number = 0) {
+        auto& group = groups_[{axes, parts, number}];
         if (!group)
             group = world_.subgroup(shape_.group(world_.rank(), axes, parts), shape_.used(axes).name());
         return *group;
@@ -50,7 +51,7 @@ class Mesh {
     layout::MeshShape shape_;
     Communicator& world_;
     layout::Coordinates coordinates_;
-    std::map<std::pair<layout::AxisSet, int>, std::unique_ptr<Communicator>> groups_;
+    std::map<std::tuple<layout::AxisSet, int, int>, std::unique_ptr<Communicator>> groups_;
 };
 
 }  // namespace argosy::comm

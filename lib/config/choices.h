@@ -25,8 +25,16 @@ constexpr std::array<std::string_view, 3> names_of(ReshardAfterForward) {
     return {"default", "always", "never"};
 }
 
-enum class PipelineSchedule { OneForwardOneBackward, GPipe };
-constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"1F1B", "GPipe"}; }
+enum class PipelineSchedule {
+    OneForwardOneBackward,
+    GPipe,
+    InterleavedOneForwardOneBackward,
+    InterleavedZeroBubble,
+    ZbvZeroBubble
+};
+constexpr std::array<std::string_view, 5> names_of(PipelineSchedule) {
+    return {"1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"};
+}
 
 enum class RecomputeMode { None, Selective, Full };
 constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"none", "selective", "full"}; }

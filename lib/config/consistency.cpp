@@ -95,10 +95,10 @@ void check_batches(const JobConfig& config) {
 
 void check_stages(const Parallelism& parallelism) {
     const auto& layers = parallelism.pipeline_parallel_layers_per_stage;
-    if (layers.empty() || std::ssize(layers) == parallelism.pipeline_parallel_degree) return;
+    if (layers.size() <= 1 || std::ssize(layers) % parallelism.pipeline_parallel_degree == 0) return;
     throw UserError(
         "parallelism.pipeline_parallel_layers_per_stage = [{}] is for {} stages, but "
-        "parallelism.pipeline_parallel_degree is {}; give one number per stage",
+        "parallelism.pipeline_parallel_degree is {}; give one number per stage, and each rank as many stages",
         fmt::join(layers, ", "), layers.size(), parallelism.pipeline_parallel_degree);
 }
 

@@ -136,10 +136,13 @@ std::vector<Section> make_schema() {
              key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
                  "Ranks that split each matrix, and between matrices the sequence; should be within a node."),
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
-                 "Number of pipeline stages, each with some of the layers."),
+                 "Ranks that split the layers into a pipeline of stages; a rank runs one stage or several."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),
-                 "Order of microbatches; GPipe holds the activations of all, 1F1B of at most as many as "
-                 "stages."),
+                 "Order of microbatches; 1F1B and GPipe: one stage on a rank; ZeroBubble: weight gradients fill "
+                 "waits."),
+             key("pipeline_parallel_schedule_csv", &Parallelism::pipeline_parallel_schedule_csv, any(),
+                 "CSV file with a schedule of one's own, in place of the named one: a row per rank, cells as "
+                 "2F0."),
              key("pipeline_parallel_microbatch_size", &Parallelism::pipeline_parallel_microbatch_size, size(),
                  "Samples per microbatch of the pipeline; local_batch_size must be a multiple."),
              key("pipeline_parallel_first_stage_less_layers",
@@ -150,7 +153,7 @@ std::vector<Section> make_schema() {
                  "How many fewer layers the last stage has, because it also has the head."),
              key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
                  size(),
-                 "Number of layers of each stage; empty: equal numbers, adjusted by the two keys above.")}),
+                 "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two keys above.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
             "saving and resuming, and initial weights; lib/checkpoint/FORMAT.md specifies the files",

@@ -93,6 +93,7 @@ struct Parallelism {
     int tensor_parallel_degree = 1;
     int pipeline_parallel_degree = 1;
     PipelineSchedule pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
+    std::string pipeline_parallel_schedule_csv;
     int64_t pipeline_parallel_microbatch_size = 1;
     int pipeline_parallel_first_stage_less_layers = 1;
     int pipeline_parallel_last_stage_less_layers = 1;

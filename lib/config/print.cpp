@@ -47,6 +47,9 @@ std::string default_text(const Field& field) {
     return is_set(value) ? toml_text(value) : field.when_unset;
 }
 
+/// Longer lists of choices have a line of their own.
+constexpr std::size_t kMaxAccepted = 40;
+
 struct Widths {
     std::size_t key = 0;
     std::size_t accepted = 0;
@@ -57,7 +60,8 @@ Widths column_widths() {
     for (const Section& section : schema()) {
         for (const Field& field : section.fields) {
             widths.key = std::max(widths.key, field.key.size());
-            widths.accepted = std::max(widths.accepted, accepted(field).size());
+            const std::size_t width = accepted(field).size();
+            if (width <= kMaxAccepted) widths.accepted = std::max(widths.accepted, width);
         }
     }
     return widths;
@@ -124,8 +128,12 @@ std::string help_text() {
     for (const Section& section : schema()) {
         text += fmt::format("\n[{}] {}\n", section.name, section.meaning);
         for (const Field& field : section.fields) {
-            text += fmt::format("  --{:<{}}  {:<{}}  {}\n      {}\n", field.key, widths.key, accepted(field),
-                                widths.accepted, default_text(field), field.meaning);
+            const std::string values = accepted(field);
+            const bool is_long = values.size() > kMaxAccepted;
+            text += fmt::format("  --{:<{}}  {:<{}}  {}\n", field.key, widths.key, is_long ? "one of these" : values,
+                                widths.accepted, default_text(field));
+            if (is_long) text += fmt::format("      {}\n", values);
+            text += fmt::format("      {}\n", field.meaning);
         }
     }
     return text;

@@ -74,15 +74,15 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 }
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
-                                         const at::Tensor& scale, const Gradients& gradients) const {
+                                         const at::Tensor& scale, const TakeWork& take) const {
     // 1. normalise and gather: normed, dnormed [tokens, dim]
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const at::Tensor normed = axis_.gather_rows(norm.y);
     const at::Tensor dnormed = at::empty_like(normed);
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
 
-    // 2. for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), and both
-    //    gradients of the projection
+    // 2. for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), the
+    //    projection's input gradient, and the work for its weights' gradient
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
@@ -93,7 +93,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         ops::write_linear_input_gradient(dnormed.narrow(0, row, count), dlogits, weights[Role::Output]);
         WeightWork work;
         work.add_product(Role::Output, dlogits, rows);
-        work.run(gradients);
+        take(std::move(work));
     }
 
     // 3. reduce over the ranks and norm: dx [rows, dim]
@@ -101,8 +101,14 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         ops::rms_norm_backward(axis_.reduce_rows(dnormed), x, weights[Role::FinalNorm], norm.inverse_rms);
     WeightWork norm_work;
     norm_work.add_value(Role::FinalNorm, dnorm);
-    norm_work.run(gradients);
+    take(std::move(norm_work));
     return {sum, dx};
+}
+
+Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
+                                         const at::Tensor& scale, const Gradients& gradients) const {
+    return loss_and_input_gradient(weights, x, batch, scale,
+                                   [&](const WeightWork& work) { work.run(gradients); });
 }
 
 Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)

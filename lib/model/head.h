@@ -4,6 +4,8 @@
 // rank's share of the vocabulary.
 #pragma once
 
+#include <functional>
+
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
@@ -34,8 +36,13 @@ class Head {
         at::Tensor sum;  // sum of the counted tokens' losses: fp64 scalar, the same on every rank of the axis
         at::Tensor dx;   // gradient of scale * sum with respect to x: [rows, dim]
     };
-    /// COLLECTIVE over the axis: computes in one pass the loss, the gradient of x, and the gradients of the
-    /// head's weights, which are added to `gradients`. `scale` is a scalar in the accumulation type of x.
+    using TakeWork = std::function<void(WeightWork)>;
+    /// COLLECTIVE over the axis: computes the loss and the gradient of x in one pass. `scale` is a scalar in
+    /// the accumulation type of x. Calls `take` with the work for the head's weights: once for each chunk of
+    /// tokens, once for the norm. Work that is kept holds the gradients of its chunk's logits.
+    Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
+                                 const at::Tensor& scale, const TakeWork& take) const;
+    /// As before, and adds the gradients of the head's weights to `gradients` chunk by chunk.
     Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                  const at::Tensor& scale, const Gradients& gradients) const;
 

@@ -19,9 +19,9 @@
 // 1. Every rank runs its own list in order.
 // 2. Gather, Reduce, SumReplicas, Send and Receive return at once. The operation that needs the result waits
 //    for it: FinishReduce, FinishSum, ShardedUnit::weights(), TakeActivation, or TakeGradient.
-// 3. At most one message is under way from this rank to each other rank. A Send therefore waits first until
-//    the message before has ended.
-// 4. At most one message is under way to this rank (hoist_receives). The slot gets it at the Take.
+// 3. A channel (transfers.h) holds one message. A Send therefore waits first until the message before has
+//    ended.
+// 4. The slot gets a message at the Take.
 // 5. No operation uses sums of gradients while the side stream may write them (runs_beside_gradients).
 //
 // Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
@@ -43,10 +43,19 @@ bool runs_beside_gradients(UnitOpKind kind) {
         case UnitOpKind::ReceiveGradient:
         case UnitOpKind::TakeActivation:
         case UnitOpKind::TakeGradient:
+        case UnitOpKind::MoveActivation:
+        case UnitOpKind::MoveGradient:
             return true;
         default:
             return false;
     }
+}
+
+/// The group for gradients. If ranks have several stages, both activations and gradients go both ways between
+/// two ranks, and neither may wait for the other.
+comm::Communicator& gradient_group(comm::Mesh& mesh, const StageMap& stages) {
+    const bool both_ways = stages.num_ranks() > 1 && stages.num_stages() > stages.num_ranks();
+    return mesh.group(layout::Axis::Pipeline, /*parts=*/1, /*number=*/both_ways ? 1 : 0);
 }
 
 }  // namespace
@@ -57,13 +66,15 @@ Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& progra
                    const ExecutorOptions& options)
     : model_(model),
       world_(mesh.world()),
-      pipeline_(mesh.group(layout::Axis::Pipeline)),
+      activations_(mesh.group(layout::Axis::Pipeline)),
+      gradients_(gradient_group(mesh, model.stage_map())),
       tensor_degree_(mesh.degree(layout::Axis::Tensor)),
       parts_(parts_of(program)),
       options_(options),
       recorded_(parts_.size()),
       slots_(program.num_slots) {
-    pipeline_.open_channels();
+    activations_.open_channels();
+    if (&gradients_ != &activations_) gradients_.open_channels();
 }
 
 Stage& Executor::stage_of(const UnitOp& op) {
@@ -141,7 +152,7 @@ at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Bat
     join_side_stream();
     current_op_.reset();
     // 3. wait for the last messages, which still read activations or gradients
-    for (auto& [rank, pending] : sending_) pending.wait();
+    for (auto& [channel, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
 }
 
@@ -155,6 +166,7 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::Forward:
             return forward(op, stage, slot_of(op));
         case UnitOpKind::Loss:
+        case UnitOpKind::LossInput:
             return loss(op, stage, slot_of(op));
         case UnitOpKind::Recompute:
             return stage.layers[op.unit]->recompute(stage.units[op.unit].weights(),
@@ -172,17 +184,23 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::FinishSum:
             return stage.units[op.unit].finish_sum();
         case UnitOpKind::SendActivation:
-            return send(slot_of(op).stream, op.stage + 1);
+            return send(activations_, slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:
-            return send(slot_of(op).gradient, op.stage - 1);
+            return send(gradients_, slot_of(op).gradient, op.stage - 1);
         case UnitOpKind::ReceiveActivation:
-            return receive(op, op.stage - 1);
+            return receive(op, activations_, op.stage - 1);
         case UnitOpKind::ReceiveGradient:
-            return receive(op, op.stage + 1);
+            return receive(op, gradients_, op.stage + 1);
         case UnitOpKind::TakeActivation:
-            return take(slot_of(op).stream);
+            return take(op, activations_, slot_of(op).stream);
         case UnitOpKind::TakeGradient:
-            return take(slot_of(op).gradient);
+            return take(op, gradients_, slot_of(op).gradient);
+        case UnitOpKind::MoveActivation:
+            slot_of(op).stream = std::exchange(slots_[op.source_slot].stream, {});
+            return;
+        case UnitOpKind::MoveGradient:
+            slot_of(op).gradient = std::exchange(slots_[op.source_slot].gradient, {});
+            return;
     }
 }
 
@@ -194,11 +212,17 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients
+    // 1. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients at
+    //    once, or head_work keeps the tensors from which BackwardWeight computes them
     ShardedUnit& unit = stage.units[op.unit];
-    auto [sum, dx] = stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
-                                                         microbatches_[op.microbatch], loss_scale_,
-                                                         unit.gradients(op.microbatch));
+    const bool split = op.kind == UnitOpKind::LossInput;
+    const model::Gradients* gradients = split ? nullptr : &unit.gradients(op.microbatch);
+    auto [sum, dx] = stage.head->loss_and_input_gradient(
+        unit.weights(), std::exchange(slot.stream, {}), microbatches_[op.microbatch], loss_scale_,
+        [&](model::WeightWork work) {
+            if (!split) return work.run(*gradients);
+            slot.head_work.push_back(std::move(work));
+        });
     // 2. add the loss to the part's sum and start the backward pass with dx
     loss_sum_.add_(sum);
     slot.gradient = std::move(dx);
@@ -213,8 +237,14 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
 }
 
 void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
-    model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
     const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
+    if (std::cmp_equal(op.unit, stage.layers.size())) {
+        join_side_stream();
+        for (const model::WeightWork& each : slot.head_work) each.run(gradients);
+        slot.head_work.clear();
+        return;
+    }
+    model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
     if (!side_stream_) return work.run(gradients);
     join_side_stream();
     side_work_ = std::move(work);
@@ -227,30 +257,33 @@ void Executor::join_side_stream() {
     side_work_ = {};
 }
 
-void Executor::send(at::Tensor& x, int to_stage) {
-    // 1. wait for the end of the message before: the channel to a rank holds one message
+void Executor::send(comm::Communicator& group, at::Tensor& x, int to_stage) {
+    // 1. wait for the end of the message before: the channel holds one message
     const int peer = model_.stage_map().rank_of(to_stage);
-    comm::Pending& channel = sending_[peer];
+    comm::Pending& channel = sending_[{&group, peer}];
     channel.wait();
     // 2. start the send and return; the tensor moves from the slot to the channel
-    channel = pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(x, {}).contiguous(), .peer = peer});
+    channel = group.submit({.kind = OpKind::Send, .in = std::exchange(x, {}).contiguous(), .peer = peer});
 }
 
-void Executor::receive(const UnitOp& op, int from_stage) {
-    ARGOSY_CHECK(!incoming_.x.defined(), "{} while another receive is under way", describe(op));
+void Executor::receive(const UnitOp& op, comm::Communicator& group, int from_stage) {
+    Incoming& incoming = incoming_[{&group, op.stage, op.microbatch}];
+    ARGOSY_CHECK(!incoming.x.defined(), "{} is under way", describe(op));
     // 1. allocate x [rows, dim]
     const model::Batch& batch = microbatches_[op.microbatch];
     const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
-    incoming_.x = at::empty({rows, model_.spec().dim},
-                            at::TensorOptions(model_.device()).dtype(model_.precision().compute));
+    incoming.x = at::empty({rows, model_.spec().dim},
+                           at::TensorOptions(model_.device()).dtype(model_.precision().compute));
     // 2. start the receive and return
-    incoming_.pending = pipeline_.submit(
-        {.kind = OpKind::Receive, .out = incoming_.x, .peer = model_.stage_map().rank_of(from_stage)});
+    incoming.pending = group.submit(
+        {.kind = OpKind::Receive, .out = incoming.x, .peer = model_.stage_map().rank_of(from_stage)});
 }
 
-void Executor::take(at::Tensor& x) {
-    incoming_.pending.wait();
-    x = std::exchange(incoming_.x, {});
+void Executor::take(const UnitOp& op, comm::Communicator& group, at::Tensor& x) {
+    auto incoming = incoming_.extract({&group, op.stage, op.microbatch});
+    ARGOSY_CHECK(!incoming.empty(), "{} without a receive", describe(op));
+    incoming.mapped().pending.wait();
+    x = std::move(incoming.mapped().x);
 }
 
 }  // namespace argosy::parallel

@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -60,11 +62,12 @@ class Executor {
         std::vector<model::Tape> tapes;  // by layer: tensors kept from forward to backward
         std::vector<model::WeightWork>
             weight_work;  // by layer: weight gradients that are still to be computed
+        std::vector<model::WeightWork> head_work;  // the head's, by chunk of tokens
     };
 
     /// A message from another stage, on its way to this rank.
     struct Incoming {
-        at::Tensor x;  // [rows, dim]: an activation or a gradient; undefined if no receive is under way
+        at::Tensor x;  // [rows, dim]: an activation or a gradient
         comm::Pending pending;
     };
 
@@ -74,14 +77,15 @@ class Executor {
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_weight(const UnitOp& op, Stage& stage, Slot& slot);
     void join_side_stream();
-    void send(at::Tensor& x, int to_stage);
-    void receive(const UnitOp& op, int from_stage);
-    void take(at::Tensor& x);
+    void send(comm::Communicator& group, at::Tensor& x, int to_stage);
+    void receive(const UnitOp& op, comm::Communicator& group, int from_stage);
+    void take(const UnitOp& op, comm::Communicator& group, at::Tensor& x);
     Stage& stage_of(const UnitOp& op);
     Slot& slot_of(const UnitOp& op);
 
     ParallelModel& model_;
-    comm::Communicator &world_, &pipeline_;
+    comm::Communicator& world_;
+    comm::Communicator &activations_, &gradients_;  // of the pipeline; one group where that is enough
     int64_t tensor_degree_;
     std::vector<ProgramPart> parts_;
     std::optional<UnitOp> current_op_;
@@ -89,8 +93,8 @@ class Executor {
     bool has_run_ = false;
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording
     std::vector<Slot> slots_;
-    std::map<int, comm::Pending> sending_;  // by receiving rank: the last message sent to that rank
-    Incoming incoming_;
+    std::map<std::pair<comm::Communicator*, int>, comm::Pending> sending_;  // by group and receiving rank
+    std::map<std::tuple<comm::Communicator*, int, int>, Incoming> incoming_;  // by group, stage, microbatch
     std::optional<gpu::SideStream> side_stream_;
     model::WeightWork side_work_;  // what the side stream computes now; keeps its tensors until the join
 

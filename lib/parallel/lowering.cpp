@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -19,25 +18,28 @@ using UnitKey = std::pair<int, int>;  // stage, unit
 
 UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
 
-/// The operations of a transfer, one after the other.
-std::vector<UnitOpKind> transfer_kinds(ActionKind kind) {
+/// The operation of a transfer.
+UnitOpKind transfer_kind(ActionKind kind) {
     switch (kind) {
         case ActionKind::SendActivation:
-            return {UnitOpKind::SendActivation};
+            return UnitOpKind::SendActivation;
         case ActionKind::ReceiveActivation:
-            return {UnitOpKind::ReceiveActivation, UnitOpKind::TakeActivation};
+            return UnitOpKind::ReceiveActivation;
+        case ActionKind::TakeActivation:
+            return UnitOpKind::TakeActivation;
         case ActionKind::SendGradient:
-            return {UnitOpKind::SendGradient};
+            return UnitOpKind::SendGradient;
         case ActionKind::ReceiveGradient:
-            return {UnitOpKind::ReceiveGradient, UnitOpKind::TakeGradient};
+            return UnitOpKind::ReceiveGradient;
+        case ActionKind::TakeGradient:
+            return UnitOpKind::TakeGradient;
+        case ActionKind::MoveActivation:
+            return UnitOpKind::MoveActivation;
+        case ActionKind::MoveGradient:
+            return UnitOpKind::MoveGradient;
         default:
             throw RunError("internal error: not a transfer");
     }
-}
-
-bool computes(UnitOpKind kind) {
-    return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::Recompute ||
-           kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
 }
 
 void expand(const Action& action, const StageUnits& units, Ops& ops) {
@@ -49,13 +51,14 @@ void expand(const Action& action, const StageUnits& units, Ops& ops) {
     if (action.kind == ActionKind::Forward) {
         for (int unit = 0; unit < units.num_layers; ++unit) add(UnitOpKind::Forward, unit);
     } else if (input || weight) {
-        if (input && units.has_head) add(UnitOpKind::Loss, units.num_layers);
+        if (input && units.has_head) add(weight ? UnitOpKind::Loss : UnitOpKind::LossInput, units.num_layers);
+        if (!input && units.has_head) add(UnitOpKind::BackwardWeight, units.num_layers);
         for (int unit = units.num_layers - 1; unit >= 0; --unit) {
             if (input) add(UnitOpKind::BackwardInput, unit);
             if (weight) add(UnitOpKind::BackwardWeight, unit);
         }
     } else {
-        for (const UnitOpKind kind : transfer_kinds(action.kind)) add(kind, /*unit=*/-1);
+        add(transfer_kind(action.kind), /*unit=*/-1);
     }
 }
 
@@ -83,45 +86,29 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
            unit_of(ops[i + 1]) != unit_of(ops[i]);
 }
 
-const char* kind_name(UnitOpKind kind) {
-    switch (kind) {
-        case UnitOpKind::Gather:
-            return "Gather";
-        case UnitOpKind::Release:
-            return "Release";
-        case UnitOpKind::Forward:
-            return "Forward";
-        case UnitOpKind::Loss:
-            return "Loss";
-        case UnitOpKind::Recompute:
-            return "Recompute";
-        case UnitOpKind::BackwardInput:
-            return "BackwardInput";
-        case UnitOpKind::BackwardWeight:
-            return "BackwardWeight";
-        case UnitOpKind::Reduce:
-            return "Reduce";
-        case UnitOpKind::FinishReduce:
-            return "FinishReduce";
-        case UnitOpKind::SumReplicas:
-            return "SumReplicas";
-        case UnitOpKind::FinishSum:
-            return "FinishSum";
-        case UnitOpKind::SendActivation:
-            return "SendActivation";
-        case UnitOpKind::ReceiveActivation:
-            return "ReceiveActivation";
-        case UnitOpKind::TakeActivation:
-            return "TakeActivation";
-        case UnitOpKind::SendGradient:
-            return "SendGradient";
-        case UnitOpKind::ReceiveGradient:
-            return "ReceiveGradient";
-        case UnitOpKind::TakeGradient:
-            return "TakeGradient";
-    }
-    return "?";
-}
+/// The names of the kinds, in their order.
+constexpr const char* kKindNames[] = {
+    "Gather",
+    "Release",
+    "Forward",
+    "Loss",
+    "LossInput",
+    "Recompute",
+    "BackwardInput",
+    "BackwardWeight",
+    "Reduce",
+    "FinishReduce",
+    "SumReplicas",
+    "FinishSum",
+    "SendActivation",
+    "ReceiveActivation",
+    "TakeActivation",
+    "SendGradient",
+    "ReceiveGradient",
+    "TakeGradient",
+    "MoveActivation",
+    "MoveGradient",
+};
 
 }  // namespace
 
@@ -133,6 +120,7 @@ bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
     switch (op.kind) {
         case UnitOpKind::Forward:
         case UnitOpKind::Loss:
+        case UnitOpKind::LossInput:
         case UnitOpKind::Recompute:
             return true;
         case UnitOpKind::BackwardInput:
@@ -209,22 +197,32 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
 // at the end of the program, where a late replica delays no computation. Otherwise a sum waits for the sum
 // before it, so that copies of only one unit's gradients exist at a time.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
-    const auto complete = last_positions(ops, [](const UnitOp& op) {
+    auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
     });
+    // The embedding's sum may include the gradient that the head adds to a tied table.
+    const auto embedding = complete.find({0, 0});
+    const auto last_stage = static_cast<int>(options.stages.size()) - 1;
+    const auto head = complete.find({last_stage, options.stages[last_stage].num_layers});
+    if (embedding != complete.end() && head != complete.end()) {
+        embedding->second = std::max(embedding->second, head->second);
+    }
+    std::multimap<size_t, UnitKey> complete_at;
+    for (const auto& [unit, position] : complete) complete_at.insert({position, unit});
+
     Ops result, finishes;
     for (size_t i = 0; i < ops.size(); ++i) {
-        const UnitOp& op = ops[i];
-        result.push_back(op);
-        const auto last = complete.find(unit_of(op));
-        if (last == complete.end() || last->second != i) continue;
-        if (!options.stages[op.stage].summed_units.contains(op.unit)) continue;
-        if (!options.sums_in_place) {
-            result.insert(result.end(), finishes.begin(), finishes.end());
-            finishes.clear();
+        result.push_back(ops[i]);
+        for (auto [next, end] = complete_at.equal_range(i); next != end; ++next) {
+            const auto [stage, unit] = next->second;
+            if (!options.stages[stage].summed_units.contains(unit)) continue;
+            if (!options.sums_in_place) {
+                result.insert(result.end(), finishes.begin(), finishes.end());
+                finishes.clear();
+            }
+            result.push_back({UnitOpKind::SumReplicas, stage, unit, -1});
+            finishes.push_back({UnitOpKind::FinishSum, stage, unit, -1});
         }
-        result.push_back({UnitOpKind::SumReplicas, op.stage, op.unit, -1});
-        finishes.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
     }
     result.insert(result.end(), finishes.begin(), finishes.end());
     return result;
@@ -253,64 +251,33 @@ Ops hoist_gathers(const Ops& ops) {
     return result;
 }
 
-// A receive starts when the action before it begins, and the message travels while that action computes:
-// "F0.0 sa.0 ra.1 ta.1 F0.1" becomes "ra.1 F0.0 sa.0 ta.1 F0.1", where ra is Receive, ta is Take and sa is
-// Send. The message's memory is allocated one action earlier, and no activation slot is in use for longer.
-// Invariants:
-// 1. At most one receive of a rank is under way at a time. Receives therefore keep their order, both ranks of
-//    a channel use it in the same order, and a rank needs memory for one message besides its slots.
-// 2. A message does not depend on anything that its receiver does after the start of the receive. The receive
-//    therefore adds no cycle of waits; and if the receiver hangs while it computes, the message still
-//    arrives, and the watchdog sees a rank that waits for nothing. Therefore a receive does not move before a
-//    send of its own microbatch, and the first receive of a stage does not move: GPipe's first gradient
-//    depends on the stage's last activation.
-// 3. The first receive of a channel does not move. NCCL connects two ranks in the call for their first
-//    message, which blocks the host of each rank until the other rank makes its call.
-// tests/parallel/simulator_test.cpp checks the invariants for all schedules.
-Ops hoist_receives(const Ops& ops) {
-    using ActionKey = std::tuple<int, int, bool>;  // stage, microbatch, forward
-    std::optional<ActionKey> action;
-    size_t action_start = 0;                    // in `result`: the first computation of the last action
-    std::set<std::pair<UnitOpKind, int>> seen;  // kinds of receive and their stages
-    Ops result;
-    for (const UnitOp& op : ops) {
-        const ActionKey own{op.stage, op.microbatch, op.kind == UnitOpKind::Forward};
-        if (computes(op.kind) && action != own) {
-            action = own;
-            action_start = result.size();
-        }
-        auto position = result.end();
-        if (is_receive(op.kind) && !seen.insert({op.kind, op.stage}).second) {
-            const auto start = result.begin() + static_cast<std::ptrdiff_t>(action_start);
-            const auto stops = [&](const UnitOp& other) {
-                return is_receive(other.kind) || is_take(other.kind) ||
-                       (is_send(other.kind) && other.microbatch == op.microbatch);
-            };
-            if (std::none_of(start, result.end(), stops)) position = start;
-        }
-        result.insert(position, op);
-    }
-    return result;
-}
-
 Program assign_slots(const Ops& ops) {
     using ActivationKey = std::pair<int, int>;  // stage, microbatch
+    const auto source_of = [](const UnitOp& op) { return ActivationKey{source_stage(op), op.microbatch}; };
     std::map<ActivationKey, size_t> last;
-    for (size_t i = 0; i < ops.size(); ++i) last[{ops[i].stage, ops[i].microbatch}] = i;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        last[{ops[i].stage, ops[i].microbatch}] = i;
+        if (is_move(ops[i].kind)) last[source_of(ops[i])] = i;
+    }
 
     Program program;
     std::map<ActivationKey, int> slot_of;
     std::vector<int> free_slots;
+    const auto use = [&](const ActivationKey& key) {
+        if (!slot_of.contains(key)) {
+            if (free_slots.empty()) free_slots.push_back(program.num_slots++);
+            slot_of[key] = free_slots.back();
+            free_slots.pop_back();
+        }
+        return slot_of[key];
+    };
     for (size_t i = 0; i < ops.size(); ++i) {
         UnitOp op = ops[i];
         if (op.microbatch >= 0 && !is_receive(op.kind)) {
             const ActivationKey key{op.stage, op.microbatch};
-            if (!slot_of.contains(key)) {
-                if (free_slots.empty()) free_slots.push_back(program.num_slots++);
-                slot_of[key] = free_slots.back();
-                free_slots.pop_back();
-            }
-            op.slot = slot_of[key];
+            if (is_move(op.kind)) op.source_slot = use(source_of(op));
+            op.slot = use(key);
+            if (is_move(op.kind) && last[source_of(op)] == i) free_slots.push_back(op.source_slot);
             if (last[key] == i) free_slots.push_back(op.slot);
         }
         program.ops.push_back(op);
@@ -319,7 +286,7 @@ Program assign_slots(const Ops& ops) {
 }
 
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options) {
-    Ops ops = expand_units(with_transfers(actions, static_cast<int>(options.stages.size())), options);
+    Ops ops = expand_units(actions, options);
     ops = insert_recompute(ops, options);
     if (options.sharded) {
         ops = insert_gathers(ops, options);
@@ -327,12 +294,11 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
         ops = hoist_gathers(ops);
     }
     ops = insert_sums(ops, options);
-    ops = hoist_receives(ops);
     return assign_slots(ops);
 }
 
 std::string describe(const UnitOp& op) {
-    std::string text = fmt::format("{} of stage {}", kind_name(op.kind), op.stage);
+    std::string text = fmt::format("{} of stage {}", kKindNames[static_cast<int>(op.kind)], op.stage);
     if (op.unit >= 0) text += fmt::format(" unit {}", op.unit);
     if (op.microbatch >= 0) text += fmt::format(" microbatch {}", op.microbatch);
     return text;
@@ -352,6 +318,15 @@ bool is_receive(UnitOpKind kind) {
 
 bool is_take(UnitOpKind kind) {
     return kind == UnitOpKind::TakeActivation || kind == UnitOpKind::TakeGradient;
+}
+
+bool is_move(UnitOpKind kind) {
+    return kind == UnitOpKind::MoveActivation || kind == UnitOpKind::MoveGradient;
+}
+
+int source_stage(const UnitOp& op) {
+    const bool activation = op.kind == UnitOpKind::TakeActivation || op.kind == UnitOpKind::MoveActivation;
+    return activation ? op.stage - 1 : op.stage + 1;
 }
 
 }  // namespace argosy::parallel

@@ -20,6 +20,7 @@ enum class UnitOpKind {
     Release,            // free the gathered weights
     Forward,            // one layer
     Loss,               // the head: loss, input gradient and its own weights' gradients in one operation
+    LossInput,          // the head: loss and input gradient; its BackwardWeight comes later
     Recompute,          // compute again the activations that a layer's forward did not keep
     BackwardInput,      // the gradient of a layer's input
     BackwardWeight,     // the gradients of a layer's weights
@@ -33,6 +34,8 @@ enum class UnitOpKind {
     SendGradient,
     ReceiveGradient,
     TakeGradient,
+    MoveActivation,  // the slot takes the activation over from the slot of the stage before
+    MoveGradient,    // the slot takes the gradient over from the slot of the next stage
 };
 
 struct UnitOp {
@@ -41,6 +44,7 @@ struct UnitOp {
     int unit;        // number of the unit in the stage; -1 for transfers
     int microbatch;  // -1 for gathers, releases, reductions and sums
     int slot = -1;   // number of the slot that holds the microbatch's activations; -1: the op uses none
+    int source_slot = -1;  // of a move: the slot that gives the data
     bool operator==(const UnitOp&) const = default;
 };
 
@@ -54,6 +58,10 @@ bool makes_gradients(UnitOpKind kind);
 bool is_send(UnitOpKind kind);
 bool is_receive(UnitOpKind kind);
 bool is_take(UnitOpKind kind);
+/// Whether operations of this kind take data over from another stage of the same rank.
+bool is_move(UnitOpKind kind);
+/// The stage from which a take or a move has its data.
+int source_stage(const UnitOp& op);
 
 /// When gathered weights are freed.
 enum class Reshard {
@@ -90,7 +98,7 @@ struct Program {
     int num_slots = 0;  // maximum number of (stage, microbatch) pairs whose activations exist at once
 };
 
-/// Adds the transfers (with_transfers) and runs all passes. `actions`: of one rank, without transfers.
+/// Runs all passes. `actions`: of one rank, with its transfers (parallel/transfers.h).
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options);
 
 // The passes, in the order in which lower() calls them. insert_gathers, insert_reductions and hoist_gathers
@@ -101,7 +109,6 @@ std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const Lowerin
 std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
 std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
 std::vector<UnitOp> insert_sums(const std::vector<UnitOp>& ops, const LoweringOptions& options);
-std::vector<UnitOp> hoist_receives(const std::vector<UnitOp>& ops);
 Program assign_slots(const std::vector<UnitOp>& ops);
 
 }  // namespace argosy::parallel

@@ -32,7 +32,7 @@ ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::Mesh
 
 /// Whether the program sums the parameter's gradient over ranks: true if the sum that remains after the
 /// reduce-scatter over the shard axes is over the replicas alone. The other sums are made after the program:
-/// see sum_remaining() in gradients.h.
+/// see sum_remaining() in parallel_model.h.
 bool summed_by_program(const layout::ParamSpec& spec);
 
 /// The roles of a unit's parameters whose gradients the program sums over replicas, once the unit's gradients

@@ -4,42 +4,273 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
 namespace argosy::parallel {
 namespace {
 
+using enum ActionKind;
+
 /// GPipe: all forwards, then all backwards. Simple, but all microbatches are in flight at once.
-std::vector<Action> gpipe(const ScheduleShape& shape, int rank) {
-    std::vector<Action> actions;
-    for (int i = 0; i < shape.num_microbatches; ++i) actions.push_back({ActionKind::Forward, rank, i});
-    for (int i = 0; i < shape.num_microbatches; ++i) actions.push_back({ActionKind::Backward, rank, i});
-    return actions;
+RankActions gpipe(const ScheduleShape& shape) {
+    RankActions ranks(shape.num_ranks);
+    for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        for (int i = 0; i < shape.num_microbatches; ++i) ranks[rank].push_back({Forward, rank, i});
+        for (int i = 0; i < shape.num_microbatches; ++i) ranks[rank].push_back({Backward, rank, i});
+    }
+    return ranks;
 }
 
-/// 1F1B: enough forwards to fill the later stages, then one forward for each backward. Rank r has at most
-/// num_stages - r microbatches in flight, however many the step has.
-std::vector<Action> one_forward_one_backward(const ScheduleShape& shape, int rank) {
-    std::vector<Action> actions;
-    const int ahead = std::min(shape.num_stages - 1 - rank, shape.num_microbatches);
-    int forward = 0;
-    while (forward < ahead) actions.push_back({ActionKind::Forward, rank, forward++});
-    for (int backward = 0; backward < shape.num_microbatches; ++backward) {
-        if (forward < shape.num_microbatches) actions.push_back({ActionKind::Forward, rank, forward++});
-        actions.push_back({ActionKind::Backward, rank, backward});
+/// 1F1B: enough forwards to fill the later stages, then one forward for each backward. With one stage on a
+/// rank, rank r has at most num_ranks - r microbatches in flight, however many the step has. With several
+/// stages on a rank, groups of num_ranks microbatches go through the rank's stages one after the other: the
+/// pipeline fills and drains in units of a stage, which is shorter by the number of stages on a rank.
+RankActions one_forward_one_backward(const ScheduleShape& shape) {
+    const int num_ranks = shape.num_ranks, per_rank = shape.num_stages / num_ranks;
+    const int total = per_rank * shape.num_microbatches;
+    RankActions ranks(num_ranks);
+    for (int rank = 0; rank < num_ranks; ++rank) {
+        const auto add = [&](ActionKind kind, int i) {
+            const int place = i / num_ranks % per_rank;
+            const int stage = (kind == Forward ? place : per_rank - 1 - place) * num_ranks + rank;
+            ranks[rank].push_back({kind, stage, i / (num_ranks * per_rank) * num_ranks + i % num_ranks});
+        };
+        const int later = num_ranks - 1 - rank;
+        const int ahead = std::min(total, per_rank == 1 ? later : (per_rank - 1) * num_ranks + 2 * later);
+        int forward = 0;
+        while (forward < ahead) add(Forward, forward++);
+        for (int backward = 0; backward < total; ++backward) {
+            if (forward < total) add(Forward, forward++);
+            add(Backward, backward);
+        }
     }
-    return actions;
+    return ranks;
+}
+
+// Zero-bubble schedules split the backward pass: only its input's half lies on the path from stage to stage,
+// so the weights' halves can fill the time in which a rank would wait for another one (Qi et al., "Zero Bubble
+// Pipeline Parallelism", 2023; with the stages in V, "Pipeline Parallelism with Controllable Memory", 2024).
+// A schedule is the order of the forwards and of the inputs' halves on each rank; fill_bubbles() places the
+// weights' halves. With as many microbatches as ranks, or more, the ranks then wait for num_ranks - 1 units.
+
+/// Runs the orders, with one unit of time for each action. A rank runs its oldest weights' half if the next
+/// action of its order needs something that another rank has not computed yet, or if `max_in_flight` pairs of
+/// stage and microbatch are in flight, from the forward to the weights' half.
+RankActions fill_bubbles(const RankActions& orders, const std::vector<int>& max_in_flight,
+                         const ScheduleShape& shape) {
+    const auto num_ranks = static_cast<int>(orders.size());
+    constexpr int kNever = std::numeric_limits<int>::max();
+    const std::vector<int> never(static_cast<size_t>(shape.num_stages) * shape.num_microbatches, kNever);
+    std::vector<int> forward_end = never, input_end = never;  // units of time, by stage and microbatch
+    const auto index = [&](int stage, int microbatch) { return stage * shape.num_microbatches + microbatch; };
+    std::vector<size_t> next(num_ranks), num_weights(num_ranks);
+    RankActions inputs(num_ranks), result(num_ranks);
+
+    // Whether the data that the action needs are there. A rank sees its own results at once.
+    const auto is_ready = [&](const Action& action, int time) {
+        const bool forward = action.kind == Forward;
+        const int from = action.stage + (forward ? -1 : 1);
+        if (from < 0 || from == shape.num_stages) return true;
+        return (forward ? forward_end : input_end)[index(from, action.microbatch)] <= time;
+    };
+    const auto run = [&](int rank, int time) {
+        const size_t in_flight = next[rank] - inputs[rank].size() - num_weights[rank];
+        if (next[rank] < orders[rank].size()) {
+            const Action& action = orders[rank][next[rank]];
+            const bool forward = action.kind == Forward;
+            const bool room = !forward || std::cmp_less(in_flight, max_in_flight[rank]);
+            if (room && is_ready(action, time)) {
+                (forward ? forward_end : input_end)[index(action.stage, action.microbatch)] = time + 1;
+                if (!forward) inputs[rank].push_back(action);
+                result[rank].push_back(action);
+                ++next[rank];
+                return;
+            }
+        }
+        if (num_weights[rank] == inputs[rank].size()) return;
+        const Action& oldest = inputs[rank][num_weights[rank]++];
+        result[rank].push_back({BackwardWeight, oldest.stage, oldest.microbatch});
+    };
+    const auto is_done = [&](int rank) {
+        return next[rank] == orders[rank].size() && num_weights[rank] == inputs[rank].size();
+    };
+    for (int time = 0, done = 0; done < num_ranks; ++time) {
+        done = 0;
+        for (int rank = 0; rank < num_ranks; ++rank) {
+            run(rank, time);
+            done += is_done(rank);
+        }
+    }
+    return result;
+}
+
+/// The order of Interleaved1F1B. Rank r holds at most r pairs more than there, and no more than the first
+/// rank does.
+RankActions interleaved_zero_bubble(const ScheduleShape& shape) {
+    RankActions orders = one_forward_one_backward(shape);
+    std::vector<int> max_in_flight;
+    for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        int in_flight = 0, max = 0;
+        for (Action& action : orders[rank]) {
+            if (action.kind == Backward) action.kind = BackwardInput;
+            max = std::max(max, in_flight += action.kind == Forward ? 1 : -1);
+        }
+        max_in_flight.push_back(max + rank);
+    }
+    return fill_bubbles(orders, max_in_flight, shape);
+}
+
+/// Rank r has stage r on the way to the last rank and stage 2 * num_ranks - 1 - r on the way back. It holds at
+/// most 2 * num_ranks halves of its layers' activations, as much as the first rank of 1F1B.
+RankActions v_zero_bubble(const ScheduleShape& shape) {
+    RankActions orders(shape.num_ranks);
+    for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        const int there = rank, back = 2 * shape.num_ranks - 1 - rank, later = shape.num_ranks - rank;
+        std::map<std::pair<ActionKind, int>, int> counts;  // by kind and stage
+        const auto add = [&](ActionKind kind, int stage) {
+            int& count = counts[{kind, stage}];
+            const int limit = kind == Forward ? shape.num_microbatches : counts[{Forward, stage}];
+            if (count < limit) orders[rank].push_back({kind, stage, count++});
+        };
+        // 1. forwards on the way there, until the first microbatch comes back
+        for (int i = 0; i < 2 * later - 1; ++i) add(Forward, there);
+        // 2. forwards both ways, until the first gradient comes
+        for (int i = 0; i < rank; ++i) {
+            add(Forward, back);
+            add(Forward, there);
+        }
+        // 3. forwards and gradients on the way back, until the first gradient comes to the other stage
+        for (int i = 0; i < later; ++i) {
+            add(Forward, back);
+            add(BackwardInput, back);
+        }
+        // 4. all of both stages in turn
+        while (std::ssize(orders[rank]) < 4 * shape.num_microbatches) {
+            add(Forward, there);
+            add(BackwardInput, there);
+            add(Forward, back);
+            add(BackwardInput, back);
+        }
+    }
+    return fill_bubbles(orders, std::vector<int>(shape.num_ranks, 2 * shape.num_ranks), shape);
 }
 
 struct Schedule {
     const char* name;
-    std::vector<Action> (*make)(const ScheduleShape&, int rank);
+    StageOrder order;
+    int default_stages_per_rank;
+    int min_stages_per_rank, max_stages_per_rank;
+    bool whole_groups;  // the number of microbatches is a multiple of the ranks
+    RankActions (*make)(const ScheduleShape&);
 };
 
+constexpr int kAny = 1 << 20;
 constexpr Schedule kSchedules[] = {
-    {"1F1B", one_forward_one_backward},
-    {"GPipe", gpipe},
+    {"1F1B", StageOrder::Loop, 1, 1, 1, false, one_forward_one_backward},
+    {"GPipe", StageOrder::Loop, 1, 1, 1, false, gpipe},
+    {"Interleaved1F1B", StageOrder::Loop, 2, 1, kAny, true, one_forward_one_backward},
+    {"InterleavedZeroBubble", StageOrder::Loop, 2, 1, kAny, true, interleaved_zero_bubble},
+    {"ZBVZeroBubble", StageOrder::V, 2, 2, 2, false, v_zero_bubble},
+};
+
+const Schedule& schedule_called(const std::string& name) {
+    const auto found =
+        std::ranges::find_if(kSchedules, [&](const Schedule& each) { return each.name == name; });
+    if (found == std::end(kSchedules)) {
+        throw UserError("parallelism.pipeline_parallel_schedule = \"{}\" is unknown; there are {}", name,
+                        fmt::join(schedule_names(), ", "));
+    }
+    return *found;
+}
+
+constexpr std::pair<ActionKind, char> kLetters[] = {
+    {Forward, 'F'}, {Backward, 'B'}, {BackwardInput, 'I'}, {BackwardWeight, 'W'}};
+
+/// Takes a number from the front of `text`.
+std::optional<int> take_number(std::string_view& text) {
+    int number = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || number < 0) return std::nullopt;
+    text.remove_prefix(rest - text.data());
+    return number;
+}
+
+std::optional<Action> action_from(std::string_view text) {
+    const auto stage = take_number(text);
+    if (!stage || text.empty()) return std::nullopt;
+    const auto kind = std::ranges::find(kLetters, text.front(), &std::pair<ActionKind, char>::second);
+    text.remove_prefix(1);
+    const auto microbatch = take_number(text);
+    if (kind == std::end(kLetters) || !microbatch || !text.empty()) return std::nullopt;
+    return Action{kind->first, *stage, *microbatch};
+}
+
+class ActionCheck {
+  public:
+    ActionCheck(const ScheduleShape& shape, const std::string& name)
+        : shape_(shape), stages_(shape.stages()), name_(name) {}
+
+    void add(int rank, const Action& action) {
+        const std::string wrong = fault(rank, action);
+        if (!wrong.empty()) throw UserError("{}, row {}: {} {}", name_, rank + 1, cell(action), wrong);
+        ran_.insert({action.kind, action.stage, action.microbatch});
+    }
+
+    void finish() const {
+        for (int stage = 0; stage < shape_.num_stages; ++stage) {
+            for (int i = 0; i < shape_.num_microbatches; ++i) {
+                if (ran(Backward, stage, i) || ran(BackwardWeight, stage, i)) continue;
+                const ActionKind missing = !ran(Forward, stage, i)        ? Forward
+                                           : ran(BackwardInput, stage, i) ? BackwardWeight
+                                                                          : Backward;
+                throw UserError("{} has no {}; a step with {} microbatches needs it", name_,
+                                cell({missing, stage, i}), shape_.num_microbatches);
+            }
+        }
+    }
+
+  private:
+    bool ran(ActionKind kind, int stage, int microbatch) const {
+        return ran_.contains({kind, stage, microbatch});
+    }
+
+    std::string fault(int rank, const Action& action) const {
+        const auto& [kind, stage, microbatch] = action;
+        if (microbatch >= shape_.num_microbatches) {
+            return fmt::format("is of a microbatch that a step does not have; it has {}, numbered from 0",
+                               shape_.num_microbatches);
+        }
+        if (const int row = stages_.rank_of(stage) + 1; row != rank + 1) {
+            return fmt::format(
+                "belongs into row {}: the rows take the stages in a loop (0 1 0 1) or, with two stages in each "
+                "row, there and back (0 1 1 0)",
+                row);
+        }
+        const bool backward = kind == Backward || kind == BackwardInput;
+        const bool began = ran(Backward, stage, microbatch) || ran(BackwardInput, stage, microbatch);
+        if (ran(kind, stage, microbatch) || (backward && began)) return "repeats an action; remove it";
+        if (backward && !ran(Forward, stage, microbatch)) return "comes before the F of its microbatch";
+        if (kind == BackwardWeight && !ran(BackwardInput, stage, microbatch)) {
+            return "comes before the I of its microbatch, or has none";
+        }
+        return "";
+    }
+
+    const ScheduleShape shape_;
+    const StageMap stages_;
+    const std::string& name_;
+    std::set<std::tuple<ActionKind, int, int>> ran_;  // kind, stage, microbatch
 };
 
 }  // namespace
@@ -69,36 +300,90 @@ std::vector<std::string> schedule_names() {
     return names;
 }
 
-std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape, int rank) {
-    const auto found =
-        std::ranges::find_if(kSchedules, [&](const Schedule& each) { return each.name == name; });
-    if (found == std::end(kSchedules)) {
-        throw UserError("parallelism.pipeline_parallel_schedule = \"{}\" is unknown; there are {}", name,
-                        fmt::join(schedule_names(), ", "));
+StageOrder stage_order(const std::string& name) { return schedule_called(name).order; }
+
+int default_stages_per_rank(const std::string& name) { return schedule_called(name).default_stages_per_rank; }
+
+RankActions schedule(const std::string& name, const ScheduleShape& shape) {
+    const Schedule& found = schedule_called(name);
+    ARGOSY_CHECK(shape.order == found.order, "{} with its stages in another order", name);
+    const int per_rank = shape.num_stages / shape.num_ranks, min = found.min_stages_per_rank;
+    if (shape.num_stages % shape.num_ranks != 0 || per_rank < min || per_rank > found.max_stages_per_rank) {
+        const std::string wanted = found.max_stages_per_rank == kAny ? "the same number of stages"
+                                   : min == 1                        ? "one stage"
+                                                                     : "two stages";
+        throw UserError(
+            "parallelism.pipeline_parallel_schedule {} runs {} on each rank, not {} stages on {} ranks; change "
+            "the schedule or the number of stages (parallelism.pipeline_parallel_layers_per_stage)",
+            name, wanted, shape.num_stages, shape.num_ranks);
     }
-    if (shape.num_stages != shape.num_ranks) {
-        throw UserError("the {} schedule runs one stage on each rank, not {} stages on {} ranks", name,
-                        shape.num_stages, shape.num_ranks);
+    if (found.whole_groups && shape.num_microbatches % shape.num_ranks != 0) {
+        throw UserError(
+            "parallelism.pipeline_parallel_schedule {} needs a multiple of {} microbatches on {} ranks, but a "
+            "step has {}; change training.global_batch_size, training.local_batch_size or "
+            "parallelism.pipeline_parallel_microbatch_size",
+            name, shape.num_ranks, shape.num_ranks, shape.num_microbatches);
     }
-    return found->make(shape, rank);
+    return found.make(shape);
 }
 
-std::vector<Action> with_transfers(const std::vector<Action>& actions, int num_stages) {
-    std::vector<Action> result;
-    for (const Action& action : actions) {
-        const bool forward = action.kind == ActionKind::Forward;
-        const bool backward = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput;
-        const bool first = action.stage == 0, last = action.stage == num_stages - 1;
-        const auto transfer = [&](ActionKind kind) {
-            result.push_back({kind, action.stage, action.microbatch});
-        };
-        if (forward && !first) transfer(ActionKind::ReceiveActivation);
-        if (backward && !last) transfer(ActionKind::ReceiveGradient);
-        result.push_back(action);
-        if (forward && !last) transfer(ActionKind::SendActivation);
-        if (backward && !first) transfer(ActionKind::SendGradient);
+RankActions read_schedule(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) {
+        throw UserError("parallelism.pipeline_parallel_schedule_csv: cannot open '{}'; check the path", path);
     }
-    return result;
+    RankActions ranks;
+    for (std::string row, text; std::getline(file, row);) {
+        auto& actions = ranks.emplace_back();
+        for (std::istringstream cells(row); std::getline(cells, text, ',');) {
+            std::erase_if(text, [](char letter) { return letter == ' ' || letter == '\r' || letter == '"'; });
+            if (text.empty()) continue;
+            const auto action = action_from(text);
+            if (!action) {
+                throw UserError(
+                    "{}, row {}: '{}' is no action; write the stage, one of F, B, I and W, and the microbatch, "
+                    "as in 2F0 (transfers are added by the program)",
+                    path, ranks.size(), text);
+            }
+            actions.push_back(*action);
+        }
+    }
+    return ranks;
+}
+
+std::string cell(const Action& action) {
+    const auto* letter = std::ranges::find(kLetters, action.kind, &std::pair<ActionKind, char>::first);
+    ARGOSY_CHECK(letter != std::end(kLetters), "a transfer has no cell");
+    return fmt::format("{}{}{}", action.stage, letter->second, action.microbatch);
+}
+
+int num_stages(const RankActions& ranks) {
+    int number = 0;
+    for (const auto& actions : ranks) {
+        for (const Action& action : actions) number = std::max(number, action.stage + 1);
+    }
+    return number;
+}
+
+StageOrder stage_order(const RankActions& ranks) {
+    const auto num_ranks = static_cast<int>(ranks.size());
+    if (num_ranks == 1 || num_stages(ranks) != 2 * num_ranks) return StageOrder::Loop;
+    const bool back = std::ranges::any_of(
+        ranks.back(), [&](const Action& action) { return action.stage == num_ranks; });
+    return back ? StageOrder::V : StageOrder::Loop;
+}
+
+void check_actions(const RankActions& ranks, const ScheduleShape& shape, const std::string& name) {
+    ActionCheck check(shape, name);
+    if (std::ssize(ranks) != shape.num_ranks) {
+        throw UserError(
+            "{} has {} rows, but parallelism.pipeline_parallel_degree is {}; write one row for each rank", name,
+            ranks.size(), shape.num_ranks);
+    }
+    for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        for (const Action& action : ranks[rank]) check.add(rank, action);
+    }
+    check.finish();
 }
 
 }  // namespace argosy::parallel

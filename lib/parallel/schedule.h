@@ -1,5 +1,6 @@
-// Pipeline schedules as data: a schedule is a pure function from sizes to the list of actions of a rank, in
-// order. Gradient accumulation is the schedule of one stage with several microbatches.
+// Pipeline schedules as data: a schedule is a pure function from sizes to the list of actions of each rank, in
+// order. Gradient accumulation is the schedule of one stage with several microbatches. parallel/transfers.h
+// adds the transfers between stages.
 #pragma once
 
 #include <string>
@@ -12,10 +13,14 @@ enum class ActionKind {
     Backward,  // BackwardInput and BackwardWeight
     BackwardInput,
     BackwardWeight,
-    SendActivation,     // sends to the next stage
-    ReceiveActivation,  // receives from the stage before
-    SendGradient,       // sends to the stage before
-    ReceiveGradient,    // receives from the next stage
+    SendActivation,     // starts to send to the next stage
+    ReceiveActivation,  // starts to receive from the stage before
+    TakeActivation,     // waits for the receive
+    SendGradient,       // starts to send to the stage before
+    ReceiveGradient,    // starts to receive from the next stage
+    TakeGradient,
+    MoveActivation,  // takes over from the stage before, which is on the same rank
+    MoveGradient,    // takes over from the next stage, which is on the same rank
 };
 
 struct Action {
@@ -24,6 +29,9 @@ struct Action {
     int microbatch;
     bool operator==(const Action&) const = default;
 };
+
+/// The actions of each rank, in order.
+using RankActions = std::vector<std::vector<Action>>;
 
 /// The order in which the ranks take the stages. Loop: from the first rank to the last one, again and again.
 /// V: from the first rank to the last one and back, so that the first rank has the first and the last stage.
@@ -56,14 +64,33 @@ struct ScheduleShape {
     StageMap stages() const { return StageMap(num_stages, num_ranks, order); }
 };
 
-/// The compute actions of `rank`, in order. Throws UserError for an unknown name or for a shape that the
-/// schedule does not support.
-std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape, int rank);
-
-/// Adds the transfers between stages: each receive directly before the action that needs its data, each send
-/// directly after the action that makes its data.
-std::vector<Action> with_transfers(const std::vector<Action>& actions, int num_stages);
-
 std::vector<std::string> schedule_names();
+
+/// How the schedule's ranks take the stages, and how many stages a rank has if the configuration does not say.
+/// Throws UserError for an unknown name.
+StageOrder stage_order(const std::string& name);
+int default_stages_per_rank(const std::string& name);
+
+/// The compute actions of all ranks. Throws UserError for an unknown name or for a shape that the schedule
+/// does not support. REQUIRES: shape.order == stage_order(name).
+RankActions schedule(const std::string& name, const ScheduleShape& shape);
+
+// A schedule of one's own, in the format of PyTorch's compute-only CSV files: one row for each rank, one
+// action in each cell. "2F0" is the forward of stage 2 for microbatch 0; B is Backward, I BackwardInput, and
+// W BackwardWeight. Empty cells are skipped.
+
+/// Reads the CSV file at `path`. Throws UserError for a cell that is no action.
+RankActions read_schedule(const std::string& path);
+
+/// The text of a cell: "2F0". REQUIRES: the action computes.
+std::string cell(const Action& action);
+
+int num_stages(const RankActions& ranks);
+/// V if the actions are on the ranks of V, else Loop.
+StageOrder stage_order(const RankActions& ranks);
+
+/// Throws UserError, which begins with `name`, unless each stage runs each microbatch forward once, then
+/// backward once (as a whole, or the input's half before the weights' half), and on the rank of the stage.
+void check_actions(const RankActions& ranks, const ScheduleShape& shape, const std::string& name);
 
 }  // namespace argosy::parallel

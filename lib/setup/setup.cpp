@@ -93,11 +93,43 @@ parallel::Precision precision(const config::Training& training) {
             .bf16_gradients = training.gradient_accumulation_dtype == config::Precision::BFloat16};
 }
 
-std::vector<int> stage_layers(const config::Parallelism& parallelism, int64_t num_layers) {
+parallel::RankActions own_schedule(const config::Parallelism& parallelism) {
+    const std::string& path = parallelism.pipeline_parallel_schedule_csv;
+    return path.empty() ? parallel::RankActions{} : parallel::read_schedule(path);
+}
+
+/// The number of stages if the configuration does not list their layers. One number for the layers of every
+/// stage counts the embedding and the head as the layers that the first and the last stage have less.
+int num_stages(const config::Parallelism& parallelism, const parallel::RankActions& own, int64_t num_layers) {
+    if (!own.empty()) return parallel::num_stages(own);
+    const int num_ranks = parallelism.pipeline_parallel_degree;
     const auto& given = parallelism.pipeline_parallel_layers_per_stage;
-    if (!given.empty()) return {given.begin(), given.end()};
-    return parallel::split_layers(num_layers, parallelism.pipeline_parallel_degree,
-                                  parallelism.pipeline_parallel_first_stage_less_layers,
+    const std::string schedule(name_of(parallelism.pipeline_parallel_schedule));
+    if (given.empty()) return num_ranks * parallel::default_stages_per_rank(schedule);
+    const int64_t total = num_layers + parallelism.pipeline_parallel_first_stage_less_layers +
+                          parallelism.pipeline_parallel_last_stage_less_layers;
+    const int64_t number = (total + given[0] - 1) / given[0];
+    if (number % num_ranks != 0) {
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage = {} makes {} stages of {} layers (with those that "
+            "the embedding and the head count for), which {} ranks cannot share evenly; change the number",
+            given[0], number, total, num_ranks);
+    }
+    return static_cast<int>(number);
+}
+
+std::vector<int> stage_layers(const config::Parallelism& parallelism, const parallel::RankActions& own,
+                              int64_t num_layers) {
+    const auto& given = parallelism.pipeline_parallel_layers_per_stage;
+    const bool lists_stages = given.size() > 1 || (given.size() == 1 && parallelism.pipeline_parallel_degree == 1);
+    const int number = lists_stages ? static_cast<int>(given.size()) : num_stages(parallelism, own, num_layers);
+    if (!own.empty() && number != parallel::num_stages(own)) {
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage lists {} stages, but {} has {}; change one of them",
+            number, parallelism.pipeline_parallel_schedule_csv, parallel::num_stages(own));
+    }
+    if (lists_stages) return {given.begin(), given.end()};
+    return parallel::split_layers(num_layers, number, parallelism.pipeline_parallel_first_stage_less_layers,
                                   parallelism.pipeline_parallel_last_stage_less_layers);
 }
 
@@ -219,10 +251,13 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                                       const layout::MeshShape& mesh) {
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
+    const parallel::RankActions own = own_schedule(config.parallelism);
     return {.spec = spec,
             .precision = precision(config.training),
-            .stage_layers = stage_layers(config.parallelism, spec.num_layers),
+            .stage_layers = stage_layers(config.parallelism, own, spec.num_layers),
             .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
+            .own_schedule = own,
+            .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
             .reshard = reshard(config.parallelism),
             .recompute = recompute_mode(config.activation_checkpoint.mode),
             .graphs = uses_graphs(config),

@@ -10,7 +10,6 @@
 #include <limits>
 #include <utility>
 
-#include "parallel/gradients.h"
 
 namespace argosy::train {
 namespace {

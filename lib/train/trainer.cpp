@@ -1,6 +1,9 @@
 #include "train/trainer.h"
 
+#include <string>
+
 #include "base/error.h"
+#include "parallel/transfers.h"
 
 namespace argosy::train {
 namespace {
@@ -30,17 +33,39 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
     };
 }
 
-parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh,
-                                 const parallel::ModelPlacement& placement, parallel::ParallelModel& model) {
-    const parallel::LoweringOptions lowering = lowering_options(options, mesh, placement);
-    const parallel::ScheduleShape shape{.num_stages = static_cast<int>(lowering.stages.size()),
-                                        .num_ranks = mesh.degree(Axis::Pipeline),
-                                        .num_microbatches = static_cast<int>(options.num_microbatches)};
-    const auto actions = parallel::schedule(options.schedule, shape, mesh.coordinate(Axis::Pipeline));
-    return {model,
-            mesh,
-            parallel::lower(actions, lowering),
-            {.recompute = options.recompute, .graphs = options.graphs, .side_stream = options.side_stream}};
+parallel::StageOrder stage_order(const TrainerOptions& options) {
+    const auto& own = options.own_schedule;
+    return own.empty() ? parallel::stage_order(options.schedule) : parallel::stage_order(own);
+}
+
+/// The actions of all pipeline ranks with their transfers. Throws UserError for a schedule of one's own that
+/// is incomplete or deadlocks.
+parallel::RankActions make_actions(const TrainerOptions& options, const parallel::ScheduleShape& shape) {
+    const auto& own = options.own_schedule;
+    if (own.empty()) return with_transfers(parallel::schedule(options.schedule, shape), shape.stages());
+    check_actions(own, shape, options.own_schedule_path);
+    parallel::RankActions actions = with_transfers(own, shape.stages());
+    const std::string deadlock = simulate_actions(actions, shape.stages()).deadlock;
+    if (!deadlock.empty()) {
+        throw UserError("{} deadlocks: {}; change the order of these actions", options.own_schedule_path,
+                        deadlock);
+    }
+    return actions;
+}
+
+parallel::Program make_program(const TrainerOptions& options, const comm::Mesh& mesh,
+                               const parallel::ModelPlacement& placement) {
+    const parallel::ScheduleShape shape{.num_stages = placement.stages.num_stages(),
+                                        .num_ranks = placement.stages.num_ranks(),
+                                        .num_microbatches = static_cast<int>(options.num_microbatches),
+                                        .order = stage_order(options)};
+    const parallel::RankActions actions = make_actions(options, shape);
+    return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)],
+                           lowering_options(options, mesh, placement));
+}
+
+parallel::ExecutorOptions executor_options(const TrainerOptions& options) {
+    return {.recompute = options.recompute, .graphs = options.graphs, .side_stream = options.side_stream};
 }
 
 /// The optimizer uses the run's seed, too, so that one seed determines all random numbers of a run.
@@ -56,15 +81,26 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
     check_rows(options, mesh.degree(Axis::Tensor));
     const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
     return parallel::place_parameters(options.spec, mesh,
-                                      options.stage_layers.empty() ? one_stage : options.stage_layers);
+                                      options.stage_layers.empty() ? one_stage : options.stage_layers,
+                                      stage_order(options));
 }
 
-Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
-    : Trainer(options, mesh, place_parameters(options, mesh.shape())) {}
+/// Everything that can be refused, made before the model takes memory.
+struct Trainer::Plan {
+    Plan(const TrainerOptions& options, const comm::Mesh& mesh)
+        : placement(place_parameters(options, mesh.shape())),
+          program(make_program(options, mesh, placement)) {}
 
-Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::ModelPlacement& placement)
+    parallel::ModelPlacement placement;
+    parallel::Program program;
+};
+
+Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
+    : Trainer(options, mesh, Plan(options, mesh)) {}
+
+Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
     : seed_(options.seed),
-      model_(options.spec, placement, mesh, options.precision, options.seq_len, options.seed),
-      step_(model_, mesh, make_executor(options, mesh, placement, model_), step_options(options)) {}
+      model_(options.spec, plan.placement, mesh, options.precision, options.seq_len, options.seed),
+      step_(model_, mesh, {model_, mesh, plan.program, executor_options(options)}, step_options(options)) {}
 
 }  // namespace argosy::train

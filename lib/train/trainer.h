@@ -23,6 +23,8 @@ struct TrainerOptions {
     parallel::Precision precision = {};
     std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: one stage has all
     std::string schedule = "1F1B";
+    parallel::RankActions own_schedule = {};  // takes the place of `schedule` unless empty
+    std::string own_schedule_path = {};       // for messages
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     model::RecomputeMode recompute = model::RecomputeMode::None;
     bool graphs = false, side_stream = false;  // see parallel::ExecutorOptions
@@ -38,7 +40,8 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
 
 class Trainer {
   public:
-    /// COLLECTIVE. Throws UserError if the model does not fit the mesh. REQUIRES: mesh outlives this object.
+    /// COLLECTIVE. Throws UserError if the model does not fit the mesh, or if the schedule does not fit the step
+    /// or deadlocks. REQUIRES: mesh outlives this object.
     Trainer(const TrainerOptions& options, comm::Mesh& mesh);
     Trainer(const Trainer&) = delete;
 
@@ -47,7 +50,8 @@ class Trainer {
     uint64_t seed() const { return seed_; }
 
   private:
-    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::ModelPlacement& placement);
+    struct Plan;
+    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan);
 
     uint64_t seed_;
     parallel::ParallelModel model_;

@@ -9,7 +9,7 @@
 #include "observe/memory.h"
 #include "ops/ops_context.h"
 #include "parallel/executor.h"
-#include "parallel/gradients.h"
+#include "parallel/parallel_model.h"
 #include "parallel/placement.h"
 
 namespace argosy::parallel {
@@ -38,7 +38,7 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
 
     static Program program(const LoweringOptions& options) {
         const ScheduleShape shape{.num_stages = 1, .num_ranks = 1, .num_microbatches = kMicrobatches};
-        return lower(schedule("1F1B", shape, /*rank=*/0), options);
+        return lower(schedule("1F1B", shape)[0], options);
     }
 
     static model::Batch batch() {

@@ -13,7 +13,7 @@ namespace {
 Program program(int num_stages, int num_microbatches, bool sharded = false) {
     const LoweringOptions options{.stages = stages_of(std::vector<int>(num_stages, 2)), .sharded = sharded};
     const ScheduleShape shape{num_stages, num_stages, num_microbatches};
-    return lower(schedule("1F1B", shape, /*rank=*/0), options);
+    return lower(transferred("1F1B", shape)[0], options);
 }
 
 /// "first+number:recording" of each part.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/lowering.h"
+#include "parallel/transfers.h"
 
 namespace argosy::parallel {
 
@@ -36,13 +37,30 @@ inline std::vector<StageUnits> with_sums(std::vector<StageUnits> stages) {
     return stages;
 }
 
+/// The actions of all ranks with their transfers.
+inline RankActions transferred(const std::string& name, const ScheduleShape& shape) {
+    return with_transfers(schedule(name, shape), shape.stages());
+}
+
 inline std::vector<Program> programs_of(const ProgramCase& wanted) {
     std::vector<Program> programs;
-    for (int rank = 0; rank < wanted.shape.num_ranks; ++rank) {
-        const auto actions = schedule(wanted.schedule, wanted.shape, rank);
+    for (const auto& actions : transferred(wanted.schedule, wanted.shape)) {
         programs.push_back(lower(actions, wanted.options));
     }
     return programs;
+}
+
+/// The shape of a schedule with its order of stages.
+inline ScheduleShape shape_of(const std::string& name, int stages_per_rank, int num_ranks,
+                              int num_microbatches) {
+    return {stages_per_rank * num_ranks, num_ranks, num_microbatches, stage_order(name)};
+}
+
+/// Whether the schedule takes these sizes.
+inline bool takes(const std::string& name, int stages_per_rank, int num_ranks, int num_microbatches) {
+    if (name == "1F1B" || name == "GPipe") return stages_per_rank == 1;
+    if (name == "ZBVZeroBubble") return stages_per_rank == 2;
+    return num_microbatches % num_ranks == 0;
 }
 
 inline const char* letters(UnitOpKind kind) {
@@ -55,6 +73,8 @@ inline const char* letters(UnitOpKind kind) {
             return "F";
         case UnitOpKind::Loss:
             return "L";
+        case UnitOpKind::LossInput:
+            return "I";
         case UnitOpKind::Recompute:
             return "C";
         case UnitOpKind::BackwardInput:
@@ -81,12 +101,16 @@ inline const char* letters(UnitOpKind kind) {
             return "rg";
         case UnitOpKind::TakeGradient:
             return "tg";
+        case UnitOpKind::MoveActivation:
+            return "ma";
+        case UnitOpKind::MoveGradient:
+            return "mg";
     }
     return "?";
 }
 
 /// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
-/// microbatch 3, ta and tg the ends of receives, D the end of a reduction, E that of a sum over replicas.
+/// microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a reduction, E that of a sum over replicas.
 inline std::string written(const std::vector<UnitOp>& ops) {
     std::string text;
     for (const UnitOp& op : ops) {

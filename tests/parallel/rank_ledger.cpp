@@ -9,32 +9,55 @@ namespace {
 
 /// The operations that must have run before `op`. The list may name operations that the stage does not have
 /// (the Loss of a middle stage, a Recompute where nothing was dropped); the caller ignores these.
-std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
+std::vector<UnitOp> prerequisites(const UnitOp& op, const std::vector<StageUnits>& stages) {
+    const int num_layers = stages[op.stage].num_layers;
     const auto with = [&](UnitOpKind kind, int unit) { return UnitOp{kind, op.stage, unit, op.microbatch}; };
+    const auto of_source = [&](UnitOpKind kind, int unit) {
+        return UnitOp{kind, source_stage(op), unit, op.microbatch};
+    };
+    const int units_before = op.stage > 0 ? stages[op.stage - 1].num_layers : 0;
     const UnitOp activation = with(UnitOpKind::TakeActivation, -1);
     const UnitOp gradient = with(UnitOpKind::TakeGradient, -1);
+    const UnitOp moved_activation = with(UnitOpKind::MoveActivation, -1);
+    const UnitOp moved_gradient = with(UnitOpKind::MoveGradient, -1);
     switch (op.kind) {
         case UnitOpKind::TakeActivation:
             return {with(UnitOpKind::ReceiveActivation, -1)};
         case UnitOpKind::TakeGradient:
             return {with(UnitOpKind::ReceiveGradient, -1)};
+        case UnitOpKind::MoveActivation:
+            return {of_source(UnitOpKind::Forward, units_before - 1)};
+        case UnitOpKind::MoveGradient:
+            return {of_source(UnitOpKind::Loss, 0), of_source(UnitOpKind::LossInput, 0),
+                    of_source(UnitOpKind::BackwardInput, 0)};
         case UnitOpKind::Forward:
         case UnitOpKind::Loss:
-            return {activation, with(UnitOpKind::Forward, op.unit - 1)};
+        case UnitOpKind::LossInput:
+            return {activation, moved_activation, with(UnitOpKind::Forward, op.unit - 1)};
         case UnitOpKind::SendActivation:
             return {activation, with(UnitOpKind::Forward, num_layers - 1)};
         case UnitOpKind::Recompute:
             return {with(UnitOpKind::Forward, op.unit)};
         case UnitOpKind::BackwardInput:
-            return {with(UnitOpKind::Forward, op.unit), with(UnitOpKind::Recompute, op.unit), gradient,
-                    with(UnitOpKind::Loss, op.unit + 1), with(UnitOpKind::BackwardInput, op.unit + 1)};
+            return {with(UnitOpKind::Forward, op.unit),
+                    with(UnitOpKind::Recompute, op.unit),
+                    gradient,
+                    moved_gradient,
+                    with(UnitOpKind::Loss, op.unit + 1),
+                    with(UnitOpKind::LossInput, op.unit + 1),
+                    with(UnitOpKind::BackwardInput, op.unit + 1)};
         case UnitOpKind::BackwardWeight:
-            return {with(UnitOpKind::BackwardInput, op.unit)};
+            return {with(UnitOpKind::BackwardInput, op.unit), with(UnitOpKind::LossInput, op.unit)};
         case UnitOpKind::SendGradient:
-            return {gradient, with(UnitOpKind::Loss, num_layers), with(UnitOpKind::BackwardInput, 0)};
+            return {gradient, with(UnitOpKind::Loss, num_layers), with(UnitOpKind::LossInput, num_layers),
+                    with(UnitOpKind::BackwardInput, 0)};
         default:
             return {};
     }
+}
+
+bool is_activation(const UnitOp& op) {
+    return op.kind == UnitOpKind::ReceiveActivation || op.kind == UnitOpKind::TakeActivation;
 }
 
 }  // namespace
@@ -42,12 +65,17 @@ std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
 RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& shape,
                        const LoweringOptions& options)
     : options_(options), num_slots_(program.num_slots) {
+    for (const UnitOp& op : program.ops) {
+        const StageUnits& units = options.stages[op.stage];
+        const bool split = op.kind == UnitOpKind::LossInput ||
+                           (op.kind == UnitOpKind::BackwardWeight && op.unit == units.num_layers);
+        if (split) splits_head_.insert(op.microbatch);
+        if (op.microbatch >= 0 && !is_receive(op.kind)) ++num_to_come_[{op.stage, op.microbatch}];
+        if (is_move(op.kind)) ++num_to_come_[{source_stage(op), op.microbatch}];
+    }
     for (const int stage : shape.stages().stages_of(rank)) {
         for (int i = 0; i < shape.num_microbatches; ++i) expect(stage, i, shape);
         for (const int unit : options.stages[stage].summed_units) unsummed_.insert({stage, unit});
-    }
-    for (const UnitOp& op : program.ops) {
-        if (op.microbatch >= 0 && !is_receive(op.kind)) ++num_to_come_[{op.stage, op.microbatch}];
     }
 }
 
@@ -61,13 +89,24 @@ void RankLedger::expect(int stage, int microbatch, const ScheduleShape& shape) {
         add(UnitOpKind::BackwardWeight, unit);
         if (options_.recompute != model::RecomputeMode::None && !embedding) add(UnitOpKind::Recompute, unit);
     }
-    if (units.has_head) add(UnitOpKind::Loss, units.num_layers);
-    if (stage > 0) {
+    const StageMap stages = shape.stages();
+    const auto is_here = [&](int other) { return stages.rank_of(other) == stages.rank_of(stage); };
+    if (units.has_head && splits_head_.contains(microbatch)) {
+        add(UnitOpKind::LossInput, units.num_layers);
+        add(UnitOpKind::BackwardWeight, units.num_layers);
+    } else if (units.has_head) {
+        add(UnitOpKind::Loss, units.num_layers);
+    }
+    if (stage > 0 && is_here(stage - 1)) {
+        add(UnitOpKind::MoveActivation);
+    } else if (stage > 0) {
         add(UnitOpKind::ReceiveActivation);
         add(UnitOpKind::TakeActivation);
         add(UnitOpKind::SendGradient);
     }
-    if (stage + 1 < shape.num_stages) {
+    if (stage + 1 < shape.num_stages && is_here(stage + 1)) {
+        add(UnitOpKind::MoveGradient);
+    } else if (stage + 1 < shape.num_stages) {
         add(UnitOpKind::SendActivation);
         add(UnitOpKind::ReceiveGradient);
         add(UnitOpKind::TakeGradient);
@@ -93,7 +132,10 @@ std::string RankLedger::enter(const UnitOp& op) {
             std::string fault = enter_work(op);
             if (fault.empty() && is_receive(op.kind)) return receive(op);
             if (fault.empty() && is_take(op.kind)) fault = take(op);
-            return fault.empty() ? enter_slot(op) : fault;
+            if (fault.empty() && is_move(op.kind)) {
+                fault = use_slot(op.source_slot, {source_stage(op), op.microbatch});
+            }
+            return fault.empty() ? use_slot(op.slot, {op.stage, op.microbatch}) : fault;
     }
 }
 
@@ -102,7 +144,7 @@ std::string RankLedger::enter_work(const UnitOp& op) {
     if (open_.erase({op.kind, op.stage, op.unit, op.microbatch}) == 0) {
         return "it ran before, or is not this rank's to run";
     }
-    for (const UnitOp& needed : prerequisites(op, options_.stages[op.stage].num_layers)) {
+    for (const UnitOp& needed : prerequisites(op, options_.stages)) {
         if (open_.contains({needed.kind, needed.stage, needed.unit, needed.microbatch})) {
             return "it needs the " + describe(needed) + " first";
         }
@@ -116,35 +158,31 @@ std::string RankLedger::enter_work(const UnitOp& op) {
     return "";
 }
 
-std::string RankLedger::enter_slot(const UnitOp& op) {
-    const Activations own{op.stage, op.microbatch};
-    if (op.slot < 0 || op.slot >= num_slots_) return fmt::format("slot {} of {}", op.slot, num_slots_);
-    const auto [holder, is_new] = slots_.insert({op.slot, own});
+std::string RankLedger::use_slot(int slot, const Activations& own) {
+    if (slot < 0 || slot >= num_slots_) return fmt::format("slot {} of {}", slot, num_slots_);
+    const auto [holder, is_new] = slots_.insert({slot, own});
     if (holder->second != own) {
-        return fmt::format("slot {} still holds stage {} microbatch {}", op.slot, holder->second.first,
+        return fmt::format("slot {} still holds stage {} microbatch {}", slot, holder->second.first,
                            holder->second.second);
     }
     if (is_new && slot_of_.contains(own)) {
-        return fmt::format("its activations are in slot {}, not {}", slot_of_[own], op.slot);
+        return fmt::format("its activations are in slot {}, not {}", slot_of_[own], slot);
     }
-    slot_of_[own] = op.slot;
+    slot_of_[own] = slot;
     max_in_flight_ = std::max(max_in_flight_, static_cast<int>(slots_.size()));
-    if (--num_to_come_[own] == 0) slots_.erase(op.slot);
+    if (--num_to_come_[own] == 0) slots_.erase(slot);
     return "";
 }
 
 std::string RankLedger::receive(const UnitOp& op) {
     if (op.slot != -1) return fmt::format("it takes slot {} before its message is there", op.slot);
-    if (receiving_) return "the " + describe(*receiving_) + " is under way";
-    receiving_ = op;
+    receiving_.insert({is_activation(op), op.stage, op.microbatch});
     return "";
 }
 
 std::string RankLedger::take(const UnitOp& op) {
-    const bool same = receiving_ && receiving_->stage == op.stage && receiving_->microbatch == op.microbatch;
-    if (!same) return "no such receive is under way";
-    receiving_.reset();
-    return "";
+    const bool is_under_way = receiving_.erase({is_activation(op), op.stage, op.microbatch}) > 0;
+    return is_under_way ? "" : "no such receive is under way";
 }
 
 std::string RankLedger::gather(const Unit& unit) {
@@ -186,12 +224,12 @@ bool RankLedger::has_all_gradients(const Unit& unit) const {
 }
 
 std::string RankLedger::sum_replicas(const Unit& unit) {
-    const StageUnits& units = options_.stages[unit.first];
     if (!unsummed_.contains(unit)) return "there is nothing to sum over replicas, or it was summed before";
     if (!has_all_gradients(unit)) return "its gradients are not complete";
     // A tied table is the parameter of the embedding and of the head.
-    const bool embedding = unit.second == 0 && units.has_embedding;
-    if (embedding && units.has_head && !has_all_gradients({unit.first, units.num_layers})) {
+    const bool embedding = unit == Unit{0, 0};
+    const Unit head{static_cast<int>(options_.stages.size()) - 1, options_.stages.back().num_layers};
+    if (embedding && !has_all_gradients(head)) {
         return "the head's gradients are not complete";
     }
     unsummed_.erase(unit);

@@ -1,6 +1,6 @@
 // The state of one rank while the simulator runs its program without computing: which operations have run,
 // which weights are gathered, which gradients still need a sum, which activations each slot holds, and which
-// message it receives. The ledger finds faults within one rank. The simulator, which owns one ledger for each
+// messages it receives. The ledger finds faults within one rank. The simulator, which owns one ledger for each
 // rank, finds faults between ranks.
 #pragma once
 
@@ -37,7 +37,7 @@ class RankLedger {
 
     void expect(int stage, int microbatch, const ScheduleShape& shape);
     std::string enter_work(const UnitOp& op);
-    std::string enter_slot(const UnitOp& op);
+    std::string use_slot(int slot, const Activations& own);
     std::string receive(const UnitOp& op);
     std::string take(const UnitOp& op);
     std::string gather(const Unit& unit);
@@ -59,7 +59,9 @@ class RankLedger {
     std::optional<Unit> reducing_;        // the unit whose reduction is under way
     std::set<Unit> unsummed_;             // units that still need their sum over replicas
     std::set<Unit> summing_;              // units whose sum over replicas is under way
-    std::optional<UnitOp> receiving_;     // the receive whose message was not taken
+    std::set<int> splits_head_;           // microbatches whose head has a BackwardWeight of its own
+    /// The receives whose messages were not taken: whether of an activation, stage, microbatch.
+    std::set<std::tuple<bool, int, int>> receiving_;
     int max_in_flight_ = 0, max_gathered_ = 0;
 };
 

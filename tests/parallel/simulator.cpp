@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <utility>
+#include <tuple>
 
 #include "base/error.h"
 #include "parallel/rank_ledger.h"
@@ -14,8 +14,8 @@ namespace argosy::parallel {
 namespace {
 
 bool is_computation(UnitOpKind kind) {
-    return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::Recompute ||
-           kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
+    return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::LossInput ||
+           kind == UnitOpKind::Recompute || kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
 }
 
 /// The receive that takes what `send` sends.
@@ -26,23 +26,25 @@ UnitOp receive_of(const UnitOp& send) {
     return {UnitOpKind::ReceiveGradient, send.stage - 1, -1, send.microbatch};
 }
 
-/// The stage that sends the message of a receive or a take.
-int sending_stage(const UnitOp& op) {
-    const bool activation = op.kind == UnitOpKind::ReceiveActivation || op.kind == UnitOpKind::TakeActivation;
-    return activation ? op.stage - 1 : op.stage + 1;
+bool carries_activation(const UnitOp& op) {
+    return op.kind == UnitOpKind::ReceiveActivation || op.kind == UnitOpKind::TakeActivation;
 }
+
+/// The stage that sends the message of a receive or a take.
+int sending_stage(const UnitOp& op) { return carries_activation(op) ? op.stage - 1 : op.stage + 1; }
 
 bool same_message(const UnitOp& a, const UnitOp& b) {
     return a.kind == b.kind && a.stage == b.stage && a.microbatch == b.microbatch;
 }
 
-/// The channel from one rank to another.
+/// The channel from one rank to another, of activations or of gradients.
 struct Channel {
     struct End {
         UnitOp receive;  // the receive that the message is for, or that has started
         int round;       // the round in which the send or the receive started
     };
     std::optional<End> sent, started;                 // a send and a receive that have not met
+    std::optional<UnitOp> receiving;                  // the receive whose message was not taken
     bool sender_came = false, receiver_came = false;  // both: connected
     bool has_message = false;                         // a message has arrived and was not taken
     int arrival_round = 0;                            // of the last message
@@ -84,7 +86,7 @@ class Simulator {
         if (!at_end(rank)) fail(rank, "it does not come to the stop");
         if (!fault_.empty()) return fault_;
         for (const auto& [ranks, channel] : channels_) {
-            if (ranks.second == rank && channel.started) return describe(channel.started->receive);
+            if (std::get<1>(ranks) == rank && channel.started) return describe(channel.started->receive);
         }
         return "";
     }
@@ -147,6 +149,8 @@ class Simulator {
 
     void receive(int rank, const UnitOp& op) {
         Channel& channel = channel_to(rank, op);
+        if (channel.receiving) return fail(rank, "the " + describe(*channel.receiving) + " is under way");
+        channel.receiving = op;
         channel.started = {op, transport_.ignores_receives ? 0 : round_[rank]};
         transfer(rank, channel);
     }
@@ -168,14 +172,16 @@ class Simulator {
         Channel& channel = channel_to(rank, op);
         round_[rank] = std::max(round_[rank], channel.arrival_round);
         channel.has_message = false;
+        channel.receiving.reset();
     }
 
     Channel& channel_of_send(int rank, const UnitOp& op) {
-        return channels_[{rank, stages_.rank_of(receive_of(op).stage)}];
+        const UnitOp receive = receive_of(op);
+        return channels_[{rank, stages_.rank_of(receive.stage), carries_activation(receive)}];
     }
     /// The channel of a receive or a take of `rank`.
     Channel& channel_to(int rank, const UnitOp& op) {
-        return channels_[{stages_.rank_of(sending_stage(op)), rank}];
+        return channels_[{stages_.rank_of(sending_stage(op)), rank, carries_activation(op)}];
     }
 
     void check_end() {
@@ -201,7 +207,8 @@ class Simulator {
     std::vector<RankLedger> ledgers_;
     std::vector<size_t> next_, end_;  // by rank: index of the next op, and the end of its ops
     std::vector<int> round_;          // by rank: the round that it has reached
-    std::map<std::pair<int, int>, Channel> channels_;  // by sending and receiving rank
+    /// By sending and receiving rank, and whether it carries activations.
+    std::map<std::tuple<int, int, bool>, Channel> channels_;
     std::string fault_;
 };
 

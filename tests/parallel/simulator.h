@@ -1,8 +1,9 @@
 // Simulates the programs of all ranks without computing. The checks are that
-// 1. no rank deadlocks, though a channel holds one message only;
+// 1. no rank deadlocks, although a channel holds one message only;
 // 2. messages arrive in the order in which they are received;
 // 3. every operation runs once, and after the operations that it needs;
-// 4. slots and gathered weights are not freed while they are in use, and one receive is under way at a time.
+// 4. slots and gathered weights are not freed while they are in use, and one receive of a channel is under
+//    way at a time.
 // The simulator also reports the cost of a program: time, activations and gathered weights.
 #pragma once
 
@@ -30,10 +31,10 @@ struct Simulation {
     int num_rounds = 0;              // duration of the step: the longest chain of computations and transfers
 };
 
-/// `programs[r]` is the program of rank r; the stages are on the ranks as in shape.stages(). A rank runs its list in order.
-/// A channel (a sending and a receiving rank) holds one message: a send does not block its rank, but the next
-/// send on the same channel waits until the message has arrived. A receive does not block its rank; the Take
-/// waits until the message has arrived.
+/// `programs[r]` is the program of rank r; the stages are on the ranks as in shape.stages(). A rank runs its
+/// list in order. A channel (a sending and a receiving rank, activations or gradients) holds one message: a
+/// send does not block its rank, but the next send on the same channel waits until the message has arrived. A
+/// receive does not block its rank; the Take waits until the message has arrived.
 Simulation simulate(const std::vector<Program>& programs, const ScheduleShape& shape,
                     const LoweringOptions& options, const Transport& transport = {});
 

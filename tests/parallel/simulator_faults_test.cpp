@@ -24,8 +24,10 @@ ProgramCase random_case(std::mt19937& random) {
     std::vector<StageUnits> stages = stages_of(layers);
     if (pick(3) > 0) stages = with_sums(stages);
     if (pick(3) == 0) stages[pick(ranks)].summed_units.erase(pick(3));
-    return {.schedule = schedule_names()[pick(2)],
-            .shape = {ranks, ranks, 1 + pick(6)},
+    const std::string schedule = std::vector{"1F1B", "GPipe", "InterleavedZeroBubble"}[pick(3)];
+    const int microbatches = takes(schedule, 1, ranks, 1) ? 1 + pick(6) : ranks * (1 + pick(2));
+    return {.schedule = schedule,
+            .shape = {ranks, ranks, microbatches},
             .options = {.stages = stages,
                         .sharded = pick(3) > 0,
                         .reshard = pick(2) == 0 ? Reshard::EveryPass : Reshard::Never,
@@ -113,8 +115,8 @@ TEST(SimulatorFaults, OpsTwice) {
 bool is_transfer(const UnitOp& op) { return op.unit == -1; }
 
 bool works(const UnitOp& op) {
-    return op.kind == Forward || op.kind == Loss || op.kind == Recompute || op.kind == BackwardInput ||
-           op.kind == BackwardWeight;
+    return op.kind == Forward || op.kind == Loss || op.kind == LossInput || op.kind == Recompute ||
+           op.kind == BackwardInput || op.kind == BackwardWeight;
 }
 
 /// Whether `b` must not run before `a`, which is directly before it. The rule is written here a second time,
@@ -123,6 +125,7 @@ bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
     const bool same_unit = a.stage == b.stage && a.unit == b.unit;
     if (a.kind == FinishReduce && b.kind == Reduce) return true;
     if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
+    if (a.kind == Reduce && b.kind == BackwardWeight) return same_unit;  // else b's Reduce has nothing left
     if (a.kind == FinishReduce && b.kind == SumReplicas) return same_unit;
     if (a.kind == SumReplicas && b.kind == FinishSum) return same_unit;
     if (a.kind == Release && b.kind == Gather) return same_unit;
@@ -173,7 +176,7 @@ TEST(SimulatorFaults, OpsOfAnotherRankOrNoUnit) {
         const UnitOp whole = op;
         for (const UnitOp& wrong : {UnitOp{op.kind, op.stage + 1, op.unit, op.microbatch, op.slot},
                                     UnitOp{op.kind, op.stage, 7, op.microbatch, op.slot},
-                                    UnitOp{op.kind, op.stage, op.unit, 6, op.slot}}) {
+                                    UnitOp{op.kind, op.stage, op.unit, 8, op.slot}}) {
             op = wrong;
             const std::string fault = fault_of(programs, simulated);
             EXPECT_TRUE(says(fault, describe(wrong) + ": it ran before, or is not this rank's")) << fault;

@@ -87,6 +87,25 @@ class UsersMistakes(run.PretrainTest):
             self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2,
                            parallelism__pipeline_parallel_layers_per_stage=layers)
 
+    def test_pipeline_schedules(self):
+        csv = self.folder / "own.csv"
+        for text, parts in {"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1": ["own.csv deadlocks", "rank 0 waits for the gradient",
+                                                                  "rank 1 waits for the activation", "change the order"],
+                            "0F0,0B0,0F1,0B1\n1F0,1B0,1F1": ["own.csv has no 1B1"],
+                            "0F0,0B0,0F1,0B1,0F0\n1F0,1B0": ["own.csv, row 1", "0F0 repeats"],
+                            "0F0,0B0\n1F0,1X0": ["own.csv, row 2", "'1X0' is no action", "as in 2F0"]}.items():
+            csv.write_text(text)
+            self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2, training__local_batch_size=2,
+                           parallelism__pipeline_parallel_schedule_csv=csv)
+        csv.unlink()
+        self.expect_on([2], ["schedule_csv", f"cannot open '{csv}'"], parallelism__pipeline_parallel_degree=2,
+                       parallelism__pipeline_parallel_schedule_csv=csv)
+        self.expect_on([2], ["Interleaved1F1B", "multiple of 2 microbatches", "a step has 3"],
+                       parallelism__pipeline_parallel_degree=2, training__local_batch_size=3,
+                       parallelism__pipeline_parallel_schedule="Interleaved1F1B")
+        self.expect_on([2], ["1F1B runs one stage on each rank, not 4 stages on 2 ranks"],
+                       parallelism__pipeline_parallel_degree=2, parallelism__pipeline_parallel_layers_per_stage="1,1,1,1")
+
     def test_global_batch(self):
         self.expect_on([1, 2], ["global_batch_size = 5", "local_batch_size = 2"], training__global_batch_size=5)
         self.expect_on([4], ["global_batch_size = 6", "4 data-parallel ranks", "local_batch_size = 2", "change"],

@@ -18,6 +18,9 @@ LAYOUTS = {
     "pp2_tp2": (4, {PIPELINE: 2, TENSOR: 2}),
     "pp4": (4, {PIPELINE: 4}),
     "pp4_gpipe": (4, {PIPELINE: 4, SCHEDULE: "GPipe"}),
+    "pp2_interleaved": (2, {PIPELINE: 2, SCHEDULE: "Interleaved1F1B"}),
+    "pp2_interleaved_zb": (2, {PIPELINE: 2, SCHEDULE: "InterleavedZeroBubble"}),
+    "pp2_zbv_tp2": (4, {PIPELINE: 2, TENSOR: 2, SCHEDULE: "ZBVZeroBubble"}),
 }
 
 
@@ -60,6 +63,16 @@ class Layouts(run.PretrainTest):
                 steps = self.steps_of(4, schedule, **BATCH, **{PIPELINE: 4, SCHEDULE: schedule},
                                       environment={"ARGOSY_SYNCHRONOUS_SENDS": "1"})
                 self.assert_same_training(steps, expected)
+
+    def test_a_schedule_of_ones_own(self):
+        """Two stages on each rank, there and back; halves of backwards late, and whole ones."""
+        (self.folder / "own.csv").write_text(
+            "0F0,3F0,0F1,3I0,3F1,0I0,3B1,0W0,3W0,0B1,,0F2,3F2,3B2,0B2,0F3,3F3,3B3,0B3\n"
+            "1F0,2F0,1F1,2F1,2B0,1I0,2B1,1B1,1W0,,1F2,2F2,2B2,1B2,1F3,2F3,2B3,1B3\n")
+        expected = self.steps_of(1, "one", training__global_batch_size=4)
+        own = {PIPELINE: 2, "parallelism__pipeline_parallel_schedule_csv": self.folder / "own.csv",
+               "training__global_batch_size": 4}
+        self.assert_same_training(self.steps_of(2, "own", **own), expected)
 
     def test_bfloat16_is_the_same_on_one_rank(self):
         """Parameters must be rounded also if nothing is gathered."""

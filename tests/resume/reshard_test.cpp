@@ -32,6 +32,8 @@ std::vector<Case> cases() {
             {4, {"tp4_kv_replicas", {.tensor = 4}}},
             {8, {"fsdp8", {.shard = 8}}},
             {2, {"pp2", {.pipeline = 2}, {3, 2}}},
+            {2, {"pp2_zbv", {.pipeline = 2}, {2, 1, 1, 1}, "ZBVZeroBubble"}},
+            {2, {"pp2_interleaved", {.pipeline = 2}, {1, 1, 2, 1}, "Interleaved1F1B"}},
             {4, {"hsdp2x2", {.replicate = 2, .shard = 2}}},
             {8, {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}}}};
 }

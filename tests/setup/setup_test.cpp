@@ -266,6 +266,23 @@ TEST(TrainerOptions, StagesGivenOrEven) {
     EXPECT_EQ(options_of(JobConfig()).stage_layers, std::vector{4});
 }
 
+TEST(TrainerOptions, SeveralStagesOnARank) {
+    JobConfig config = pipelined(2);
+    config.model.flavor = "8B";  // 32 layers
+    const auto layers = [&] { return options_of(config, mesh_of(2, 1, 1, 1)).stage_layers; };
+    config.parallelism.pipeline_parallel_schedule = config::PipelineSchedule::ZbvZeroBubble;
+    EXPECT_EQ(layers(), (std::vector{8, 9, 8, 7})) << "two stages on each rank by default";
+    config.parallelism.pipeline_parallel_first_stage_less_layers = 3;
+    EXPECT_EQ(layers(), (std::vector{6, 9, 9, 8}));
+    config.parallelism.pipeline_parallel_first_stage_less_layers = 1;
+    config.parallelism.pipeline_parallel_layers_per_stage = {6};
+    EXPECT_EQ(layers(), (std::vector{5, 6, 6, 6, 5, 4})) << "34 layers by 6, the embedding and the head included";
+    config.parallelism.pipeline_parallel_layers_per_stage = {7};
+    EXPECT_ERROR(layers(), UserError, "layers_per_stage = 7", "5 stages", "2 ranks");
+    config.parallelism.pipeline_parallel_layers_per_stage = {10, 10, 6, 6};
+    EXPECT_EQ(layers(), (std::vector{10, 10, 6, 6}));
+}
+
 TEST(TrainerOptions, EveryScheduleOfTheConfigurationExists) {
     JobConfig config;
     EXPECT_EQ(options_of(config).schedule, "1F1B");

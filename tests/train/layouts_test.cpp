@@ -33,7 +33,10 @@ std::vector<Layout> layouts() {
                     {"fsdp2_never", {.shard = 2}, {}, "1F1B", Reshard::Never},
                     {"tp2", {.tensor = 2}},
                     {"pp2", {.pipeline = 2}, {3, 2}},
-                    {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"}};
+                    {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
+                    {"pp2_interleaved", {.pipeline = 2}, {1, 2, 1, 1}, "Interleaved1F1B"},
+                    {"pp2_interleaved_zb", {.pipeline = 2}, {0, 1, 1, 1, 1, 1}, "InterleavedZeroBubble"},
+                    {"pp2_zbv", {.pipeline = 2}, {2, 1, 2, 0}, "ZBVZeroBubble"}};
         case 4:
             return {{"fsdp4", {.shard = 4}},
                     {"hsdp2x2", {.replicate = 2, .shard = 2}},
@@ -42,13 +45,19 @@ std::vector<Layout> layouts() {
                     {"tp4_kv_replicas", {.tensor = 4}},
                     {"ddp2_pp2", {.pipeline = 2, .replicate = 2}, {3, 2}},
                     {"pp4", {.pipeline = 4}, {1, 2, 2, 0}},
-                    {"fsdp2_pp2", {.pipeline = 2, .shard = 2}, {3, 2}, "1F1B", Reshard::Never}};
+                    {"fsdp2_pp2", {.pipeline = 2, .shard = 2}, {3, 2}, "1F1B", Reshard::Never},
+                    {"pp4_zb", {.pipeline = 4}, {1, 2, 2, 0}, "InterleavedZeroBubble"},
+                    {"ddp2_pp2_zbv", {.pipeline = 2, .replicate = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"},
+                    {"fsdp2_pp2_interleaved", {.pipeline = 2, .shard = 2}, {2, 1, 1, 1}, "Interleaved1F1B"}};
         default:
             return {
                 {"fsdp2_tp2_pp2", {.pipeline = 2, .shard = 2, .tensor = 2}, {3, 2}, "1F1B", Reshard::Never},
                 {"fsdp2_tp2_pp2_reshard", {.pipeline = 2, .shard = 2, .tensor = 2}, {2, 3}},
                 {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}},
                 {"hsdp2x2_pp2", {.pipeline = 2, .replicate = 2, .shard = 2}, {3, 2}},
+                {"fsdp2_tp2_pp2_zbv", {.pipeline = 2, .shard = 2, .tensor = 2}, {2, 1, 1, 1}, "ZBVZeroBubble"},
+                {"hsdp2x2_pp2_zb", {.pipeline = 2, .replicate = 2, .shard = 2}, {1, 2, 1, 1},
+                 "InterleavedZeroBubble", Reshard::Never},
                 {"fsdp8", {.shard = 8}}};
     }
 }

@@ -153,7 +153,7 @@ TEST(StepCalls, ProgramsHoldTheGathersAndReductionsExpected) {
             .sharded = true,
             .reshard = reshard};
         const auto ops =
-            parallel::lower(parallel::schedule("1F1B", {1, 1, kNumMicrobatches}, 0), options).ops;
+            parallel::lower(parallel::schedule("1F1B", {1, 1, kNumMicrobatches})[0], options).ops;
         EXPECT_EQ(count(ops, parallel::UnitOpKind::Gather), gathers(reshard, kNumMicrobatches).launches);
         EXPECT_EQ(count(ops, parallel::UnitOpKind::Reduce), kNumMicrobatches * kNumUnits);
     }

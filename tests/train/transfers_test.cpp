@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "parallel/executor.h"
-#include "parallel/gradients.h"
+#include "parallel/parallel_model.h"
+#include "parallel/transfers.h"
 #include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
@@ -26,7 +27,9 @@ constexpr parallel::Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 
 std::vector<Layout> pipelines() {
     if (world().size() == 2) {
-        return {{"pp2", {.pipeline = 2}, {3, 2}}, {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"}};
+        return {{"pp2", {.pipeline = 2}, {3, 2}}, {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
+                {"pp2_interleaved", {.pipeline = 2}, {1, 2, 1, 1}, "Interleaved1F1B"},
+                {"pp2_zbv", {.pipeline = 2}, {2, 1, 1, 1}, "ZBVZeroBubble"}};
     }
     return {{"pp4", {.pipeline = 4}, {1, 2, 2, 0}},
             {"pp4_gpipe", {.pipeline = 4}, {2, 1, 1, 1}, "GPipe"},
@@ -38,16 +41,18 @@ std::vector<Layout> pipelines() {
 /// The program that a rank of the run executes.
 parallel::Program program_of(const Layout& layout, TinyRun& run, int num_microbatches) {
     const comm::Mesh& mesh = run.mesh();
-    const auto placement =
-        parallel::place_parameters(run.trainer().model().spec(), mesh.shape(), layout.stage_layers);
+    const auto placement = parallel::place_parameters(run.trainer().model().spec(), mesh.shape(),
+                                                      layout.stage_layers, parallel::stage_order(layout.schedule));
     const parallel::LoweringOptions options{.stages = parallel::stage_units(placement),
                                             .sharded = mesh.degree(layout::kShardAxes) > 1,
                                             .reshard = layout.reshard,
                                             .reduce_after = parallel::ReduceAfter::Step};
-    const int num_ranks = mesh.degree(layout::Axis::Pipeline);
-    const auto actions = parallel::schedule(layout.schedule, {num_ranks, num_ranks, num_microbatches},
-                                            mesh.coordinate(layout::Axis::Pipeline));
-    return parallel::lower(actions, options);
+    const parallel::StageMap& stages = placement.stages;
+    const auto actions = parallel::schedule(
+        layout.schedule, {stages.num_stages(), stages.num_ranks(), num_microbatches,
+                          parallel::stage_order(layout.schedule)});
+    const int rank = mesh.coordinate(layout::Axis::Pipeline);
+    return parallel::lower(with_transfers(actions, stages)[rank], options);
 }
 
 /// The program with each receive directly before its Take.
@@ -58,7 +63,14 @@ parallel::Program without_hoisting(parallel::Program program) {
             receives.push_back(op);
             continue;
         }
-        if (is_take(op.kind)) ops.push_back(receives.back());  // receives keep their order
+        if (is_take(op.kind)) {
+            const bool activation = op.kind == UnitOpKind::TakeActivation;
+            const UnitOpKind kind = activation ? UnitOpKind::ReceiveActivation : UnitOpKind::ReceiveGradient;
+            const auto receive = std::ranges::find_if(receives, [&](const UnitOp& one) {
+                return one.kind == kind && one.stage == op.stage && one.microbatch == op.microbatch;
+            });
+            ops.push_back(*receive);
+        }
         ops.push_back(op);
     }
     program.ops = ops;
@@ -142,7 +154,6 @@ TEST(Transfers, AreReceivedWhileTheActionBeforeComputes) {
         EXPECT_EQ(meanwhile[0], "") << events;
         for (size_t i = 1; i < meanwhile.size(); ++i) {
             EXPECT_GE(std::ranges::count(meanwhile[i], 'c'), 4) << events;
-            EXPECT_EQ(meanwhile[i].find('r'), Events::npos) << "one receive is under way at a time";
         }
     }
 }
