@@ -42,7 +42,7 @@ class Head {
     /// tokens, once for the norm. Work that is kept holds the gradients of its chunk's logits.
     Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                  const at::Tensor& scale, const TakeWork& take) const;
-    /// As before, and adds the gradients of the head's weights to `gradients` chunk by chunk.
+    /// The same, but adds the gradients of the head's weights to `gradients` chunk by chunk.
     Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                  const at::Tensor& scale, const Gradients& gradients) const;
 

@@ -16,7 +16,7 @@ namespace argosy::parallel {
 /// earlier, if the receiver takes the channel's messages in another order), except that
 /// 1. the receives of a channel keep the order of its sends,
 /// 2. a receive starts after the actions of its own rank on which its message depends. If the receiver hangs
-///    while it computes, the message still arrives, and the watchdog sees a rank that waits for nothing. And
+///    while it computes, the message still arrives, and the watchdog sees a rank that waits for nothing,
 /// 3. the first receive of a channel starts directly before its Take. NCCL connects two ranks in the call for
 ///    their first message, which blocks the host of each rank until the other rank makes its call.
 RankActions with_transfers(const RankActions& ranks, const StageMap& stages);
