@@ -138,7 +138,8 @@ std::vector<Section> make_schema() {
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
                  "Ranks that split the layers into a pipeline of stages; a rank runs one stage or several."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),
-                 "Order of microbatches; 1F1B and GPipe: one stage on a rank; ZeroBubble: weight gradients fill "
+                 "Order of microbatches; 1F1B and GPipe: one stage on a rank; ZeroBubble: weight gradients "
+                 "fill "
                  "waits."),
              key("pipeline_parallel_schedule_csv", &Parallelism::pipeline_parallel_schedule_csv, any(),
                  "CSV file with a schedule of one's own, in place of the named one: a row per rank, cells as "
@@ -153,7 +154,8 @@ std::vector<Section> make_schema() {
                  "How many fewer layers the last stage has, because it also has the head."),
              key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
                  size(),
-                 "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two keys above.")}),
+                 "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two "
+                 "keys above.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
             "saving and resuming, and initial weights; lib/checkpoint/FORMAT.md specifies the files",

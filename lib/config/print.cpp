@@ -130,8 +130,8 @@ std::string help_text() {
         for (const Field& field : section.fields) {
             const std::string values = accepted(field);
             const bool is_long = values.size() > kMaxAccepted;
-            text += fmt::format("  --{:<{}}  {:<{}}  {}\n", field.key, widths.key, is_long ? "one of these" : values,
-                                widths.accepted, default_text(field));
+            text += fmt::format("  --{:<{}}  {:<{}}  {}\n", field.key, widths.key,
+                                is_long ? "one of these" : values, widths.accepted, default_text(field));
             if (is_long) text += fmt::format("      {}\n", values);
             text += fmt::format("      {}\n", field.meaning);
         }

@@ -41,7 +41,7 @@ struct ParamSpec {
     std::string name = {};  // the name in a checkpoint: layers.0.attention.wq.weight
     std::vector<int64_t> shape = {};
     Init init = {};
-    bool is_matrix = true;          // matrices get weight decay by default
+    bool is_matrix = true;  // matrices get weight decay by default
     /// The pipeline ranks that hold the parameter, each once; two for a tied table on two ranks.
     std::vector<int> pipeline_ranks = {0};
     std::vector<Cut> cuts = {};  // in order: the tensor axis first, then the shard axes

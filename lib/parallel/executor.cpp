@@ -217,12 +217,12 @@ void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
     ShardedUnit& unit = stage.units[op.unit];
     const bool split = op.kind == UnitOpKind::LossInput;
     const model::Gradients* gradients = split ? nullptr : &unit.gradients(op.microbatch);
-    auto [sum, dx] = stage.head->loss_and_input_gradient(
-        unit.weights(), std::exchange(slot.stream, {}), microbatches_[op.microbatch], loss_scale_,
-        [&](model::WeightWork work) {
-            if (!split) return work.run(*gradients);
-            slot.head_work.push_back(std::move(work));
-        });
+    auto [sum, dx] = stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
+                                                         microbatches_[op.microbatch], loss_scale_,
+                                                         [&](model::WeightWork work) {
+                                                             if (!split) return work.run(*gradients);
+                                                             slot.head_work.push_back(std::move(work));
+                                                         });
     // 2. add the loss to the part's sum and start the backward pass with dx
     loss_sum_.add_(sum);
     slot.gradient = std::move(dx);

@@ -61,7 +61,7 @@ class Executor {
         at::Tensor gradient;  // [rows, dim]: the gradient of the residual stream in the backward pass
         std::vector<model::Tape> tapes;  // by layer: tensors kept from forward to backward
         std::vector<model::WeightWork>
-            weight_work;  // by layer: weight gradients that are still to be computed
+            weight_work;                           // by layer: weight gradients that are still to be computed
         std::vector<model::WeightWork> head_work;  // the head's, by chunk of tokens
     };
 
@@ -93,7 +93,7 @@ class Executor {
     bool has_run_ = false;
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording
     std::vector<Slot> slots_;
-    std::map<std::pair<comm::Communicator*, int>, comm::Pending> sending_;  // by group and receiving rank
+    std::map<std::pair<comm::Communicator*, int>, comm::Pending> sending_;    // by group and receiving rank
     std::map<std::tuple<comm::Communicator*, int, int>, Incoming> incoming_;  // by group, stage, microbatch
     std::optional<gpu::SideStream> side_stream_;
     model::WeightWork side_work_;  // what the side stream computes now; keeps its tensors until the join

@@ -88,26 +88,11 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
 
 /// The names of the kinds, in their order.
 constexpr const char* kKindNames[] = {
-    "Gather",
-    "Release",
-    "Forward",
-    "Loss",
-    "LossInput",
-    "Recompute",
-    "BackwardInput",
-    "BackwardWeight",
-    "Reduce",
-    "FinishReduce",
-    "SumReplicas",
-    "FinishSum",
-    "SendActivation",
-    "ReceiveActivation",
-    "TakeActivation",
-    "SendGradient",
-    "ReceiveGradient",
-    "TakeGradient",
-    "MoveActivation",
-    "MoveGradient",
+    "Gather",          "Release",           "Forward",        "Loss",
+    "LossInput",       "Recompute",         "BackwardInput",  "BackwardWeight",
+    "Reduce",          "FinishReduce",      "SumReplicas",    "FinishSum",
+    "SendActivation",  "ReceiveActivation", "TakeActivation", "SendGradient",
+    "ReceiveGradient", "TakeGradient",      "MoveActivation", "MoveGradient",
 };
 
 }  // namespace

@@ -41,9 +41,9 @@ enum class UnitOpKind {
 struct UnitOp {
     UnitOpKind kind;
     int stage;
-    int unit;        // number of the unit in the stage; -1 for transfers
-    int microbatch;  // -1 for gathers, releases, reductions and sums
-    int slot = -1;   // number of the slot that holds the microbatch's activations; -1: the op uses none
+    int unit;              // number of the unit in the stage; -1 for transfers
+    int microbatch;        // -1 for gathers, releases, reductions and sums
+    int slot = -1;         // number of the slot that holds the microbatch's activations; -1: the op uses none
     int source_slot = -1;  // of a move: the slot that gives the data
     bool operator==(const UnitOp&) const = default;
 };

@@ -151,7 +151,8 @@ std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit)
     const std::string& table = placement.units.front().front().spec.name;
     std::set<model::Role> roles;
     for (const Parameter& parameter : placement.units[unit]) {
-        const bool shared = unit > 0 && parameter.spec.name == table && parameter.spec.pipeline_ranks.size() == 1;
+        const bool shared =
+            unit > 0 && parameter.spec.name == table && parameter.spec.pipeline_ranks.size() == 1;
         if (summed_by_program(parameter.spec) && !shared) roles.insert(parameter.role);
     }
     return roles;

@@ -59,10 +59,11 @@ RankActions one_forward_one_backward(const ScheduleShape& shape) {
 }
 
 // Zero-bubble schedules split the backward pass: only its input's half lies on the path from stage to stage,
-// so the weights' halves can fill the time in which a rank would wait for another one (Qi et al., "Zero Bubble
-// Pipeline Parallelism", 2023; with the stages in V, "Pipeline Parallelism with Controllable Memory", 2024).
-// A schedule is the order of the forwards and of the inputs' halves on each rank; fill_bubbles() places the
-// weights' halves. With as many microbatches as ranks, or more, the ranks then wait for num_ranks - 1 units.
+// so the weights' halves can fill the time in which a rank would wait for another one (Qi et al., "Zero
+// Bubble Pipeline Parallelism", 2023; with the stages in V, "Pipeline Parallelism with Controllable Memory",
+// 2024). A schedule is the order of the forwards and of the inputs' halves on each rank; fill_bubbles()
+// places the weights' halves. With as many microbatches as ranks, or more, the ranks then wait for num_ranks
+// - 1 units.
 
 /// Runs the orders, with one unit of time for each action. A rank runs its oldest weights' half if the next
 /// action of its order needs something that another rank has not computed yet, or if `max_in_flight` pairs of
@@ -131,8 +132,8 @@ RankActions interleaved_zero_bubble(const ScheduleShape& shape) {
     return fill_bubbles(orders, max_in_flight, shape);
 }
 
-/// Rank r has stage r on the way to the last rank and stage 2 * num_ranks - 1 - r on the way back. It holds at
-/// most 2 * num_ranks halves of its layers' activations, as much as the first rank of 1F1B.
+/// Rank r has stage r on the way to the last rank and stage 2 * num_ranks - 1 - r on the way back. It holds
+/// at most 2 * num_ranks halves of its layers' activations, as much as the first rank of 1F1B.
 RankActions v_zero_bubble(const ScheduleShape& shape) {
     RankActions orders(shape.num_ranks);
     for (int rank = 0; rank < shape.num_ranks; ++rank) {
@@ -253,7 +254,8 @@ class ActionCheck {
         }
         if (const int row = stages_.rank_of(stage) + 1; row != rank + 1) {
             return fmt::format(
-                "belongs into row {}: the rows take the stages in a loop (0 1 0 1) or, with two stages in each "
+                "belongs into row {}: the rows take the stages in a loop (0 1 0 1) or, with two stages in "
+                "each "
                 "row, there and back (0 1 1 0)",
                 row);
         }
@@ -313,13 +315,15 @@ RankActions schedule(const std::string& name, const ScheduleShape& shape) {
                                    : min == 1                        ? "one stage"
                                                                      : "two stages";
         throw UserError(
-            "parallelism.pipeline_parallel_schedule {} runs {} on each rank, not {} stages on {} ranks; change "
+            "parallelism.pipeline_parallel_schedule {} runs {} on each rank, not {} stages on {} ranks; "
+            "change "
             "the schedule or the number of stages (parallelism.pipeline_parallel_layers_per_stage)",
             name, wanted, shape.num_stages, shape.num_ranks);
     }
     if (found.whole_groups && shape.num_microbatches % shape.num_ranks != 0) {
         throw UserError(
-            "parallelism.pipeline_parallel_schedule {} needs a multiple of {} microbatches on {} ranks, but a "
+            "parallelism.pipeline_parallel_schedule {} needs a multiple of {} microbatches on {} ranks, but "
+            "a "
             "step has {}; change training.global_batch_size, training.local_batch_size or "
             "parallelism.pipeline_parallel_microbatch_size",
             name, shape.num_ranks, shape.num_ranks, shape.num_microbatches);
@@ -341,7 +345,8 @@ RankActions read_schedule(const std::string& path) {
             const auto action = action_from(text);
             if (!action) {
                 throw UserError(
-                    "{}, row {}: '{}' is no action; write the stage, one of F, B, I and W, and the microbatch, "
+                    "{}, row {}: '{}' is no action; write the stage, one of F, B, I and W, and the "
+                    "microbatch, "
                     "as in 2F0 (transfers are added by the program)",
                     path, ranks.size(), text);
             }
@@ -368,8 +373,8 @@ int num_stages(const RankActions& ranks) {
 StageOrder stage_order(const RankActions& ranks) {
     const auto num_ranks = static_cast<int>(ranks.size());
     if (num_ranks == 1 || num_stages(ranks) != 2 * num_ranks) return StageOrder::Loop;
-    const bool back = std::ranges::any_of(
-        ranks.back(), [&](const Action& action) { return action.stage == num_ranks; });
+    const bool back =
+        std::ranges::any_of(ranks.back(), [&](const Action& action) { return action.stage == num_ranks; });
     return back ? StageOrder::V : StageOrder::Loop;
 }
 
@@ -377,8 +382,8 @@ void check_actions(const RankActions& ranks, const ScheduleShape& shape, const s
     ActionCheck check(shape, name);
     if (std::ssize(ranks) != shape.num_ranks) {
         throw UserError(
-            "{} has {} rows, but parallelism.pipeline_parallel_degree is {}; write one row for each rank", name,
-            ranks.size(), shape.num_ranks);
+            "{} has {} rows, but parallelism.pipeline_parallel_degree is {}; write one row for each rank",
+            name, ranks.size(), shape.num_ranks);
     }
     for (int rank = 0; rank < shape.num_ranks; ++rank) {
         for (const Action& action : ranks[rank]) check.add(rank, action);

@@ -1,6 +1,6 @@
-// Pipeline schedules as data: a schedule is a pure function from sizes to the list of actions of each rank, in
-// order. Gradient accumulation is the schedule of one stage with several microbatches. parallel/transfers.h
-// adds the transfers between stages.
+// Pipeline schedules as data: a schedule is a pure function from sizes to the list of actions of each rank,
+// in order. Gradient accumulation is the schedule of one stage with several microbatches.
+// parallel/transfers.h adds the transfers between stages.
 #pragma once
 
 #include <string>
@@ -66,8 +66,8 @@ struct ScheduleShape {
 
 std::vector<std::string> schedule_names();
 
-/// How the schedule's ranks take the stages, and how many stages a rank has if the configuration does not say.
-/// Throws UserError for an unknown name.
+/// How the schedule's ranks take the stages, and how many stages a rank has if the configuration does not
+/// say. Throws UserError for an unknown name.
 StageOrder stage_order(const std::string& name);
 int default_stages_per_rank(const std::string& name);
 

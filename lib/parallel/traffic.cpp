@@ -66,8 +66,8 @@ void add_activations(const layout::MeshShape& mesh, const Precision& precision, 
     traffic.add({Axis::Pipeline, 1, OpKind::Send, precision.compute, own, 1});
 }
 
-/// Adds the gradient sums after the program. sum_remaining() (parallel/parallel_model.h) makes all sums over the
-/// same ranks in one launch.
+/// Adds the gradient sums after the program. sum_remaining() (parallel/parallel_model.h) makes all sums over
+/// the same ranks in one launch.
 void add_sums(const std::vector<layout::ParamSpec>& specs, const layout::MeshShape& mesh,
               const layout::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
     std::map<std::pair<layout::AxisSet, int>, int64_t> sums;

@@ -96,7 +96,8 @@ struct Receives {
     std::multimap<int, Message> own, ahead;  // of the action at the position, and of later ones
 };
 
-/// By rank. `messages`: of each channel, in the order of the sends; `position`: of the action that needs each.
+/// By rank. `messages`: of each channel, in the order of the sends; `position`: of the action that needs
+/// each.
 std::vector<Receives> place_receives(const std::map<Channel, std::vector<Message>>& messages,
                                      const std::map<Message, int>& position,
                                      const std::map<Message, int>& own_before, size_t num_ranks) {
@@ -241,8 +242,8 @@ class Simulator {
     void transfer(State& channel) {
         if (!channel.sent || channel.started.empty()) return;
         const auto [message, started] = channel.started.front();
-        ARGOSY_CHECK(message == channel.sent->first, "a channel has {} before {}", written(channel.sent->first),
-                     written(message));
+        ARGOSY_CHECK(message == channel.sent->first, "a channel has {} before {}",
+                     written(channel.sent->first), written(message));
         channel.last_arrival = std::max(started, channel.sent->second) + times_.transfer;
         channel.arrived[message] = channel.last_arrival;
         channel.started.pop_front();
@@ -300,8 +301,7 @@ RankActions with_transfers(const RankActions& ranks, const StageMap& stages) {
             if (made && !within_a_rank(*made, stages)) messages[channel_of(*made, stages)].push_back(*made);
         }
     }
-    const auto receives =
-        place_receives(messages, position, own_actions_before(ranks, stages), ranks.size());
+    const auto receives = place_receives(messages, position, own_actions_before(ranks, stages), ranks.size());
     RankActions result;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         result.push_back(with_transfers(ranks[rank], receives[rank], stages));
@@ -309,7 +309,8 @@ RankActions with_transfers(const RankActions& ranks, const StageMap& stages) {
     return result;
 }
 
-ActionSimulation simulate_actions(const RankActions& ranks, const StageMap& stages, const ActionTimes& times) {
+ActionSimulation simulate_actions(const RankActions& ranks, const StageMap& stages,
+                                  const ActionTimes& times) {
     return Simulator(ranks, stages, times).run();
 }
 

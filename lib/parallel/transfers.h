@@ -9,11 +9,11 @@
 
 namespace argosy::parallel {
 
-/// Adds the transfers to the compute actions of all ranks. A channel carries the activations, or the gradients,
-/// from one rank to another, in the order in which the sender makes them; it holds one message. Each send is
-/// directly after the action that makes its data, each Take directly before the action that needs them. Between
-/// two stages of one rank, data are moved without a channel. A receive starts one action before its Take (or
-/// earlier, if the receiver takes the channel's messages in another order), except that
+/// Adds the transfers to the compute actions of all ranks. A channel carries the activations, or the
+/// gradients, from one rank to another, in the order in which the sender makes them; it holds one message.
+/// Each send is directly after the action that makes its data, each Take directly before the action that
+/// needs them. Between two stages of one rank, data are moved without a channel. A receive starts one action
+/// before its Take (or earlier, if the receiver takes the channel's messages in another order), except that
 /// 1. the receives of a channel keep the order of its sends,
 /// 2. a receive starts after the actions of its own rank on which its message depends. If the receiver hangs
 ///    while it computes, the message still arrives, and the watchdog sees a rank that waits for nothing,

@@ -111,7 +111,8 @@ int num_stages(const config::Parallelism& parallelism, const parallel::RankActio
     const int64_t number = (total + given[0] - 1) / given[0];
     if (number % num_ranks != 0) {
         throw UserError(
-            "parallelism.pipeline_parallel_layers_per_stage = {} makes {} stages of {} layers (with those that "
+            "parallelism.pipeline_parallel_layers_per_stage = {} makes {} stages of {} layers (with those "
+            "that "
             "the embedding and the head count for), which {} ranks cannot share evenly; change the number",
             given[0], number, total, num_ranks);
     }
@@ -121,11 +122,14 @@ int num_stages(const config::Parallelism& parallelism, const parallel::RankActio
 std::vector<int> stage_layers(const config::Parallelism& parallelism, const parallel::RankActions& own,
                               int64_t num_layers) {
     const auto& given = parallelism.pipeline_parallel_layers_per_stage;
-    const bool lists_stages = given.size() > 1 || (given.size() == 1 && parallelism.pipeline_parallel_degree == 1);
-    const int number = lists_stages ? static_cast<int>(given.size()) : num_stages(parallelism, own, num_layers);
+    const bool lists_stages =
+        given.size() > 1 || (given.size() == 1 && parallelism.pipeline_parallel_degree == 1);
+    const int number =
+        lists_stages ? static_cast<int>(given.size()) : num_stages(parallelism, own, num_layers);
     if (!own.empty() && number != parallel::num_stages(own)) {
         throw UserError(
-            "parallelism.pipeline_parallel_layers_per_stage lists {} stages, but {} has {}; change one of them",
+            "parallelism.pipeline_parallel_layers_per_stage lists {} stages, but {} has {}; change one of "
+            "them",
             number, parallelism.pipeline_parallel_schedule_csv, parallel::num_stages(own));
     }
     if (lists_stages) return {given.begin(), given.end()};

@@ -10,7 +10,6 @@
 #include <limits>
 #include <utility>
 
-
 namespace argosy::train {
 namespace {
 

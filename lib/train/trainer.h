@@ -40,8 +40,8 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
 
 class Trainer {
   public:
-    /// COLLECTIVE. Throws UserError if the model does not fit the mesh, or if the schedule does not fit the step
-    /// or deadlocks. REQUIRES: mesh outlives this object.
+    /// COLLECTIVE. Throws UserError if the model does not fit the mesh, or if the schedule does not fit the
+    /// step or deadlocks. REQUIRES: mesh outlives this object.
     Trainer(const TrainerOptions& options, comm::Mesh& mesh);
     Trainer(const Trainer&) = delete;
 

@@ -254,10 +254,11 @@ TEST(Errors, BatchesMustDivide) {
 }
 
 TEST(Errors, LayersPerStageMustNameEachStage) {
-    EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,3",
-                        "--parallelism.pipeline_parallel_degree", "3"}),
-              "parallelism.pipeline_parallel_layers_per_stage = [4, 3] is for 2 stages, but "
-              "parallelism.pipeline_parallel_degree is 3; give one number per stage, and each rank as many stages");
+    EXPECT_EQ(
+        error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,3",
+                  "--parallelism.pipeline_parallel_degree", "3"}),
+        "parallelism.pipeline_parallel_layers_per_stage = [4, 3] is for 2 stages, but "
+        "parallelism.pipeline_parallel_degree is 3; give one number per stage, and each rank as many stages");
 }
 
 TEST(Errors, WarmupWithinAnExplicitTotal) {

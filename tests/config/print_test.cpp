@@ -59,7 +59,8 @@ TEST(Help, ShowsEveryKeyWithChoicesDefaultAndMeaning) {
             ASSERT_NE(at, std::string::npos) << field.key;
             const std::string line = help.substr(at + 1, help.find('\n', at + 1) - at - 1);
             const std::string entry = help.substr(at + 1, help.find("\n  --", at + 1) - at);
-            for (const std::string& choice : field.limits.choices) EXPECT_GT(count(entry, choice), 0U) << entry;
+            for (const std::string& choice : field.limits.choices)
+                EXPECT_GT(count(entry, choice), 0U) << entry;
             const Value value = field.get(JobConfig{});
             EXPECT_TRUE(line.ends_with("  " + (is_set(value) ? toml_text(value) : field.when_unset))) << line;
             EXPECT_NE(entry.find("\n      " + field.meaning + "\n"), std::string::npos) << entry;

@@ -150,8 +150,7 @@ TEST(HoistGathers, EachStartsWhileTheUnitBeforeComputes) {
 
 TEST(HoistGathers, NeverCrossesTheReleaseOfItsOwnUnit) {
     const LoweringOptions options{.stages = {{2}}};
-    const std::vector<Action> there_and_back = {
-        {ActionKind::Forward, 0, 0},
+    const std::vector<Action> there_and_back = {{ActionKind::Forward, 0, 0},
                                                 {ActionKind::ReceiveGradient, 0, 0},
                                                 {ActionKind::TakeGradient, 0, 0},
                                                 {ActionKind::Backward, 0, 0}};

@@ -1,6 +1,6 @@
 // A model and its step use the mesh's device and no other. LibTorch's device without memory (meta) stands for
-// another device: products, and LibTorch's operations, fail if they mix it with the processor's tensors, and the
-// processor's memory is measured.
+// another device: products, and LibTorch's operations, fail if they mix it with the processor's tensors, and
+// the processor's memory is measured.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 

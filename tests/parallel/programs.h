@@ -110,7 +110,8 @@ inline const char* letters(UnitOpKind kind) {
 }
 
 /// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
-/// microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a reduction, E that of a sum over replicas.
+/// microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a reduction, E that of a sum
+/// over replicas.
 inline std::string written(const std::vector<UnitOp>& ops) {
     std::string text;
     for (const UnitOp& op : ops) {

@@ -1,7 +1,7 @@
 // The state of one rank while the simulator runs its program without computing: which operations have run,
 // which weights are gathered, which gradients still need a sum, which activations each slot holds, and which
-// messages it receives. The ledger finds faults within one rank. The simulator, which owns one ledger for each
-// rank, finds faults between ranks.
+// messages it receives. The ledger finds faults within one rank. The simulator, which owns one ledger for
+// each rank, finds faults between ranks.
 #pragma once
 
 #include <map>

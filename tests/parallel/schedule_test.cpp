@@ -142,8 +142,7 @@ TEST(Transfers, ReceivesStartAfterTheActionsOnWhichTheirMessagesDepend) {
     using enum ActionKind;
     const RankActions answers = {{{Forward, 0, 0}, {Backward, 0, 0}, {Forward, 0, 1}, {Backward, 0, 1}},
                                  {{Forward, 1, 0}, {Backward, 1, 0}, {Forward, 1, 1}, {Backward, 1, 1}}};
-    EXPECT_EQ(written(with_transfers(answers, StageMap(2, 2))[0], 0),
-              "F0 sa0 rg0 tg0 B0 F1 sa1 rg1 tg1 B1");
+    EXPECT_EQ(written(with_transfers(answers, StageMap(2, 2))[0], 0), "F0 sa0 rg0 tg0 B0 F1 sa1 rg1 tg1 B1");
 }
 
 /// Calls check(name, shape) for all schedules and sizes.
@@ -272,7 +271,8 @@ TEST(StageMap, VGoesThereAndBack) {
 TEST(Schedule, NamesWhatItDoesNotSupport) {
     EXPECT_EQ(schedule_names(), (std::vector<std::string>{"1F1B", "GPipe", "Interleaved1F1B",
                                                           "InterleavedZeroBubble", "ZBVZeroBubble"}));
-    EXPECT_ERROR(schedule("2F2B", {2, 2, 4}), UserError, "pipeline_parallel_schedule", "2F2B", "1F1B", "GPipe");
+    EXPECT_ERROR(schedule("2F2B", {2, 2, 4}), UserError, "pipeline_parallel_schedule", "2F2B", "1F1B",
+                 "GPipe");
     EXPECT_ERROR(schedule("1F1B", {4, 2, 4}), UserError, "1F1B", "one stage on each rank",
                  "4 stages on 2 ranks");
     EXPECT_ERROR(schedule("GPipe", {1, 2, 4}), UserError, "GPipe", "not 1 stages on 2 ranks");

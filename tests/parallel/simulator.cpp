@@ -15,7 +15,8 @@ namespace {
 
 bool is_computation(UnitOpKind kind) {
     return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::LossInput ||
-           kind == UnitOpKind::Recompute || kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
+           kind == UnitOpKind::Recompute || kind == UnitOpKind::BackwardInput ||
+           kind == UnitOpKind::BackwardWeight;
 }
 
 /// The receive that takes what `send` sends.

@@ -84,8 +84,10 @@ TEST_P(SimulatedSchedule, IsSoundForAllShapesAndPolicies) {
                 if (per_rank > 1 && ranks > 4) continue;  // schedule_test.cpp has more ranks
                 for (const auto& layers : layer_choices(per_rank * ranks)) {
                     for (const LoweringOptions& options : policies(stages_of(layers))) {
-                        SCOPED_TRACE(fmt::format("{} ranks x {}, {} microbatches", ranks, per_rank, microbatches));
-                        expect_sound({GetParam(), shape_of(GetParam(), per_rank, ranks, microbatches), options});
+                        SCOPED_TRACE(
+                            fmt::format("{} ranks x {}, {} microbatches", ranks, per_rank, microbatches));
+                        expect_sound(
+                            {GetParam(), shape_of(GetParam(), per_rank, ranks, microbatches), options});
                         if (HasFatalFailure()) return;
                     }
                 }

@@ -276,7 +276,8 @@ TEST(TrainerOptions, SeveralStagesOnARank) {
     EXPECT_EQ(layers(), (std::vector{6, 9, 9, 8}));
     config.parallelism.pipeline_parallel_first_stage_less_layers = 1;
     config.parallelism.pipeline_parallel_layers_per_stage = {6};
-    EXPECT_EQ(layers(), (std::vector{5, 6, 6, 6, 5, 4})) << "34 layers by 6, the embedding and the head included";
+    EXPECT_EQ(layers(), (std::vector{5, 6, 6, 6, 5, 4}))
+        << "34 layers by 6, the embedding and the head included";
     config.parallelism.pipeline_parallel_layers_per_stage = {7};
     EXPECT_ERROR(layers(), UserError, "layers_per_stage = 7", "5 stages", "2 ranks");
     config.parallelism.pipeline_parallel_layers_per_stage = {10, 10, 6, 6};

@@ -55,9 +55,15 @@ std::vector<Layout> layouts() {
                 {"fsdp2_tp2_pp2_reshard", {.pipeline = 2, .shard = 2, .tensor = 2}, {2, 3}},
                 {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}},
                 {"hsdp2x2_pp2", {.pipeline = 2, .replicate = 2, .shard = 2}, {3, 2}},
-                {"fsdp2_tp2_pp2_zbv", {.pipeline = 2, .shard = 2, .tensor = 2}, {2, 1, 1, 1}, "ZBVZeroBubble"},
-                {"hsdp2x2_pp2_zb", {.pipeline = 2, .replicate = 2, .shard = 2}, {1, 2, 1, 1},
-                 "InterleavedZeroBubble", Reshard::Never},
+                {"fsdp2_tp2_pp2_zbv",
+                 {.pipeline = 2, .shard = 2, .tensor = 2},
+                 {2, 1, 1, 1},
+                 "ZBVZeroBubble"},
+                {"hsdp2x2_pp2_zb",
+                 {.pipeline = 2, .replicate = 2, .shard = 2},
+                 {1, 2, 1, 1},
+                 "InterleavedZeroBubble",
+                 Reshard::Never},
                 {"fsdp8", {.shard = 8}}};
     }
 }

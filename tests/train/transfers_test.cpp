@@ -27,7 +27,8 @@ constexpr parallel::Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 
 std::vector<Layout> pipelines() {
     if (world().size() == 2) {
-        return {{"pp2", {.pipeline = 2}, {3, 2}}, {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
+        return {{"pp2", {.pipeline = 2}, {3, 2}},
+                {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
                 {"pp2_interleaved", {.pipeline = 2}, {1, 2, 1, 1}, "Interleaved1F1B"},
                 {"pp2_zbv", {.pipeline = 2}, {2, 1, 1, 1}, "ZBVZeroBubble"}};
     }
@@ -41,16 +42,17 @@ std::vector<Layout> pipelines() {
 /// The program that a rank of the run executes.
 parallel::Program program_of(const Layout& layout, TinyRun& run, int num_microbatches) {
     const comm::Mesh& mesh = run.mesh();
-    const auto placement = parallel::place_parameters(run.trainer().model().spec(), mesh.shape(),
-                                                      layout.stage_layers, parallel::stage_order(layout.schedule));
+    const auto placement =
+        parallel::place_parameters(run.trainer().model().spec(), mesh.shape(), layout.stage_layers,
+                                   parallel::stage_order(layout.schedule));
     const parallel::LoweringOptions options{.stages = parallel::stage_units(placement),
                                             .sharded = mesh.degree(layout::kShardAxes) > 1,
                                             .reshard = layout.reshard,
                                             .reduce_after = parallel::ReduceAfter::Step};
     const parallel::StageMap& stages = placement.stages;
     const auto actions = parallel::schedule(
-        layout.schedule, {stages.num_stages(), stages.num_ranks(), num_microbatches,
-                          parallel::stage_order(layout.schedule)});
+        layout.schedule,
+        {stages.num_stages(), stages.num_ranks(), num_microbatches, parallel::stage_order(layout.schedule)});
     const int rank = mesh.coordinate(layout::Axis::Pipeline);
     return parallel::lower(with_transfers(actions, stages)[rank], options);
 }
