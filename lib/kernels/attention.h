@@ -1,23 +1,41 @@
 // Causal softmax attention of the query heads that share one key head, within one sequence:
-//   y_i = sum over j <= i of softmax_j(q_i k_j * scale) v_j.
+//   y_i = sum over the visible keys j of softmax_j(q_i k_j * scale) v_j.
+// The visible keys are those from AttentionShape::first_key(i) to the query's own place. A query without a
+// visible key has y = 0 and log_sum_exp = -infinity. Blocks of scores without a visible key are skipped.
 //
-// Cost: each query head has seq_len^2 / 2 scores. For each score, the forward pass takes an exponential and
-// two products of 2 * head_dim FLOP, the backward pass an exponential and five such products. Blocks of
-// queries and keys are so small that operands, scores and sums stay in the L2 cache; the matrix of all scores
-// is never stored. A thread's scratch memory takes 8 bytes in the forward pass and 20 in the backward pass
-// for each of seq_len * head_dim elements (less with bf16 panels), and up to 1 MiB for blocks.
+// Cost: each query head has num_keys^2 / 2 scores if every query sees all keys before it. For each score, the
+// forward pass takes an exponential and two products of 2 * head_dim FLOP, the backward pass an exponential
+// and five such products. Blocks of queries and keys are so small that operands, scores and sums stay in the
+// L2 cache; the matrix of all scores is never stored. A thread's scratch memory takes 8 bytes in the forward
+// pass and 20 in the backward pass for each of num_keys * head_dim elements (less with bf16 panels), and up
+// to 1 MiB for blocks.
 //
 // Each sum has one order, so that the same call gives the same bits. A NaN in k or v also reaches queries up
 // to one tile before its token, although their weight for that token is 0.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace argosy::kernels {
 
+inline constexpr int64_t kNoWindow = std::numeric_limits<int64_t>::max();
+
 struct AttentionShape {
-    int64_t seq_len, head_dim, num_heads;  // num_heads: query heads, which share the key head
+    int64_t num_queries, num_keys, head_dim;
+    int64_t num_heads;  // query heads, which share the key head
     float scale;
+    int64_t query_offset = 0;    // query i is at the place of key query_offset + i
+    int64_t window = kNoWindow;  // a query sees at most so many keys, the last of them at its own place
+    const int64_t* positions = nullptr;  // [num_queries]: positions in the documents; null: one document
+
+    /// The first key that a query sees; past the end of the keys if it sees none. Ascending in `query`.
+    int64_t first_key(int64_t query) const {
+        int64_t reach = window - 1;  // the number of keys before its own
+        if (positions != nullptr && positions[query] < reach) reach = positions[query];
+        const int64_t place = query_offset + query;
+        return place > reach ? place - reach : 0;
+    }
 };
 
 /// A matrix of one head or of several side by side: the row of token t begins at data + t * stride.
@@ -32,7 +50,7 @@ struct Attention {
     AttentionShape shape;
     TokenRows<const T> q, k, v;
     TokenRows<T> y;
-    float* log_sum_exp;  // [num_heads, seq_len], of scaled scores
+    float* log_sum_exp;  // [num_heads, num_queries], of scaled scores
 };
 
 template <class T>

@@ -34,9 +34,10 @@ struct Rows {
         }
     }
 
-    /// The largest difference, relative to the largest exact element.
+    /// The largest difference, relative to the largest exact element. That of a query with a single key is 0
+    /// in dq, where rounding errors of the sum remain; so the error is relative to at least 1.
     double error() {
-        double difference = 0, largest = 0;
+        double difference = 0, largest = 1;
         for (int64_t row = 0; row < num_rows; ++row) {
             for (int64_t column = 0; column < row_size; ++column) {
                 const double actual = sum(load_first(&elements[row * stride() + column], 1));
@@ -56,23 +57,23 @@ struct Rows {
 
 template <class T>
 struct Problem {
-    Problem(int64_t seq_len, int64_t head_dim, int64_t num_heads)
-        : shape{seq_len, head_dim, num_heads,
-                static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))},
-          q(seq_len, num_heads * head_dim),
-          k(seq_len, head_dim),
+    explicit Problem(const AttentionShape& of)
+        : shape(of),
+          q(of.num_queries, of.num_heads * of.head_dim),
+          k(of.num_keys, of.head_dim),
           v(k),
           y(q),
           dy(q),
           dq(q),
           dk(k),
           dv(k),
-          log_sum_exp(num_heads * seq_len),
-          exact_log_sum_exp(num_heads * seq_len) {
+          log_sum_exp(of.num_heads * of.num_queries),
+          exact_log_sum_exp(of.num_heads * of.num_queries) {
+        shape.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(of.head_dim)));
         std::mt19937 engine(1);
         for (Rows<T>* rows : {&q, &k, &v, &dy}) rows->fill(engine);
-        for (int64_t head = 0; head < num_heads; ++head) {
-            for (int64_t query = 0; query < seq_len; ++query) solve(head, query);
+        for (int64_t head = 0; head < of.num_heads; ++head) {
+            for (int64_t query = 0; query < of.num_queries; ++query) solve(head, query);
         }
     }
 
@@ -88,10 +89,15 @@ struct Problem {
 
   private:
     void solve(int64_t head, int64_t query) {
-        const int64_t begin = head * shape.head_dim;
-        std::vector<double> weights(query + 1), dweights(query + 1);
+        const int64_t begin = head * shape.head_dim, place = shape.query_offset + query;
+        std::vector<double> weights(shape.num_keys), dweights(shape.num_keys);
+        std::vector<int64_t> keys;
+        for (int64_t key = 0; key < shape.num_keys; ++key) {
+            const bool is_of_document = !shape.positions || place - key <= shape.positions[query];
+            if (key <= place && place - key < shape.window && is_of_document) keys.push_back(key);
+        }
         double total = 0, mean = 0;
-        for (int64_t key = 0; key <= query; ++key) {
+        for (const int64_t key : keys) {
             double score = 0;
             for (int64_t d = 0; d < shape.head_dim; ++d) {
                 score += q(query, begin + d) * k(key, d) * shape.scale;
@@ -99,9 +105,9 @@ struct Problem {
             }
             total += weights[key] = std::exp(score);
         }
-        exact_log_sum_exp[head * shape.seq_len + query] = std::log(total);
-        for (int64_t key = 0; key <= query; ++key) mean += (weights[key] /= total) * dweights[key];
-        for (int64_t key = 0; key <= query; ++key) {
+        exact_log_sum_exp[head * shape.num_queries + query] = std::log(total);
+        for (const int64_t key : keys) mean += (weights[key] /= total) * dweights[key];
+        for (const int64_t key : keys) {
             const double dscore = weights[key] * (dweights[key] - mean) * shape.scale;
             for (int64_t d = 0; d < shape.head_dim; ++d) {
                 y(query, begin + d) += weights[key] * v(key, d);
@@ -114,17 +120,60 @@ struct Problem {
 };
 
 template <class T>
+void check(const AttentionShape& shape, double tolerance) {
+    SCOPED_TRACE(::testing::PrintToString(std::vector{shape.num_queries, shape.num_keys, shape.head_dim,
+                                                      shape.num_heads, shape.query_offset, shape.window}));
+    Problem<T> problem(shape);
+    problem.run();
+    for (Rows<T>* rows : {&problem.y, &problem.dq, &problem.dk, &problem.dv})
+        EXPECT_LE(rows->error(), tolerance);
+    for (size_t i = 0; i < problem.log_sum_exp.size(); ++i) {
+        if (std::isinf(problem.exact_log_sum_exp[i])) {
+            EXPECT_EQ(problem.log_sum_exp[i], problem.exact_log_sum_exp[i]);
+        } else {
+            EXPECT_NEAR(problem.log_sum_exp[i], problem.exact_log_sum_exp[i], tolerance);
+        }
+    }
+}
+
+/// The positions of tokens first .. first+count-1 of a sequence of documents; the last document has no end.
+std::vector<int64_t> positions_in(const std::vector<int64_t>& lengths, int64_t first, int64_t count) {
+    std::vector<int64_t> positions;
+    size_t document = 0;
+    for (int64_t token = 0, position = 0; token < first + count; ++token, ++position) {
+        while (document < lengths.size() && position == lengths[document]) position = 0, ++document;
+        if (token >= first) positions.push_back(position);
+    }
+    return positions;
+}
+
+template <class T>
 void check(double tolerance) {
     constexpr int64_t kShapes[][3] = {{7, 2, 2},   {13, 8, 5},   {33, 17, 2},  {95, 64, 1}, {96, 96, 2},
                                       {97, 64, 3}, {131, 80, 1}, {200, 32, 2}, {65, 256, 1}};
     for (const auto& [seq_len, head_dim, num_heads] : kShapes) {
-        Problem<T> problem(seq_len, head_dim, num_heads);
-        problem.run();
-        for (Rows<T>* rows : {&problem.y, &problem.dq, &problem.dk, &problem.dv}) {
-            EXPECT_LE(rows->error(), tolerance) << seq_len << " " << head_dim << " " << num_heads;
-        }
-        for (size_t i = 0; i < problem.log_sum_exp.size(); ++i) {
-            EXPECT_NEAR(problem.log_sum_exp[i], problem.exact_log_sum_exp[i], tolerance);
+        check<T>({seq_len, seq_len, head_dim, num_heads}, tolerance);
+    }
+}
+
+/// Documents, windows, and queries that are only a part of the sequence, with its keys or other ones.
+template <class T>
+void check_masks(double tolerance) {
+    const std::vector<int64_t> kDocuments[] = {{1, 1, 2, 3}, {96, 96}, {97, 1, 30}, {5, 190, 7}, {250}};
+    struct Part {
+        int64_t num_queries, num_keys, query_offset;
+    };
+    // queries of the whole sequence, of its middle, of its end; keys before, around and after them
+    constexpr Part kParts[] = {{300, 300, 0},  {100, 300, 60}, {37, 231, 194}, {96, 96, 96},
+                               {50, 200, 300}, {110, 70, 15},  {3, 40, 0},     {20, 30, -11}};
+    for (const auto& [num_queries, num_keys, offset] : kParts) {
+        for (const int64_t window : {kNoWindow, int64_t{1}, int64_t{17}, int64_t{100}}) {
+            check<T>({num_queries, num_keys, 16, 2, 0, offset, window}, tolerance);
+            if (offset < 0) continue;
+            for (const auto& lengths : kDocuments) {
+                const std::vector<int64_t> positions = positions_in(lengths, offset, num_queries);
+                check<T>({num_queries, num_keys, 16, 2, 0, offset, window, positions.data()}, tolerance);
+            }
         }
     }
 }
@@ -132,6 +181,9 @@ void check(double tolerance) {
 TEST(AttentionTest, OfPairsOfBf16) { check<BFloat16>(1.0 / 128); }
 TEST(AttentionTest, OfFp16) { check<Half>(1.0 / 512); }
 TEST(AttentionTest, OfFp32) { check<float>(1e-5); }
+TEST(AttentionTest, MasksOfPairsOfBf16) { check_masks<BFloat16>(1.0 / 128); }
+TEST(AttentionTest, MasksOfFp16) { check_masks<Half>(1.0 / 512); }
+TEST(AttentionTest, MasksOfFp32) { check_masks<float>(1e-5); }
 
 }  // namespace
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -4,6 +4,7 @@
 //   2. weights exp(score - maximum of the scores so far); a new maximum rescales the sums so far
 //   3. sums of weights * values, and of weights
 //   4. after the last block of keys: y = the first sum / the second
+// A strip of queries begins with the first block of which one of its queries sees a key.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/attention_blocks.h"
@@ -45,19 +46,21 @@ class Forward {
     using Tile = TileOf<T>;
     static constexpr int64_t kColumns = Tile::kColumns;
     static constexpr int kVectors = Tile::kColumns / kLanes;
+    // Below all scores, and finite: the difference of two maxima must not be NaN.
+    static constexpr float kLowestScore = -1e38f;
 
   public:
     explicit Forward(const Attention<T>& args) : args_(args), shape_(args.shape), buffers_(args.shape) {}
 
     void run() {
-        for (int64_t first = 0; first < shape_.seq_len; first += kBlock) pack_keys(first);
+        for (int64_t first = 0; first < shape_.num_keys; first += kBlock) pack_keys(first);
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
-            for (int64_t first = 0; first < shape_.seq_len; first += kBlock) attend(head, first);
+            for (int64_t first = 0; first < shape_.num_queries; first += kBlock) attend(head, first);
         }
     }
 
   private:
-    int64_t size_of_block(int64_t first) const { return smaller(kBlock, shape_.seq_len - first); }
+    int64_t keys_of_block(int64_t first) const { return smaller(kBlock, shape_.num_keys - first); }
     auto* keys(int64_t first) {
         return buffers_.keys + first / kBlock * Extents<Tile>::kPanelRows * buffers_.extents.depth;
     }
@@ -66,42 +69,58 @@ class Forward {
     void pack_keys(int64_t first) {
         const T* k = args_.k.data + first * args_.k.stride;
         const T* v = args_.v.data + first * args_.v.stride;
-        const int64_t num_keys = size_of_block(first), head_dim = shape_.head_dim;
+        const int64_t num_keys = keys_of_block(first), head_dim = shape_.head_dim;
         pack_a<Tile>(Operand<T>{k, args_.k.stride, 1}, num_keys, head_dim, keys(first));
         pack_a<Tile>(Operand<T>{v, 1, args_.v.stride}, head_dim, num_keys, values(first));
     }
 
     /// Computes y and log_sum_exp for one head and the block of queries that begins at `first_query`.
     void attend(int64_t head, int64_t first_query) {
-        const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
+        const int64_t num_queries = smaller(kBlock, shape_.num_queries - first_query),
+                      begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
         pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, buffers_.queries);
-        for (int64_t first_key = 0; first_key <= first_query; first_key += kBlock) {
+        const VisibleKeys visible = visible_keys(shape_, first_query, num_queries);
+        for (int64_t first_key = visible.begin; first_key < visible.end; first_key += kBlock) {
             for (int64_t column = 0; column < num_queries; column += kColumns) {
-                add_block(first_query, column, first_key);
+                const VisibleKeys seen = visible_keys(shape_, first_query + column, kColumns);
+                if (seen.has_block(first_key)) add_block(first_query, column, first_key, seen.begin);
             }
         }
         for (int64_t column = 0; column < num_queries; column += kColumns) {
+            if (visible_keys(shape_, first_query + column, kColumns).empty()) clear(column);
             finish(first_query + column, column, {args_.y.data + begin, args_.y.stride},
-                   args_.log_sum_exp + head * shape_.seq_len);
+                   args_.log_sum_exp + head * shape_.num_queries);
+        }
+    }
+
+    /// The results of a strip of queries that see no key.
+    void clear(int64_t column) {
+        float* output = buffers_.outputs + column * buffers_.extents.rows;
+        for (int64_t i = 0; i < shape_.head_dim * kColumns; ++i) output[i] = 0;
+        for (int64_t i = column; i < column + kColumns; ++i) {
+            buffers_.maxima[i] = kLowestScore;
+            buffers_.totals[i] = 0;
         }
     }
 
     /// Adds a block of keys to the results of the strip of queries that begins at first_query + column.
-    void add_block(int64_t first_query, int64_t column, int64_t first_key) {
-        const int64_t depth = buffers_.extents.depth, num_keys = size_of_block(first_key);
-        const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
+    /// `first_of_all`: the first block of keys that was added.
+    void add_block(int64_t first_query, int64_t column, int64_t first_key, int64_t first_of_all) {
+        const int64_t depth = buffers_.extents.depth, num_keys = keys_of_block(first_key);
+        const int64_t num_rows =
+            keys_of_strip<Tile>(shape_.query_offset + first_query + column, first_key, num_keys);
         multiply_strip<Tile>(smaller(num_rows, num_keys), depth, keys(first_key),
                              buffers_.queries + column * depth, buffers_.scores);
-        mask_later_keys<Tile>(buffers_.scores, first_query + column, first_key, num_keys, num_rows);
-        compute_weights(column, num_rows, first_key == 0);
+        mask_strip<Tile>(buffers_.scores, shape_, first_query + column, first_key, num_keys, num_rows);
+        compute_weights(column, num_rows, first_key == first_of_all);
         round_to_panel<Tile>(buffers_.scores, num_rows);
         const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
         float* output = buffers_.outputs + column * buffers_.extents.rows;
         for (int64_t row = 0; row < shape_.head_dim; row += Tile::kRows) {
             Tile::multiply(num_rows, values(first_key) + row / Tile::kRows * panel_size,
                            reinterpret_cast<const typename Tile::Element*>(buffers_.scores),
-                           output + row * kColumns, kColumns, /*accumulate=*/first_key > 0);
+                           output + row * kColumns, kColumns, /*accumulate=*/first_key > first_of_all);
         }
     }
 
@@ -110,7 +129,7 @@ class Forward {
         const Vector scale = set(scale_of_scores<Tile>(shape_));
         float *maxima = buffers_.maxima + column, *totals = buffers_.totals + column;
         Vector maximum[kVectors], negative_maximum[kVectors], total[kVectors];
-        for (int v = 0; v < kVectors; ++v) maximum[v] = set(-__builtin_inff());
+        for (int v = 0; v < kVectors; ++v) maximum[v] = set(kLowestScore);
         for (int64_t row = 0; row < num_rows; ++row) {
             for (int v = 0; v < kVectors; ++v) {
                 maximum[v] = max(load(buffers_.scores + row * kColumns + v * kLanes), maximum[v]);
@@ -148,14 +167,12 @@ class Forward {
     }
 
     void finish(int64_t first_query, int64_t column, TokenRows<T> y, float* log_sum_exp) {
-        const int64_t num_queries = smaller(kColumns, shape_.seq_len - first_query);
+        const int64_t num_queries = smaller(kColumns, shape_.num_queries - first_query);
         float *maxima = buffers_.maxima + column, *totals = buffers_.totals + column;
         for (int64_t i = 0; i < num_queries; ++i) {
             log_sum_exp[first_query + i] = maxima[i] + __builtin_logf(totals[i]);
         }
-        for (int v = 0; v < kVectors; ++v) {
-            store(totals + v * kLanes, set(1.0f) / load(totals + v * kLanes));
-        }
+        for (int64_t i = 0; i < kColumns; ++i) totals[i] = totals[i] == 0 ? 0 : 1 / totals[i];
         write_transposed<T>(buffers_.outputs + column * buffers_.extents.rows, kColumns, totals, num_queries,
                             shape_.head_dim, {y.data + first_query * y.stride, y.stride});
     }

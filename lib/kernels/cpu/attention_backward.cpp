@@ -69,21 +69,22 @@ class Backward {
 
     void run() {
         for (float* sums : {buffers_.dkeys, buffers_.dvalues}) {
-            for (int64_t i = 0; i < (shape_.seq_len + kRows) * buffers_.extents.columns; ++i) sums[i] = 0;
+            for (int64_t i = 0; i < (shape_.num_keys + kRows) * buffers_.extents.columns; ++i) sums[i] = 0;
         }
         for (int64_t i = 0; i < kBlock; ++i) buffers_.scales[i] = shape_.scale;
-        for (int64_t first = 0; first < shape_.seq_len; first += kBlock) pack_keys(first);
+        for (int64_t first = 0; first < shape_.num_keys; first += kBlock) pack_keys(first);
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
-            for (int64_t first = 0; first < shape_.seq_len; first += kBlock) differentiate(head, first);
+            for (int64_t first = 0; first < shape_.num_queries; first += kBlock) differentiate(head, first);
         }
-        for (int64_t token = 0; token < shape_.seq_len; ++token) {
+        for (int64_t token = 0; token < shape_.num_keys; ++token) {
             write_row(buffers_.dkeys + token * buffers_.extents.columns, shape_.scale, args_.dk, token);
             write_row(buffers_.dvalues + token * buffers_.extents.columns, 1.0f, args_.dv, token);
         }
     }
 
   private:
-    int64_t size_of_block(int64_t first) const { return smaller(kBlock, shape_.seq_len - first); }
+    int64_t keys_of_block(int64_t first) const { return smaller(kBlock, shape_.num_keys - first); }
+    int64_t queries_of_block(int64_t first) const { return smaller(kBlock, shape_.num_queries - first); }
     int64_t panels_of_block(int64_t first) const {
         return first / kBlock * Extents<Tile>::kPanelRows * buffers_.extents.depth;
     }
@@ -94,7 +95,7 @@ class Backward {
     void pack_keys(int64_t first) {
         const T* k = args_.k.data + first * args_.k.stride;
         const T* v = args_.v.data + first * args_.v.stride;
-        const int64_t num_keys = size_of_block(first), head_dim = shape_.head_dim;
+        const int64_t num_keys = keys_of_block(first), head_dim = shape_.head_dim;
         pack_a<Tile>(Operand<T>{k, args_.k.stride, 1}, num_keys, head_dim,
                      buffers_.keys + panels_of_block(first));
         pack_a<Tile>(Operand<T>{v, args_.v.stride, 1}, num_keys, head_dim,
@@ -106,18 +107,24 @@ class Backward {
     /// Computes dq for one head and the block of queries that begins at `first_query`, and adds the block's
     /// part to dk and dv.
     void differentiate(int64_t head, int64_t first_query) {
-        const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
+        const int64_t num_queries = queries_of_block(first_query), begin = head * shape_.head_dim;
         pack_block_of_queries(head, first_query);
-        for (int64_t first_key = 0; first_key <= first_query; first_key += kBlock) {
+        const VisibleKeys visible = visible_keys(shape_, first_query, num_queries);
+        for (int64_t first_key = visible.begin; first_key < visible.end; first_key += kBlock) {
+            int64_t end = 0;  // of the queries that see one of these keys
             for (int64_t column = 0; column < num_queries; column += kColumns) {
-                differentiate_strip(first_query, column, first_key);
+                const VisibleKeys seen = visible_keys(shape_, first_query + column, kColumns);
+                if (!seen.has_block(first_key)) continue;
+                differentiate_strip(first_query, column, first_key, seen.begin);
+                end = column + kColumns;
             }
-            add_to_keys(buffers_.weight_panels, buffers_.token_doutputs, first_query, first_key,
+            add_to_keys(buffers_.weight_panels, buffers_.token_doutputs, {first_query, end}, first_key,
                         buffers_.dvalues);
-            add_to_keys(buffers_.dscore_panels, buffers_.token_queries, first_query, first_key,
+            add_to_keys(buffers_.dscore_panels, buffers_.token_queries, {first_query, end}, first_key,
                         buffers_.dkeys);
         }
         for (int64_t column = 0; column < num_queries; column += kColumns) {
+            if (visible_keys(shape_, first_query + column, kColumns).empty()) clear(column);
             T* dq = args_.dq.data + (first_query + column) * args_.dq.stride + begin;
             write_transposed<T>(buffers_.dqueries + column * buffers_.extents.rows, kColumns, buffers_.scales,
                                 smaller(kColumns, num_queries - column), shape_.head_dim,
@@ -126,7 +133,7 @@ class Backward {
     }
 
     void pack_block_of_queries(int64_t head, int64_t first_query) {
-        const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
+        const int64_t num_queries = queries_of_block(first_query), begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
         const T* dy = args_.dy.data + first_query * args_.dy.stride + begin;
         const T* y = args_.y.data + first_query * args_.y.stride + begin;
@@ -135,10 +142,11 @@ class Backward {
         pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, buffers_.token_queries);
         pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries,
                      buffers_.token_doutputs);
-        for (int64_t i = 0; i < kBlock; ++i) {  // weights past the last query are 0
-            const bool inside = i < num_queries;
-            buffers_.negative_log_sums[i] =
-                inside ? -args_.log_sum_exp[head * shape_.seq_len + first_query + i] : -__builtin_inff();
+        const float* log_sums = args_.log_sum_exp + head * shape_.num_queries + first_query;
+        for (int64_t i = 0; i < kBlock; ++i) {
+            // Weights past the last query are 0, and those of a query that sees no key.
+            const bool inside = i < num_queries, sees = inside && log_sums[i] != -__builtin_inff();
+            buffers_.negative_log_sums[i] = sees ? -log_sums[i] : -__builtin_inff();
             buffers_.means[i] = inside ? dot(dy + i * args_.dy.stride, y + i * args_.y.stride) : 0.0f;
         }
     }
@@ -151,17 +159,24 @@ class Backward {
         return sum(products);
     }
 
+    /// The gradients of a strip of queries that see no key.
+    void clear(int64_t column) {
+        float* dquery = buffers_.dqueries + column * buffers_.extents.rows;
+        for (int64_t i = 0; i < shape_.head_dim * kColumns; ++i) dquery[i] = 0;
+    }
+
     /// Computes the weights and the gradients of the scores of one strip with a block of keys, and adds the
-    /// part of these keys to dq.
-    void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key) {
-        const int64_t depth = buffers_.extents.depth, num_keys = size_of_block(first_key);
-        const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
+    /// part of these keys to dq. `first_of_all`: the first block of keys that was added.
+    void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key, int64_t first_of_all) {
+        const int64_t depth = buffers_.extents.depth, num_keys = keys_of_block(first_key);
+        const int64_t num_rows =
+            keys_of_strip<Tile>(shape_.query_offset + first_query + column, first_key, num_keys);
         const int64_t panel_rows = round_up(num_rows, kRows);
         multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.keys + panels_of_block(first_key),
                              buffers_.queries + column * depth, buffers_.weights);
         multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.values + panels_of_block(first_key),
                              buffers_.doutputs + column * depth, buffers_.dscores);
-        mask_later_keys<Tile>(buffers_.weights, first_query + column, first_key, num_keys, panel_rows);
+        mask_strip<Tile>(buffers_.weights, shape_, first_query + column, first_key, num_keys, panel_rows);
         for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
         for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
         round_to_panel<Tile>(buffers_.dscores, num_rows);
@@ -170,8 +185,7 @@ class Backward {
         for (int64_t row = 0; row < shape_.head_dim; row += kRows) {
             Tile::multiply(num_rows, keys_transposed(first_key) + row / kRows * panel_size,
                            reinterpret_cast<const Element*>(buffers_.dscores), dquery + row * kColumns,
-                           kColumns,
-                           /*accumulate=*/first_key > 0);
+                           kColumns, /*accumulate=*/first_key > first_of_all);
         }
     }
 
@@ -198,18 +212,24 @@ class Backward {
         }
     }
 
-    /// sums[key] += the sum over the block's queries of panels[key, query] * token_panels[query].
-    void add_to_keys(const Element* panels, const Element* token_panels, int64_t first_query,
+    /// The first queries of a block, whole strips of them.
+    struct Queries {
+        int64_t first, count;
+    };
+
+    /// sums[key] += the sum over the queries of panels[key, query] * token_panels[query].
+    void add_to_keys(const Element* panels, const Element* token_panels, const Queries& queries,
                      int64_t first_key, float* sums) {
-        const int64_t num_keys = size_of_block(first_key), num_queries = size_of_block(first_query);
-        const int64_t end = round_up(num_queries, Tile::kDepth), columns = buffers_.extents.columns;
+        const int64_t num_keys = keys_of_block(first_key), columns = buffers_.extents.columns,
+                      depth = round_up(queries_of_block(queries.first), Tile::kDepth),
+                      end = smaller(queries.count, depth), place = shape_.query_offset + queries.first;
         for (int64_t column = 0; column < shape_.head_dim; column += kColumns) {
             for (int64_t row = 0; row < num_keys; row += kRows) {
                 // The sum starts at the first strip with a query that sees one of these keys.
-                const int64_t begin = larger(0, first_key + row - first_query) / kColumns * kColumns;
+                const int64_t begin = larger(0, first_key + row - place) / kColumns * kColumns;
                 if (begin >= end) break;
                 Tile::multiply(end - begin, panels + row * kBlock + begin * kRows,
-                               token_panels + column * end + begin * kColumns,
+                               token_panels + column * depth + begin * kColumns,
                                sums + (first_key + row) * columns + column, columns, /*accumulate=*/true);
             }
         }

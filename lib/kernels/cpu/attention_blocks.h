@@ -50,7 +50,7 @@ struct Extents {
     static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
 
     explicit Extents(const AttentionShape& shape)
-        : num_blocks((shape.seq_len + kBlock - 1) / kBlock),
+        : num_blocks((shape.num_keys + kBlock - 1) / kBlock),
           depth(round_up(shape.head_dim, Tile::kDepth)),
           columns(round_up(shape.head_dim, Tile::kColumns)),
           rows(round_up(round_up(shape.head_dim, Tile::kRows), kLanes)) {}
@@ -103,11 +103,24 @@ void pack_queries(const Operand<T>& queries, int64_t num_queries, const Attentio
     }
 }
 
+/// The keys that queries see, as a range of whole blocks; the last block may be cut.
+struct VisibleKeys {
+    int64_t begin, end;  // begin is a multiple of kBlock
+    bool empty() const { return begin >= end; }
+    bool has_block(int64_t first_key) const { return begin <= first_key && first_key < end; }
+};
+
+/// REQUIRES: first_query < shape.num_queries. The queries may extend past the last one.
+inline VisibleKeys visible_keys(const AttentionShape& shape, int64_t first_query, int64_t num_queries) {
+    return {shape.first_key(first_query) / kBlock * kBlock,
+            smaller(shape.num_keys, shape.query_offset + first_query + num_queries)};
+}
+
 /// The number of a strip's rows that a product over keys needs: the keys of the block up to the last query of
-/// the strip.
+/// the strip. `place`: that of the strip's first query among the keys.
 template <class Tile>
-int64_t keys_of_strip(int64_t first_query, int64_t first_key, int64_t num_keys) {
-    return smaller(round_up(num_keys, Tile::kDepth), first_query + Tile::kColumns - first_key);
+int64_t keys_of_strip(int64_t place, int64_t first_key, int64_t num_keys) {
+    return round_up(smaller(num_keys, place + Tile::kColumns - first_key), Tile::kDepth);
 }
 
 /// strip = keys * queries.
@@ -121,15 +134,25 @@ void multiply_strip(int64_t num_rows, int64_t depth, const typename Tile::Elemen
     }
 }
 
-/// Writes minus infinity for keys that come after the query, and in rows past the block's keys.
+/// Writes minus infinity for keys that a query does not see, and in rows past the block's keys. The strip's
+/// first column is `first_query`.
 template <class Tile>
-void mask_later_keys(float* strip, int64_t first_query, int64_t first_key, int64_t num_keys,
-                     int64_t num_rows) {
-    for (int64_t row = larger(0, smaller(num_keys, first_query - first_key + 1)); row < num_rows; ++row) {
-        const int64_t earlier = row < num_keys ? first_key + row - first_query : Tile::kColumns;
+void mask_strip(float* strip, const AttentionShape& shape, int64_t first_query, int64_t first_key,
+                int64_t num_keys, int64_t num_rows) {
+    // 1. keys after the query's place, row by row
+    const int64_t place = shape.query_offset + first_query;
+    for (int64_t row = larger(0, smaller(num_keys, place - first_key + 1)); row < num_rows; ++row) {
+        const int64_t earlier = row < num_keys ? first_key + row - place : Tile::kColumns;
         for (int64_t column = 0; column < smaller(earlier, Tile::kColumns); ++column) {
             strip[row * Tile::kColumns + column] = -__builtin_inff();
         }
+    }
+    // 2. keys before the first one that the query sees, column by column
+    const int64_t num_columns = smaller(Tile::kColumns, shape.num_queries - first_query);
+    for (int64_t column = num_columns - 1; column >= 0; --column) {
+        const int64_t end = smaller(num_rows, shape.first_key(first_query + column) - first_key);
+        if (end <= 0) break;  // earlier queries see no fewer keys
+        for (int64_t row = 0; row < end; ++row) strip[row * Tile::kColumns + column] = -__builtin_inff();
     }
 }
 
