@@ -58,9 +58,9 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     return {.title = fmt::format("{} on {} {} ({})", setup::model_title(config.model, spec), num_ranks,
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
-            .traffic =
-                parallel::job_traffic(parallel::place_parameters(spec, mesh, options.stage_layers), mesh,
-                                      options.precision, spec.dim, options.microbatch_size * options.seq_len),
+            .traffic = parallel::job_traffic(
+                parallel::place_parameters(spec, mesh, options.stage_layers), mesh, options.precision,
+                spec.dim, options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context)),
             .dump_folder = config.job.dump_folder};
 }
 

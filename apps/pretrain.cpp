@@ -42,7 +42,11 @@ struct Run {
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
     const data::TokenFile tokens = setup::open_dataset(config.training, spec);
-    const data::Loader loader{tokens, {config.training.seq_len, options.seed, config.training.shuffle}};
+    const data::Loader loader{tokens,
+                              {.seq_len = config.training.seq_len,
+                               .seed = options.seed,
+                               .shuffle = config.training.shuffle,
+                               .attend_across_documents = config.training.attend_across_documents}};
     train::Trainer trainer = account.make_trainer(options, mesh);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};

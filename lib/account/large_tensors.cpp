@@ -66,7 +66,9 @@ class LargeTensors {
 
   private:
     at::ScalarType compute() const { return options_.precision.compute; }
-    int64_t tokens() const { return options_.microbatch_size * options_.seq_len; }
+    int64_t tokens() const {
+        return options_.microbatch_size * options_.seq_len / mesh_.degree(layout::Axis::Context);
+    }
 
     void add(std::string name, Shape shape, at::ScalarType type) {
         auto found = std::ranges::find_if(

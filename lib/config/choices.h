@@ -25,6 +25,12 @@ constexpr std::array<std::string_view, 3> names_of(ReshardAfterForward) {
     return {"default", "always", "never"};
 }
 
+enum class RotateMethod { AllGather, Ring, AllToAll };
+constexpr std::array<std::string_view, 3> names_of(RotateMethod) { return {"allgather", "ring", "alltoall"}; }
+
+enum class LoadBalancer { HeadTail, None };
+constexpr std::array<std::string_view, 2> names_of(LoadBalancer) { return {"headtail", "none"}; }
+
 enum class PipelineSchedule {
     OneForwardOneBackward,
     GPipe,

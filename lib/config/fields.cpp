@@ -84,6 +84,8 @@ std::vector<Section> make_schema() {
                  "no limit"),
              key("shuffle", &Training::shuffle, any(),
                  "Random order of samples, another one in each epoch; false: the order of the file."),
+             key("attend_across_documents", &Training::attend_across_documents, any(),
+                 "false: attention stays within a document, and positions begin again with each document."),
              key("dtype", &Training::dtype, among({BFloat16, Float32, Float64}),
                  "Type of the weights that the optimizer updates; bfloat16: rounded stochastically, no "
                  "float32 copy."),
@@ -135,6 +137,18 @@ std::vector<Section> make_schema() {
                  "pipeline."),
              key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
                  "Ranks that split each matrix, and between matrices the sequence; should be within a node."),
+             key("context_parallel_degree", &Parallelism::context_parallel_degree, at_least(1),
+                 "Ranks that each hold a part of every sequence, for sequences whose activations do not fit "
+                 "one "
+                 "rank. Parameters are sharded over these ranks, too."),
+             key("context_parallel_rotate_method", &Parallelism::context_parallel_rotate_method, any(),
+                 "How attention gets the keys of other ranks: all at once, or around a ring, one rank's keys "
+                 "at a "
+                 "time; alltoall is another name for ring."),
+             key("context_parallel_load_balancer", &Parallelism::context_parallel_load_balancer, any(),
+                 "headtail: each rank has a chunk of the sequence's first half and one of its second half, "
+                 "so that "
+                 "all attend to as many keys; none: one chunk."),
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
                  "Ranks that split the layers into a pipeline of stages; a rank runs one stage or several."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),

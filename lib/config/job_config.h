@@ -65,6 +65,7 @@ struct Training {
     std::optional<int64_t> max_tokens;  // unset: no limit
     std::optional<Duration> max_time;   // unset: no limit
     bool shuffle = true;
+    bool attend_across_documents = true;
     Precision dtype = Precision::Float32;
     Precision mixed_precision_param = Precision::BFloat16;
     Precision mixed_precision_reduce = Precision::Float32;
@@ -91,6 +92,9 @@ struct Parallelism {
     int data_parallel_shard_degree = -1;
     ReshardAfterForward fsdp_reshard_after_forward = ReshardAfterForward::Default;
     int tensor_parallel_degree = 1;
+    int context_parallel_degree = 1;
+    RotateMethod context_parallel_rotate_method = RotateMethod::AllGather;
+    LoadBalancer context_parallel_load_balancer = LoadBalancer::HeadTail;
     int pipeline_parallel_degree = 1;
     PipelineSchedule pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
     std::string pipeline_parallel_schedule_csv;

@@ -15,14 +15,23 @@ Loader::Loader(const TokenFile& file, const LoaderOptions& options) : file_(file
             "data",
             file_.path().string(), file_.size(), options_.seq_len, options_.seq_len + 1);
     }
+    if (gives_positions() && !file_.knows_documents()) {
+        throw UserError(
+            "training.attend_across_documents = false, but {} does not say where documents begin: it is a "
+            "file "
+            "of version 1 without an end-of-text token. Make it again with prepare-data",
+            file_.path().string());
+    }
 }
 
-void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets) const {
+void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets,
+                  int64_t* positions) const {
     const int64_t seq_len = options_.seq_len;
     for (int64_t row = 0; row < count; ++row) {
         const int64_t begin = sample_at(first_position + row) * seq_len;
         file_.copy(begin, seq_len, tokens + row * seq_len);
         file_.copy(begin + 1, seq_len, targets + row * seq_len);
+        if (positions != nullptr) file_.copy_positions(begin, seq_len, positions + row * seq_len);
     }
 }
 

@@ -86,8 +86,10 @@ TokenFile::TokenFile(std::filesystem::path path, TokenChecks checks)
     : path_(std::move(path)),
       stored_(locate(path_)),
       bytes_(path_, stored_.tokens.offset, stored_.tokens.num_bytes()) {
-    if (checks == TokenChecks::None || stored_.checksums.empty()) return;
-    verified_ = std::make_unique<std::atomic<bool>[]>(token_format::num_blocks(stored_.tokens.num_bytes()));
+    if (stored_.checksums.empty()) return;
+    documents_.emplace(path_, stored_.documents.offset, stored_.documents.num_bytes());
+    if (checks == TokenChecks::None) return;
+    verified_ = std::make_unique<std::atomic<bool>[]>(stored_.checksums.size());
 }
 
 TokenFile::Stored TokenFile::locate(const std::filesystem::path& path) {
@@ -96,14 +98,14 @@ TokenFile::Stored TokenFile::locate(const std::filesystem::path& path) {
     check_layout(tokens);
     const int64_t version = read_version(tokens);
     Stored stored{.info = read_info(tokens, version),
-                  .tokens = {tokens.num_elements(), size_bytes(*tokens.type()), tokens.offset()},
+                  .tokens = {tokens.num_elements(), size_bytes(*tokens.type()), tokens.offset(), 0, "tokens"},
                   .documents = {},
                   .checksums = {}};
     if (version == token_format::kVersionWithoutChecks) return stored;
     const h5::Dataset documents = file.open_dataset(token_format::kDocuments);
     check_numbers(documents, {});
     stored.documents = {documents.num_elements(), sizeof(int64_t), documents.offset(),
-                        token_format::num_blocks(stored.tokens.num_bytes())};
+                        token_format::num_blocks(stored.tokens.num_bytes()), "the offsets of documents"};
     const h5::Dataset checksums = file.open_dataset(token_format::kChecksums);
     check_numbers(checksums,
                   stored.documents.first_checksum + token_format::num_blocks(stored.documents.num_bytes()));
@@ -124,18 +126,62 @@ bool TokenFile::is_sound(const Array& array, const std::byte* bytes, int64_t blo
            stored_.checksums[array.first_checksum + block];
 }
 
-/// Verifies the blocks of tokens that hold these bytes, unless that was done before.
-void TokenFile::verify(int64_t begin_byte, int64_t end_byte) const {
+/// Verifies the blocks of `array` that hold these bytes, unless that was done before.
+void TokenFile::verify(const Array& array, const std::byte* bytes, int64_t begin_byte,
+                       int64_t end_byte) const {
     for (int64_t block = begin_byte / kBlockBytes; block * kBlockBytes < end_byte; ++block) {
-        if (verified_[block].load(std::memory_order_relaxed)) continue;
-        if (!is_sound(stored_.tokens, bytes_.data(), block)) {
+        std::atomic<bool>& verified = verified_[array.first_checksum + block];
+        if (verified.load(std::memory_order_relaxed)) continue;
+        if (!is_sound(array, bytes, block)) {
             throw DamageError(
-                "{}: tokens {} .. {} do not match their checksum: the file is damaged. Copy or make it "
+                "{}: {} {} .. {} do not match their checksum: the file is damaged. Copy or make it "
                 "again; `prepare-data --verify` lists all damaged parts",
-                path_.string(), block * kBlockBytes / stored_.tokens.element_bytes,
-                std::min((block + 1) * kBlockBytes / stored_.tokens.element_bytes, size()) - 1);
+                path_.string(), array.content, block * kBlockBytes / array.element_bytes,
+                std::min((block + 1) * kBlockBytes / array.element_bytes, array.num_elements) - 1);
         }
-        verified_[block].store(true, std::memory_order_relaxed);
+        verified.store(true, std::memory_order_relaxed);
+    }
+}
+
+/// The number of the document's first token.
+int64_t TokenFile::document_start(int64_t document) const {
+    const int64_t begin = document * stored_.documents.element_bytes;
+    if (verified_)
+        verify(stored_.documents, documents_->data(), begin, begin + stored_.documents.element_bytes);
+    int64_t token = 0;
+    std::memcpy(&token, documents_->data() + begin, sizeof(token));
+    return token;
+}
+
+int64_t TokenFile::first_document_after(int64_t token) const {
+    int64_t begin = 0, end = stored_.documents.num_elements;
+    while (begin < end) {
+        const int64_t middle = begin + (end - begin) / 2;
+        if (document_start(middle) > token) {
+            end = middle;
+        } else {
+            begin = middle + 1;
+        }
+    }
+    return begin;
+}
+
+void TokenFile::copy_positions(int64_t begin, int64_t count, int64_t* out) const {
+    ARGOSY_CHECK(knows_documents());
+    if (!documents_) {  // version 1: a document begins after the token that ends the one before
+        copy(begin, count, out);
+        for (int64_t i = 0, position = 0; i < count; ++i, ++position) {
+            const bool is_end = out[i] == stored_.info.end_of_text;
+            out[i] = position;
+            if (is_end) position = -1;
+        }
+        return;
+    }
+    int64_t next = first_document_after(begin);
+    for (int64_t i = 0, position = 0; i < count; ++i, ++position) {
+        for (; next < stored_.documents.num_elements && document_start(next) <= begin + i; ++next)
+            position = 0;
+        out[i] = position;
     }
 }
 
@@ -144,7 +190,7 @@ void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
                  size());
     if (count == 0) return;
     const int64_t token_bytes = stored_.tokens.element_bytes;
-    if (verified_) verify(begin * token_bytes, (begin + count) * token_bytes);
+    if (verified_) verify(stored_.tokens, bytes_.data(), begin * token_bytes, (begin + count) * token_bytes);
     if (const auto fault = vocabulary_fault(begin, count, out))
         throw UserError("{}: {}", path_.string(), *fault);
 }
@@ -180,9 +226,8 @@ std::vector<std::string> TokenFile::find_faults(const std::function<void(double 
 
 /// Documents are ordered; an empty document begins where the next one does.
 std::optional<std::string> TokenFile::documents_fault() const {
-    if (stored_.documents.num_elements == 0) return {};  // version 1
-    const MappedFile documents(path_, stored_.documents.offset, stored_.documents.num_bytes());
-    const std::byte* const bytes = documents.data();
+    if (!documents_) return {};
+    const std::byte* const bytes = documents_->data();
     for (int64_t block = 0; block < token_format::num_blocks(stored_.documents.num_bytes()); ++block) {
         if (is_sound(stored_.documents, bytes, block)) continue;
         const int64_t begin = block * kBlockBytes / stored_.documents.element_bytes;

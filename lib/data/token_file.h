@@ -80,6 +80,15 @@ class TokenFile {
     /// checksum. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 
+    /// Whether the file says where documents begin: by its table of documents or, in a file of version 1, by
+    /// the token that ends one.
+    bool knows_documents() const { return documents_ || stored_.info.end_of_text != kNoEndOfText; }
+
+    /// Writes the positions of tokens begin .. begin+count-1 in their documents to `out`. Those of the first
+    /// document count from `begin`. Throws DamageError as copy() does. REQUIRES: as copy(), and
+    /// knows_documents().
+    void copy_positions(int64_t begin, int64_t count, int64_t* out) const;
+
     /// Reads the whole file and returns what is wrong with it, a line for each fault; of damaged blocks at
     /// most `kMaxFaults`. Calls `progress` with the share that is read, from time to time.
     static constexpr size_t kMaxFaults = 100;
@@ -91,6 +100,7 @@ class TokenFile {
         int64_t num_elements = 0, element_bytes = 0, offset = 0;
         int64_t first_checksum = 0;  // the number of its first block's checksum
         int64_t num_bytes() const { return num_elements * element_bytes; }
+        const char* content = "";  // for messages: what an element is
     };
     struct Stored {
         TokenInfo info;
@@ -102,13 +112,16 @@ class TokenFile {
 
     bool is_sound(const Array& array, const std::byte* bytes, int64_t block) const;
     std::optional<std::string> vocabulary_fault(int64_t begin, int64_t count, int64_t* out) const;
-    void verify(int64_t begin_byte, int64_t end_byte) const;
+    void verify(const Array& array, const std::byte* bytes, int64_t begin_byte, int64_t end_byte) const;
+    int64_t document_start(int64_t document) const;
+    int64_t first_document_after(int64_t token) const;
     std::optional<std::string> documents_fault() const;
 
     std::filesystem::path path_;
     Stored stored_;
-    MappedFile bytes_;  // of the tokens
-    /// For each block of tokens, whether its checksum was found to match. Empty if nothing is verified.
+    MappedFile bytes_;                     // of the tokens
+    std::optional<MappedFile> documents_;  // offsets of the documents; none in version 1
+    /// For each checksum, whether it was found to match. Empty if nothing is verified.
     std::unique_ptr<std::atomic<bool>[]> verified_;
 };
 

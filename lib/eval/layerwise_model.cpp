@@ -105,7 +105,7 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
     const ops::RopeTable positions = model::rope_table(spec_, longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
-        const model::Block block(spec_, axis_, rope);
+        const model::Block block(spec_, axis_, context_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

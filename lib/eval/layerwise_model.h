@@ -64,6 +64,7 @@ class LayerwiseModel {
     int64_t slab_bytes_;
     std::vector<std::vector<model::Parameter>> units_;
     model::TensorAxis axis_;
+    model::ContextAxis context_;
 };
 
 }  // namespace argosy::eval

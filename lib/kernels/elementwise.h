@@ -34,7 +34,7 @@ enum class Rotation { Forward, Backward };
 template <class T>
 struct Rope {
     int64_t num_rows, num_heads, half;  // a row: num_heads x 2 x half elements
-    int64_t first_row, seq_len;         // row i has position (first_row + i) % seq_len
+    int64_t first_row, seq_len;         // without `positions`, row i has position (first_row + i) % seq_len
     Rotation rotation;
     const float* cos;  // [seq_len, half]
     const float* sin;
@@ -42,6 +42,7 @@ struct Rope {
     int64_t x_stride;  // elements between the starts of two rows
     T* y;              // may be x
     int64_t y_stride;
+    const int64_t* positions = nullptr;  // [num_rows], each in [0, seq_len)
 };
 
 // SwiGLU: y = silu(gate) * up with silu(g) = g / (1 + exp(-g)). Gate and up are columns of matrices, so their

@@ -106,4 +106,13 @@ Range chunk(int64_t n, int parts, int index) {
     return {begin, std::min(n, begin + size) - begin};
 }
 
+std::vector<Range> context_parts(ContextBalance balance, int64_t seq_len, int degree, int rank) {
+    if (degree == 1) return {{0, seq_len}};
+    const int64_t size = seq_len / (degree * chunks_per_rank(balance));
+    ARGOSY_CHECK(size * degree * chunks_per_rank(balance) == seq_len, "{} tokens cut for {} ranks", seq_len,
+                 degree);
+    if (balance == ContextBalance::None) return {{rank * size, size}};
+    return {{rank * size, size}, {(2 * degree - 1 - rank) * size, size}};
+}
+
 }  // namespace argosy::layout

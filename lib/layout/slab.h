@@ -56,4 +56,14 @@ struct Range {
 };
 Range chunk(int64_t n, int parts, int index);
 
+/// How context parallelism cuts a sequence into chunks of equal length. HeadTail: 2n chunks, of which rank r
+/// of n has r and 2n-1-r, so that all ranks have equally many visible keys. None: n chunks, one for each
+/// rank.
+enum class ContextBalance { HeadTail, None };
+constexpr int chunks_per_rank(ContextBalance balance) { return balance == ContextBalance::HeadTail ? 2 : 1; }
+
+/// The tokens of a sequence that a rank of the context axis has, ascending; all tokens if the axis has one
+/// rank. REQUIRES: degree * chunks_per_rank divides seq_len, unless degree is 1.
+std::vector<Range> context_parts(ContextBalance balance, int64_t seq_len, int degree, int rank);
+
 }  // namespace argosy::layout

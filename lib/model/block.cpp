@@ -37,14 +37,16 @@ ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::Tens
     return ops::make_rope_table(rope_frequencies(spec), attention_factor, seq_len, options);
 }
 
-Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope)
-    : spec_(spec), axis_(axis), rope_(rope) {}
+Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
+             const ops::RopeTable& rope)
+    : spec_(spec), axis_(axis), context_(context), rope_(rope) {}
 
 /// The view [tokens, heads, head_dim] of x [tokens, heads * head_dim].
 at::Tensor Block::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
 
 ops::AttentionShape Block::attention_shape(const Batch& batch) const {
-    return {batch.num_sequences, batch.seq_len, spec_.head_dim};
+    return ops::AttentionShape::of_whole_sequences(batch.num_sequences, batch.seq_len, spec_.head_dim,
+                                                   spec_.sliding_window.value_or(ops::kNoWindow));
 }
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
@@ -80,21 +82,21 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
         tape.v = split_qkv(tape.qkv, weights).v;
     }
     // 3. normalise (with QK-norm) and rotate: q [tokens, heads * head_dim], k [tokens, kv_heads * head_dim]
-    if (!tape.q.defined()) fill_queries_and_keys(weights, tape);
+    if (!tape.q.defined()) fill_queries_and_keys(weights, batch, tape);
     // 4. attend: y [tokens, heads * head_dim]
     if (!tape.attention.y.defined()) {
-        tape.attention = ops::attention(tape.q, tape.k, tape.v, attention_shape(batch));
+        tape.attention = context_.attention(tape.q, tape.k, tape.v, attention_shape(batch), batch.positions);
     }
     // 5. project back and add to the residual stream: middle [rows, dim]
     if (!tape.middle.defined())
         tape.middle = axis_.row(tape.attention.y, weights[Role::Wo], weights[Role::BiasO], tape.input);
 }
 
-void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
+void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const {
     const Qkv products = split_qkv(tape.qkv, weights);
     // 1. without QK-norm: rotate q and k in place, in the columns of qkv
     if (!spec_.qk_norm) {
-        ops::write_rope(products.qk, products.qk, rope_);
+        ops::write_rope(products.qk, products.qk, rope_, batch.positions);
         tape.q = products.q;
         tape.k = products.k;
         return;
@@ -105,8 +107,8 @@ void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
     tape.k_norm = ops::rms_norm(heads_of(products.k), weights[Role::KNorm], spec_.norm_eps);
     tape.q = std::exchange(tape.q_norm.y, {}).view(products.q.sizes());
     tape.k = std::exchange(tape.k_norm.y, {}).view(products.k.sizes());
-    ops::write_rope(tape.q, tape.q, rope_);
-    ops::write_rope(tape.k, tape.k, rope_);
+    ops::write_rope(tape.q, tape.q, rope_, batch.positions);
+    ops::write_rope(tape.k, tape.k, rope_, batch.positions);
 }
 
 /// Skips each step whose slot of the tape is filled, as fill_attention() does.
@@ -179,8 +181,8 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
 at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
                                WeightWork& work) const {
     // 1. attention: dq [tokens, heads * head_dim]; dk, dv [tokens, kv_heads * head_dim]
-    auto [dq, dk, dv] =
-        ops::attention_backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
+    auto [dq, dk, dv] = context_.attention_backward(doutput, tape.q, tape.k, tape.v, tape.attention,
+                                                    attention_shape(batch), batch.positions);
     // 2. release the tensors that are not needed any more; only the backward of QK-norm still reads qkv
     doutput.reset();
     for (at::Tensor* x : {&tape.q, &tape.k, &tape.v}) x->reset();
@@ -191,14 +193,14 @@ at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const
     gradients.v.copy_(dv);
     // 4. without QK-norm: rotate dq and dk back, into the columns of dqkv
     if (!spec_.qk_norm) {
-        ops::write_rope_backward(gradients.q, dq, rope_);
-        ops::write_rope_backward(gradients.k, dk, rope_);
+        ops::write_rope_backward(gradients.q, dq, rope_, batch.positions);
+        ops::write_rope_backward(gradients.k, dk, rope_, batch.positions);
         return dqkv;
     }
     // 5. with QK-norm: rotate dq and dk back in place, then write the norm's gradients into dqkv
     const Qkv products = split_qkv(tape.qkv, weights);
-    ops::write_rope_backward(dq, dq, rope_);
-    ops::write_rope_backward(dk, dk, rope_);
+    ops::write_rope_backward(dq, dq, rope_, batch.positions);
+    ops::write_rope_backward(dk, dk, rope_, batch.positions);
     work.add_value(Role::QNorm,
                    ops::write_rms_norm_backward(heads_of(gradients.q), heads_of(dq), heads_of(products.q),
                                                 weights[Role::QNorm], tape.q_norm.inverse_rms));

@@ -18,8 +18,9 @@ ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::Tens
 
 class Block : public Layer {
   public:
-    /// REQUIRES: axis and rope outlive the block.
-    Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope);
+    /// REQUIRES: the axes and rope outlive the block.
+    Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
+          const ops::RopeTable& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                        Tape& tape) const override;
@@ -29,7 +30,7 @@ class Block : public Layer {
 
   private:
     void fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const;
-    void fill_queries_and_keys(const Weights& weights, Tape& tape) const;
+    void fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const;
     void fill_feed_forward(const Weights& weights, Tape& tape) const;
     at::Tensor feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
                                      WeightWork& work) const;
@@ -42,6 +43,7 @@ class Block : public Layer {
 
     const ModelSpec spec_;
     const TensorAxis& axis_;
+    const ContextAxis& context_;
     const ops::RopeTable& rope_;
 };
 

@@ -146,6 +146,7 @@ struct Family {
 };
 constexpr const char* kQwenKeys = " sliding_window max_window_layers";  // without use_sliding_window
 constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048, " pretraining_tp"},
+                                {"mistral", "mistral", "MistralForCausalLM", 131072, ""},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, kQwenKeys},
                                 {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768, kQwenKeys}};
 
@@ -172,14 +173,16 @@ const Family& read_family(const Reader& config) {
         config.require_each("architectures", family.architecture);
         return family;
     }
-    throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", config.where(),
-                    type);
+    throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, mistral, qwen2 and qwen3",
+                    config.where(), type);
 }
 
 void read_biases(const Reader& config, ModelSpec& spec) {
     if (spec.name == "qwen2") {
         spec.qkv_bias = true;
         config.require("attention_bias", true);
+    } else if (spec.name == "mistral") {
+        config.require("attention_bias", false);
     } else {
         spec.qkv_bias = spec.output_bias = config.get<bool>("attention_bias", false);
     }
@@ -188,6 +191,13 @@ void read_biases(const Reader& config, ModelSpec& spec) {
     } else {
         config.require("mlp_bias", false);
     }
+}
+
+/// transformers gives Mistral a window of 4096 if the key is missing, and none if it is null.
+void read_window(const Reader& config, ModelSpec& spec) {
+    if (spec.name != "mistral" || (config.mentions("sliding_window") && !config.has("sliding_window")))
+        return;
+    spec.sliding_window = config.size("sliding_window", kMaxTokens, 4096);
 }
 
 void read_heads(const Reader& config, ModelSpec& spec) {
@@ -217,11 +227,11 @@ void read_heads(const Reader& config, ModelSpec& spec) {
     }
 }
 
-void refuse_unsupported(const Reader& config) {
+void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
     config.require<std::string>("hidden_act", "silu");
     config.require("use_sliding_window", false);
     config.require("partial_rotary_factor", 1.0);
-    config.require_each("layer_types", "full_attention");
+    config.require_each("layer_types", spec.sliding_window ? "sliding_attention" : "full_attention");
     for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
         config.require<int64_t>(key, 0);  // a mixture of experts
     }
@@ -250,8 +260,9 @@ ModelSpec from_json(const Reader& config, const AcceptedKeys& accepted) {
     spec.tied_embeddings = config.get<bool>("tie_word_embeddings", false);
     spec.qk_norm = spec.name == "qwen3";
     read_biases(config, spec);
+    read_window(config, spec);
     read_rope(config, accepted, spec);
-    refuse_unsupported(config);
+    refuse_unsupported(config, spec);
     config.refuse_unknown(std::string(kUnusedKeys) + family.unused_keys, accepted);
     return spec;
 }
@@ -260,17 +271,23 @@ const Family& family_of(const ModelSpec& spec) {
     const bool alike = spec.qkv_bias == spec.output_bias;
     for (const Family& family : kFamilies) {
         if (spec.name != family.name) continue;
-        const bool fits = spec.name == "llama3" ? alike && !spec.qk_norm
+        const bool no_bias = !spec.qkv_bias && !spec.output_bias && !spec.mlp_bias;
+        const bool fits = spec.name == "llama3"    ? alike && !spec.qk_norm
+                          : spec.name == "mistral" ? no_bias && !spec.qk_norm
                           : spec.name == "qwen2"
                               ? spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm
                               : alike && !spec.mlp_bias && spec.qk_norm;
-        if (fits) return family;
+        if (fits && (!spec.sliding_window || spec.name == "mistral")) return family;
     }
     throw UserError(
         "Hugging Face has no architecture for a model '{}' with qkv_bias {}, output_bias {}, mlp_bias {}, "
-        "qk_norm {}; llama3 has qkv_bias and output_bias or neither, and no qk_norm; qwen2 has qkv_bias "
-        "alone; qwen3 has qk_norm, qkv_bias and output_bias or neither, and no mlp_bias",
-        spec.name, spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm);
+        "qk_norm {}, sliding_window {}; llama3 has qkv_bias and output_bias or neither, and no qk_norm; "
+        "qwen2 has qkv_bias "
+        "alone; qwen3 has qk_norm, qkv_bias and output_bias or neither, and no mlp_bias; mistral has no "
+        "biases and no qk_norm, and alone a "
+        "sliding_window",
+        spec.name, spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm,
+        spec.sliding_window ? "set" : "none");
 }
 
 json scaling_json(const ModelSpec& spec) {
@@ -307,6 +324,8 @@ void write_rope(const ModelSpec& spec, json& config) {
 void write_family(const ModelSpec& spec, json& config) {
     if (spec.name == "qwen2") {
         config["use_sliding_window"] = false;  // qwen2 always has biases: config.json has no key for them
+    } else if (spec.name == "mistral") {
+        config["sliding_window"] = spec.sliding_window ? json(*spec.sliding_window) : json(nullptr);
     } else {
         config["attention_bias"] = spec.qkv_bias;
     }

@@ -22,6 +22,9 @@ struct Batch {
     at::Tensor tokens;   // [num_sequences * seq_len], int64
     at::Tensor targets;  // same shape and type: each token's next token; negative: not counted
     int64_t num_sequences = 0, seq_len = 0;
+    /// Same shape and type: each token's position in its document. Undefined: each sequence is one document.
+    /// Attention stays within a document.
+    at::Tensor positions = {};
 };
 
 /// The tensors that do not stay on the tape, so that backward computes them again.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <string>
 
 #include "base/error.h"
 
@@ -114,6 +115,15 @@ ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool ti
     return spec;
 }
 
+/// The first version of Mistral 7B; later ones have no window.
+ModelSpec mistral(const Sizes& sizes) {
+    ModelSpec spec = with_sizes("mistral", sizes);
+    spec.rope_theta = 10000;
+    spec.sliding_window = 4096;
+    spec.max_context = 32768;
+    return spec;
+}
+
 ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps = 1e-6) {
     ModelSpec spec = with_sizes(name, sizes);
     spec.norm_eps = norm_eps;
@@ -135,6 +145,7 @@ const Preset kPresets[] = {
     {"8B", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, kLlama31)},
     {"70B", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, kLlama31)},
     {"405B", llama3({kLlamaVocabulary, 16384, 126, 128, 8, 128, 53248}, kLlama31)},
+    {"7B", mistral({32000, 4096, 32, 32, 8, 128, 14336})},
     {"0.5B", qwen("qwen2", {kQwenVocabulary, 896, 24, 14, 2, 64, 4864}, /*tied=*/true)},
     {"1.5B", qwen("qwen2", {kQwenVocabulary, 1536, 28, 12, 2, 128, 8960}, /*tied=*/true)},
     {"3B", qwen("qwen2", {kQwenVocabulary, 2048, 36, 16, 2, 128, 11008}, /*tied=*/true)},
@@ -190,6 +201,10 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
     compare("output_bias", a.output_bias, b.output_bias);
     compare("mlp_bias", a.mlp_bias, b.mlp_bias);
     compare("qk_norm", a.qk_norm, b.qk_norm);
+    const auto window = [](const ModelSpec& spec) {
+        return spec.sliding_window ? std::to_string(*spec.sliding_window) : "none";
+    };
+    compare("sliding_window", window(a), window(b));
     return found;
 }
 

@@ -26,7 +26,7 @@ struct RopeScaling {
 };
 
 struct ModelSpec {
-    std::string name;  // family: llama3, qwen2, qwen3
+    std::string name;  // family: llama3, mistral, qwen2, qwen3
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
             hidden_dim = 0;
     double norm_eps = 1e-5, rope_theta = 500000;
@@ -36,6 +36,8 @@ struct ModelSpec {
     bool output_bias = false;      // bias of wo
     bool mlp_bias = false;         // biases of w1, w2 and w3
     bool qk_norm = false;          // RMSNorm over each head of q and k before the rotation
+    /// A token attends to at most so many tokens, the last of them itself; none: to all tokens before it.
+    std::optional<int64_t> sliding_window;
 
     /// Hugging Face's max_position_embeddings: the maximum sequence length that the weights support. No layer
     /// reads the value.

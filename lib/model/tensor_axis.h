@@ -1,4 +1,6 @@
-// Tensor and sequence parallelism as a layer sees them. Between blocks a rank holds its share of the rows
+// The axes of the mesh that a layer sees: TensorAxis and ContextAxis.
+//
+// Tensor and sequence parallelism: between blocks a rank holds its share of the rows
 // (tokens) of the residual stream. Inside attention and feed-forward the rank holds all rows, but only its
 // share of the heads or hidden columns. A TensorAxis converts between the two forms: alone (gather_rows,
 // reduce_rows), or together with the adjacent matrix product (column, row). The base class is for one device:
@@ -8,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "layout/param_spec.h"
+#include "ops/attention.h"
 #include "ops/matmul.h"
 
 namespace argosy::model {
@@ -63,6 +66,30 @@ class TensorAxis {
     RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
         const at::Tensor dy_all = gather_rows(dy);
         return {ops::linear_input_gradient(dy_all, weight), dy_all};
+    }
+};
+
+/// Context parallelism: each rank of the axis holds a part of every sequence. Only attention needs the keys
+/// and values of other ranks. The base class is for whole sequences; parallel::ContextParallelAxis
+/// communicates.
+class ContextAxis {
+  public:
+    virtual ~ContextAxis() = default;
+
+    /// COLLECTIVE: as ops::attention. `shape` is that of this rank's tokens: q_len == k_len, the number of
+    /// this rank's tokens of a sequence.
+    virtual ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                           const ops::AttentionShape& shape,
+                                           const at::Tensor& positions) const {
+        return ops::attention(q, k, v, shape, positions);
+    }
+    /// COLLECTIVE: the gradients of this rank's q, k and v.
+    virtual ops::AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q,
+                                                      const at::Tensor& k, const at::Tensor& v,
+                                                      const ops::AttentionOutput& output,
+                                                      const ops::AttentionShape& shape,
+                                                      const at::Tensor& positions) const {
+        return ops::attention_backward(dy, q, k, v, output, shape, positions);
     }
 };
 

@@ -3,10 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
 
 #include <cmath>
 #include <limits>
@@ -21,7 +22,7 @@
 // LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations (composed_).
 //
 // Shape suffixes: b sequences, h heads, g key heads, t query heads that share a key head, s tokens of a
-// sequence, d elements of a head.
+// sequence (queries or keys), d elements of a head.
 
 namespace argosy::ops {
 namespace {
@@ -30,7 +31,15 @@ constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
 at::Tensor heads_first(const at::Tensor& x, const AttentionShape& shape) {
-    return x.view({shape.num_sequences, shape.seq_len, -1, shape.head_dim}).transpose(1, 2);  // bhsd
+    const int64_t s = x.size(0) / shape.num_sequences;
+    return x.view({shape.num_sequences, s, -1, shape.head_dim}).transpose(1, 2);  // bhsd
+}
+
+/// Whether each query attends to all keys of its sequence up to its own place, and the queries are all tokens
+/// of the sequence.
+bool is_plain(const AttentionShape& shape, const at::Tensor& positions) {
+    return shape.q_len == shape.k_len && shape.q_offset == 0 && shape.window >= shape.k_len &&
+           !positions.defined();
 }
 
 at::Tensor rows(const at::Tensor& x_bhsd) {
@@ -99,8 +108,8 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
 
 /// Whether LibTorch's kernels for GPUs compute the attention. They do so on every Path, because
 /// composed_attention() holds all scores in memory.
-bool gpu_serves(const at::Tensor& q, const AttentionShape& shape) {
-    return gpu::holds(q) && gpu::supports_attention(heads_first(q, shape));
+bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
+    return gpu::holds(q) && gpu::supports_attention(heads_first(q, shape)) && is_plain(shape, positions);
 }
 
 AttentionOutput gpu_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -123,9 +132,11 @@ AttentionGradient gpu_backward(const at::Tensor& dy, const at::Tensor& q, const 
 double scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<double>(shape.head_dim)); }
 
 /// The smallest work item of a thread: one key head of one sequence, and the query heads that share the key
-/// head. The fields are offsets of the group's first element in the tensors.
+/// head. The offsets are those of the group's first element in the tensors.
 struct HeadGroup {
-    int64_t token, query_column, key_column, log_sum_exp;
+    kernels::AttentionShape shape;
+    int64_t query, key;  // tokens
+    int64_t query_column, key_column, log_sum_exp;
 };
 
 template <class T>
@@ -138,20 +149,34 @@ kernels::TokenRows<T> mutable_token_rows(const at::Tensor& x, int64_t token, int
 }
 
 struct HeadGroups {
-    HeadGroups(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape)
+    HeadGroups(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
+               const at::Tensor& token_positions)
         : num_kv_heads(k.size(1) / shape.head_dim),
           num_groups(shape.num_sequences * num_kv_heads),
-          kernel_shape{shape.seq_len, shape.head_dim, q.size(1) / k.size(1),
-                       static_cast<float>(scale_of(shape))} {}
+          positions(token_positions.defined() ? token_positions.contiguous() : at::Tensor()),
+          kernel_shape{.num_queries = shape.q_len,
+                       .num_keys = shape.k_len,
+                       .head_dim = shape.head_dim,
+                       .num_heads = q.size(1) / k.size(1),
+                       .scale = static_cast<float>(scale_of(shape)),
+                       .query_offset = shape.q_offset,
+                       .window = shape.window} {}
 
     HeadGroup operator[](int64_t i) const {
-        const auto [seq_len, head_dim, num_heads, scale] = kernel_shape;
-        const int64_t kv_head = i % num_kv_heads;
-        return {i / num_kv_heads * seq_len, kv_head * num_heads * head_dim, kv_head * head_dim,
-                i * num_heads * seq_len};
+        const int64_t sequence = i / num_kv_heads, kv_head = i % num_kv_heads;
+        const int64_t query = sequence * kernel_shape.num_queries;
+        HeadGroup group{.shape = kernel_shape,
+                        .query = query,
+                        .key = sequence * kernel_shape.num_keys,
+                        .query_column = kv_head * kernel_shape.num_heads * kernel_shape.head_dim,
+                        .key_column = kv_head * kernel_shape.head_dim,
+                        .log_sum_exp = i * kernel_shape.num_heads * kernel_shape.num_queries};
+        if (positions.defined()) group.shape.positions = positions.const_data_ptr<int64_t>() + query;
+        return group;
     }
 
     int64_t num_kv_heads, num_groups;
+    at::Tensor positions;
     kernels::AttentionShape kernel_shape;
 };
 
@@ -162,11 +187,11 @@ void kernel_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
     run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const HeadGroup at = groups[i];
-            kernel.attention({.shape = groups.kernel_shape,
-                              .q = token_rows<T>(q, at.token, at.query_column),
-                              .k = token_rows<T>(k, at.token, at.key_column),
-                              .v = token_rows<T>(v, at.token, at.key_column),
-                              .y = mutable_token_rows<T>(output.y, at.token, at.query_column),
+            kernel.attention({.shape = at.shape,
+                              .q = token_rows<T>(q, at.query, at.query_column),
+                              .k = token_rows<T>(k, at.key, at.key_column),
+                              .v = token_rows<T>(v, at.key, at.key_column),
+                              .y = mutable_token_rows<T>(output.y, at.query, at.query_column),
                               .log_sum_exp = mutable_elements<float>(output.log_sum_exp) + at.log_sum_exp});
         }
     });
@@ -180,16 +205,16 @@ void kernel_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor
     run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const HeadGroup at = groups[i];
-            kernel.attention_backward({.shape = groups.kernel_shape,
-                                       .dy = token_rows<T>(dy, at.token, at.query_column),
-                                       .q = token_rows<T>(q, at.token, at.query_column),
-                                       .k = token_rows<T>(k, at.token, at.key_column),
-                                       .v = token_rows<T>(v, at.token, at.key_column),
-                                       .y = token_rows<T>(output.y, at.token, at.query_column),
+            kernel.attention_backward({.shape = at.shape,
+                                       .dy = token_rows<T>(dy, at.query, at.query_column),
+                                       .q = token_rows<T>(q, at.query, at.query_column),
+                                       .k = token_rows<T>(k, at.key, at.key_column),
+                                       .v = token_rows<T>(v, at.key, at.key_column),
+                                       .y = token_rows<T>(output.y, at.query, at.query_column),
                                        .log_sum_exp = elements<float>(output.log_sum_exp) + at.log_sum_exp,
-                                       .dq = mutable_token_rows<T>(gradient.dq, at.token, at.query_column),
-                                       .dk = mutable_token_rows<T>(gradient.dk, at.token, at.key_column),
-                                       .dv = mutable_token_rows<T>(gradient.dv, at.token, at.key_column)});
+                                       .dq = mutable_token_rows<T>(gradient.dq, at.query, at.query_column),
+                                       .dk = mutable_token_rows<T>(gradient.dk, at.key, at.key_column),
+                                       .dv = mutable_token_rows<T>(gradient.dv, at.key, at.key_column)});
         }
     });
 }
@@ -197,7 +222,7 @@ void kernel_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor
 /// Returns x as [b, g, t, s, d] in the accumulation type. For keys and values, t is 1.
 at::Tensor by_key_head(const at::Tensor& x, const AttentionShape& shape, int64_t num_key_heads) {
     return widened(x)
-        .view({shape.num_sequences, shape.seq_len, num_key_heads, -1, shape.head_dim})
+        .view({shape.num_sequences, x.size(0) / shape.num_sequences, num_key_heads, -1, shape.head_dim})
         .permute({0, 2, 3, 1, 4});
 }
 
@@ -206,55 +231,84 @@ at::Tensor rows(const at::Tensor& x_bgtsd, const at::Tensor& like) {
     return x_bgtsd.permute({0, 3, 1, 2, 4}).reshape(like.sizes()).to(like.scalar_type());
 }
 
-at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape) {
-    const at::Tensor later =
-        at::ones({shape.seq_len, shape.seq_len}, q.options().dtype(at::kBool)).triu(/*diagonal=*/1);
+/// Whether a query does not see a key: [q_len, k_len], or [num_sequences, 1, 1, q_len, k_len] for documents.
+at::Tensor hidden_keys(const AttentionShape& shape, const at::Tensor& positions, c10::Device device) {
+    const auto options = at::TensorOptions(device).dtype(at::kLong);
+    const at::Tensor places = at::arange(shape.q_offset, shape.q_offset + shape.q_len, options).unsqueeze(1);
+    const at::Tensor distance = places - at::arange(shape.k_len, options);  // of the key from the query
+    at::Tensor hidden = distance.lt(0).logical_or_(distance.ge(shape.window));
+    if (!positions.defined()) return hidden;
+    return hidden.logical_or(distance.gt(positions.view({shape.num_sequences, 1, 1, shape.q_len, 1})));
+}
+
+at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
+                         const at::Tensor& positions) {
     return at::matmul(q, k.transpose(-2, -1))
         .mul_(scale_of(shape))
-        .masked_fill_(later, -std::numeric_limits<double>::infinity());
+        .masked_fill_(hidden_keys(shape, positions, q.device()), -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace
 
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const AttentionShape& shape) {
-    if (gpu_serves(q, shape)) return gpu_forward(q, k, v, shape);
-    if (gpu::holds(q)) return composed_attention(q, k, v, shape);
+                          const AttentionShape& shape, const at::Tensor& positions) {
+    if (gpu_serves(q, shape, positions)) return gpu_forward(q, k, v, shape);
+    if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
+        return composed_attention(q, k, v, shape, positions);
+    }
     if (!has_kernels(q)) return plain_forward(q, k, v, shape);
     const AttentionOutput output{at::empty_like(q, at::MemoryFormat::Contiguous),
-                                 at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.seq_len},
+                                 at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.q_len},
                                            q.options().dtype(at::kFloat))};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
-        kernel_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
+        kernel_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
+                          {q, k, shape, positions}, output);
     });
     return output;
 }
 
+AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOutput& second) {
+    const at::Tensor log_sum_exp = at::logaddexp(first.log_sum_exp, second.log_sum_exp);
+    // A part without a visible key has weight exp(-inf) = 0. Without any, the difference would be NaN.
+    const at::Tensor total = log_sum_exp.clamp_min(std::numeric_limits<float>::lowest());
+    const auto weighted = [&](const AttentionOutput& part) {
+        const int64_t heads = part.log_sum_exp.size(1);
+        const at::Tensor weight = (part.log_sum_exp - total).exp_().transpose(1, 2).unsqueeze(-1);
+        return widened(part.y).view({weight.size(0), weight.size(1), heads, -1}) * weight;
+    };
+    return {.y = weighted(first).add_(weighted(second)).view(first.y.sizes()), .log_sum_exp = log_sum_exp};
+}
+
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const AttentionOutput& output,
-                                     const AttentionShape& shape) {
-    if (gpu_serves(q, shape)) return gpu_backward(dy, q, k, v, output, shape);
-    if (gpu::holds(q)) return composed_attention_backward(dy, q, k, v, output, shape);
+                                     const AttentionShape& shape, const at::Tensor& positions) {
+    if (gpu_serves(q, shape, positions)) return gpu_backward(dy, q, k, v, output, shape);
+    if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
+        return composed_attention_backward(dy, q, k, v, output, shape, positions);
+    }
     if (!has_kernels(q)) return plain_backward(dy, q, k, v, output, shape);
     const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
                                      at::empty_like(k, at::MemoryFormat::Contiguous),
                                      at::empty_like(v, at::MemoryFormat::Contiguous)};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
         kernel_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
-                           {with_dense_rows(output.y), output.log_sum_exp.contiguous()}, {q, k, shape},
-                           gradient);
+                           {with_dense_rows(output.y), output.log_sum_exp.contiguous()},
+                           {q, k, shape, positions}, gradient);
     });
     return gradient;
 }
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const AttentionShape& shape) {
+                                   const AttentionShape& shape, const at::Tensor& positions) {
     const int64_t num_key_heads = k.size(1) / shape.head_dim;
-    const at::Tensor scores =
-        masked_scores(by_key_head(q, shape, num_key_heads), by_key_head(k, shape, num_key_heads), shape);
-    const at::Tensor maxima = scores.amax(-1, /*keepdim=*/true);
+    const at::Tensor scores = masked_scores(by_key_head(q, shape, num_key_heads),
+                                            by_key_head(k, shape, num_key_heads), shape, positions);
+    // The lowest score and a sum of 1 are for queries that see no key: the sum of any other is at least 1.
+    const double lowest = std::numeric_limits<float>::lowest();
+    const at::Tensor maxima = scores.amax(-1, /*keepdim=*/true).clamp_min_(lowest);
     const at::Tensor exponentials = (scores - maxima).exp_(), sums = exponentials.sum(-1, /*keepdim=*/true);
-    const at::Tensor weights = exponentials / sums, log_sum_exp = sums.log().add_(maxima).squeeze(-1);
+    const at::Tensor weights = exponentials / sums.clamp_min(1),
+                     log_sum_exp = sums.log().add_(maxima).squeeze(-1);
     return {.y = rows(at::matmul(weights, by_key_head(v, shape, num_key_heads)), q),
             .log_sum_exp = log_sum_exp.flatten(1, 2)};
 }
@@ -263,13 +317,14 @@ AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, con
 // before scaling and p = softmax(scale s) the weights. dk and dv are summed over the heads that share a key.
 AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                               const at::Tensor& v, const AttentionOutput& output,
-                                              const AttentionShape& shape) {
+                                              const AttentionShape& shape, const at::Tensor& positions) {
     const int64_t num_key_heads = k.size(1) / shape.head_dim;
     const auto split = [&](const at::Tensor& x) { return by_key_head(x, shape, num_key_heads); };
     const at::Tensor wide_q = split(q), wide_k = split(k), wide_dy = split(dy);
     const at::Tensor log_sum_exp =
-        output.log_sum_exp.view({shape.num_sequences, num_key_heads, -1, shape.seq_len, 1});
-    const at::Tensor weights = (masked_scores(wide_q, wide_k, shape) - log_sum_exp).exp_();
+        output.log_sum_exp.view({shape.num_sequences, num_key_heads, -1, shape.q_len, 1})
+            .clamp_min(std::numeric_limits<float>::lowest());
+    const at::Tensor weights = (masked_scores(wide_q, wide_k, shape, positions) - log_sum_exp).exp_();
     const at::Tensor projection = (wide_dy * split(output.y)).sum(-1, /*keepdim=*/true);
     const at::Tensor dscores =
         (at::matmul(wide_dy, split(v).transpose(-2, -1)) - projection).mul_(weights).mul_(scale_of(shape));

@@ -1,43 +1,66 @@
 // Causal softmax attention with grouped queries. Query head h attends to key head h * kv_heads / heads.
-// Scores are divided by sqrt(head_dim). Shapes: q [tokens, heads * head_dim]; k, v [tokens, kv_heads *
-// head_dim]; tokens = num_sequences * seq_len.
+// Scores are divided by sqrt(head_dim). Shapes: q [num_sequences * q_len, heads * head_dim]; k, v
+// [num_sequences * k_len, kv_heads * head_dim].
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
+#include "kernels/attention.h"
+
 namespace argosy::ops {
 
+using kernels::kNoWindow;
+
+/// The queries and keys of each sequence. Both may be a part of it: query i is at the place of key
+/// q_offset + i, which may be outside of the keys. A query sees the keys from its own place back to the
+/// beginning of its document, and at most `window` of them.
 struct AttentionShape {
-    int64_t num_sequences, seq_len, head_dim;
+    int64_t num_sequences, q_len, k_len, head_dim;
+    int64_t q_offset = 0;
+    int64_t window = kNoWindow;
+
+    static AttentionShape of_whole_sequences(int64_t num_sequences, int64_t seq_len, int64_t head_dim,
+                                             int64_t window = kNoWindow) {
+        return {num_sequences, seq_len, seq_len, head_dim, 0, window};
+    }
 };
 
 struct AttentionOutput {
-    at::Tensor y;  // [tokens, heads * head_dim]
+    at::Tensor y;  // as q; 0 for a query that sees no key
     /// Backward needs these in addition to q, k, v and y.
-    at::Tensor log_sum_exp;             // [num_sequences, heads, seq_len], accumulation type
+    at::Tensor log_sum_exp;  // [num_sequences, heads, q_len], accumulation type; -infinity without a key
     at::Tensor seed = {}, offset = {};  // defined only by LibTorch's kernels for GPUs
 };
+/// `positions` [num_sequences * q_len], int64: the position of each query's token in its document. Undefined:
+/// a sequence is one document. REQUIRES: within a sequence, the documents follow each other.
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const AttentionShape& shape);
+                          const AttentionShape& shape, const at::Tensor& positions = {});
+
+/// Attention to all keys, from the outputs for two disjoint sets of keys and the same queries. y and
+/// log_sum_exp are in the accumulation type, so that merging many parts rounds the result once.
+AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOutput& second);
 
 struct AttentionGradient {
     at::Tensor dq, dk, dv;
 };
+/// If the keys are a part of those to which the queries attend, `output` is that for all keys: the gradients
+/// are then the part of these keys.
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const AttentionOutput& output,
-                                     const AttentionShape& shape);
+                                     const AttentionShape& shape, const at::Tensor& positions = {});
 
-// Attention as a composition of LibTorch's operations, for tensors that no kernel supports: on a GPU other
-// types than bf16 and fp16 or an unsupported head_dim (gpu/attention.h). All scores are in memory at once.
-// Arguments are those of attention() and attention_backward().
+// Attention as a composition of LibTorch's operations, for what no kernel supports: on a GPU other types than
+// bf16 and fp16, an unsupported head_dim (gpu/attention.h), and documents, windows or parts of sequences; on
+// processors the latter in fp64. All scores are in memory at once. Arguments are those of attention() and
+// attention_backward().
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const AttentionShape& shape);
+                                   const AttentionShape& shape, const at::Tensor& positions = {});
 
 AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                               const at::Tensor& v, const AttentionOutput& output,
-                                              const AttentionShape& shape);
+                                              const AttentionShape& shape, const at::Tensor& positions = {});
 
 }  // namespace argosy::ops

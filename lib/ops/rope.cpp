@@ -14,24 +14,30 @@ namespace {
 
 using kernels::Rotation;
 
-at::Tensor plain_rotation(const at::Tensor& x, const RopeTable& table, Rotation rotation) {
-    const int64_t seq_len = table.cos.size(0), half = table.cos.size(1);
-    const at::Tensor pairs = widened(x).view({-1, seq_len, x.size(1) / (2 * half), 2, half});
+at::Tensor plain_rotation(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
+                          Rotation rotation) {
+    const int64_t half = table.cos.size(1), rows = positions.defined() ? x.size(0) : table.cos.size(0);
+    const auto angles = [&](const at::Tensor& values) {
+        return (positions.defined() ? values.index_select(0, positions) : values).unsqueeze(1);
+    };
+    const at::Tensor pairs = widened(x).view({-1, rows, x.size(1) / (2 * half), 2, half});
     const at::Tensor first = pairs.select(3, 0), second = pairs.select(3, 1);
-    const at::Tensor c = table.cos.unsqueeze(1);
-    const at::Tensor s = (rotation == Rotation::Forward ? table.sin : -table.sin).unsqueeze(1);
+    const at::Tensor c = angles(table.cos),
+                     s = angles(rotation == Rotation::Forward ? table.sin : -table.sin);
     const at::Tensor rotated =
         at::cat({(first * c).sub_(second * s), (second * c).add_(first * s)}, /*dim=*/-1);
     return rotated.view(x.sizes()).to(x.scalar_type());
 }
 
 /// REQUIRES: the rows of x and y are dense. y may be x.
-void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Rotation rotation) {
+void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& table,
+                     const at::Tensor& positions, Rotation rotation) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = rows_of<T>(x);
         T* out = mutable_rows_of<T>(y);
         const float *cos = elements<float>(table.cos), *sin = elements<float>(table.sin);
+        const int64_t* place = positions.defined() ? elements<int64_t>(positions) : nullptr;
         const auto rows = [&](int64_t begin, int64_t end) {
             return kernels::Rope<T>{.num_rows = end - begin,
                                     .num_heads = size / (2 * half),
@@ -44,19 +50,21 @@ void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& 
                                     .x = in + begin * x.stride(0),
                                     .x_stride = x.stride(0),
                                     .y = out + begin * y.stride(0),
-                                    .y_stride = y.stride(0)};
+                                    .y_stride = y.stride(0),
+                                    .positions = place != nullptr ? place + begin : nullptr};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::rope, &kernels::GpuTypedKernels<T>::rope, x, x.size(0),
                        size, rows);
     });
 }
 
-void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Rotation rotation) {
+void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& table,
+                   const at::Tensor& positions, Rotation rotation) {
     ARGOSY_CHECK(y.sizes() == x.sizes(), "RoPE: x and y have different shapes");
     if (has_kernels(x)) {
-        kernel_rotation(y, with_dense_rows(x), table, rotation);
+        kernel_rotation(y, with_dense_rows(x), table, positions, rotation);
     } else {
-        y.copy_(plain_rotation(x, table, rotation));
+        y.copy_(plain_rotation(x, table, positions, rotation));
     }
 }
 
@@ -73,12 +81,14 @@ RopeTable make_rope_table(const std::vector<double>& frequencies, double attenti
     return {angles.cos().mul_(attention_factor).to(options), angles.sin().mul_(attention_factor).to(options)};
 }
 
-void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table) {
-    write_rotated(y, x, table, Rotation::Forward);
+void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table,
+                const at::Tensor& positions) {
+    write_rotated(y, x, table, positions, Rotation::Forward);
 }
 
-void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table) {
-    write_rotated(dx, dy, table, Rotation::Backward);
+void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table,
+                         const at::Tensor& positions) {
+    write_rotated(dx, dy, table, positions, Rotation::Backward);
 }
 
 }  // namespace argosy::ops

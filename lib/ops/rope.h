@@ -18,12 +18,15 @@ struct RopeTable {
 RopeTable make_rope_table(const std::vector<double>& frequencies, double attention_factor, int64_t seq_len,
                           const at::TensorOptions& options);
 
-/// Rotates the heads in x [num_sequences * seq_len, heads * head_dim] by each token's position in its
-/// sequence and writes the result to y, which may be x. x and y may be some columns of a wider matrix.
-void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table);
+/// Rotates the heads in x [tokens, heads * head_dim] by each token's position and writes the result to y,
+/// which may be x. x and y may be some columns of a wider matrix. `positions`: [tokens], int64; undefined:
+/// the tokens are whole sequences of the table's length.
+void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table,
+                const at::Tensor& positions = {});
 
 /// Writes the gradient of x (dy rotated back, and scaled as x was) to dx, which may be dy. dx and dy may be
 /// some columns of a wider matrix.
-void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table);
+void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table,
+                         const at::Tensor& positions = {});
 
 }  // namespace argosy::ops

@@ -46,7 +46,8 @@ void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
 }  // namespace
 
 ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
-                             const Precision& precision, int64_t seq_len, uint64_t seed)
+                             const Precision& precision, const ContextOptions& context, int64_t seq_len,
+                             uint64_t seed)
     : spec_(spec),
       stage_map_(placement.stages),
       precision_(precision),
@@ -54,7 +55,8 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       rope_(model::rope_table(spec, seq_len,
                               at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
       first_rounding_(device_),
-      axis_(make_axis(mesh)) {
+      axis_(make_axis(mesh)),
+      context_(make_context_axis(context, mesh, seq_len)) {
     ARGOSY_CHECK(!precision.bf16_gradients || precision.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision.reduce));
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
@@ -65,7 +67,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else if (unit + 1 == placement.units.size()) {
             own_stage.head.emplace(spec_, *axis_);
         } else {
-            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, rope_));
+            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
         }
         add_unit(placement, static_cast<int>(unit), mesh, seed);
     }

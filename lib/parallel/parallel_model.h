@@ -15,6 +15,7 @@
 #include "model/layer.h"
 #include "model/tensor_axis.h"
 #include "ops/rope.h"
+#include "parallel/context_parallel.h"
 #include "parallel/placement.h"
 #include "parallel/sharded_unit.h"
 
@@ -36,7 +37,7 @@ class ParallelModel {
     /// COLLECTIVE: creates this rank's slabs of the parameters that `placement` describes, and builds the
     /// layers that compute with them.
     ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
-                  const Precision& precision, int64_t seq_len, uint64_t seed);
+                  const Precision& precision, const ContextOptions& context, int64_t seq_len, uint64_t seed);
     ParallelModel(const ParallelModel&) = delete;
 
     const model::ModelSpec& spec() const { return spec_; }
@@ -65,6 +66,7 @@ class ParallelModel {
     ops::RopeTable rope_;
     ops::FirstRounding first_rounding_;
     std::unique_ptr<model::TensorAxis> axis_;
+    std::unique_ptr<model::ContextAxis> context_;
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;
     std::vector<Stage> stages_;

@@ -79,6 +79,7 @@ RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::T
     for (model::Batch& batch : microbatches_) {
         batch.tokens = batch.tokens.clone();
         batch.targets = batch.targets.clone();
+        if (batch.positions.defined()) batch.positions = batch.positions.clone();
     }
     loss_sum_ = at::empty({}, loss_scale.options().dtype(at::kDouble));
     graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); },
@@ -87,7 +88,8 @@ RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::T
 
 bool RecordedRun::fits(std::span<const model::Batch> microbatches) const {
     return std::ranges::equal(microbatches, microbatches_, [](const auto& a, const auto& b) {
-        return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len;
+        return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len &&
+               a.positions.defined() == b.positions.defined();
     });
 }
 
@@ -95,6 +97,7 @@ at::Tensor RecordedRun::replay(std::span<const model::Batch> microbatches, const
     for (size_t i = 0; i < microbatches.size(); ++i) {
         microbatches_[i].tokens.copy_(microbatches[i].tokens);
         microbatches_[i].targets.copy_(microbatches[i].targets);
+        if (microbatches_[i].positions.defined()) microbatches_[i].positions.copy_(microbatches[i].positions);
     }
     loss_scale_.copy_(loss_scale);
     graph_->replay();

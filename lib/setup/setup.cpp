@@ -46,6 +46,19 @@ parallel::Reshard reshard(const config::Parallelism& parallelism) {
     return parallelism.pipeline_parallel_degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass;
 }
 
+layout::ContextBalance context_balance(const config::Parallelism& parallelism) {
+    return parallelism.context_parallel_load_balancer == config::LoadBalancer::HeadTail
+               ? layout::ContextBalance::HeadTail
+               : layout::ContextBalance::None;
+}
+
+parallel::ContextOptions context_options(const config::Parallelism& parallelism) {
+    using Rotation = parallel::ContextOptions::Rotation;
+    const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
+    return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
+            .balance = context_balance(parallelism)};
+}
+
 optim::DecayShape decay_shape(config::DecayType type) {
     switch (type) {
         case config::DecayType::Linear:
@@ -230,6 +243,7 @@ layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
     return {.pipeline = parallelism.pipeline_parallel_degree,
             .replicate = parallelism.data_parallel_replicate_degree,
             .shard = parallelism.data_parallel_shard_degree,
+            .context = parallelism.context_parallel_degree,
             .tensor = parallelism.tensor_parallel_degree};
 }
 
@@ -248,7 +262,8 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
     return {.global_batch = global,
             .microbatch_size = microbatch,
             .num_microbatches = global / data_ranks / microbatch,
-            .global_tokens = global * config.training.seq_len};
+            .global_tokens = global * config.training.seq_len,
+            .balance = context_balance(config.parallelism)};
 }
 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
@@ -266,6 +281,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .recompute = recompute_mode(config.activation_checkpoint.mode),
             .graphs = uses_graphs(config),
             .side_stream = config.compile.side_stream && !config.debug.plain_operations,
+            .context = context_options(config.parallelism),
             .seq_len = config.training.seq_len,
             .microbatch_size = sizes.microbatch_size,
             .num_microbatches = sizes.num_microbatches,

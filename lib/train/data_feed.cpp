@@ -1,5 +1,7 @@
 #include "train/data_feed.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
@@ -17,13 +19,13 @@ DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSize
                    int64_t first_sample, int64_t num_steps)
     : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
-    if (on_gpu) for_gpu_.emplace(2 * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
+    if (on_gpu) for_gpu_.emplace(num_rows() * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
 
 at::Tensor DataFeed::host_buffer() {
-    if (!for_gpu_) return at::empty({2, num_tokens()}, at::kLong);
+    if (!for_gpu_) return at::empty({num_rows(), num_tokens()}, at::kLong);
     while (!for_gpu_->copied.done()) std::this_thread::yield();  // may wait only in the first step
-    return at::from_blob(for_gpu_->pinned.data(), {2, num_tokens()}, at::kLong);
+    return at::from_blob(for_gpu_->pinned.data(), {num_rows(), num_tokens()}, at::kLong);
 }
 
 at::Tensor DataFeed::on_device(const at::Tensor& read) {
@@ -37,20 +39,44 @@ at::Tensor DataFeed::on_device(const at::Tensor& read) {
     return copy;
 }
 
+/// Copies this rank's part of each sample from whole samples [num_rows, samples * seq_len] to a buffer for
+/// the batch.
+at::Tensor DataFeed::own_tokens(const at::Tensor& read) const {
+    const at::Tensor whole = read.view({num_rows(), -1, loader_.seq_len()});
+    std::vector<at::Tensor> parts;
+    for (const layout::Range& part : layout::context_parts(
+             sizes_.balance, loader_.seq_len(), context_degree(), mesh_.coordinate(layout::Axis::Context))) {
+        parts.push_back(whole.narrow(2, part.begin, part.size));
+    }
+    return at::cat(parts, 2).view({num_rows(), -1});
+}
+
 void DataFeed::read_ahead() {
     const int64_t num_samples = sizes_.samples_per_rank();
-    const at::Tensor read = host_buffer(), tokens = read[0], targets = read[1];
+    const bool whole = context_degree() == 1;
+    at::Tensor read =
+        whole ? host_buffer() : at::empty({num_rows(), num_samples * loader_.seq_len()}, at::kLong);
+    const at::Tensor targets = read[1];
     loader_.read(next_sample_ + mesh_.index(layout::kDataAxes) * num_samples, num_samples,
-                 tokens.mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>());
+                 read[0].mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>(),
+                 loader_.gives_positions() ? read[2].mutable_data_ptr<int64_t>() : nullptr);
+    if (gives_positions() && !loader_.gives_positions()) {
+        read[2].view({num_samples, -1}).copy_(at::arange(loader_.seq_len()));
+    }
     ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(layout::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
+    if (!whole) read = host_buffer().copy_(own_tokens(read));
     const at::Tensor all = on_device(read);
-    const int64_t size = sizes_.microbatch_size * loader_.seq_len();
+    const int64_t size = sizes_.microbatch_size * own_seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
-        ahead_.microbatches.push_back({all[0].narrow(0, i * size, size), all[1].narrow(0, i * size, size),
-                                       sizes_.microbatch_size, loader_.seq_len()});
+        const auto part = [&](int64_t row) { return all[row].narrow(0, i * size, size); };
+        ahead_.microbatches.push_back({.tokens = part(0),
+                                       .targets = part(1),
+                                       .num_sequences = sizes_.microbatch_size,
+                                       .seq_len = own_seq_len(),
+                                       .positions = gives_positions() ? part(2) : at::Tensor()});
     }
     next_sample_ += sizes_.global_batch;
     ++num_read_;

@@ -21,9 +21,12 @@ namespace argosy::train {
 struct BatchSizes {
     int64_t global_batch, microbatch_size, num_microbatches;
     int64_t global_tokens = 0;  // tokens of global_batch samples
+    layout::ContextBalance balance = layout::ContextBalance::HeadTail;
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 
+/// Ranks of a context axis read the same samples, and each keeps its part of every sample.
+///
 /// Each step takes the next global_batch samples of the run. They are split into equal parts, and
 /// data-parallel rank r takes part r. The all-reduce of the job's counted tokens runs while the previous step
 /// computes.
@@ -62,10 +65,16 @@ class DataFeed {
         bool timed = false;                     // whether the last read_meanwhile() recorded the events
     };
     void read_ahead();
-    int64_t num_tokens() const { return sizes_.samples_per_rank() * loader_.seq_len(); }
-    /// Memory to read the next batch into, [2, num_tokens]: tokens and targets.
+    int context_degree() const { return mesh_.degree(layout::Axis::Context); }
+    int64_t own_seq_len() const { return loader_.seq_len() / context_degree(); }
+    int64_t num_tokens() const { return sizes_.samples_per_rank() * own_seq_len(); }
+    /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
+    bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
+    int64_t num_rows() const { return gives_positions() ? 3 : 2; }
+    /// Memory to read the next batch into, [num_rows, num_tokens]: tokens, targets and perhaps positions.
     at::Tensor host_buffer();
     at::Tensor on_device(const at::Tensor& read);
+    at::Tensor own_tokens(const at::Tensor& read) const;
 
     const data::Loader& loader_;
     comm::Mesh& mesh_;

@@ -10,15 +10,25 @@ namespace {
 
 using layout::Axis;
 
-/// Throws UserError unless the degree of the tensor axis divides the number of tokens of a microbatch.
-/// Between two blocks of the model, each rank of the tensor axis holds an equal share of these tokens.
-void check_rows(const TrainerOptions& options, int tensor_degree) {
-    const int64_t tokens = options.microbatch_size * options.seq_len;
+/// Throws UserError unless the sequence can be cut over the context axis, and the degree of the tensor axis
+/// divides the number of tokens of a microbatch on a rank of the context axis. Between two blocks of the
+/// model, each rank of the tensor axis holds an equal share of these tokens.
+void check_rows(const TrainerOptions& options, int context_degree, int tensor_degree) {
+    const int num_chunks = context_degree * layout::chunks_per_rank(options.context.balance);
+    if (context_degree > 1 && options.seq_len % num_chunks != 0) {
+        throw UserError(
+            "training.seq_len = {} cannot be cut into {} equal chunks, as "
+            "parallelism.context_parallel_degree = "
+            "{} and its load balancer need; make training.seq_len a multiple of {}",
+            options.seq_len, num_chunks, context_degree, num_chunks);
+    }
+    const int64_t tokens = options.microbatch_size * (options.seq_len / context_degree);
     if (tokens % tensor_degree == 0) return;
     throw UserError(
         "a microbatch of {} x {} = {} tokens cannot be split over parallelism.tensor_parallel_degree = {}; "
-        "make training.seq_len a multiple of it",
-        options.microbatch_size, options.seq_len, tokens, tensor_degree);
+        "make training.seq_len a multiple of it{}",
+        options.microbatch_size, options.seq_len / context_degree, tokens, tensor_degree,
+        context_degree == 1 ? "" : " and of the number of context-parallel chunks");
 }
 
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
@@ -78,7 +88,7 @@ StepOptions step_options(const TrainerOptions& options) {
 }  // namespace
 
 parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh) {
-    check_rows(options, mesh.degree(Axis::Tensor));
+    check_rows(options, mesh.degree(Axis::Context), mesh.degree(Axis::Tensor));
     const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
     return parallel::place_parameters(options.spec, mesh,
                                       options.stage_layers.empty() ? one_stage : options.stage_layers,
@@ -100,7 +110,8 @@ Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
     : seed_(options.seed),
-      model_(options.spec, plan.placement, mesh, options.precision, options.seq_len, options.seed),
+      model_(options.spec, plan.placement, mesh, options.precision, options.context, options.seq_len,
+             options.seed),
       step_(model_, mesh, {model_, mesh, plan.program, executor_options(options)}, step_options(options)) {}
 
 }  // namespace argosy::train

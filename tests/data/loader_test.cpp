@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -108,6 +109,51 @@ TEST_F(LoaderTest, ReachesFarPositionsAtOnce) {
     EXPECT_NE(numbers, order(shuffled, 0, kNumSamples));
     std::sort(numbers.begin(), numbers.end());
     EXPECT_EQ(numbers, order(plain, 0, kNumSamples));
+}
+
+/// The positions that the loader gives for all samples of a file, in the file's order.
+std::vector<int64_t> positions_of(const TokenFile& file, int64_t seq_len) {
+    const Loader loader(file, {.seq_len = seq_len, .shuffle = false, .attend_across_documents = false});
+    const int64_t count = loader.num_samples();
+    std::vector<int64_t> tokens(count * seq_len), targets(tokens), positions(tokens);
+    loader.read(0, count, tokens.data(), targets.data(), positions.data());
+    return positions;
+}
+
+// Documents begin anywhere: at and inside of samples, several in one sample, empty ones, one over three
+// samples.
+TEST_F(LoaderTest, PositionsBeginAgainWithEachDocumentAndSample) {
+    const std::filesystem::path path = folder_ / "documents.h5";
+    std::vector<int64_t> expected;
+    TokenWriter writer(path, 100);
+    for (const int64_t length : {2, 1, 0, 5, 4, 0, 0, 11, 6}) {
+        writer.append_document(std::vector<uint32_t>(length, 9));
+        for (int64_t position = 0; position < length; ++position) expected.push_back(position);
+    }
+    writer.commit(
+        {.vocab_size = 100, .end_of_text = kNoEndOfText, .tokenizer = "none", .tokenizer_digest = ""});
+    for (const int64_t seq_len : {1, 3, 4, 7, 28}) {
+        std::vector<int64_t> of_samples((static_cast<int64_t>(expected.size()) - 1) / seq_len * seq_len);
+        for (int64_t i = 0; i < std::ssize(of_samples); ++i)
+            of_samples[i] = std::min(expected[i], i % seq_len);
+        EXPECT_EQ(positions_of(TokenFile(path), seq_len), of_samples) << seq_len;
+    }
+}
+
+TEST_F(LoaderTest, ManyDocumentsAreFoundFromAnyToken) {
+    const std::filesystem::path path = folder_ / "many.h5";
+    TokenWriter writer(path, 100);
+    for (int i = 0; i < 1000; ++i) writer.append_document(std::vector<uint32_t>(i % 7, 1));
+    writer.commit(
+        {.vocab_size = 100, .end_of_text = kNoEndOfText, .tokenizer = "none", .tokenizer_digest = ""});
+    const TokenFile file(path);
+    std::vector<int64_t> whole(file.size()), part(9);
+    file.copy_positions(0, file.size(), whole.data());
+    for (int64_t begin = 0; begin + 9 <= file.size(); ++begin) {
+        file.copy_positions(begin, 9, part.data());
+        for (int64_t i = 0; i < 9; ++i)
+            ASSERT_EQ(part[i], std::min(whole[begin + i], i)) << begin << " " << i;
+    }
 }
 
 TEST_F(LoaderTest, RefusesSequencesLongerThanTheFile) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "data/loader.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"
@@ -29,12 +30,13 @@ void write_chunked(const std::filesystem::path& path) {
 
 /// A complete token file, except for the attribute or dataset that `name`, `type` and `version` spoil.
 void write_by_hand(const std::filesystem::path& path, const char* name, ElementType type,
-                   const std::vector<int64_t>& shape, int64_t version, int64_t vocab_size) {
+                   const std::vector<int64_t>& shape, int64_t version, int64_t vocab_size,
+                   int64_t end_of_text = kNoEndOfText) {
     h5::File file = h5::File::create(path);
     h5::Dataset tokens = file.create_dataset(name, type, shape);
     tokens.set_attribute("format_version", version);
     tokens.set_attribute("vocab_size", vocab_size);
-    tokens.set_attribute("end_of_text", int64_t{-1});
+    tokens.set_attribute("end_of_text", end_of_text);
     tokens.set_attribute("tokenizer", "none");
 }
 
@@ -151,6 +153,10 @@ TEST(TokenFile, FindsDamagedDocumentOffsetsAndChecksums) {
         write_tokens(path, {1, 2, 3}, 1000);
         damage(path, offset_of(path, dataset));
         EXPECT_EQ(faults_of(path).size(), 1U) << dataset;
+        if (dataset == std::string("checksums")) continue;  // the first one is that of the tokens
+        int64_t position = 0;
+        EXPECT_ERROR(TokenFile(path).copy_positions(0, 1, &position), DamageError, "a.h5",
+                     "the offsets of documents 0 .. 0", "do not match their checksum");
     }
     // Offsets that descend, with the right checksum.
     write_tokens(path, {1, 2, 3}, 1000);
@@ -171,6 +177,23 @@ TEST(TokenFile, ReadsVersion1WithoutChecksums) {
     EXPECT_EQ(file.num_documents(), std::nullopt);
     EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{0, 0, 0}));
     EXPECT_EQ(faults_of(folder / "a.h5"), std::vector<std::string>());
+}
+
+TEST(TokenFile, DocumentsOfVersion1EndWithTheEndOfText) {
+    const ScratchFolder folder;
+    write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
+    EXPECT_FALSE(TokenFile(folder / "a.h5").knows_documents());
+    EXPECT_ERROR(Loader(TokenFile(folder / "a.h5"), {.seq_len = 1, .attend_across_documents = false}),
+                 UserError, "training.attend_across_documents", "a.h5", "version 1");
+    write_by_hand(folder / "b.h5", "tokens", ElementType::UInt16, {6}, 1, 10, /*end_of_text=*/7);
+    const std::vector<uint16_t> tokens = {1, 7, 2, 3, 7, 7};
+    const int64_t offset = offset_of(folder / "b.h5", "tokens");
+    std::string bytes = read_file(folder / "b.h5");
+    std::memcpy(bytes.data() + offset, tokens.data(), 12);
+    write_file(folder / "b.h5", bytes);
+    std::vector<int64_t> positions(6);
+    TokenFile(folder / "b.h5").copy_positions(0, 6, positions.data());
+    EXPECT_EQ(positions, (std::vector<int64_t>{0, 1, 0, 1, 2, 0}));
 }
 
 TEST(TokenFile, RefusesTokensOutsideItsVocabulary) {

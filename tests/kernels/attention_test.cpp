@@ -164,8 +164,8 @@ void check_masks(double tolerance) {
         int64_t num_queries, num_keys, query_offset;
     };
     // queries of the whole sequence, of its middle, of its end; keys before, around and after them
-    constexpr Part kParts[] = {{300, 300, 0},  {100, 300, 60}, {37, 231, 194}, {96, 96, 96},
-                               {50, 200, 300}, {110, 70, 15},  {3, 40, 0},     {20, 30, -11}};
+    constexpr Part kParts[] = {{300, 300, 0}, {100, 300, 60}, {37, 231, 194}, {96, 96, 96}, {50, 200, 300},
+                               {110, 70, 15}, {3, 40, 0},     {20, 30, -11},  {10, 10, -10}};
     for (const auto& [num_queries, num_keys, offset] : kParts) {
         for (const int64_t window : {kNoWindow, int64_t{1}, int64_t{17}, int64_t{100}}) {
             check<T>({num_queries, num_keys, 16, 2, 0, offset, window}, tolerance);

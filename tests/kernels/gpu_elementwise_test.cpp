@@ -126,6 +126,7 @@ struct RopeCase {
     int64_t num_rows, num_heads, half, first_row, seq_len;
     bool aligned = true;
     int64_t gap = 0;  // elements between the rows of x
+    bool positions = false;
 };
 
 TYPED_TEST(GpuElementwise, Rope) {
@@ -138,18 +139,25 @@ TYPED_TEST(GpuElementwise, Rope) {
                                  {7, 4, 64, 0, 4, false},
                                  {3, 1, 12, 5, 8},
                                  {6, 3, 32, 1, 5, true, 64},
-                                 {6, 3, 32, 1, 5, true, 3}}) {
+                                 {6, 3, 32, 1, 5, true, 3},
+                                 {20, 3, 32, 1, 9, true, 0, true}}) {
         const int64_t row_size = size.num_heads * 2 * size.half, stride = row_size + size.gap;
         const int64_t count = size.num_rows * row_size;
         const auto x = this->template random<T>(size.num_rows * stride, size.aligned);
         const auto cos = this->template random<float>(size.seq_len * size.half);
         const auto sin = this->template random<float>(size.seq_len * size.half);
+        const auto position = [&](int64_t row) {
+            return size.positions ? row * row % size.seq_len : (size.first_row + row) % size.seq_len;
+        };
+        std::vector<int64_t> all;
+        for (int64_t row = 0; row < size.num_rows; ++row) all.push_back(position(row));
+        const Memory<int64_t> positions(all);
         for (const Rotation rotation : {Rotation::Forward, Rotation::Backward}) {
             const auto run = [&](const T* from, T* to, int64_t to_stride) {
-                this->template gpu<T>().rope(
-                    {size.num_rows, size.num_heads, size.half, size.first_row, size.seq_len, rotation,
-                     cos.gpu(), sin.gpu(), from, stride, to, to_stride},
-                    nullptr);
+                this->template gpu<T>().rope({size.num_rows, size.num_heads, size.half, size.first_row,
+                                              size.seq_len, rotation, cos.gpu(), sin.gpu(), from, stride, to,
+                                              to_stride, size.positions ? positions.gpu() : nullptr},
+                                             nullptr);
             };
             const auto [y, in_place] = in_any_order([&] {
                 Memory<T> result(count, size.aligned), rotated = x;
@@ -165,7 +173,7 @@ TYPED_TEST(GpuElementwise, Rope) {
             const auto expected = [&](int64_t i) {
                 const int64_t row = i / row_size, head = i % row_size / (2 * size.half), pair = i % size.half;
                 const int64_t begin = row * stride + head * 2 * size.half + pair;
-                const int64_t angle = (size.first_row + row) % size.seq_len * size.half + pair;
+                const int64_t angle = position(row) * size.half + pair;
                 const double first = x.at(begin), second = x.at(begin + size.half);
                 const double s = sin.at(angle) * (rotation == Rotation::Forward ? 1 : -1);
                 return i % (2 * size.half) < size.half ? first * cos.at(angle) - second * s

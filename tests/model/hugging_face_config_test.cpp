@@ -125,7 +125,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
     const std::vector<Refused> cases = {
         {{{"hidden_size", nullptr}}, {"config.json", "has no \"hidden_size\""}},
         {{{"model_type", nullptr}}, {"has no \"model_type\""}},
-        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, qwen2 and qwen3"}},
+        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, mistral, qwen2 and qwen3"}},
         {{{"hidden_size", "wide"}}, {"\"hidden_size\" is \"wide\"", "not a whole number"}},
         {{{"num_hidden_layers", 2.5}}, {"\"num_hidden_layers\" is 2.5", "not a whole number"}},
         {{{"rms_norm_eps", "small"}}, {"\"rms_norm_eps\"", "not a number"}},
@@ -146,7 +146,9 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"num_experts", 60}}, {"\"num_experts\" is 60"}},
         {{{"model_type", "mixtral"}}, {"\"mixtral\""}},
         {{{"model_type", "qwen3_moe"}}, {"\"qwen3_moe\""}},
-        {{{"model_type", "mistral"}, {"sliding_window", 4096}}, {"\"mistral\""}},
+        {{{"model_type", "mistral"}, {"sliding_window", 0}}, {"\"sliding_window\" is 0"}},
+        {{{"model_type", "mistral"}, {"attention_bias", true}}, {"\"attention_bias\" is true"}},
+        {{{"model_type", "mistral"}, {"layer_types", {"full_attention"}}}, {"only \"sliding_attention\""}},
         {{{"num_attention_heads", 0}}, {"\"num_attention_heads\" is 0"}},
         {{{"num_key_value_heads", 5}},
          {"\"num_attention_heads\" is 32 and \"num_key_value_heads\" is 5", "evenly"}},
@@ -305,6 +307,19 @@ TEST(HuggingFaceConfig, KeysOfTransformersAreKnown) {
     }
 }
 
+TEST(HuggingFaceConfig, WindowOfMistral) {
+    json config = llama_8b();
+    config["model_type"] = "mistral";
+    EXPECT_EQ(read(config).sliding_window, 4096) << "transformers' default";
+    config["sliding_window"] = 100;
+    const ModelSpec spec = read(config);
+    EXPECT_EQ(spec.sliding_window, 100);
+    EXPECT_EQ(read(json::parse(hugging_face_config(spec))), spec);
+    config["sliding_window"] = nullptr;
+    EXPECT_EQ(read(config).sliding_window, std::nullopt);
+    EXPECT_EQ(differences(spec, read(config)), std::vector<std::string>{"sliding_window: 100 against none"});
+}
+
 TEST(HuggingFaceConfig, BiasesByFamily) {
     json config = llama_8b();
     config.merge_patch({{"attention_bias", true}, {"mlp_bias", true}});
@@ -359,7 +374,7 @@ std::vector<ModelSpec> every_preset() {
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     std::vector<ModelSpec> specs = every_preset();
-    EXPECT_EQ(specs.size(), 19u);
+    EXPECT_EQ(specs.size(), 20u);
     ModelSpec linear = specs[0], yarn = specs[0];
     linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
     linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;

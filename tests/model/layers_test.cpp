@@ -3,10 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include <tuple>
+#include <vector>
 
 #include "model/block.h"
 #include "model/head.h"
@@ -88,7 +91,7 @@ class LayersTest : public ::testing::TestWithParam<LayersParam> {
 
 TEST_P(LayersTest, Block) {
     constexpr int kUnit = 2, kLayer = 1;
-    const Block block(model_.spec, model_.axis, model_.rope);
+    const Block block(model_.spec, model_.axis, model_.context, model_.rope);
     const at::Tensor x = stream(), dy = stream();
     const auto in_sequences = [&](const at::Tensor& rows) { return rows.view({kSequences, kSeqLen, -1}); };
     const NamedGradients oracle =
@@ -182,6 +185,40 @@ TEST_P(LayersTest, WholeModel) {
     EXPECT_TRUE(right(model_.loss_and_gradients(RecomputeMode::None, kScale), oracle.value));
     for (size_t unit = 0; unit < model_.units.size(); ++unit) {
         expect_gradients(static_cast<int>(unit), oracle.gradients);
+    }
+}
+
+// The whole model on sequences of several documents gives the sum of what it gives on each document alone.
+TEST_P(LayersTest, DocumentsAreSequencesOfTheirOwn) {
+    const std::vector<std::vector<int64_t>> lengths = {{3, 4}, {7}, {1, 1, 5}};
+    std::vector<int64_t> positions;
+    for (const auto& sequence : lengths) {
+        for (const int64_t length : sequence) {
+            for (int64_t position = 0; position < length; ++position) positions.push_back(position);
+        }
+    }
+    model_.batch.positions = at::tensor(positions, at::kLong);
+    const NamedGradients oracle = differentiate_by_name(
+        model_.values, model_.batch.tokens, at::full({}, 1, at::kDouble),
+        [&](const NamedTensors& weights, const at::Tensor& tokens) {
+            const at::Tensor targets = model_.batch.targets.clone();
+            at::Tensor loss = at::zeros({}, at::kDouble);
+            for (int64_t begin = 0; const auto& sequence : lengths) {
+                for (const int64_t length : sequence) {
+                    loss =
+                        loss + plain_model(model_.spec, weights, tokens.narrow(0, begin, length).unsqueeze(0),
+                                           targets.narrow(0, begin, length).unsqueeze(0));
+                    begin += length;
+                }
+            }
+            return loss;
+        });
+    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Full}) {
+        for (auto& [name, sum] : model_.sums) sum.empty = true;
+        EXPECT_TRUE(right(model_.loss_and_gradients(mode, 1), oracle.value));
+        for (size_t unit = 0; unit < model_.units.size(); ++unit) {
+            expect_gradients(static_cast<int>(unit), oracle.gradients);
+        }
     }
 }
 

@@ -55,13 +55,13 @@ TEST(Passes, OfABlock) {
     ModelSpec spec = tiny_specs()[0];
     spec.dim = 64, spec.num_heads = 4, spec.head_dim = 16, spec.hidden_dim = 96;
     TinyModel model(spec, at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16);
-    const Block block(model.spec, model.axis, model.rope);
+    const Block block(model.spec, model.axis, model.context, model.rope);
     const Weights weights = model.weights(1);
     const at::Tensor x = model.random.normal({32, 64}, at::kBFloat16),
                      q = model.random.normal({32, 64}, at::kBFloat16),
                      k = model.random.normal({32, 32}, at::kBFloat16),
                      dy = model.random.normal({32, 64}, at::kBFloat16);
-    const ops::AttentionShape shape{2, 16, 16};
+    const auto shape = ops::AttentionShape::of_whole_sequences(2, 16, 16);
     ops::AttentionOutput attended;
     const Passes attention = passes_of([&] { attended = ops::attention(q, k, k, shape); });
     const Passes attention_backward =

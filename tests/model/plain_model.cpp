@@ -29,12 +29,14 @@ at::Tensor rotated(const ModelSpec& spec, const at::Tensor& x) {
 }
 
 /// q [b, h, s, d]; k, v [b, kv heads, s, d]
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor attention(const ModelSpec& spec, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     const int64_t sharing = q.size(1) / k.size(1);
-    const at::Tensor later = at::ones({q.size(2), q.size(2)}, at::kBool).triu(1);
+    const at::Tensor all = at::ones({q.size(2), q.size(2)}, at::kBool);
+    at::Tensor hidden = all.triu(1);
+    if (spec.sliding_window) hidden = hidden.logical_or(all.tril(-*spec.sliding_window));
     const at::Tensor scores =
         q.matmul(k.repeat_interleave(sharing, 1).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
-    return scores.masked_fill(later, -std::numeric_limits<double>::infinity())
+    return scores.masked_fill(hidden, -std::numeric_limits<double>::infinity())
         .softmax(-1)
         .matmul(v.repeat_interleave(sharing, 1));
 }
@@ -61,7 +63,7 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
         q = norm(spec, q, weight("attention.q_norm.weight"));
         k = norm(spec, k, weight("attention.k_norm.weight"));
     }
-    const at::Tensor attended = attention(rotated(spec, q), rotated(spec, k), heads("wv"));
+    const at::Tensor attended = attention(spec, rotated(spec, q), rotated(spec, k), heads("wv"));
     const at::Tensor joined = attended.transpose(1, 2).reshape({x.size(0), x.size(1), -1});
     const at::Tensor middle = x + linear(joined, "attention.wo", spec.output_bias);
 

@@ -66,7 +66,10 @@ std::vector<ModelSpec> tiny_specs() {
     qwen3.head_dim = 10;
     ModelSpec biased = llama;
     biased.qkv_bias = biased.output_bias = biased.mlp_bias = true;
-    return {llama, tied, qwen2, qwen3, biased};
+    ModelSpec mistral = llama;
+    mistral.name = "mistral";
+    mistral.sliding_window = 3;
+    return {llama, tied, qwen2, qwen3, biased, mistral};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,
@@ -112,7 +115,7 @@ at::Tensor TinyModel::loss_and_gradients(RecomputeMode mode, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
     while (static_cast<int64_t>(layers.size()) <= spec.num_layers) {
-        layers.push_back(std::make_unique<Block>(spec, axis, rope));
+        layers.push_back(std::make_unique<Block>(spec, axis, context, rope));
     }
     const int num_layers = static_cast<int>(layers.size());
     std::vector<Tape> tapes(num_layers);

@@ -18,7 +18,7 @@
 namespace argosy::model {
 
 /// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim,
-/// biases everywhere.
+/// biases everywhere, a sliding window.
 std::vector<ModelSpec> tiny_specs();
 
 struct TinyModel {
@@ -44,6 +44,7 @@ struct TinyModel {
     bool tells_joins = true;
     Batch batch;
     TensorAxis axis;
+    ContextAxis context;
     ops::RopeTable rope;
 };
 

@@ -7,9 +7,13 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
@@ -35,21 +39,29 @@ constexpr Case kEdges[] = {
 // (gpu/with_cuda/attention.cpp).
 constexpr Case kModels[] = {{2, 1024, 14, 2, 64}, {1, 1024, 12, 2, 128}, {1, 1024, 28, 4, 128}};
 
+AttentionShape whole(const Case& c) {
+    return AttentionShape::of_whole_sequences(c.sequences, c.seq_len, c.head_dim);
+}
+
 at::Tensor heads_first(const at::Tensor& x, const Case& c, int64_t repeats) {
     return x.view({c.sequences, c.seq_len, -1, c.head_dim}).transpose(1, 2).repeat_interleave(repeats, 1);
 }
 
-/// The reference: the whole matrix of scores, with an explicit mask.
-at::Tensor plain_scores(const at::Tensor& q, const at::Tensor& k, const Case& c) {
-    const at::Tensor later = at::ones({c.seq_len, c.seq_len}, q.options().dtype(at::kBool)).triu(1);
+/// Keys after the query: [seq_len, seq_len].
+at::Tensor later_keys(const Case& c, c10::Device device) {
+    return at::ones({c.seq_len, c.seq_len}, at::TensorOptions(device).dtype(at::kBool)).triu(1);
+}
+
+/// The reference: the whole matrix of scores, with an explicit mask of hidden keys.
+at::Tensor plain_scores(const at::Tensor& q, const at::Tensor& k, const Case& c, const at::Tensor& hidden) {
     const at::Tensor products =
         heads_first(q, c, 1).matmul(heads_first(k, c, c.heads / c.kv_heads).transpose(2, 3));
     return (products / std::sqrt(static_cast<double>(c.head_dim)))
-        .masked_fill(later, -std::numeric_limits<double>::infinity());
+        .masked_fill(hidden, -std::numeric_limits<double>::infinity());
 }
 
-at::Tensor plain_attention(const std::vector<at::Tensor>& in, const Case& c) {
-    return plain_scores(in[0], in[1], c)
+at::Tensor plain_attention(const std::vector<at::Tensor>& in, const Case& c, const at::Tensor& hidden = {}) {
+    return plain_scores(in[0], in[1], c, hidden.defined() ? hidden : later_keys(c, in[0].device()))
         .softmax(-1)
         .matmul(heads_first(in[2], c, c.heads / c.kv_heads))
         .transpose(1, 2)
@@ -82,17 +94,105 @@ class AttentionTest : public OpsTest {
     using Forward = decltype(attention);
     using Backward = decltype(attention_backward);
 
+    /// The positions of two sequences' tokens in documents: the second sequence has a document of one token
+    /// and one across the edges of blocks.
+    static at::Tensor positions_of_documents(const Case& c) {
+        std::vector<int64_t> positions;
+        for (int64_t sequence = 0; sequence < c.sequences; ++sequence) {
+            for (int64_t token = 0, position = 0; token < c.seq_len; ++token, ++position) {
+                if (sequence == 0 ? token == 3 : token == 100 || token == 101) position = 0;
+                positions.push_back(position);
+            }
+        }
+        return at::tensor(positions, at::kLong).to(testing::place());
+    }
+
+    /// Attention with documents and a window against the reference: whole sequences, then the same from parts
+    /// of the queries and of the keys, as context parallelism computes it.
+    void check_masks(const Case& c, const at::Tensor& positions, int64_t window, Forward forward = attention,
+                     Backward backward = attention_backward) {
+        SCOPED_TRACE(describe(c) + (positions.defined() ? " documents" : "") + " window " +
+                     std::to_string(window));
+        // 1. the reference
+        const at::Tensor places = at::arange(c.seq_len, placed(at::kLong));
+        const at::Tensor distance = places.unsqueeze(1) - places;
+        at::Tensor hidden = distance.lt(0).logical_or(distance.ge(window));
+        if (positions.defined()) {
+            hidden = hidden.logical_or(distance.gt(positions.view({c.sequences, 1, c.seq_len, 1})));
+        }
+        const std::vector<at::Tensor> in = inputs(c);
+        const Differentiated oracle =
+            differentiate([&](const auto& x) { return plain_attention(x, c, hidden.clone()); },
+                          {in[0], in[1], in[2]}, in[3]);
+        // 2. whole sequences
+        const auto shape = AttentionShape::of_whole_sequences(c.sequences, c.seq_len, c.head_dim, window);
+        const AttentionOutput output = forward(in[0], in[1], in[2], shape, positions);
+        EXPECT_TRUE(right(output.y, oracle.value));
+        const auto [dq, dk, dv] = backward(in[3], in[0], in[1], in[2], output, shape, positions);
+        EXPECT_TRUE(right(dq, oracle.gradients[0]));
+        EXPECT_TRUE(right(dk, oracle.gradients[1]));
+        EXPECT_TRUE(right(dv, oracle.gradients[2]));
+        // 3. each half of the queries with each half of the keys
+        const int64_t half = c.seq_len / 2;
+        const auto part = [&](const at::Tensor& x, int64_t begin, int64_t size) {
+            return x.view({c.sequences, c.seq_len, -1})
+                .narrow(1, begin, size)
+                .reshape({c.sequences * size, -1});
+        };
+        // Sums in fp64, so that 16-bit types round no sum of parts.
+        const at::Tensor sum_k = at::zeros_like(in[1], at::kDouble),
+                         sum_v = at::zeros_like(in[2], at::kDouble);
+        const auto add = [&](const at::Tensor& sum, int64_t begin, int64_t size, const at::Tensor& more) {
+            sum.view({c.sequences, c.seq_len, -1}).narrow(1, begin, size) +=
+                more.view({c.sequences, size, -1});
+        };
+        for (const auto& [q_begin, q_len] :
+             {std::pair{int64_t{0}, half}, std::pair{half, c.seq_len - half}}) {
+            const at::Tensor q = part(in[0], q_begin, q_len), dy = part(in[3], q_begin, q_len),
+                             own = positions.defined() ? part(positions, q_begin, q_len).flatten()
+                                                       : at::Tensor();
+            const auto of_keys = [&](bool late) {
+                return AttentionShape{c.sequences,
+                                      q_len,
+                                      late ? c.seq_len - half : half,
+                                      c.head_dim,
+                                      late ? q_begin - half : q_begin,
+                                      window};
+            };
+            const auto keys = [&](const at::Tensor& x, bool late) {
+                return part(x, late ? half : 0, late ? c.seq_len - half : half);
+            };
+            const AttentionOutput early =
+                forward(q, keys(in[1], false), keys(in[2], false), of_keys(false), own);
+            const AttentionOutput late = forward(q, keys(in[1], true), keys(in[2], true), of_keys(true), own);
+            AttentionOutput all = merge_attention(early, late);
+            all.y = all.y.to(q.scalar_type());
+            EXPECT_TRUE(right(all.y, part(oracle.value, q_begin, q_len)));
+            at::Tensor dq_sum = at::zeros_like(q, at::kDouble);
+            for (const bool is_late : {false, true}) {
+                const auto gradient =
+                    backward(dy, q, keys(in[1], is_late), keys(in[2], is_late), all, of_keys(is_late), own);
+                dq_sum += gradient.dq;
+                add(sum_k, is_late ? half : 0, is_late ? c.seq_len - half : half, gradient.dk);
+                add(sum_v, is_late ? half : 0, is_late ? c.seq_len - half : half, gradient.dv);
+            }
+            EXPECT_TRUE(right(dq_sum.to(q.scalar_type()), part(oracle.gradients[0], q_begin, q_len)));
+        }
+        EXPECT_TRUE(right(sum_k.to(in[1].scalar_type()), oracle.gradients[1]));
+        EXPECT_TRUE(right(sum_v.to(in[2].scalar_type()), oracle.gradients[2]));
+    }
+
     void check(const Case& c, Forward forward = attention, Backward backward = attention_backward) {
         const int64_t tokens = c.sequences * c.seq_len;
         const at::Tensor q = normal({tokens, c.heads * c.head_dim}), dy = normal(q.sizes());
         const at::Tensor k = normal({tokens, c.kv_heads * c.head_dim}), v = normal(k.sizes());
-        const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+        const AttentionShape shape = whole(c);
         const Differentiated oracle =
             differentiate([&](const auto& in) { return plain_attention(in, c); }, {q, k, v}, dy);
 
-        const AttentionOutput output = forward(q, k, v, shape);
+        const AttentionOutput output = forward(q, k, v, shape, {});
         EXPECT_TRUE(right(output.y, oracle.value)) << describe(c);
-        const auto [dq, dk, dv] = backward(dy, q, k, v, output, shape);
+        const auto [dq, dk, dv] = backward(dy, q, k, v, output, shape, {});
         // A sequence of one token attends only to itself: the gradients of q and k are exactly 0, while bf16
         // kernels leave a rounding error of dy v.
         if (c.seq_len > 1) {
@@ -109,7 +209,7 @@ class AttentionTest : public OpsTest {
         const at::Tensor qkv = normal({tokens, columns}), dy = normal({tokens, c.heads * c.head_dim});
         const at::Tensor products = qkv.clone(), dqkv = at::empty_like(qkv);
         const Columns inputs(products, c), gradients(dqkv, c);
-        const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+        const AttentionShape shape = whole(c);
         const RopeTable table = make_rope_table(rotation_frequencies(c.head_dim), 1, c.seq_len,
                                                 placed(accumulation_type(GetParam().type)));
         write_rope(inputs.qk, inputs.qk, table);
@@ -181,6 +281,17 @@ TEST_P(AttentionTest, TheCompositionMatchesPlainSoftmax) {
     for (const Case& c : kCases) check(c, composed_attention, composed_attention_backward);
 }
 
+TEST_P(AttentionTest, DocumentsWindowsAndPartsOfSequencesMatchMaskedSoftmax) {
+    for (const Case& c : {Case{2, 20, 2, 1, 8}, Case{2, 131, 4, 2, 16}}) {
+        const at::Tensor positions = positions_of_documents(c);
+        for (const int64_t window : {kNoWindow, int64_t{5}}) {
+            check_masks(c, {}, window);
+            check_masks(c, positions, window);
+            check_masks(c, positions, window, composed_attention, composed_attention_backward);
+        }
+    }
+}
+
 // On a processor the same heads attend over 128 tokens: with 1024 the oracle takes 64 times as long, and the
 // test runs for every type and instruction set. The lengths at which the processor's kernels differ are in
 // kEdges.
@@ -194,9 +305,9 @@ TEST_P(AttentionTest, ColumnsOfOneMatrixMatchPlainSoftmax) {
 TEST_P(AttentionTest, LogSumExpIsThatOfTheScores) {
     for (const Case& c : {Case{2, 5, 2, 2, 8}, Case{2, 129, 4, 1, 80}}) {
         const std::vector<at::Tensor> in = inputs(c);
-        const at::Tensor scores = plain_scores(in[0].to(at::kDouble), in[1].to(at::kDouble), c);
-        const at::Tensor actual =
-            attention(in[0], in[1], in[2], {c.sequences, c.seq_len, c.head_dim}).log_sum_exp;
+        const at::Tensor scores =
+            plain_scores(in[0].to(at::kDouble), in[1].to(at::kDouble), c, later_keys(c, in[0].device()));
+        const at::Tensor actual = attention(in[0], in[1], in[2], whole(c)).log_sum_exp;
         const at::Tensor expected = scores.logsumexp(-1);  // cuDNN's has a trailing dim of 1
         EXPECT_TRUE(close(actual.view(expected.sizes()), expected, GetParam().tolerance)) << describe(c);
     }
@@ -205,7 +316,7 @@ TEST_P(AttentionTest, LogSumExpIsThatOfTheScores) {
 // Scores in the thousands: each query attends to one key only, and the gradients of q and k vanish.
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
     const Case c{1, 9, 2, 1, 8};
-    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const AttentionShape shape = whole(c);
     const at::Tensor q = normal({9, 16}, 30), k = normal({9, 8}, 30), v = normal({9, 8}),
                      dy = normal({9, 16});
     const Differentiated oracle =
@@ -219,7 +330,7 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
 }
 
 TEST_P(AttentionTest, LaterTokensAndOtherSequencesDoNotMatter) {
-    const AttentionShape shape{2, 6, 4};
+    const auto shape = AttentionShape::of_whole_sequences(2, 6, 4);
     const at::Tensor q = normal({12, 8}), k = normal({12, 4}), v = normal({12, 4});
     at::Tensor other_k = k.clone(), other_v = v.clone();
     for (at::Tensor* changed : {&other_k, &other_v}) changed->narrow(0, 4, 5).fill_(7);  // tokens 4 .. 8
@@ -232,7 +343,7 @@ TEST_P(AttentionTest, LaterTokensAndOtherSequencesDoNotMatter) {
 // A masked key adds exactly nothing to earlier tokens, also across blocks.
 TEST_P(AttentionTest, LaterTokensDoNotMatterInLongSequences) {
     const Case c{1, 131, 2, 1, 16};
-    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const AttentionShape shape = whole(c);
     const std::vector<at::Tensor> in = inputs(c), before = results(in, shape);
     for (const int64_t first : {1, 15, 16, 50, 95, 96, 97, 130}) {
         std::vector<at::Tensor> changed = in;
@@ -257,7 +368,7 @@ TEST_P(AttentionTest, RowsMayBeStrided) {
         slices.push_back(all.narrow(1, 16 * i, 16));
         copies.push_back(slices.back().contiguous());
     }
-    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const AttentionShape shape = whole(c);
     const std::vector<at::Tensor> once = results(copies, shape), again = results(slices, shape);
     for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(identical(again[i], once[i])) << i;
 }
@@ -267,7 +378,7 @@ TEST_P(AttentionTest, RowsMayBeStrided) {
 TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
     const bool is_fp64 = GetParam().type == at::kDouble;
     const Case c{3, 130, 4, 2, 32};
-    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const AttentionShape shape = whole(c);
     const std::vector<at::Tensor> in = inputs(c);
     const int threads = at::get_num_threads();
     at::set_num_threads(1);
@@ -289,7 +400,7 @@ TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
 // Inputs that are not finite show in the results, and do not affect the next call.
 TEST_P(AttentionTest, NonfiniteInputsShow) {
     const Case c{1, 100, 2, 1, 16};
-    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const AttentionShape shape = whole(c);
     const std::vector<at::Tensor> in = inputs(c), before = results(in, shape);
     for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
         // LibTorch's attention gives finite weights to infinite scores in 16 bits.

@@ -51,7 +51,7 @@ class ContractTest : public OpsTest {
             at::arange(num_tokens, placed(at::kLong)) % (kHidden + 2) - 2;  // every row, and no row
         const auto type = accumulation_type(GetParam().type);
         const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, 1, num_tokens / 3, placed(type));
-        const AttentionShape shape{3, num_tokens / 3, 8};
+        const auto shape = AttentionShape::of_whole_sequences(3, num_tokens / 3, 8);
         const at::Tensor keys = normal({num_tokens, 16}), values = normal({num_tokens, 16});
         const AttentionOutput attended = attention(rows, keys, values, shape);
         const at::Tensor inverse_rms = rms_norm(rows, scale, 1e-5).inverse_rms;

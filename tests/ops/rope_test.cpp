@@ -2,8 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 
 #include <cmath>
+#include <vector>
 
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
@@ -65,6 +67,20 @@ TEST_P(RopeTest, RotatesEachPairByItsPositionTimesItsFrequency) {
         EXPECT_TRUE(right(rope(x, table(sizes)), turned(x, sizes, 1)));
         EXPECT_TRUE(right(rope_backward(x, table(sizes)), turned(x, sizes, -1)));
     }
+}
+
+// Positions in any order, as documents and the parts of context parallelism have them: each row is rotated as
+// the row of that position in a whole sequence is.
+TEST_P(RopeTest, PositionsMayBeGiven) {
+    const RopeSizes whole{1, 129, 3, 64};
+    const std::vector<int64_t> places = {0, 1, 2, 0, 0, 1, 128, 64, 127, 5, 6};
+    const at::Tensor x = rows(whole), rotated = rope(x, table(whole)), back = rope_backward(x, table(whole));
+    const at::Tensor positions = at::tensor(places, at::kLong).to(x.device());
+    const at::Tensor some = x.index_select(0, positions), y = at::empty_like(some);
+    write_rope(y, some, table(whole), positions);
+    EXPECT_TRUE(identical(y, rotated.index_select(0, positions)));
+    write_rope_backward(y, some, table(whole), positions);
+    EXPECT_TRUE(identical(y, back.index_select(0, positions)));
 }
 
 TEST_P(RopeTest, BackwardIsTheAdjoint) {

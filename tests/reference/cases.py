@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from initialisation import random_words
 
@@ -51,6 +51,10 @@ def all_cases():
             vocab_size=53, hidden_size=28, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
             head_dim=8, intermediate_size=38, max_position_embeddings=64, rope_theta=500.0,
             rope_scaling=dict(rope_type="linear", factor=2.5), attention_bias=True, tie_word_embeddings=True)),
+        Case("mistral", sequence=21, seed=5, config=MistralConfig(
+            vocab_size=59, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=8, intermediate_size=46, max_position_embeddings=64, rope_theta=10000.0, sliding_window=6,
+            rms_norm_eps=1e-5, tie_word_embeddings=False)),
     ]
 
 

@@ -129,7 +129,7 @@ constexpr AttentionSize kLong{1, 4 * kSeqLen, 2, 1, 128};  // two queries share 
 
 struct AttentionInputs {
     AttentionInputs(const AttentionSize& size, at::ScalarType type)
-        : shape{size.num_sequences, size.seq_len, size.head_dim},
+        : shape(AttentionShape::of_whole_sequences(size.num_sequences, size.seq_len, size.head_dim)),
           q(random({size.num_sequences * size.seq_len, size.heads * size.head_dim}, type)),
           k(random({size.num_sequences * size.seq_len, size.kv_heads * size.head_dim}, type)),
           v(random(k.sizes(), type)),

@@ -22,6 +22,10 @@ constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
 constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 
+constexpr parallel::ContextOptions kRing{.rotation = parallel::ContextOptions::Rotation::Ring},
+    kInOrder{.balance = layout::ContextBalance::None},
+    kRingInOrder{parallel::ContextOptions::Rotation::Ring, layout::ContextBalance::None};
+
 /// The layouts that this suite's number of ranks can take.
 std::vector<Layout> layouts() {
     switch (world().size()) {
@@ -36,7 +40,10 @@ std::vector<Layout> layouts() {
                     {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
                     {"pp2_interleaved", {.pipeline = 2}, {1, 2, 1, 1}, "Interleaved1F1B"},
                     {"pp2_interleaved_zb", {.pipeline = 2}, {0, 1, 1, 1, 1, 1}, "InterleavedZeroBubble"},
-                    {"pp2_zbv", {.pipeline = 2}, {2, 1, 2, 0}, "ZBVZeroBubble"}};
+                    {"pp2_zbv", {.pipeline = 2}, {2, 1, 2, 0}, "ZBVZeroBubble"},
+                    {"cp2", {.context = 2}},
+                    {.name = "cp2_ring", .mesh = {.context = 2}, .context = kRing},
+                    {.name = "cp2_in_order", .mesh = {.context = 2}, .context = kInOrder}};
         case 4:
             return {{"fsdp4", {.shard = 4}},
                     {"hsdp2x2", {.replicate = 2, .shard = 2}},
@@ -48,7 +55,16 @@ std::vector<Layout> layouts() {
                     {"fsdp2_pp2", {.pipeline = 2, .shard = 2}, {3, 2}, "1F1B", Reshard::Never},
                     {"pp4_zb", {.pipeline = 4}, {1, 2, 2, 0}, "InterleavedZeroBubble"},
                     {"ddp2_pp2_zbv", {.pipeline = 2, .replicate = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"},
-                    {"fsdp2_pp2_interleaved", {.pipeline = 2, .shard = 2}, {2, 1, 1, 1}, "Interleaved1F1B"}};
+                    {"fsdp2_pp2_interleaved", {.pipeline = 2, .shard = 2}, {2, 1, 1, 1}, "Interleaved1F1B"},
+                    {.name = "cp4_in_order", .mesh = {.context = 4}, .context = kInOrder},
+                    {.name = "cp4_ring", .mesh = {.context = 4}, .context = kRingInOrder},
+                    {"fsdp2_cp2", {.shard = 2, .context = 2}},
+                    {.name = "ddp2_cp2", .mesh = {.replicate = 2, .context = 2}, .context = kRing},
+                    {"cp2_tp2", {.context = 2, .tensor = 2}},
+                    {.name = "cp2_pp2",
+                     .mesh = {.pipeline = 2, .context = 2},
+                     .stage_layers = {3, 2},
+                     .context = kRing}};
         default:
             return {
                 {"fsdp2_tp2_pp2", {.pipeline = 2, .shard = 2, .tensor = 2}, {3, 2}, "1F1B", Reshard::Never},
@@ -64,7 +80,15 @@ std::vector<Layout> layouts() {
                  {1, 2, 1, 1},
                  "InterleavedZeroBubble",
                  Reshard::Never},
-                {"fsdp8", {.shard = 8}}};
+                {"fsdp8", {.shard = 8}},
+                {"fsdp2_cp2_tp2", {.shard = 2, .context = 2, .tensor = 2}},
+                {.name = "cp2_tp2_pp2",
+                 .mesh = {.pipeline = 2, .context = 2, .tensor = 2},
+                 .stage_layers = {2, 3},
+                 .context = kRing},
+                {.name = "ddp2_fsdp2_cp2",
+                 .mesh = {.replicate = 2, .shard = 2, .context = 2},
+                 .context = kRing}};
     }
 }
 
@@ -331,7 +355,7 @@ TEST_P(Layouts, RepeatsBitForBit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Layouts, ::testing::Values("llama3", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, Layouts, ::testing::Values("llama3", "qwen2", "qwen3", "mistral"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

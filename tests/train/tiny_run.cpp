@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/random.h"
@@ -28,22 +29,48 @@ std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step
     return tokens;
 }
 
+/// Models with a window have documents, too.
+bool has_documents(const TinyRunOptions& options) {
+    return tiny_spec(options.family).sliding_window.has_value();
+}
+
+/// The positions of a sample's tokens. Its documents, if it has several, begin at different tokens in each
+/// sample.
+std::vector<int64_t> positions_of(const TinyRunOptions& options, int64_t sample) {
+    std::vector<int64_t> positions;
+    for (int64_t token = 0, position = 0; token < TinyRun::kSeqLen; ++token, ++position) {
+        const bool begins = token == sample || token == (3 * sample + 5) % TinyRun::kSeqLen;
+        if (has_documents(options) && begins) position = 0;
+        positions.push_back(position);
+    }
+    return positions;
+}
+
 /// The number of tokens of a sample that count, from the first one on. It differs much between ranks.
 int64_t counted_of(int64_t sample) { return (sample * 5) % (TinyRun::kSeqLen + 1); }
 
-model::Batch make_batch(TinyData data, int64_t vocab_size, int64_t step, int64_t first_sample,
-                        int64_t count) {
-    const int64_t seq_len = TinyRun::kSeqLen;
-    model::Batch batch{at::empty({count * seq_len}, at::kLong), at::empty({count * seq_len}, at::kLong),
-                       count, seq_len};
-    auto* tokens = batch.tokens.mutable_data_ptr<int64_t>();
-    auto* targets = batch.targets.mutable_data_ptr<int64_t>();
+/// Samples first_sample .. first_sample+count-1; of each, the tokens in `parts`.
+model::Batch make_batch(const TinyRunOptions& options, int64_t step, int64_t first_sample, int64_t count,
+                        const std::vector<layout::Range>& parts) {
+    const int64_t vocab_size = tiny_spec(options.family).vocab_size;
+    std::vector<int64_t> tokens, targets, positions;
     for (int64_t sample = first_sample; sample < first_sample + count; ++sample) {
-        const auto all = make_sample(data, vocab_size, step, sample);
-        for (int64_t position = 0; position < seq_len; ++position) {
-            *tokens++ = all[position];
-            *targets++ = position < counted_of(sample) ? all[position + 1] : -1;
+        const auto all = make_sample(options.data, vocab_size, step, sample);
+        const auto places = positions_of(options, sample);
+        for (const layout::Range& part : parts) {
+            for (int64_t token = part.begin; token < part.begin + part.size; ++token) {
+                tokens.push_back(all[token]);
+                targets.push_back(token < counted_of(sample) ? all[token + 1] : -1);
+                positions.push_back(places[token]);
+            }
         }
+    }
+    model::Batch batch{.tokens = at::tensor(tokens, at::kLong),
+                       .targets = at::tensor(targets, at::kLong),
+                       .num_sequences = count,
+                       .seq_len = std::ssize(tokens) / count};
+    if (has_documents(options) || batch.seq_len < TinyRun::kSeqLen) {
+        batch.positions = at::tensor(positions, at::kLong);
     }
     return batch;
 }
@@ -64,6 +91,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.step.loss_scale = options.loss_scale;
     result.step.unit_grad_norms = options.unit_grad_norms;
     result.side_stream = options.side_stream;
+    result.context = options.layout.context;
     return result;
 }
 
@@ -79,6 +107,7 @@ model::ModelSpec tiny_spec(const std::string& family) {
                           .head_dim = 10,
                           .hidden_dim = 53};
     spec.rope_theta = 500;
+    if (family == "mistral") spec.sliding_window = 5;
     spec.tied_embeddings = family != "llama3";
     spec.qkv_bias = family == "qwen2";
     spec.qk_norm = family == "qwen3";
@@ -98,16 +127,19 @@ TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
 }
 
 train::StepBatch TinyRun::batch(int64_t step) const {
-    const int64_t vocab_size = tiny_spec(options_.family).vocab_size;
     const int degree = mesh_.degree(layout::kDataAxes);
     const int64_t per_rank = kGlobalBatch / degree;
     const int64_t first = mesh_.index(layout::kDataAxes) * per_rank;
+    const auto parts =
+        layout::context_parts(options_.layout.context.balance, kSeqLen, mesh_.degree(layout::Axis::Context),
+                              mesh_.coordinate(layout::Axis::Context));
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
         model::Batch& batch = result.microbatches.emplace_back(
-            make_batch(options_.data, vocab_size, step, first + i, options_.microbatch_size));
+            make_batch(options_, step, first + i, options_.microbatch_size, parts));
         batch.tokens = batch.tokens.to(mesh_.device());
         batch.targets = batch.targets.to(mesh_.device());
+        if (batch.positions.defined()) batch.positions = batch.positions.to(mesh_.device());
     }
     for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
     for (int64_t i = 0; i < per_rank * degree; ++i) result.job_counted_tokens += counted_of(i);

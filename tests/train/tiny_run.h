@@ -15,7 +15,7 @@
 namespace argosy::testing {
 
 /// Models whose sizes few numbers divide: llama3 (untied), qwen2 (tied, biases), qwen3 (tied, QK-norm, free
-/// head_dim).
+/// head_dim), mistral (tied, a window; its batches have several documents in a sample).
 model::ModelSpec tiny_spec(const std::string& family);
 
 struct Layout {
@@ -24,6 +24,7 @@ struct Layout {
     std::vector<int> stage_layers = {};
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
+    parallel::ContextOptions context = {};
 };
 
 enum class TinyData {

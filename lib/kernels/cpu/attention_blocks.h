@@ -110,10 +110,11 @@ struct VisibleKeys {
     bool has_block(int64_t first_key) const { return begin <= first_key && first_key < end; }
 };
 
-/// REQUIRES: first_query < shape.num_queries. The queries may extend past the last one.
+/// REQUIRES: first_query < shape.num_queries. Of `num_queries`, only those of the shape count.
 inline VisibleKeys visible_keys(const AttentionShape& shape, int64_t first_query, int64_t num_queries) {
+    const int64_t end_query = smaller(first_query + num_queries, shape.num_queries);
     return {shape.first_key(first_query) / kBlock * kBlock,
-            smaller(shape.num_keys, shape.query_offset + first_query + num_queries)};
+            smaller(shape.num_keys, shape.query_offset + end_query)};
 }
 
 /// The number of a strip's rows that a product over keys needs: the keys of the block up to the last query of

@@ -71,7 +71,9 @@ void rope(const Rope<T>& args) {
     const Vector direction = set(args.rotation == Rotation::Forward ? 1.0f : -1.0f);
     const int64_t head_size = 2 * args.half;
     for (int64_t row = 0; row < args.num_rows; ++row) {
-        const int64_t angles = (args.first_row + row) % args.seq_len * args.half;
+        const int64_t position =
+            args.positions != nullptr ? args.positions[row] : (args.first_row + row) % args.seq_len;
+        const int64_t angles = position * args.half;
         for (int64_t head = 0; head < args.num_heads; ++head) {
             rotate_head(args.x + row * args.x_stride + head * head_size,
                         args.y + row * args.y_stride + head * head_size, args.cos + angles, args.sin + angles,

@@ -74,8 +74,10 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     if (thread >= num_threads) return;
     const auto packs_per_half = static_cast<unsigned>(args.half / kCount);
     const unsigned row = thread / packs_per_half, i = thread % packs_per_half * kCount;
-    const unsigned position =
-        (static_cast<unsigned>(args.first_row) + row) % static_cast<unsigned>(args.seq_len);
+    const auto position =
+        args.positions != nullptr
+            ? static_cast<unsigned>(args.positions[row])
+            : (static_cast<unsigned>(args.first_row) + row) % static_cast<unsigned>(args.seq_len);
     const int64_t angle = position * args.half + i, head_size = 2 * args.half;
     const int64_t first_head = int64_t{blockIdx.x} * kHeads, heads_left = args.num_heads - first_head;
     const int64_t column = first_head * head_size + i;
@@ -120,6 +122,7 @@ void launch_rope(Rope<T> args, GpuStream stream) {
         launch({"rope", blocks, kThreads, stream}, rope_kernel<T, kCount>, args, num_threads);
         args.x += max_rows * args.x_stride, args.y += max_rows * args.y_stride;
         args.first_row += max_rows;
+        if (args.positions != nullptr) args.positions += max_rows;
     }
 }
 

@@ -1,0 +1,290 @@
+#include "parallel/context_parallel.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <optional>
+#include <utility>
+
+#include "ops/numerics.h"
+
+// Names: a chunk is a range of a sequence that one rank holds; "own" is this rank's. Keys and values travel
+// together as kv [num_sequences, tokens, k columns + v columns].
+namespace argosy::parallel {
+
+namespace {
+
+using comm::OpKind;
+using layout::Range;
+using ops::AttentionGradient;
+using ops::AttentionOutput;
+using ops::AttentionShape;
+
+/// Rows of tokens [num_sequences * n, columns] as [num_sequences, n, columns].
+at::Tensor in_sequences(const at::Tensor& rows, int64_t num_sequences) {
+    return rows.reshape({num_sequences, rows.size(0) / num_sequences, -1});
+}
+
+/// Some tokens of every sequence, as rows.
+at::Tensor rows_of(const at::Tensor& in_sequences, const Range& tokens) {
+    const at::Tensor part = in_sequences.narrow(1, tokens.begin, tokens.size);
+    return part.reshape({part.size(0) * part.size(1), part.size(2)});
+}
+
+/// This rank's queries of one chunk, with what attention and its backward pass need.
+struct Queries {
+    Range place;  // in the sequence
+    Range own;    // among this rank's tokens of a sequence
+    at::Tensor q, positions;
+    at::Tensor dy = {};
+    AttentionOutput output = {};
+
+    AttentionShape shape(const AttentionShape& of_rank, const Range& keys) const {
+        AttentionShape result = of_rank;
+        result.q_len = place.size;
+        result.k_len = keys.size;
+        result.q_offset = place.begin - keys.begin;
+        return result;
+    }
+    /// Whether one of the queries comes after one of the keys.
+    bool see(const Range& keys) const { return place.begin + place.size > keys.begin; }
+};
+
+/// Splits this rank's rows into its chunks.
+std::vector<Queries> split(const at::Tensor& q, const at::Tensor& positions, const std::vector<Range>& chunks,
+                           int64_t num_sequences) {
+    std::vector<Queries> result;
+    for (int64_t begin = 0; const Range& place : chunks) {
+        const Range own{begin, place.size};
+        result.push_back({place, own, rows_of(in_sequences(q, num_sequences), own),
+                          rows_of(in_sequences(positions, num_sequences), own).flatten()});
+        begin += place.size;
+    }
+    return result;
+}
+
+void add_gradients(std::vector<Queries>& queries, const at::Tensor& dy, const AttentionOutput& output,
+                   int64_t num_sequences) {
+    for (Queries& each : queries) {
+        each.dy = rows_of(in_sequences(dy, num_sequences), each.own);
+        each.output.y = rows_of(in_sequences(output.y, num_sequences), each.own);
+        each.output.log_sum_exp = output.log_sum_exp.narrow(2, each.own.begin, each.own.size).contiguous();
+    }
+}
+
+/// The outputs of all chunks, as rows of this rank's tokens in the type of q.
+AttentionOutput joined(const std::vector<Queries>& queries, const at::Tensor& q, int64_t num_sequences) {
+    std::vector<at::Tensor> y, log_sum_exp;
+    for (const Queries& each : queries) {
+        y.push_back(in_sequences(each.output.y, num_sequences));
+        log_sum_exp.push_back(each.output.log_sum_exp);
+    }
+    return {.y = at::cat(y, 1).reshape(q.sizes()).to(q.scalar_type()),
+            .log_sum_exp = at::cat(log_sum_exp, 2)};
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& dq_of_chunks, const at::Tensor& q, int64_t num_sequences) {
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& dq : dq_of_chunks) parts.push_back(in_sequences(dq, num_sequences));
+    return at::cat(parts, 1).reshape(q.sizes()).to(q.scalar_type());
+}
+
+/// Keys and values as one tensor that travels, and their columns as rows of tokens.
+at::Tensor packed(const at::Tensor& k, const at::Tensor& v, int64_t num_sequences) {
+    return in_sequences(at::cat({k, v}, 1), num_sequences);
+}
+struct KeysAndValues {
+    KeysAndValues(const at::Tensor& kv, const Range& tokens) {
+        const at::Tensor rows = rows_of(kv, tokens);
+        k = rows.narrow(1, 0, rows.size(1) / 2);
+        v = rows.narrow(1, rows.size(1) / 2, rows.size(1) / 2);
+    }
+    at::Tensor k, v;
+};
+
+/// Adds the gradients of some tokens' keys and values to dkv, in the accumulation type.
+void add(const at::Tensor& dkv, const Range& tokens, const AttentionGradient& more) {
+    const at::Tensor sum = dkv.narrow(1, tokens.begin, tokens.size);
+    const int64_t columns = dkv.size(2) / 2;
+    sum.narrow(2, 0, columns).add_(in_sequences(more.dk, dkv.size(0)));
+    sum.narrow(2, columns, columns).add_(in_sequences(more.dv, dkv.size(0)));
+}
+
+at::Tensor zeros_like_sums(const at::Tensor& kv) {
+    return at::zeros(kv.sizes(), kv.options().dtype(ops::accumulation_type(kv.scalar_type())));
+}
+
+AttentionGradient unpacked(at::Tensor dq, const at::Tensor& dkv, const at::Tensor& k) {
+    const at::Tensor rows = dkv.reshape({k.size(0), -1}).to(k.scalar_type());
+    return {std::move(dq), rows.narrow(1, 0, k.size(1)), rows.narrow(1, k.size(1), k.size(1))};
+}
+
+}  // namespace
+
+std::unique_ptr<model::ContextAxis> make_context_axis(const ContextOptions& options, comm::Mesh& mesh,
+                                                      int64_t seq_len) {
+    if (mesh.degree(layout::Axis::Context) == 1) return std::make_unique<model::ContextAxis>();
+    return std::make_unique<ContextParallelAxis>(options, mesh.group(layout::Axis::Context), seq_len);
+}
+
+ContextParallelAxis::ContextParallelAxis(const ContextOptions& options, comm::Communicator& group,
+                                         int64_t seq_len)
+    : group_(group), rotation_(options.rotation), seq_len_(seq_len) {
+    for (int rank = 0; rank < group.size(); ++rank) {
+        parts_.push_back(layout::context_parts(options.balance, seq_len, group.size(), rank));
+    }
+    if (rotation_ == ContextOptions::Rotation::Ring) group_.open_channels();
+}
+
+at::Tensor ContextParallelAxis::gathered(const at::Tensor& kv, int64_t num_sequences) const {
+    // 1. gather: [ranks, num_sequences, own tokens, columns]
+    std::vector<int64_t> sizes = kv.sizes().vec();
+    sizes.insert(sizes.begin(), group_.size());
+    const at::Tensor by_rank = at::empty(sizes, kv.options());
+    group_.run({.kind = OpKind::AllGather, .out = by_rank, .in = kv.contiguous()});
+    // 2. copy each chunk to its place: [num_sequences, seq_len, columns]
+    at::Tensor all = at::empty({num_sequences, seq_len_, kv.size(2)}, kv.options());
+    for (int rank = 0; rank < group_.size(); ++rank) {
+        for (int64_t begin = 0; const Range& place : parts_[rank]) {
+            all.narrow(1, place.begin, place.size).copy_(by_rank[rank].narrow(1, begin, place.size));
+            begin += place.size;
+        }
+    }
+    return all;
+}
+
+at::Tensor ContextParallelAxis::scattered(const at::Tensor& dkv) const {
+    std::vector<at::Tensor> by_rank;
+    for (const Parts& parts : parts_) {
+        std::vector<at::Tensor> chunks;
+        for (const Range& place : parts) chunks.push_back(dkv.narrow(1, place.begin, place.size));
+        by_rank.push_back(at::cat(chunks, 1));
+    }
+    at::Tensor own = at::empty_like(by_rank[group_.rank()]);
+    group_.run({.kind = OpKind::ReduceScatter, .out = own, .in = at::cat(by_rank, 0)});
+    return own;
+}
+
+/// Keys and values of one rank after the other, which travel to the next rank of the ring in each turn.
+class ContextParallelAxis::Ring {
+  public:
+    Ring(comm::Communicator& group, at::Tensor kv)
+        : group_(group), kv_(kv.contiguous()), owner_(group.rank()) {}
+
+    const at::Tensor& kv() const { return kv_; }
+    int owner() const { return owner_; }
+
+    /// Starts to send kv() to the next rank and to receive the previous rank's, unless this was the last
+    /// turn.
+    void start(int turn) {
+        if (turn + 1 == group_.size()) return;
+        next_ = at::empty_like(kv_);
+        pending_ = exchange(kv_, next_);
+    }
+    /// Waits for what start() began. The sums `dkv` of this turn travel with the keys: returns those that
+    /// came.
+    at::Tensor finish(at::Tensor dkv = {}) {
+        pending_.wait();
+        if (next_.defined()) kv_ = std::exchange(next_, {});
+        owner_ = (owner_ + group_.size() - 1) % group_.size();
+        if (!dkv.defined()) return {};
+        at::Tensor received = at::empty_like(dkv);
+        exchange(dkv, received).wait();
+        return received;
+    }
+
+  private:
+    comm::Pending exchange(const at::Tensor& out, const at::Tensor& in) {
+        const int size = group_.size(), rank = group_.rank();
+        const comm::Op ops[] = {{.kind = OpKind::Send, .in = out, .peer = (rank + 1) % size},
+                                {.kind = OpKind::Receive, .out = in, .peer = (rank + size - 1) % size}};
+        return group_.submit(ops);
+    }
+
+    comm::Communicator& group_;
+    at::Tensor kv_, next_;
+    int owner_;
+    comm::Pending pending_;
+};
+
+AttentionOutput ContextParallelAxis::attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                               const AttentionShape& shape,
+                                               const at::Tensor& positions) const {
+    const int64_t num_sequences = shape.num_sequences;
+    std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], num_sequences);
+    const at::Tensor kv = packed(k, v, num_sequences);
+    if (rotation_ == ContextOptions::Rotation::AllGather) {
+        const Range all{0, seq_len_};
+        const KeysAndValues keys(gathered(kv, num_sequences), all);
+        for (Queries& each : queries) {
+            each.output = ops::attention(each.q, keys.k, keys.v, each.shape(shape, all), each.positions);
+        }
+        return joined(queries, q, num_sequences);
+    }
+    Ring ring(group_, kv);
+    for (int turn = 0; turn < group_.size(); ++turn) {
+        ring.start(turn);
+        for (int64_t begin = 0; const Range& chunk : parts_[ring.owner()]) {
+            const KeysAndValues keys(ring.kv(), {begin, chunk.size});
+            begin += chunk.size;
+            for (Queries& each : queries) {
+                if (!each.see(chunk)) continue;
+                const AttentionOutput part =
+                    ops::attention(each.q, keys.k, keys.v, each.shape(shape, chunk), each.positions);
+                each.output = each.output.y.defined() ? ops::merge_attention(each.output, part) : part;
+            }
+        }
+        ring.finish();
+    }
+    return joined(queries, q, num_sequences);
+}
+
+AttentionGradient ContextParallelAxis::attention_backward(const at::Tensor& dy, const at::Tensor& q,
+                                                          const at::Tensor& k, const at::Tensor& v,
+                                                          const AttentionOutput& output,
+                                                          const AttentionShape& shape,
+                                                          const at::Tensor& positions) const {
+    const int64_t num_sequences = shape.num_sequences;
+    std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], num_sequences);
+    add_gradients(queries, dy, output, num_sequences);
+    const at::Tensor kv = packed(k, v, num_sequences);
+    std::vector<at::Tensor> dq(queries.size());
+    if (rotation_ == ContextOptions::Rotation::AllGather) {
+        const Range all{0, seq_len_};
+        const at::Tensor all_kv = gathered(kv, num_sequences), dkv = zeros_like_sums(all_kv);
+        const KeysAndValues keys(all_kv, all);
+        for (size_t i = 0; i < queries.size(); ++i) {
+            const Queries& each = queries[i];
+            const AttentionGradient gradient = ops::attention_backward(
+                each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, all), each.positions);
+            dq[i] = gradient.dq;
+            add(dkv, all, gradient);
+        }
+        return unpacked(joined(dq, q, num_sequences), scattered(dkv), k);
+    }
+    Ring ring(group_, kv);
+    at::Tensor dkv = zeros_like_sums(kv);
+    for (int turn = 0; turn < group_.size(); ++turn) {
+        ring.start(turn);
+        for (int64_t begin = 0; const Range& chunk : parts_[ring.owner()]) {
+            const Range tokens{begin, chunk.size};
+            const KeysAndValues keys(ring.kv(), tokens);
+            begin += chunk.size;
+            for (size_t i = 0; i < queries.size(); ++i) {
+                const Queries& each = queries[i];
+                if (!each.see(chunk)) continue;
+                const AttentionGradient gradient = ops::attention_backward(
+                    each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, chunk), each.positions);
+                dq[i] = dq[i].defined() ? dq[i].add_(gradient.dq) : ops::widened(gradient.dq);
+                add(dkv, tokens, gradient);
+            }
+        }
+        dkv = ring.finish(dkv);  // after the last turn, the sums are back at the keys' rank
+    }
+    return unpacked(joined(dq, q, num_sequences), dkv, k);
+}
+
+}  // namespace argosy::parallel
