@@ -9,9 +9,16 @@
 #include <span>
 #include <string>
 
-#include "mpi/element.h"
+#include "base/element_type.h"
 
 namespace argosy::mpi {
+
+enum class Reduction { Sum, Product, Min, Max };
+
+/// Return MPI's type and operation. Element types that MPI 3 lacks get a derived type and user-defined
+/// operations, which are made at their first use and kept until the process ends.
+MPI_Datatype datatype(ElementType type);
+MPI_Op operation(ElementType type, Reduction reduction);
 
 using Request = MPI_Request;
 

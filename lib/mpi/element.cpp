@@ -1,5 +1,4 @@
-#include "mpi/element.h"
-
+// Maps this program's element types and reductions to MPI's (mpi/comm.h).
 #include <array>
 #include <cstdint>
 

@@ -12,7 +12,6 @@
 #include "layout/mesh_shape.h"
 #include "nccl/communicator.h"
 #include "setup/setup.h"
-#include "setup/slow_settings.h"
 #include "train/run_limits.h"
 
 namespace argosy::setup {

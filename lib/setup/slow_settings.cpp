@@ -1,4 +1,4 @@
-#include "setup/slow_settings.h"
+#include "setup/rank_context.h"
 
 #include <fstream>
 #include <map>

@@ -1,5 +1,5 @@
 // pretrain.gpu tests the warnings.
-#include "setup/slow_settings.h"
+#include "setup/rank_context.h"
 
 #include <gtest/gtest.h>
 

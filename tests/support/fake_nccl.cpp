@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "bench/element.h"
-#include "mpi/element.h"
+#include "mpi/comm.h"
 #include "support/fake_gpus.h"
 #include "support/fake_nccl.h"
 
