@@ -54,13 +54,14 @@ check_path "the working folder" "$PWD"
 
 # Prints the template with the configuration's mesh; the degree that grows with the number of nodes may differ.
 choose_template() {
-    local replicas shards tensor stages
+    local replicas shards tensor stages context
     replicas=$(degree data_parallel_replicate_degree) shards=$(degree data_parallel_shard_degree)
     tensor=$(degree tensor_parallel_degree) stages=$(degree pipeline_parallel_degree)
+    context=$(degree context_parallel_degree)
     if [ -n "$points" ]; then echo sweep
     elif [ "$stages" -gt 1 ] && [ "$tensor" = "$here" ]; then
         if [ "$shards" -gt 0 ] && [ $((nodes * here)) -ge 512 ]; then echo 4d; else echo 3d; fi
-    elif [ $((tensor * stages)) -gt 1 ]; then echo configured
+    elif [ $((tensor * stages * context)) -gt 1 ]; then echo configured
     elif [ "$nodes" = 1 ]; then echo single_node
     elif [ "$replicas" = 1 ]; then echo fsdp
     elif [ "$shards" = "$here" ]; then echo hsdp
