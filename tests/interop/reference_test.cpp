@@ -56,7 +56,7 @@ TEST_P(AgainstTransformers, TheExportIsItsOwnFile) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers,
                          ::testing::Values("llama", "llama_tied", "llama_yarn", "qwen2", "qwen3",
-                                           "qwen3_linear"),
+                                           "qwen3_linear", "mistral"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -16,7 +16,7 @@ class Reference {
     explicit Reference(const std::string& name);
 
     static std::vector<std::string> names_of_all() {
-        return {"llama", "llama_tied", "llama_yarn", "qwen2", "qwen3", "qwen3_linear"};
+        return {"llama", "llama_tied", "llama_yarn", "qwen2", "qwen3", "qwen3_linear", "mistral"};
     }
 
     model::ModelSpec spec() const { return model::read_hugging_face_config(folder_); }
