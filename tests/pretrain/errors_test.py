@@ -111,7 +111,9 @@ class UsersMistakes(run.PretrainTest):
         self.expect_on([4], ["global_batch_size = 6", "4 data-parallel ranks", "local_batch_size = 2", "change"],
                        training__global_batch_size=6)
 
-    def test_tokens_that_the_tensor_axis_cannot_split(self):
+    def test_tokens_that_an_axis_cannot_split(self):
+        self.expect_on([2], ["training.seq_len = 30", "4 equal chunks", "context_parallel_degree = 2", "a multiple of 4"],
+                       training__seq_len=30, parallelism__context_parallel_degree=2)
         self.expect_on([2], ["1 x 31 = 31 tokens", "tensor_parallel_degree = 2", "a multiple"],
                        training__seq_len=31, training__local_batch_size=1, parallelism__tensor_parallel_degree=2)
 

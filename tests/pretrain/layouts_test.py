@@ -5,6 +5,7 @@ import run
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
 SCHEDULE = "parallelism__pipeline_parallel_schedule"
+CONTEXT, ROTATE = "parallelism__context_parallel_degree", "parallelism__context_parallel_rotate_method"
 BATCH = {"training__global_batch_size": 8}  # samples of a step, by accumulation where ranks are few
 
 LAYOUTS = {
@@ -21,6 +22,8 @@ LAYOUTS = {
     "pp2_interleaved": (2, {PIPELINE: 2, SCHEDULE: "Interleaved1F1B"}),
     "pp2_interleaved_zb": (2, {PIPELINE: 2, SCHEDULE: "InterleavedZeroBubble"}),
     "pp2_zbv_tp2": (4, {PIPELINE: 2, TENSOR: 2, SCHEDULE: "ZBVZeroBubble"}),
+    "cp2": (2, {CONTEXT: 2}),
+    "cp2_fsdp2_ring": (4, {CONTEXT: 2, SHARD: 2, ROTATE: "ring"}),
 }
 
 
@@ -63,6 +66,15 @@ class Layouts(run.PretrainTest):
                 steps = self.steps_of(4, schedule, **BATCH, **{PIPELINE: 4, SCHEDULE: schedule},
                                       environment={"ARGOSY_SYNCHRONOUS_SENDS": "1"})
                 self.assert_same_training(steps, expected)
+
+    def test_documents_do_not_attend_to_each_other_on_any_layout(self):
+        apart = BATCH | {"training__attend_across_documents": "false"}
+        expected, together = self.steps_of(1, "one", **apart), self.steps_of(1, "together", **BATCH)
+        self.assertNotEqual(losses(expected), losses(together))
+        for name, (num_ranks, layout) in {"cp2": (2, {CONTEXT: 2, ROTATE: "alltoall"}),
+                                          "pp2_tp2": (4, {PIPELINE: 2, TENSOR: 2})}.items():
+            with self.subTest(name):
+                self.assert_same_training(self.steps_of(num_ranks, f"apart_{name}", **apart, **layout), expected)
 
     def test_a_schedule_of_ones_own(self):
         """Two stages on each rank, there and back; halves of backwards late, and whole ones."""
