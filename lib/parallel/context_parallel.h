@@ -20,6 +20,7 @@ struct ContextOptions {
     enum class Rotation { AllGather, Ring };
     Rotation rotation = Rotation::AllGather;
     layout::ContextBalance balance = layout::ContextBalance::HeadTail;
+    bool operator==(const ContextOptions&) const = default;
 };
 
 /// The model::ContextAxis of a mesh, for sequences of seq_len tokens. COLLECTIVE over the context axis.
