@@ -138,17 +138,11 @@ std::vector<Section> make_schema() {
              key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
                  "Ranks that split each matrix, and between matrices the sequence; should be within a node."),
              key("context_parallel_degree", &Parallelism::context_parallel_degree, at_least(1),
-                 "Ranks that each hold a part of every sequence, for sequences whose activations do not fit "
-                 "one "
-                 "rank. Parameters are sharded over these ranks, too."),
+                 "Ranks that each hold a part of every sequence, and shard the parameters, too."),
              key("context_parallel_rotate_method", &Parallelism::context_parallel_rotate_method, any(),
-                 "How attention gets the keys of other ranks: all at once, or around a ring, one rank's keys "
-                 "at a "
-                 "time; alltoall is another name for ring."),
+                 "How attention gets other ranks' keys: all at once, or around a ring (alltoall: the same)."),
              key("context_parallel_load_balancer", &Parallelism::context_parallel_load_balancer, any(),
-                 "headtail: each rank has a chunk of the sequence's first half and one of its second half, "
-                 "so that "
-                 "all attend to as many keys; none: one chunk."),
+                 "headtail: a rank has a chunk of each half of a sequence, for equal work; none: one chunk."),
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
                  "Ranks that split the layers into a pipeline of stages; a rank runs one stage or several."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),

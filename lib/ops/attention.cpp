@@ -9,6 +9,7 @@
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/matmul.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -30,9 +31,14 @@ namespace {
 constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
+/// The number of queries or keys of each sequence.
+int64_t tokens_of_sequence(const at::Tensor& x, const AttentionShape& shape) {
+    return x.size(0) / std::max<int64_t>(1, shape.num_sequences);
+}
+
 at::Tensor heads_first(const at::Tensor& x, const AttentionShape& shape) {
-    const int64_t s = x.size(0) / shape.num_sequences;
-    return x.view({shape.num_sequences, s, -1, shape.head_dim}).transpose(1, 2);  // bhsd
+    return x.view({shape.num_sequences, tokens_of_sequence(x, shape), -1, shape.head_dim})
+        .transpose(1, 2);  // bhsd
 }
 
 /// Whether each query attends to all keys of its sequence up to its own place, and the queries are all tokens
@@ -222,7 +228,7 @@ void kernel_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor
 /// Returns x as [b, g, t, s, d] in the accumulation type. For keys and values, t is 1.
 at::Tensor by_key_head(const at::Tensor& x, const AttentionShape& shape, int64_t num_key_heads) {
     return widened(x)
-        .view({shape.num_sequences, x.size(0) / shape.num_sequences, num_key_heads, -1, shape.head_dim})
+        .view({shape.num_sequences, tokens_of_sequence(x, shape), num_key_heads, -1, shape.head_dim})
         .permute({0, 2, 3, 1, 4});
 }
 
