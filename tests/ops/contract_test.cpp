@@ -175,7 +175,7 @@ class ContractTest : public OpsTest {
         const at::Tensor inverse_rms = rms_norm(heads, scale, 1e-5).inverse_rms;
         const auto type = accumulation_type(GetParam().type);
         const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, 1, kTokens / 3, placed(type));
-        const AttentionShape shape{3, kTokens / 3, 8};
+        const auto shape = AttentionShape::of_whole_sequences(3, kTokens / 3, 8);
         const at::Tensor wide = random_.normal({6, 40}, at::kFloat), narrow = wide.to(at::kBFloat16);
         const at::Tensor factor = at::full({}, 0.1, placed(type));
         const auto stack = [](const at::Tensor& all) {
