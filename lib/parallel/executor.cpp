@@ -146,6 +146,7 @@ at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Bat
     for (const UnitOp& op : part.ops) {
         current_op_ = op;
         if (op.microbatch >= 0) current_op_->microbatch += part.first_microbatch;
+        if (options_.observer) options_.observer(*current_op_);
         if (!runs_beside_gradients(op.kind)) join_side_stream();
         run_op(op);
     }

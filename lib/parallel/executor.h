@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,9 @@ struct ExecutorOptions {
     /// On a GPU: from the second run on, a second stream computes the weights' gradients of a unit beside the
     /// input's gradient of the unit before.
     bool side_stream = false;
+    /// Called with each operation before it runs, with its microbatch counted over the step: for timelines
+    /// and benchmarks. The launch of a recorded graph makes no calls.
+    std::function<void(const UnitOp&)> observer = nullptr;
 };
 
 class Executor {

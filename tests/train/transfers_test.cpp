@@ -107,6 +107,19 @@ TEST(Transfers, LossesAndGradientsHaveTheBitsOfLateReceives) {
     }
 }
 
+TEST(Executor, ItsObserverSeesTheOperationsOfTheProgramInOrder) {
+    const Layout layout = pipelines().back();
+    TinyRun run({.layout = layout}, world());
+    const auto batches = run.batch(0).microbatches;
+    const parallel::Program program = program_of(layout, run, static_cast<int>(batches.size()));
+    std::vector<UnitOp> seen;
+    parallel::Executor executor(run.trainer().model(), run.mesh(), program,
+                                {.observer = [&](const UnitOp& op) { seen.push_back(op); }});
+    parallel::reset_gradients(run.trainer().model());
+    executor.run(batches, /*loss_scale=*/1, /*update=*/0);
+    EXPECT_EQ(seen, program.ops);
+}
+
 /// What a rank does, in order: r and s are the submissions of a receive and a send, w is the wait for a
 /// receive, c is the submission of a collective over the tensor axis, which is part of a computation.
 using Events = std::string;
