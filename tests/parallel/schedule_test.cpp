@@ -235,6 +235,39 @@ TEST(Schedule, ZBVIsFasterThan1F1BAtEqualWork) {
     }
 }
 
+/// LoopedBFS of PyTorch: all microbatches on one stage, then on the rank's next stage; then back.
+RankActions breadth_first(const ScheduleShape& shape) {
+    RankActions ranks(shape.num_ranks);
+    for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        for (int stage = rank; stage < shape.num_stages; stage += shape.num_ranks) {
+            for (int i = 0; i < shape.num_microbatches; ++i) {
+                ranks[rank].push_back({ActionKind::Forward, stage, i});
+            }
+        }
+        for (int stage = shape.num_stages - shape.num_ranks + rank; stage >= 0; stage -= shape.num_ranks) {
+            for (int i = shape.num_microbatches - 1; i >= 0; --i) {
+                ranks[rank].push_back({ActionKind::Backward, stage, i});
+            }
+        }
+    }
+    return ranks;
+}
+
+TEST(Schedule, BreadthFirstDeadlocksWithOneMessageOnAChannel) {
+    for (int num_ranks = 2; num_ranks <= 8; ++num_ranks) {
+        for (const int per_rank : {2, 3, 4}) {
+            for (int microbatches = 1; microbatches <= 3 * num_ranks + 2; ++microbatches) {
+                const ScheduleShape shape{per_rank * num_ranks, num_ranks, microbatches};
+                const RankActions ranks = breadth_first(shape);
+                ASSERT_NO_THROW(check_actions(ranks, shape, "LoopedBFS"));
+                const auto found = simulate_actions(with_transfers(ranks, shape.stages()), shape.stages());
+                EXPECT_EQ(found.deadlock.empty(), microbatches < 3 * num_ranks - 1)
+                    << num_ranks << " ranks x " << per_rank << ", " << microbatches << ": " << found.deadlock;
+            }
+        }
+    }
+}
+
 TEST(Schedule, TransfersAndTimesCount) {
     const ScheduleShape shape{2, 2, 1};
     const auto found = simulate_actions(with_transfers(schedule("1F1B", shape), shape.stages()),
