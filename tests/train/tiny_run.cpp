@@ -5,6 +5,8 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <numeric>
+
 #include "base/random.h"
 
 namespace argosy::testing {
@@ -17,12 +19,17 @@ int64_t random_below(int64_t bound, int64_t step, int64_t sample, int64_t positi
     return words[0] % bound;
 }
 
-/// Returns tokens 0 .. kSeqLen of a sample; the last one is a target only.
-std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step, int64_t sample) {
-    std::vector<int64_t> tokens(TinyRun::kSeqLen + 1);
-    for (int64_t position = 0; position <= TinyRun::kSeqLen; ++position) {
-        const bool follows =
-            data == TinyData::Pattern && position > 0 && random_below(8, step, sample, position, 1) != 0;
+model::ModelSpec spec_of(const TinyRunOptions& options) {
+    return options.spec.value_or(tiny_spec(options.family));
+}
+
+/// Returns tokens 0 .. seq_len of a sample; the last one is a target only.
+std::vector<int64_t> make_sample(const TinyRunOptions& options, int64_t vocab_size, int64_t step,
+                                 int64_t sample) {
+    std::vector<int64_t> tokens(options.seq_len + 1);
+    for (int64_t position = 0; position <= options.seq_len; ++position) {
+        const bool follows = options.data == TinyData::Pattern && position > 0 &&
+                             random_below(8, step, sample, position, 1) != 0;
         tokens[position] = follows ? (5 * tokens[position - 1] + 3) % vocab_size
                                    : random_below(vocab_size, step, sample, position);
     }
@@ -31,36 +38,48 @@ std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step
 
 /// Models with a window have documents, too.
 bool has_documents(const TinyRunOptions& options) {
-    return tiny_spec(options.family).sliding_window.has_value();
+    return !options.document_lengths.empty() ||
+           (!options.spec && tiny_spec(options.family).sliding_window.has_value());
 }
 
-/// The positions of a sample's tokens. Its documents, if it has several, begin at different tokens in each
-/// sample.
+/// Whether a document begins at the token, which is not the sample's first one. Without lengths, the
+/// documents of each sample begin at different tokens.
+bool begins_document(const TinyRunOptions& options, int64_t sample, int64_t token) {
+    const auto& lengths = options.document_lengths;
+    if (lengths.empty()) return token == sample || token == (3 * sample + 5) % options.seq_len;
+    const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+    int64_t place = (sample * options.seq_len + token) % all;
+    for (auto length = lengths.begin(); place > 0; ++length) place -= *length;
+    return place == 0;
+}
+
+/// The positions of a sample's tokens.
 std::vector<int64_t> positions_of(const TinyRunOptions& options, int64_t sample) {
     std::vector<int64_t> positions;
-    for (int64_t token = 0, position = 0; token < TinyRun::kSeqLen; ++token, ++position) {
-        const bool begins = token == sample || token == (3 * sample + 5) % TinyRun::kSeqLen;
-        if (has_documents(options) && begins) position = 0;
+    for (int64_t token = 0, position = 0; token < options.seq_len; ++token, ++position) {
+        if (has_documents(options) && begins_document(options, sample, token)) position = 0;
         positions.push_back(position);
     }
     return positions;
 }
 
 /// The number of tokens of a sample that count, from the first one on. It differs much between ranks.
-int64_t counted_of(int64_t sample) { return (sample * 5) % (TinyRun::kSeqLen + 1); }
+int64_t counted_of(const TinyRunOptions& options, int64_t sample) {
+    return (sample * 5) % (options.seq_len + 1);
+}
 
 /// Samples first_sample .. first_sample+count-1; of each, the tokens in `parts`.
 model::Batch make_batch(const TinyRunOptions& options, int64_t step, int64_t first_sample, int64_t count,
                         const std::vector<layout::Range>& parts) {
-    const int64_t vocab_size = tiny_spec(options.family).vocab_size;
+    const int64_t vocab_size = spec_of(options).vocab_size;
     std::vector<int64_t> tokens, targets, positions;
     for (int64_t sample = first_sample; sample < first_sample + count; ++sample) {
-        const auto all = make_sample(options.data, vocab_size, step, sample);
+        const auto all = make_sample(options, vocab_size, step, sample);
         const auto places = positions_of(options, sample);
         for (const layout::Range& part : parts) {
             for (int64_t token = part.begin; token < part.begin + part.size; ++token) {
                 tokens.push_back(all[token]);
-                targets.push_back(token < counted_of(sample) ? all[token + 1] : -1);
+                targets.push_back(token < counted_of(options, sample) ? all[token + 1] : -1);
                 positions.push_back(places[token]);
             }
         }
@@ -69,20 +88,22 @@ model::Batch make_batch(const TinyRunOptions& options, int64_t step, int64_t fir
                        .targets = at::tensor(targets, at::kLong),
                        .num_sequences = count,
                        .seq_len = std::ssize(tokens) / count};
-    if (has_documents(options) || batch.seq_len < TinyRun::kSeqLen) {
+    if (has_documents(options) || batch.seq_len < options.seq_len) {
         batch.positions = at::tensor(positions, at::kLong);
     }
     return batch;
 }
 
 train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num_microbatches) {
-    train::TrainerOptions result{.spec = tiny_spec(options.family)};
+    train::TrainerOptions result{.spec = spec_of(options)};
     result.precision = options.precision;
     result.stage_layers = options.layout.stage_layers;
     result.schedule = options.layout.schedule;
+    result.own_schedule = options.layout.own_schedule;
+    result.own_schedule_path = "own.csv";
     result.reshard = options.layout.reshard;
     result.recompute = options.recompute;
-    result.seq_len = TinyRun::kSeqLen;
+    result.seq_len = options.seq_len;
     result.microbatch_size = options.microbatch_size;
     result.num_microbatches = num_microbatches;
     result.seed = options.seed;
@@ -121,18 +142,18 @@ model::ModelSpec tiny_spec(const std::string& family) {
 
 TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
     : options_(options), mesh_(layout::resolve(options.layout.mesh, world.size()), world) {
-    const int64_t per_rank = kGlobalBatch / mesh_.degree(layout::kDataAxes);
+    const int64_t per_rank = options.global_batch / mesh_.degree(layout::kDataAxes);
     trainer_ =
         std::make_unique<train::Trainer>(trainer_options(options, per_rank / options.microbatch_size), mesh_);
 }
 
 train::StepBatch TinyRun::batch(int64_t step) const {
     const int degree = mesh_.degree(layout::kDataAxes);
-    const int64_t per_rank = kGlobalBatch / degree;
+    const int64_t per_rank = options_.global_batch / degree;
     const int64_t first = mesh_.index(layout::kDataAxes) * per_rank;
     const auto parts =
-        layout::context_parts(options_.layout.context.balance, kSeqLen, mesh_.degree(layout::Axis::Context),
-                              mesh_.coordinate(layout::Axis::Context));
+        layout::context_parts(options_.layout.context.balance, options_.seq_len,
+                              mesh_.degree(layout::Axis::Context), mesh_.coordinate(layout::Axis::Context));
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
         model::Batch& batch = result.microbatches.emplace_back(
@@ -141,8 +162,8 @@ train::StepBatch TinyRun::batch(int64_t step) const {
         batch.targets = batch.targets.to(mesh_.device());
         if (batch.positions.defined()) batch.positions = batch.positions.to(mesh_.device());
     }
-    for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
-    for (int64_t i = 0; i < per_rank * degree; ++i) result.job_counted_tokens += counted_of(i);
+    for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(options_, first + i);
+    for (int64_t i = 0; i < per_rank * degree; ++i) result.job_counted_tokens += counted_of(options_, i);
     return result;
 }
 

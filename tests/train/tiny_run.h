@@ -25,6 +25,7 @@ struct Layout {
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     parallel::ContextOptions context = {};
+    parallel::RankActions own_schedule = {};  // takes the place of `schedule` unless empty
 };
 
 enum class TinyData {
@@ -46,11 +47,17 @@ struct TinyRunOptions {
     uint64_t seed = 11;
     bool unit_grad_norms = false;
     bool side_stream = false;
+    std::optional<model::ModelSpec> spec = {};  // takes the place of `family`
+    int64_t global_batch = 8, seq_len = 12;     // TinyRun::kGlobalBatch, kSeqLen
+    /// The lengths of documents that follow each other over all samples, again and again. Empty: documents as
+    /// the model's family has them.
+    std::vector<int64_t> document_lengths = {};
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Trains on a global batch of 8 sequences of 12 tokens. From none to all of a sample's tokens count.
+/// Trains on a global batch of 8 sequences of 12 tokens, unless the options say otherwise. From none to all
+/// of a sample's tokens count.
 class TinyRun {
   public:
     static constexpr int64_t kGlobalBatch = 8, kSeqLen = 12;

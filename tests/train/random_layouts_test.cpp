@@ -1,0 +1,333 @@
+// Random models on random meshes, with random schedules and data: the ranks together compute the gradients of
+// one rank, or every rank refuses the setting with a UserError. A draw is a function of its seed and of the
+// number of ranks; support/fuzzing.h says how to run many.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "base/error.h"
+#include "support/fuzzing.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::testing {
+namespace {
+
+using parallel::Action;
+using parallel::ActionKind;
+using parallel::ContextOptions;
+using parallel::RankActions;
+using parallel::ScheduleShape;
+using parallel::StageOrder;
+
+constexpr int kNumDraws = 8;
+constexpr double kDoubleTolerance = 1e-10, kFloatTolerance = 1e-4;
+/// A gradient that is zero but for rounding is compared with the largest of all gradients.
+constexpr double kMinScale = 1e-3;
+
+class Random {
+  public:
+    explicit Random(uint64_t seed) : bits_(seed) {}
+    int64_t between(int64_t min, int64_t max) {
+        return min + static_cast<int64_t>(bits_() % (max - min + 1));
+    }
+    bool chance(int percent) { return between(1, 100) <= percent; }
+    template <class T>
+    T one_of(std::initializer_list<T> all) {
+        return all.begin()[between(0, std::ssize(all) - 1)];
+    }
+
+  private:
+    std::mt19937_64 bits_;
+};
+
+struct Draw {
+    TinyRunOptions options;
+    int num_ranks = 1;
+    bool must_run = true;       // false: it has sizes that may be refused
+    bool may_deadlock = false;  // a schedule of its own, which may be refused for that
+};
+
+layout::MeshRequest draw_mesh(Random& random, int num_ranks) {
+    layout::MeshRequest mesh{.shard = 1};
+    for (int left = num_ranks, factor = 2; left > 1;) {
+        if (left % factor != 0) {
+            ++factor;
+            continue;
+        }
+        left /= factor;
+        *random.one_of({&mesh.pipeline, &mesh.replicate, &mesh.shard, &mesh.context, &mesh.tensor}) *= factor;
+    }
+    return mesh;
+}
+
+void draw_heads(Random& random, int tensor, Draw& draw) {
+    model::ModelSpec& spec = *draw.options.spec;
+    const bool any = random.chance(4);
+    do {
+        spec.num_kv_heads = random.between(1, 4);
+        spec.num_heads = spec.num_kv_heads * random.between(1, 8);
+    } while (!any && (spec.num_heads % tensor != 0 ||
+                      (spec.num_kv_heads % tensor != 0 && tensor % spec.num_kv_heads != 0)));
+    if (any) draw.must_run = false;
+}
+
+model::ModelSpec draw_model(Random& random) {
+    model::ModelSpec spec{.name = "drawn",
+                          .vocab_size = random.between(9, 67),
+                          .dim = random.between(4, 30),
+                          .head_dim = 2 * random.between(1, 5),
+                          .hidden_dim = random.between(5, 40)};
+    spec.rope_theta = 500;
+    if (random.chance(20)) spec.rope_scaling = {.type = model::RopeScaling::Type::Linear, .factor = 2};
+    spec.tied_embeddings = random.chance(50);
+    spec.qkv_bias = random.chance(40);
+    spec.output_bias = random.chance(30);
+    spec.mlp_bias = random.chance(30);
+    spec.qk_norm = random.chance(40);
+    return spec;
+}
+
+/// An order in which all actions can run, cut into the ranks' parts. Ranks may still wait for each other for
+/// ever, because a channel holds one message: such a schedule is refused.
+RankActions draw_schedule(Random& random, const ScheduleShape& shape) {
+    enum class Progress { None, Forward, BackwardInput, Done };
+    const auto stages = shape.stages();
+    std::vector<std::vector<Progress>> progress(
+        shape.num_stages, std::vector<Progress>(shape.num_microbatches, Progress::None));
+    const auto reached = [&](int stage, int microbatch, Progress wanted) {
+        return stage < 0 || stage == shape.num_stages || progress[stage][microbatch] >= wanted;
+    };
+    RankActions ranks(shape.num_ranks);
+    while (true) {
+        std::vector<Action> ready;
+        for (int stage = 0; stage < shape.num_stages; ++stage) {
+            for (int i = 0; i < shape.num_microbatches; ++i) {
+                const Progress now = progress[stage][i];
+                if (now == Progress::None && reached(stage - 1, i, Progress::Forward)) {
+                    ready.push_back({ActionKind::Forward, stage, i});
+                }
+                if (now == Progress::Forward && reached(stage + 1, i, Progress::BackwardInput)) {
+                    ready.push_back({ActionKind::Backward, stage, i});
+                    ready.push_back({ActionKind::BackwardInput, stage, i});
+                }
+                if (now == Progress::BackwardInput) ready.push_back({ActionKind::BackwardWeight, stage, i});
+            }
+        }
+        if (ready.empty()) return ranks;
+        const Action chosen = ready[random.between(0, std::ssize(ready) - 1)];
+        progress[chosen.stage][chosen.microbatch] = chosen.kind == ActionKind::Forward ? Progress::Forward
+                                                    : chosen.kind == ActionKind::BackwardInput
+                                                        ? Progress::BackwardInput
+                                                        : Progress::Done;
+        ranks[stages.rank_of(chosen.stage)].push_back(chosen);
+    }
+}
+
+/// Draws the schedule, the number of microbatches (returned) and the stages.
+int draw_pipeline(Random& random, Draw& draw) {
+    Layout& layout = draw.options.layout;
+    const int num_ranks = layout.mesh.pipeline;
+    const bool own = random.chance(25);
+    int per_rank = 1, num_microbatches = static_cast<int>(random.between(1, 6));
+    layout.schedule =
+        random.one_of({"1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"});
+    auto order =
+        own ? random.one_of({StageOrder::Loop, StageOrder::V}) : parallel::stage_order(layout.schedule);
+    if (order == StageOrder::V) {
+        per_rank = 2;
+    } else if (own || layout.schedule.starts_with("Interleaved")) {
+        per_rank = static_cast<int>(random.between(1, 3));
+    }
+    if (!own && layout.schedule.starts_with("Interleaved")) {
+        num_microbatches = num_ranks * static_cast<int>(random.between(1, 2));
+    }
+    if (random.chance(3)) {
+        num_microbatches = static_cast<int>(random.between(1, 6));
+        per_rank = static_cast<int>(random.between(1, 3));
+        if (own && per_rank != 2) order = StageOrder::Loop;
+        draw.must_run = false;
+    }
+
+    const int num_stages = per_rank * num_ranks;
+    for (int stage = 0; stage < num_stages; ++stage) {
+        const bool inner = stage > 0 && stage + 1 < num_stages;
+        layout.stage_layers.push_back(static_cast<int>(random.between(inner ? 1 : 0, 2)));
+    }
+    if (num_stages == 1) layout.stage_layers = {static_cast<int>(random.between(1, 3))};
+    if (random.chance(3)) {
+        layout.stage_layers[random.between(0, num_stages - 1)] = 0;
+        draw.must_run = false;
+    }
+    draw.options.spec->num_layers =
+        std::accumulate(layout.stage_layers.begin(), layout.stage_layers.end(), int64_t{0});
+
+    if (!own) return num_microbatches;
+    draw.may_deadlock = num_ranks > 1;
+    layout.own_schedule = draw_schedule(random, {num_stages, num_ranks, num_microbatches, order});
+    if (random.chance(10)) {
+        auto& actions = layout.own_schedule[random.between(0, num_ranks - 1)];
+        actions.erase(actions.begin() + random.between(0, std::ssize(actions) - 1));
+        draw.must_run = false;
+    }
+    return num_microbatches;
+}
+
+/// Draws lengths and documents of the samples, and their number.
+void draw_data(Random& random, int num_microbatches, Draw& draw) {
+    TinyRunOptions& options = draw.options;
+    const auto& mesh = options.layout.mesh;
+    options.microbatch_size = random.between(1, 3);
+    options.global_batch = options.microbatch_size * num_microbatches * mesh.replicate * mesh.shard;
+    if (options.global_batch == 1) options.microbatch_size = options.global_batch = 2;  // one has no targets
+    int64_t unit = mesh.tensor;
+    if (mesh.context > 1) unit *= mesh.context * chunks_per_rank(options.layout.context.balance);
+    options.seq_len = unit * random.between(1, std::max<int64_t>(1, 24 / unit));
+    if (random.chance(4)) {
+        unit = 1;
+        options.seq_len = random.between(1, 24);
+        draw.must_run = false;
+    }
+    while ((options.seq_len + 1) % 5 == 0) options.seq_len += unit;  // no sample would have targets
+    if (random.chance(40)) options.spec->sliding_window = random.between(1, options.seq_len + 2);
+    if (!random.chance(50)) return;
+    for (int64_t left = random.between(1, 5); left > 0; --left) {
+        options.document_lengths.push_back(random.between(1, options.seq_len));
+    }
+}
+
+Draw draw(uint64_t seed, int max_ranks) {
+    using Rotation = ContextOptions::Rotation;
+    using layout::ContextBalance;
+    Random random(seed);
+    Draw draw;
+    draw.num_ranks = random.chance(60) ? max_ranks : static_cast<int>(random.between(1, max_ranks));
+    TinyRunOptions& options = draw.options;
+    options.spec = draw_model(random);
+    options.layout.mesh = draw_mesh(random, draw.num_ranks);
+    options.layout.reshard = random.one_of({parallel::Reshard::EveryPass, parallel::Reshard::Never});
+    options.layout.context = {random.one_of({Rotation::AllGather, Rotation::Ring}),
+                              random.one_of({ContextBalance::HeadTail, ContextBalance::None})};
+    using model::RecomputeMode;
+    options.recompute = random.one_of({RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full});
+    draw_heads(random, options.layout.mesh.tensor, draw);
+    draw_data(random, draw_pipeline(random, draw), draw);
+    if (random.chance(25)) options.precision = {at::kFloat, at::kFloat, at::kFloat};
+    options.seed = seed;
+    return draw;
+}
+
+std::string written(const RankActions& ranks) {
+    std::string text;
+    for (const auto& actions : ranks) {
+        for (const Action& action : actions) text += parallel::cell(action) + " ";
+        text += "| ";
+    }
+    return text;
+}
+
+std::string described(uint64_t seed, const Draw& draw) {
+    const TinyRunOptions& options = draw.options;
+    const auto& [name, mesh, stage_layers, schedule, reshard, context, own] = options.layout;
+    const model::ModelSpec& spec = *options.spec;
+    return fmt::format(
+        "seed {}: pp {} ddp {} fsdp {} cp {} tp {}; {} stages of {} {}; reshard {}, rotation {}, balance {}, "
+        "recompute {}, {}; {} samples of {} in microbatches of {}, documents of {}; vocabulary {}, dim {}, "
+        "heads "
+        "{} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, scaled {}, window {}",
+        seed, mesh.pipeline, mesh.replicate, mesh.shard, mesh.context, mesh.tensor, schedule,
+        fmt::join(stage_layers, " "), written(own), static_cast<int>(reshard),
+        static_cast<int>(context.rotation), static_cast<int>(context.balance),
+        static_cast<int>(options.recompute), toString(options.precision.master), options.global_batch,
+        options.seq_len, options.microbatch_size, fmt::join(options.document_lengths, " "), spec.vocab_size,
+        spec.dim, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.hidden_dim, spec.tied_embeddings,
+        spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm, spec.rope_scaling.has_value(),
+        spec.sliding_window.value_or(0));
+}
+
+/// The run of the draw, or the UserError's message.
+std::pair<std::unique_ptr<TinyRun>, std::string> make_run(const TinyRunOptions& options,
+                                                          comm::Communicator& ranks) {
+    try {
+        return {std::make_unique<TinyRun>(options, ranks), ""};
+    } catch (const UserError& refusal) {
+        return {nullptr, refusal.what()};
+    }
+}
+
+double largest_element(const NamedTensors& tensors) {
+    double largest = 0;
+    for (const auto& [name, tensor] : tensors) largest = std::max(largest, tensor.abs().max().item<double>());
+    return largest;
+}
+
+/// COLLECTIVE over the ranks of the run.
+void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
+    const bool is_double = options.precision.master == at::kDouble;
+    const double tolerance = is_double ? kDoubleTolerance : kFloatTolerance;
+    TinyRunOptions alone = options;
+    alone.layout = {};
+    alone.precision = TinyRunOptions().precision;
+    alone.recompute = model::RecomputeMode::None;
+    alone.microbatch_size = options.global_batch;
+    TinyRun one(alone, self());
+    const train::StepTotals expected = one.forward_backward(0), found = run.forward_backward(0);
+    EXPECT_NEAR(found.loss / expected.loss, 1, tolerance);
+    EXPECT_NEAR(found.squared_norm / expected.squared_norm, 1, 10 * tolerance);
+    const NamedTensors gradients = run.gradients(), of_one = one.gradients();
+    const double min_scale = kMinScale * largest_element(of_one);
+    ASSERT_GT(min_scale, 0);
+    for (const auto& [name, gradient] : of_one) {
+        const double scale = std::max(min_scale, gradient.abs().max().item<double>());
+        EXPECT_LE((gradients.at(name) - gradient).abs().max().item<double>() / scale, tolerance) << name;
+    }
+}
+
+/// COLLECTIVE over the draw's ranks. Returns whether the setting was refused, by all of them.
+bool check(const Draw& draw, comm::Communicator& ranks) {
+    const auto [run, refusal] = make_run(draw.options, ranks);
+    const at::Tensor refusals = at::full({1}, run ? 0 : 1, at::kLong);
+    ranks.run({.kind = comm::OpKind::AllReduce, .out = refusals, .in = refusals});
+    const auto num_refusals = refusals.item<int64_t>();
+    EXPECT_TRUE(num_refusals == 0 || num_refusals == draw.num_ranks) << num_refusals << " ranks refuse";
+    const bool deadlocks = draw.may_deadlock && refusal.find("deadlocks") != std::string::npos;
+    EXPECT_TRUE(run || !draw.must_run || deadlocks) << refusal;
+    if (num_refusals == 0) expect_gradients_of_one_rank(*run, draw.options);
+    return num_refusals > 0;
+}
+
+/// COLLECTIVE: rank 0's answer, for clocks differ.
+bool all_agree(bool own) {
+    const at::Tensor answer = at::full({1}, own ? 1 : 0, at::kLong);
+    world().run({.kind = comm::OpKind::Broadcast, .out = answer, .peer = 0});
+    return answer.item<int64_t>() != 0;
+}
+
+TEST(RandomLayouts, ComputeTheGradientsOfOneRank) {
+    const FuzzSeeds seeds(kNumDraws);
+    int num_run = 0, num_refused = 0;
+    for (auto seed = seeds.begin(); all_agree(seed != seeds.end()); ++seed) {
+        const Draw drawn = draw(*seed, world().size());
+        SCOPED_TRACE(described(*seed, drawn));
+        std::vector<int> members(drawn.num_ranks);
+        std::iota(members.begin(), members.end(), 0);
+        if (world().rank() >= drawn.num_ranks) continue;
+        const auto ranks = world().subgroup(members, "world");
+        ++(check(drawn, *ranks) ? num_refused : num_run);
+    }
+    RecordProperty("run", num_run);
+    RecordProperty("refused", num_refused);
+    if (world().rank() == 0) {
+        fmt::print("{} settings ran, {} were refused\n", num_run, num_refused);
+        EXPECT_GT(num_run, num_refused);
+    }
+}
+
+}  // namespace
+}  // namespace argosy::testing
