@@ -16,9 +16,11 @@ inline void record_step(const train::TrainerOptions& options, const layout::Mesh
     comm::RecordingCommunicator world(rank, shape.num_ranks(), recording);
     comm::Mesh mesh(shape, world);
     train::Trainer trainer(options, mesh);
-    const int64_t num_tokens = options.microbatch_size * options.seq_len;
+    const int context = shape.degree(layout::Axis::Context);
+    const int64_t seq_len = options.seq_len / context, num_tokens = options.microbatch_size * seq_len;
     const at::Tensor tokens = at::empty({num_tokens}, at::TensorOptions(mesh.device()).dtype(at::kLong));
-    const model::Batch microbatch{tokens, tokens, options.microbatch_size, options.seq_len};
+    const model::Batch microbatch{tokens, tokens, options.microbatch_size, seq_len,
+                                  context > 1 ? tokens : at::Tensor()};
     const train::StepBatch batch{.microbatches = std::vector(options.num_microbatches, microbatch),
                                  .counted_tokens = num_tokens * options.num_microbatches,
                                  .job_counted_tokens = num_tokens * options.num_microbatches};
