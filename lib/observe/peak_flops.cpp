@@ -128,10 +128,13 @@ PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device dev
 FlopsPerToken flops_per_token(const model::ModelSpec& spec, int64_t sequence_length) {
     const int64_t look_up = spec.tied_embeddings ? 0 : spec.vocab_size * spec.dim;
     const auto num_weights = static_cast<double>(model::num_parameters(spec) - look_up);
-    const double attention = static_cast<double>(spec.num_layers) *
-                             static_cast<double>(spec.num_heads * spec.head_dim) *
-                             static_cast<double>(sequence_length);
-    return {.causal = 6 * num_weights + 6 * attention, .noncausal = 6 * num_weights + 12 * attention};
+    const auto width = static_cast<double>(spec.num_heads * spec.head_dim);
+    const auto length = static_cast<double>(sequence_length);
+    const double window =
+        std::min(length, static_cast<double>(spec.sliding_window.value_or(sequence_length)));
+    const double attention = 12 * static_cast<double>(spec.num_layers) * width * window;
+    return {.causal = 6 * num_weights + attention * (1 - window / (2 * length)),
+            .noncausal = 6 * num_weights + attention};
 }
 
 }  // namespace argosy::observe

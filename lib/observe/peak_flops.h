@@ -41,11 +41,15 @@ PeakFlops measure_gemm_peak(at::ScalarType type, double seconds = 0.3, c10::Devi
 /// Model FLOPs of one training token, forward and backward, at sequence length T. Let
 ///   N = parameters without the input embedding, which is a look-up (a tied table counts as the head),
 ///   L = layers,
-///   d = num_heads * head_dim.
+///   d = num_heads * head_dim,
+///   W = the sliding window, T at most; T without one.
 /// The weights cost 6 N: a multiplication and an addition per weight, once forward and twice backward.
 /// Attention costs
-///   causal       6 L d T: a token attends to T / 2 tokens on average; the work of a causal kernel
-///   non-causal  12 L d T: as if a token attended to all T; the convention of PaLM and TorchTitan
+///   causal      12 L d W (1 - W / 2T): the mean number of tokens to which a token attends, which is T / 2
+///               without a window (6 L d T); the work of a causal kernel
+///   non-causal  12 L d W: as if every token attended to W tokens, all T without a window; the convention of
+///               PaLM and TorchTitan
+/// Documents do not change the figures: a sequence of several counts as one, so that runs can be compared.
 struct FlopsPerToken {
     double causal = 0;
     double noncausal = 0;

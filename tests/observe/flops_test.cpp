@@ -33,5 +33,18 @@ TEST(FlopsPerToken, UsesTheHeadsWidthNotTheModels) {
     EXPECT_EQ(flops.noncausal - flops.causal, 6 * 28. * (16 * 128) * 1000);
 }
 
+// Each token attends to its window, the first ones to less.
+TEST(FlopsPerToken, CountsTheKeysOfAWindow) {
+    model::ModelSpec spec = model::preset("llama3", "8B");
+    const double all = flops_per_token(spec, 8192).noncausal, layers_width = 12. * 32 * 4096;
+    spec.sliding_window = 1024;
+    const FlopsPerToken flops = flops_per_token(spec, 8192);
+    EXPECT_EQ(all - flops.noncausal, layers_width * (8192 - 1024));
+    const double mean_keys = (8192. - 1024) / 8192 * 1024 + 1024. / 8192 * 1024 / 2;
+    EXPECT_EQ(flops.noncausal - flops.causal, layers_width * (1024 - mean_keys));
+    spec.sliding_window = 100000;
+    EXPECT_EQ(flops_per_token(spec, 8192).causal, 51471998976);
+}
+
 }  // namespace
 }  // namespace argosy::observe
