@@ -1,6 +1,8 @@
 // The comparison of layouts detects the mistakes that trainers really made. Each mistake is made from outside
-// of the trainer: a CommunicatorDouble drops or changes what a rank sends, or the batch has wrong counts.
+// of the trainer: a CommunicatorDouble drops or changes what a rank sends, the batch has wrong counts, or the
+// linker replaces a call from one module to another (--wrap in CMakeLists.txt).
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,11 +11,38 @@
 #include <span>
 #include <string>
 
+#include "ops/attention.h"
+#include "ops/rope.h"
+#include "parallel/lowering.h"
 #include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
+#define REAL(symbol) __asm__("__real_" symbol)
+#define WRAPPED(symbol) __asm__("__wrap_" symbol)
+#define MERGE "_ZN6argosy3ops15merge_attentionERKNS0_15AttentionOutputES3_"
+#define ATTENTION "_ZN6argosy3ops9attentionERKN2at6TensorES4_S4_RKNS0_14AttentionShapeES4_"
+#define ROPE "_ZN6argosy3ops10write_ropeERKN2at6TensorES4_RKNS0_9RopeTableES4_"
+#define LOWER "_ZN6argosy8parallel5lowerERKSt6vectorINS0_6ActionESaIS2_EERKNS0_15LoweringOptionsE"
+
 namespace argosy::testing {
+
+// The functions, and what runs in their place.
+using ops::AttentionOutput, ops::AttentionShape;
+using Actions = std::vector<parallel::Action>;
+AttentionOutput real_merge(const AttentionOutput& first, const AttentionOutput& second) REAL(MERGE);
+AttentionOutput merge(const AttentionOutput& first, const AttentionOutput& second) WRAPPED(MERGE);
+AttentionOutput real_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionShape& shape, const at::Tensor& positions) REAL(ATTENTION);
+AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionShape& shape, const at::Tensor& positions) WRAPPED(ATTENTION);
+void real_rope(const at::Tensor& y, const at::Tensor& x, const ops::RopeTable& table,
+               const at::Tensor& positions) REAL(ROPE);
+void rope(const at::Tensor& y, const at::Tensor& x, const ops::RopeTable& table, const at::Tensor& positions)
+    WRAPPED(ROPE);
+parallel::Program real_lower(const Actions& actions, const parallel::LoweringOptions& options) REAL(LOWER);
+parallel::Program lower(const Actions& actions, const parallel::LoweringOptions& options) WRAPPED(LOWER);
+
 namespace {
 
 using comm::Op;
@@ -28,6 +57,17 @@ struct Fault {
     std::function<void(train::StepBatch& batch, TinyRun& run)> change_batch = {};
     /// The squared norm that this rank adds to the job's.
     std::function<at::Tensor(TinyRun& run)> squared_norm = {};
+    std::function<AttentionOutput(const AttentionOutput& first, const AttentionOutput& second)> merge = {};
+    std::function<void(AttentionShape& shape, at::Tensor& positions)> change_attention = {};
+    std::function<at::Tensor(const at::Tensor& positions)> rope_positions = {};
+    std::function<void(parallel::Program& program)> change_program = {};
+};
+
+const Fault* active = nullptr;  // the fault of the run of two ranks; null while one rank runs
+
+struct Activated {
+    explicit Activated(const Fault& fault) { active = &fault; }
+    ~Activated() { active = nullptr; }
 };
 
 /// Forward and backward of the first step under the fault.
@@ -41,6 +81,8 @@ train::StepTotals faulty_totals(TinyRun& run, const Fault& fault) {
 /// empty if there is no difference.
 std::string disagreement(const std::string& family, const Layout& layout, const Fault& fault) {
     TinyRun one({.family = family, .microbatch_size = TinyRun::kGlobalBatch}, self());
+    const train::StepTotals expected = one.forward_backward(0);
+    const Activated activated(fault);
     TinyRun* running = nullptr;
     CommunicatorDouble ranks(world(), [&](comm::Communicator& group, Ops ops) {
         // The step's totals: [loss, squared norm].
@@ -50,7 +92,7 @@ std::string disagreement(const std::string& family, const Layout& layout, const 
     });
     TinyRun two({.family = family, .layout = layout}, ranks);
     running = &two;
-    const train::StepTotals expected = one.forward_backward(0), found = faulty_totals(two, fault);
+    const train::StepTotals found = faulty_totals(two, fault);
     const double loss = std::abs(found.loss / expected.loss - 1);
     const double norm = std::abs(found.squared_norm / expected.squared_norm - 1);
     if (!(loss <= kTolerance)) return fmt::format("loss off by {}", loss);
@@ -62,9 +104,13 @@ std::string disagreement(const std::string& family, const Layout& layout, const 
 }
 
 std::string first_disagreement(const Fault& fault) {
-    for (const char* family : {"llama3", "qwen2"}) {
-        for (const Layout& layout : {Layout{"ddp", {.replicate = 2}}, Layout{"fsdp", {.shard = 2}},
-                                     Layout{"tp", {.tensor = 2}}, Layout{"pp", {.pipeline = 2}, {3, 2}}}) {
+    constexpr auto kRing = parallel::ContextOptions::Rotation::Ring;
+    for (const char* family : {"llama3", "qwen2", "mistral"}) {
+        for (const Layout& layout :
+             {Layout{"ddp", {.replicate = 2}}, Layout{"fsdp", {.shard = 2}}, Layout{"tp", {.tensor = 2}},
+              Layout{"pp", {.pipeline = 2}, {3, 2}}, Layout{"cp", {.context = 2}},
+              Layout{.name = "ring", .mesh = {.context = 2}, .context = {.rotation = kRing}},
+              Layout{"zbv", {.pipeline = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"}}) {
             const std::string found = disagreement(family, layout, fault);
             if (!found.empty()) return fmt::format("{} {}: {}", family, layout.name, found);
         }
@@ -127,5 +173,123 @@ TEST(PlantedFaults, ASkippedTiedGradientShows) {
     expect_to_show({.submit = submit}, "qwen2 pp: tok_embeddings.weight off");
 }
 
+// Each rank keeps its own partial sums of the activations.
+TEST(PlantedFaults, AnOmittedSumOfActivationsShows) {
+    const auto submit = [](comm::Communicator& group, Ops ops) {
+        if (group.name() != "tp" || ops[0].kind != OpKind::ReduceScatter) return group.submit(ops);
+        const int64_t rows = ops[0].out.size(0);
+        ops[0].out.copy_(ops[0].in.narrow(0, group.rank() * rows, rows));
+        return comm::Pending();
+    };
+    expect_to_show({.submit = submit}, "llama3 tp: loss off");
+}
+
+// The keys' gradients [sequences, tokens, columns] are the one reduction of a tensor with three dims.
+TEST(PlantedFaults, AnOmittedSumOfTheKeysGradientsShows) {
+    const auto submit = [](comm::Communicator& group, Ops ops) {
+        const bool keys =
+            group.name() == "cp" && ops[0].kind == OpKind::ReduceScatter && ops[0].in.dim() == 3;
+        if (!keys) return group.submit(ops);
+        const int64_t sequences = ops[0].out.size(0);
+        ops[0].out.copy_(ops[0].in.narrow(0, group.rank() * sequences, sequences));
+        return comm::Pending();
+    };
+    expect_to_show({.submit = submit}, "llama3 cp: ");
+}
+
+TEST(PlantedFaults, ALossThatCountsTwiceOverTheContextAxisShows) {
+    const auto change_batch = [](train::StepBatch& batch, TinyRun& run) {
+        batch.job_counted_tokens *= run.mesh().degree(layout::Axis::Context);
+    };
+    expect_to_show({.change_batch = change_batch}, "llama3 cp: loss off");
+}
+
+TEST(PlantedFaults, ANormThatCountsTwiceOverTheContextAxisShows) {
+    const auto squared_norm = [](TinyRun& run) {
+        const at::Tensor squares = parallel::owned_squared_norms(run.trainer().model()).sum();
+        return squares * run.mesh().degree(layout::Axis::Context);
+    };
+    expect_to_show({.squared_norm = squared_norm}, "llama3 cp: squared norm off");
+}
+
+TEST(PlantedFaults, AMergeThatAveragesShows) {
+    const auto merge = [](const AttentionOutput& first, const AttentionOutput& second) {
+        return AttentionOutput{(first.y + second.y) / 2, real_merge(first, second).log_sum_exp};
+    };
+    expect_to_show({.merge = merge}, "llama3 ring: loss off");
+}
+
+/// Whether the queries are a part of a sequence whose keys are all there, as with AllGather.
+bool is_part(const AttentionShape& shape) { return shape.q_len < shape.k_len; }
+
+TEST(PlantedFaults, AMaskThatIsOffByOneShows) {
+    const auto change = [](AttentionShape& shape, at::Tensor&) { shape.q_offset += is_part(shape); };
+    expect_to_show({.change_attention = change}, "llama3 cp: loss off");
+}
+
+TEST(PlantedFaults, AWindowThatIsLostShows) {
+    const auto change = [](AttentionShape& shape, at::Tensor&) {
+        if (is_part(shape)) shape.window = ops::kNoWindow;
+    };
+    expect_to_show({.change_attention = change}, "mistral cp: loss off");
+}
+
+TEST(PlantedFaults, BoundariesOfDocumentsThatAreLostShow) {
+    const auto change = [](AttentionShape& shape, at::Tensor& positions) {
+        if (is_part(shape)) positions.reset();
+    };
+    expect_to_show({.change_attention = change}, "mistral cp: loss off");
+}
+
+// Each rank counts its own tokens from 0 on.
+TEST(PlantedFaults, PositionsOfTheRankInPlaceOfTheSequenceShow) {
+    const auto positions = [](const at::Tensor& given) {
+        return given.defined() ? at::arange(given.numel(), given.options()).remainder(TinyRun::kSeqLen / 2)
+                               : given;
+    };
+    expect_to_show({.rope_positions = positions}, "llama3 cp: loss off");
+}
+
+// The head's weights' half, which zero-bubble schedules run later.
+TEST(PlantedFaults, AnOmittedWeightGradientOfTheHeadShows) {
+    const auto change = [](parallel::Program& program) {
+        const parallel::UnitOp* loss = nullptr;
+        for (const parallel::UnitOp& op : program.ops) {
+            if (op.kind == parallel::UnitOpKind::LossInput) loss = &op;
+        }
+        if (loss == nullptr) return;
+        const parallel::UnitOp head = *loss;
+        std::erase_if(program.ops, [&](const parallel::UnitOp& op) {
+            return op.kind == parallel::UnitOpKind::BackwardWeight && op.stage == head.stage &&
+                   op.unit == head.unit;
+        });
+    };
+    expect_to_show({.change_program = change}, "llama3 zbv: ");
+}
+
 }  // namespace
+
+AttentionOutput merge(const AttentionOutput& first, const AttentionOutput& second) {
+    return active && active->merge ? active->merge(first, second) : real_merge(first, second);
+}
+
+AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionShape& shape, const at::Tensor& positions) {
+    AttentionShape changed = shape;
+    at::Tensor changed_positions = positions;
+    if (active && active->change_attention) active->change_attention(changed, changed_positions);
+    return real_attention(q, k, v, changed, changed_positions);
+}
+
+void rope(const at::Tensor& y, const at::Tensor& x, const ops::RopeTable& table,
+          const at::Tensor& positions) {
+    real_rope(y, x, table, active && active->rope_positions ? active->rope_positions(positions) : positions);
+}
+
+parallel::Program lower(const Actions& actions, const parallel::LoweringOptions& options) {
+    parallel::Program program = real_lower(actions, options);
+    if (active && active->change_program) active->change_program(program);
+    return program;
+}
+
 }  // namespace argosy::testing
