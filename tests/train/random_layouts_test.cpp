@@ -26,7 +26,7 @@ using parallel::RankActions;
 using parallel::ScheduleShape;
 using parallel::StageOrder;
 
-constexpr int kNumDraws = 8;
+constexpr int kNumDraws = 24;
 constexpr double kDoubleTolerance = 1e-10, kFloatTolerance = 1e-4;
 /// A gradient that is zero but for rounding is compared with the largest of all gradients.
 constexpr double kMinScale = 1e-3;
