@@ -38,4 +38,8 @@ inline std::string version_text(int version) {
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+/// Throws RunError, which names `call` and has CUDA's own text, unless `status` is cudaSuccess. Only in
+/// builds with CUDA.
+void check(int status, const char* call);
+
 }  // namespace argosy::cuda

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "cuda/device.h"
-#include "cuda/status.h"
 
 namespace argosy::cuda {
 namespace {

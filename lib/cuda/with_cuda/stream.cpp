@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/status.h"
+#include "cuda/device.h"
 
 namespace argosy::cuda {
 namespace {

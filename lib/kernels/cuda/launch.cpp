@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cuda/status.h"
+#include "cuda/device.h"
 
 namespace argosy::kernels::cuda {
 namespace {
