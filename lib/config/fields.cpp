@@ -137,6 +137,8 @@ std::vector<Section> make_schema() {
                  "pipeline."),
              key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
                  "Ranks that split each matrix, and between matrices the sequence; should be within a node."),
+             key("enable_async_tensor_parallel", &Parallelism::enable_async_tensor_parallel, any(),
+                 "Tensor-parallel products and their transfers in parts, one for each rank, that overlap."),
              key("context_parallel_degree", &Parallelism::context_parallel_degree, at_least(1),
                  "Ranks that each hold a part of every sequence, and shard the parameters, too."),
              key("context_parallel_rotate_method", &Parallelism::context_parallel_rotate_method, any(),

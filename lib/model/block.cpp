@@ -145,10 +145,9 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     if (spec_.mlp_bias) work.add_row_sum(Role::BiasDown, dy);
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
-    // 3. gate and up projections: dinput [rows, dim], input_all [tokens, dim]
-    auto [dinput, input_all] =
-        axis_.column_backward(tape.feed_forward_norm.y, dgate_up, weights.stack(Join::GateUp));
-    work.add_product(Join::GateUp, dgate_up, input_all);
+    // 3. gate and up projections: dinput [rows, dim]
+    const at::Tensor dinput = axis_.column_backward(dgate_up, weights.stack(Join::GateUp));
+    work.add_product(Join::GateUp, dgate_up, tape.feed_forward_norm.y, axis_);
     if (spec_.mlp_bias) work.add_row_sum(Join::GateUpBias, dgate_up);
     // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
@@ -166,9 +165,9 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
     if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);
-    // 3. projections to q, k, v: dinput [rows, dim], input_all [tokens, dim]
-    auto [dinput, input_all] = axis_.column_backward(tape.attention_norm.y, dqkv, weights.stack(Join::Qkv));
-    work.add_product(Join::Qkv, dqkv, input_all);
+    // 3. projections to q, k, v: dinput [rows, dim]
+    const at::Tensor dinput = axis_.column_backward(dqkv, weights.stack(Join::Qkv));
+    work.add_product(Join::Qkv, dqkv, tape.attention_norm.y, axis_);
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
                                               tape.attention_norm.inverse_rms, dy);

@@ -107,8 +107,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const Gradients& gradients) const {
-    return loss_and_input_gradient(weights, x, batch, scale,
-                                   [&](const WeightWork& work) { work.run(gradients); });
+    return loss_and_input_gradient(weights, x, batch, scale, [&](WeightWork work) { work.run(gradients); });
 }
 
 Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)

@@ -44,6 +44,10 @@ void WeightWork::add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x) {
     items_.push_back({Kind::Product, key, std::move(dy), std::move(x)});
 }
 
+void WeightWork::add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x, const TensorAxis& axis) {
+    items_.push_back({Kind::Product, key, std::move(dy), std::move(x), /*begin=*/0, &axis});
+}
+
 void WeightWork::add_row_sum(RoleOrJoin key, at::Tensor dy) {
     items_.push_back({Kind::RowSum, key, std::move(dy), {}});
 }
@@ -56,8 +60,17 @@ void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t
     items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin});
 }
 
-void WeightWork::run(const Gradients& gradients) const {
-    for (const Item& item : items_) {
+void WeightWork::start_gathers() {
+    for (Item& item : items_) {
+        if (item.axis == nullptr) continue;
+        item.coming = std::exchange(item.axis, nullptr)->start_gather(std::exchange(item.other, {}));
+    }
+}
+
+void WeightWork::run(const Gradients& gradients) {
+    start_gathers();
+    for (Item& item : items_) {
+        if (item.coming) item.other = std::exchange(item.coming, nullptr)->take();
         std::visit([&](auto key) { run(item, gradients, key); }, item.key);
     }
 }

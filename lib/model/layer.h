@@ -7,11 +7,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <variant>
 #include <vector>
 
 #include "model/parameter.h"
+#include "model/tensor_axis.h"
 #include "ops/attention.h"
 #include "ops/rms_norm.h"
 
@@ -66,12 +68,18 @@ class WeightWork {
     using RoleOrJoin = std::variant<Role, Join>;
 
     void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x);  // dW += dy^T x
-    void add_row_sum(RoleOrJoin key, at::Tensor dy);                // db += sum of the rows of dy
-    void add_value(Role role, at::Tensor gradient);                 // dw += gradient
+    /// The same, for an x of which this rank has its rows: they are gathered when the work runs. REQUIRES:
+    /// axis outlives this object.
+    void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x, const TensorAxis& axis);
+    void add_row_sum(RoleOrJoin key, at::Tensor dy);  // db += sum of the rows of dy
+    void add_value(Role role, at::Tensor gradient);   // dw += gradient
     void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
 
-    /// Computes the gradients in the order of the add calls and adds them to `gradients`. Keeps the tensors.
-    void run(const Gradients& gradients) const;
+    /// COLLECTIVE over the axes of the products: starts to gather all rows that the work needs.
+    void start_gathers();
+    /// COLLECTIVE, as start_gathers(), which it calls unless that was done. Computes the gradients in the
+    /// order of the add calls and adds them to `gradients`. Keeps the tensors.
+    void run(const Gradients& gradients);
 
     /// For sums in bf16: the number of rows of a gradient that run() computes at a time, in an fp32 tensor on
     /// the device of x.
@@ -85,6 +93,8 @@ class WeightWork {
         at::Tensor dy;
         at::Tensor other;  // x or tokens
         int64_t begin = 0;
+        const TensorAxis* axis = nullptr;              // `other` has this rank's rows; null: all rows
+        std::shared_ptr<ComingRows> coming = nullptr;  // all rows of `other`
     };
     static void run(const Item& item, const Gradients& gradients, Role role);
     static void run(const Item& item, const Gradients& gradients, Join join);

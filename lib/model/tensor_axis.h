@@ -1,19 +1,30 @@
 // The axes of the mesh that a layer sees: TensorAxis and ContextAxis.
 //
-// Tensor and sequence parallelism: between blocks a rank holds its share of the rows
-// (tokens) of the residual stream. Inside attention and feed-forward the rank holds all rows, but only its
-// share of the heads or hidden columns. A TensorAxis converts between the two forms: alone (gather_rows,
-// reduce_rows), or together with the adjacent matrix product (column, row). The base class is for one device:
-// a rank holds everything, and nothing communicates. parallel::TensorParallelAxis communicates.
+// Tensor and sequence parallelism: between blocks a rank holds its share of the rows (tokens) of the residual
+// stream. Inside attention and feed-forward the rank holds all rows, but only its share of the heads or
+// hidden columns. A TensorAxis converts between the two forms: alone (gather_rows, reduce_rows), or together
+// with the adjacent matrix product (column, row). The base class is for one device: a rank holds everything,
+// and nothing communicates. The classes in parallel/tensor_parallel.h communicate.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <utility>
 
 #include "layout/param_spec.h"
 #include "ops/attention.h"
 #include "ops/matmul.h"
 
 namespace argosy::model {
+
+/// The rows of all ranks, on their way to this rank.
+class ComingRows {
+  public:
+    virtual ~ComingRows() = default;
+    /// Waits for them.
+    virtual at::Tensor take() = 0;
+};
 
 class TensorAxis {
   public:
@@ -29,24 +40,25 @@ class TensorAxis {
     virtual bool sums() const { return false; }
     /// COLLECTIVE: this rank's rows -> all rows.
     virtual at::Tensor gather_rows(const at::Tensor& x) const { return x; }
+    /// COLLECTIVE: starts gather_rows(x).
+    virtual std::unique_ptr<ComingRows> start_gather(const at::Tensor& x) const {
+        return std::make_unique<RowsHere>(x);
+    }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
     virtual at::Tensor reduce_rows(const at::Tensor& partial) const { return partial; }
     /// COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}
 
-    // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x has this rank's
-    // rows; x_all and y have all rows. y holds the outputs of all layers of the stack side by side.
-    struct ColumnGradient {
-        at::Tensor dx;     // this rank's rows
-        at::Tensor x_all;  // all rows, for the weights' gradients
-    };
-    at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
+    // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
+    // rank's rows; y and dy have all rows, and the outputs of all layers of the stack side by side. The
+    // weights' gradients need x_all, which model::WeightWork gathers.
+    virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
         return ops::linear(gather_rows(x), weight, bias);
     }
-    ColumnGradient column_backward(const at::Tensor& x, const at::Tensor& dy,
-                                   const ops::Stack& weight) const {
-        return {reduce_rows(ops::linear_input_gradient(dy, weight)), gather_rows(x)};
+    /// Returns dx.
+    virtual at::Tensor column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
+        return reduce_rows(ops::linear_input_gradient(dy, weight));
     }
 
     // COLLECTIVE: linear layers whose inputs are cut over the axis: y = b + sum over ranks of x W^T. x has
@@ -57,16 +69,26 @@ class TensorAxis {
         at::Tensor dy_all;  // all rows, for the weight's gradient
     };
     /// Returns residual + y.
-    at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                   const at::Tensor& residual) const {
+    virtual at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                           const at::Tensor& residual) const {
         if (!sums()) return ops::add_linear(residual, x, weight, bias);
         at::Tensor y = reduce_rows(ops::linear(x, weight)).add_(residual);
         return bias.defined() ? y.add_(bias) : y;
     }
-    RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
+    virtual RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
         const at::Tensor dy_all = gather_rows(dy);
         return {ops::linear_input_gradient(dy_all, weight), dy_all};
     }
+
+  private:
+    class RowsHere : public ComingRows {
+      public:
+        explicit RowsHere(at::Tensor rows) : rows_(std::move(rows)) {}
+        at::Tensor take() override { return std::move(rows_); }
+
+      private:
+        at::Tensor rows_;
+    };
 };
 
 /// Context parallelism: each rank of the axis holds a part of every sequence. Only attention needs the keys

@@ -183,10 +183,9 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     return y;
 }
 
-at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
+void write_linear(const at::Tensor& y, const at::Tensor& x, const Stack& weight, const Stack& bias) {
     const bool joined = weight.all.defined() && (bias.parts.empty() || bias.all.defined());
-    if (has_kernels(x) && joined) return linear(x, weight.all, bias.all);
-    at::Tensor y = at::empty({x.size(0), weight.num_rows()}, x.options());
+    if (has_kernels(x) && joined) return write_linear(y, x, weight.all, bias.all);
     int64_t begin = 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
         const int64_t rows = weight.parts[i].size(0);
@@ -194,6 +193,11 @@ at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
                      bias.parts.empty() ? at::Tensor() : bias.parts[i]);
         begin += rows;
     }
+}
+
+at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
+    at::Tensor y = at::empty({x.size(0), weight.num_rows()}, x.options());
+    write_linear(y, x, weight, bias);
     return y;
 }
 

@@ -26,6 +26,9 @@ struct Stack {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias);
 
+/// Writes linear(x, weight, bias) to `y`, whose rows are dense.
+void write_linear(const at::Tensor& y, const at::Tensor& x, const Stack& weight, const Stack& bias);
+
 /// y = addend + x W^T + bias. `addend` is [tokens, out]; `bias` is [out] or undefined. If there are kernels
 /// for x, addend + x W^T is rounded once.
 at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight,

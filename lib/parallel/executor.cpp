@@ -241,13 +241,16 @@ void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
     const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
     if (std::cmp_equal(op.unit, stage.layers.size())) {
         join_side_stream();
-        for (const model::WeightWork& each : slot.head_work) each.run(gradients);
+        for (model::WeightWork& each : slot.head_work) each.run(gradients);
         slot.head_work.clear();
         return;
     }
     model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
     if (!side_stream_) return work.run(gradients);
     join_side_stream();
+    // The main stream starts the gathers: on the side stream they would wait for its products, and the main
+    // stream's collectives for them.
+    work.start_gathers();
     side_work_ = std::move(work);
     side_stream_->run([this, &gradients] { side_work_.run(gradients); });
 }

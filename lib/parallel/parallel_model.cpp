@@ -22,11 +22,6 @@ namespace {
 using comm::Op;
 using comm::OpKind;
 
-std::unique_ptr<model::TensorAxis> make_axis(comm::Mesh& mesh) {
-    if (mesh.degree(layout::Axis::Tensor) == 1) return std::make_unique<model::TensorAxis>();
-    return std::make_unique<TensorParallelAxis>(mesh.group(layout::Axis::Tensor));
-}
-
 /// The first and the last stage send each other their part of a tied table's gradient. Each stage adds the
 /// two parts.
 void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
@@ -46,19 +41,19 @@ void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
 }  // namespace
 
 ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
-                             const Precision& precision, const ContextOptions& context, int64_t seq_len,
-                             uint64_t seed)
+                             const ModelOptions& options)
     : spec_(spec),
       stage_map_(placement.stages),
-      precision_(precision),
+      precision_(options.precision),
       device_(mesh.device()),
-      rope_(model::rope_table(spec, seq_len,
-                              at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
+      rope_(model::rope_table(
+          spec, options.seq_len,
+          at::TensorOptions(device_).dtype(ops::accumulation_type(options.precision.compute)))),
       first_rounding_(device_),
-      axis_(make_axis(mesh)),
-      context_(make_context_axis(context, mesh, seq_len)) {
-    ARGOSY_CHECK(!precision.bf16_gradients || precision.reduce == at::kFloat,
-                 "gradients in bf16 with sums over ranks in {}", toString(precision.reduce));
+      axis_(make_tensor_axis(options.tensor, mesh)),
+      context_(make_context_axis(options.context, mesh, options.seq_len)) {
+    ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
+                 "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         Stage& own_stage = stage(placement.unit_stage[unit]);
@@ -69,7 +64,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else {
             own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
         }
-        add_unit(placement, static_cast<int>(unit), mesh, seed);
+        add_unit(placement, static_cast<int>(unit), mesh, options.seed);
     }
 }
 
@@ -153,27 +148,6 @@ at::Tensor owned_squared_norms(ParallelModel& model) {
         first += count;
     }
     return at::stack(totals);
-}
-
-at::Tensor TensorParallelAxis::gather_rows(const at::Tensor& x) const {
-    at::Tensor all = at::empty({x.size(0) * group_.size(), x.size(1)}, x.options());
-    group_.run({.kind = OpKind::AllGather, .out = all, .in = x.contiguous()});
-    return all;
-}
-
-at::Tensor TensorParallelAxis::reduce_rows(const at::Tensor& partial) const {
-    ARGOSY_CHECK(partial.size(0) % group_.size() == 0, "{} rows on {} ranks", partial.size(0), group_.size());
-    at::Tensor own = at::empty({partial.size(0) / group_.size(), partial.size(1)}, partial.options());
-    group_.run({.kind = OpKind::ReduceScatter, .out = own, .in = partial.contiguous()});
-    return own;
-}
-
-void TensorParallelAxis::sum(at::Tensor& values) const {
-    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values});
-}
-
-void TensorParallelAxis::max(at::Tensor& values) const {
-    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
 }
 
 }  // namespace argosy::parallel

@@ -1,6 +1,6 @@
 // This rank's part of the model: for each of its pipeline stages the layers, the head on the last stage, and
 // their parameters in units; and the work on its gradients around a step's program. ParallelModel owns the
-// layers and the parameters. The layers communicate through TensorParallelAxis.
+// layers and the parameters. The layers communicate through a TensorAxis and a ContextAxis.
 #pragma once
 
 #include <memory>
@@ -18,6 +18,7 @@
 #include "parallel/context_parallel.h"
 #include "parallel/placement.h"
 #include "parallel/sharded_unit.h"
+#include "parallel/tensor_parallel.h"
 
 namespace argosy::parallel {
 
@@ -31,13 +32,21 @@ struct Stage {
     std::vector<ShardedUnit> units;  // one for each layer, then the head's
 };
 
+struct ModelOptions {
+    Precision precision = {};
+    TensorOptions tensor = {};
+    ContextOptions context = {};
+    int64_t seq_len = 0;
+    uint64_t seed = 0;
+};
+
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
 class ParallelModel {
   public:
     /// COLLECTIVE: creates this rank's slabs of the parameters that `placement` describes, and builds the
     /// layers that compute with them.
     ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
-                  const Precision& precision, const ContextOptions& context, int64_t seq_len, uint64_t seed);
+                  const ModelOptions& options);
     ParallelModel(const ParallelModel&) = delete;
 
     const model::ModelSpec& spec() const { return spec_; }
@@ -88,25 +97,5 @@ void sum_remaining(ParallelModel& model, comm::Mesh& mesh);
 /// Returns [units of the whole model] (model::unit_names) in fp64: for each unit, the squared norm of the
 /// gradients that this rank owns. The sum over all ranks is the squared norm of the unit's whole gradient.
 at::Tensor owned_squared_norms(ParallelModel& model);
-
-// The model::TensorAxis that communicates: tensor parallelism with sequence parallelism over the ranks of one
-// group. gather_rows(), reduce_rows(), sum() and max() each submit one collective and wait for it.
-
-class TensorParallelAxis : public model::TensorAxis {
-  public:
-    /// REQUIRES: group outlives the object.
-    explicit TensorParallelAxis(comm::Communicator& group) : group_(group) {}
-
-    layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }
-    int64_t largest_share(int64_t n) const override { return layout::chunk(n, group_.size(), 0).size; }
-    bool sums() const override { return true; }
-    at::Tensor gather_rows(const at::Tensor& x) const override;
-    at::Tensor reduce_rows(const at::Tensor& partial) const override;
-    void sum(at::Tensor& values) const override;
-    void max(at::Tensor& values) const override;
-
-  private:
-    comm::Communicator& group_;
-};
 
 }  // namespace argosy::parallel

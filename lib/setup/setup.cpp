@@ -281,6 +281,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .recompute = recompute_mode(config.activation_checkpoint.mode),
             .graphs = uses_graphs(config),
             .side_stream = config.compile.side_stream && !config.debug.plain_operations,
+            .tensor = {.overlap_products = config.parallelism.enable_async_tensor_parallel},
             .context = context_options(config.parallelism),
             .seq_len = config.training.seq_len,
             .microbatch_size = sizes.microbatch_size,

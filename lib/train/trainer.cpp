@@ -110,8 +110,8 @@ Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
     : seed_(options.seed),
-      model_(options.spec, plan.placement, mesh, options.precision, options.context, options.seq_len,
-             options.seed),
+      model_(options.spec, plan.placement, mesh,
+             {options.precision, options.tensor, options.context, options.seq_len, options.seed}),
       step_(model_, mesh, {model_, mesh, plan.program, executor_options(options)}, step_options(options)) {}
 
 }  // namespace argosy::train

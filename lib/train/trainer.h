@@ -28,6 +28,7 @@ struct TrainerOptions {
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     model::RecomputeMode recompute = model::RecomputeMode::None;
     bool graphs = false, side_stream = false;  // see parallel::ExecutorOptions
+    parallel::TensorOptions tensor = {};
     parallel::ContextOptions context = {};
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences

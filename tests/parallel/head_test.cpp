@@ -5,7 +5,7 @@
 #include "model/head.h"
 #include "ops/cross_entropy.h"
 #include "ops/ops_context.h"
-#include "parallel/parallel_model.h"
+#include "parallel/tensor_parallel.h"
 #include "support/tensors.h"
 #include "support/world.h"
 

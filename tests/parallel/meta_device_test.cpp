@@ -59,7 +59,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
                                        {at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}}) {
         meter.reset_peak();
         const int64_t before = meter.current_bytes();
-        ParallelModel model(spec(), placement, mesh, precision, /*context=*/{}, kSeqLen, /*seed=*/1);
+        ParallelModel model(spec(), placement, mesh, {.precision = precision, .seq_len = kSeqLen, .seed = 1});
         const LoweringOptions options{.stages = stage_units(placement),
                                       .recompute = model::RecomputeMode::Selective};
         Executor executor(model, mesh, program(options), {.recompute = options.recompute});

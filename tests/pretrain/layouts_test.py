@@ -16,6 +16,7 @@ LAYOUTS = {
     "fsdp4": (4, {}),
     "hsdp2x2": (4, {REPLICATE: 2}),
     "tp2_fsdp2": (4, {TENSOR: 2}),
+    "tp2_async": (2, {TENSOR: 2, "parallelism__enable_async_tensor_parallel": True}),
     "pp2_tp2": (4, {PIPELINE: 2, TENSOR: 2}),
     "pp4": (4, {PIPELINE: 4}),
     "pp4_gpipe": (4, {PIPELINE: 4, SCHEDULE: "GPipe"}),

@@ -102,8 +102,8 @@ Measured measure(comm::Communicator& world, const RankActions& actions, const Sc
     comm::Mesh mesh({{kNumRanks, 1, 1, 1, 1}}, world);
     const auto placement =
         place_parameters(spec(), mesh.shape(), split_layers(8, shape.num_stages, 0, 0), shape.order);
-    ParallelModel model(spec(), placement, mesh, {at::kFloat, at::kFloat, at::kFloat}, {}, kSeqLen,
-                        /*seed=*/1);
+    ParallelModel model(spec(), placement, mesh,
+                        {.precision = {at::kFloat, at::kFloat, at::kFloat}, .seq_len = kSeqLen, .seed = 1});
     Timeline timeline;
     const auto observer = [&](const UnitOp& op) {
         const char letter = letter_of(op);

@@ -22,6 +22,7 @@ constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
 constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 
+constexpr parallel::TensorOptions kOverlap{.overlap_products = true};
 constexpr parallel::ContextOptions kRing{.rotation = parallel::ContextOptions::Rotation::Ring},
     kInOrder{.balance = layout::ContextBalance::None},
     kRingInOrder{parallel::ContextOptions::Rotation::Ring, layout::ContextBalance::None};
@@ -36,6 +37,7 @@ std::vector<Layout> every_layout() {
                     {"fsdp2", {.shard = 2}},
                     {"fsdp2_never", {.shard = 2}, {}, "1F1B", Reshard::Never},
                     {"tp2", {.tensor = 2}},
+                    {.name = "tp2_async", .mesh = {.tensor = 2}, .tensor = kOverlap},
                     {"pp2", {.pipeline = 2}, {3, 2}},
                     {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
                     {"pp2_interleaved", {.pipeline = 2}, {1, 2, 1, 1}, "Interleaved1F1B"},
@@ -50,6 +52,7 @@ std::vector<Layout> every_layout() {
                     {"ddp2_tp2", {.replicate = 2, .tensor = 2}},
                     {"tp2_pp2", {.pipeline = 2, .tensor = 2}, {2, 3}},
                     {"tp4_kv_replicas", {.tensor = 4}},
+                    {.name = "tp4_async", .mesh = {.tensor = 4}, .tensor = kOverlap},
                     {"ddp2_pp2", {.pipeline = 2, .replicate = 2}, {3, 2}},
                     {"pp4", {.pipeline = 4}, {1, 2, 2, 0}},
                     {"fsdp2_pp2", {.pipeline = 2, .shard = 2}, {3, 2}, "1F1B", Reshard::Never},
@@ -85,17 +88,20 @@ std::vector<Layout> every_layout() {
                 {.name = "cp2_tp2_pp2",
                  .mesh = {.pipeline = 2, .context = 2, .tensor = 2},
                  .stage_layers = {2, 3},
-                 .context = kRing},
+                 .context = kRing,
+                 .tensor = kOverlap},
                 {.name = "ddp2_fsdp2_cp2",
                  .mesh = {.replicate = 2, .shard = 2, .context = 2},
                  .context = kRing}};
     }
 }
 
-/// Whether the layout has another schedule than the usual ones, or another way of context parallelism.
+/// Whether the layout has another schedule than the usual ones, or another way of context or tensor
+/// parallelism.
 bool is_variant(const Layout& layout) {
     const bool usual = layout.schedule == "1F1B" || layout.schedule == "GPipe";
-    return !usual || layout.context != parallel::ContextOptions{};
+    return !usual || layout.tensor != parallel::TensorOptions{} ||
+           layout.context != parallel::ContextOptions{};
 }
 
 /// The family of the model with documents, a window and a tied table, with which all layouts run.

@@ -219,6 +219,7 @@ Draw draw(uint64_t seed, int max_ranks) {
     draw_heads(random, options.layout.mesh.tensor, draw);
     draw_data(random, draw_pipeline(random, draw), draw);
     if (random.chance(25)) options.precision = {at::kFloat, at::kFloat, at::kFloat};
+    options.layout.tensor.overlap_products = random.chance(30);
     options.seed = seed;
     return draw;
 }
@@ -234,16 +235,16 @@ std::string written(const RankActions& ranks) {
 
 std::string described(uint64_t seed, const Draw& draw) {
     const TinyRunOptions& options = draw.options;
-    const auto& [name, mesh, stage_layers, schedule, reshard, context, own] = options.layout;
+    const auto& [name, mesh, stage_layers, schedule, reshard, context, own, tensor] = options.layout;
     const model::ModelSpec& spec = *options.spec;
     return fmt::format(
         "seed {}: pp {} ddp {} fsdp {} cp {} tp {}; {} stages of {} {}; reshard {}, rotation {}, balance {}, "
-        "recompute {}, {}; {} samples of {} in microbatches of {}, documents of {}; vocabulary {}, dim {}, "
-        "heads "
-        "{} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, scaled {}, window {}",
+        "overlap {}, recompute {}, {}; {} samples of {} in microbatches of {}, documents of {}; "
+        "vocabulary {}, dim {}, heads {} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, scaled "
+        "{}, window {}",
         seed, mesh.pipeline, mesh.replicate, mesh.shard, mesh.context, mesh.tensor, schedule,
         fmt::join(stage_layers, " "), written(own), static_cast<int>(reshard),
-        static_cast<int>(context.rotation), static_cast<int>(context.balance),
+        static_cast<int>(context.rotation), static_cast<int>(context.balance), tensor.overlap_products,
         static_cast<int>(options.recompute), toString(options.precision.master), options.global_batch,
         options.seq_len, options.microbatch_size, fmt::join(options.document_lengths, " "), spec.vocab_size,
         spec.dim, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.hidden_dim, spec.tied_embeddings,

@@ -97,6 +97,27 @@ TEST(StepBytes, OfTheTensorAxisAreActivations) {
     }
 }
 
+// Of the collectives beside a product, the parts that overlap with it are messages: a gather before the first
+// and a reduction after the second product of each pair, in forward and in backward. They move as many bytes.
+// A recomputation repeats the forward's messages, but for those after the block's last product.
+TEST(StepBytes, OfOverlappedProductsAreThoseOfTheCollectives) {
+    for (const auto& [recompute, products] :
+         {std::pair{model::RecomputeMode::None, 8}, {model::RecomputeMode::Full, 11}}) {
+        for (const int n : {2, 4}) {
+            train::TrainerOptions options = testing::options();
+            options.recompute = recompute;
+            const auto plain = recorded(options, {{1, 1, 1, 1, n}}, 1);
+            options.tensor.overlap_products = true;
+            const auto overlapped = recorded(options, {{1, 1, 1, 1, n}}, 1);
+            EXPECT_EQ(overlapped.bytes_by_group(), plain.bytes_by_group());
+            const int64_t sent = kMicrobatches * kLayers * products * kActivation / n * (n - 1);
+            EXPECT_EQ(whole_bytes(overlapped, "tp", OpKind::Send), sent);
+            EXPECT_EQ(whole_bytes(overlapped, "tp", OpKind::Receive), sent);
+            EXPECT_EQ(whole_bytes(plain, "tp", OpKind::Send), 0);
+        }
+    }
+}
+
 // A stage gets the activation of each microbatch from the stage before, and its gradient from the stage
 // after.
 TEST(StepBytes, OfThePipelineAreActivationsAndTheirGradients) {

@@ -113,6 +113,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.step.unit_grad_norms = options.unit_grad_norms;
     result.side_stream = options.side_stream;
     result.context = options.layout.context;
+    result.tensor = options.layout.tensor;
     return result;
 }
 

@@ -26,6 +26,7 @@ struct Layout {
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     parallel::ContextOptions context = {};
     parallel::RankActions own_schedule = {};  // takes the place of `schedule` unless empty
+    parallel::TensorOptions tensor = {};
 };
 
 enum class TinyData {
