@@ -16,6 +16,7 @@
 #include "preflight/preflight.h"
 #include "setup/element_types.h"
 #include "setup/setup.h"
+#include "train/trainer.h"
 
 namespace argosy {
 namespace {
@@ -59,8 +60,8 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
             .traffic = parallel::job_traffic(
-                parallel::place_parameters(spec, mesh, options.stage_layers), mesh, options.precision,
-                spec.dim, options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context)),
+                train::place_parameters(options, mesh), mesh, options.precision, spec.dim,
+                options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context)),
             .dump_folder = config.job.dump_folder};
 }
 

@@ -148,12 +148,9 @@ std::vector<Section> make_schema() {
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
                  "Ranks that split the layers into a pipeline of stages; a rank runs one stage or several."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),
-                 "Order of microbatches; 1F1B and GPipe: one stage on a rank; ZeroBubble: weight gradients "
-                 "fill "
-                 "waits."),
+                 "Order of actions; 1F1B, GPipe: a stage per rank; ZeroBubble: weight gradients fill waits."),
              key("pipeline_parallel_schedule_csv", &Parallelism::pipeline_parallel_schedule_csv, any(),
-                 "CSV file with a schedule of one's own, in place of the named one: a row per rank, cells as "
-                 "2F0."),
+                 "CSV file with a schedule that replaces the named one: a row for each rank, cells as 2F0."),
              key("pipeline_parallel_microbatch_size", &Parallelism::pipeline_parallel_microbatch_size, size(),
                  "Samples per microbatch of the pipeline; local_batch_size must be a multiple."),
              key("pipeline_parallel_first_stage_less_layers",

@@ -84,8 +84,8 @@ class TokenFile {
     /// the token that ends one.
     bool knows_documents() const { return documents_ || stored_.info.end_of_text != kNoEndOfText; }
 
-    /// Writes the positions of tokens begin .. begin+count-1 in their documents to `out`. Those of the first
-    /// document count from `begin`. Throws DamageError as copy() does. REQUIRES: as copy(), and
+    /// Writes the positions of tokens begin .. begin+count-1 in their documents to `out`. Positions in the
+    /// first document count from `begin`. Throws DamageError as copy() does. REQUIRES: as copy(), and
     /// knows_documents().
     void copy_positions(int64_t begin, int64_t count, int64_t* out) const;
 

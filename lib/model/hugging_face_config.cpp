@@ -4,6 +4,7 @@
 // ignored.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -267,25 +268,24 @@ ModelSpec from_json(const Reader& config, const AcceptedKeys& accepted) {
     return spec;
 }
 
-const Family& family_of(const ModelSpec& spec) {
+/// Whether the architecture that has the model's name has these parts.
+bool has_architecture(const ModelSpec& spec) {
     const bool alike = spec.qkv_bias == spec.output_bias;
-    for (const Family& family : kFamilies) {
-        if (spec.name != family.name) continue;
-        const bool no_bias = !spec.qkv_bias && !spec.output_bias && !spec.mlp_bias;
-        const bool fits = spec.name == "llama3"    ? alike && !spec.qk_norm
-                          : spec.name == "mistral" ? no_bias && !spec.qk_norm
-                          : spec.name == "qwen2"
-                              ? spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm
-                              : alike && !spec.mlp_bias && spec.qk_norm;
-        if (fits && (!spec.sliding_window || spec.name == "mistral")) return family;
-    }
+    if (spec.name == "mistral") return !spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm;
+    if (spec.sliding_window) return false;
+    if (spec.name == "llama3") return alike && !spec.qk_norm;
+    if (spec.name == "qwen2") return spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm;
+    return alike && !spec.mlp_bias && spec.qk_norm;  // qwen3
+}
+
+const Family& family_of(const ModelSpec& spec) {
+    const auto family = std::ranges::find(kFamilies, spec.name, &Family::name);
+    if (family != std::end(kFamilies) && has_architecture(spec)) return *family;
     throw UserError(
         "Hugging Face has no architecture for a model '{}' with qkv_bias {}, output_bias {}, mlp_bias {}, "
         "qk_norm {}, sliding_window {}; llama3 has qkv_bias and output_bias or neither, and no qk_norm; "
-        "qwen2 has qkv_bias "
-        "alone; qwen3 has qk_norm, qkv_bias and output_bias or neither, and no mlp_bias; mistral has no "
-        "biases and no qk_norm, and alone a "
-        "sliding_window",
+        "qwen2 has qkv_bias alone; qwen3 has qk_norm, qkv_bias and output_bias or neither, and no mlp_bias; "
+        "mistral has no biases and no qk_norm, and alone a sliding_window",
         spec.name, spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm,
         spec.sliding_window ? "set" : "none");
 }

@@ -77,7 +77,7 @@ at::Tensor sum_repeated(const at::Tensor& dk_bhsd, int64_t times) {
     return widened(dk_bhsd).view({b, h / times, times, s, d}).sum(2).to(dk_bhsd.scalar_type());
 }
 
-/// As flash_attention().
+/// The gradients of q, k and v of flash_attention().
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(const at::Tensor& dy_bhsd,
                                                                         const at::Tensor& q_bhsd,
                                                                         const at::Tensor& k_bhsd,

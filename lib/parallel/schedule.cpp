@@ -32,10 +32,10 @@ RankActions gpipe(const ScheduleShape& shape) {
     return ranks;
 }
 
-/// 1F1B: enough forwards to fill the later stages, then one forward for each backward. With one stage on a
-/// rank, rank r has at most num_ranks - r microbatches in flight, however many the step has. With several
-/// stages on a rank, groups of num_ranks microbatches go through the rank's stages one after the other: the
-/// pipeline fills and drains in units of a stage, which is shorter by the number of stages on a rank.
+/// 1F1B: enough forwards to fill the later stages, then one forward for each backward. Rank r has at
+/// most num_ranks - r microbatches in flight if it has one stage, however many the step has. If it has
+/// several, groups of num_ranks microbatches go through its stages one after the other: the pipeline
+/// fills and drains in units of a stage, which is shorter by the number of stages on a rank.
 RankActions one_forward_one_backward(const ScheduleShape& shape) {
     const int num_ranks = shape.num_ranks, per_rank = shape.num_stages / num_ranks;
     const int total = per_rank * shape.num_microbatches;
@@ -62,8 +62,8 @@ RankActions one_forward_one_backward(const ScheduleShape& shape) {
 // so the weights' halves can fill the time in which a rank would wait for another one (Qi et al., "Zero
 // Bubble Pipeline Parallelism", 2023; with the stages in V, "Pipeline Parallelism with Controllable Memory",
 // 2024). A schedule is the order of the forwards and of the inputs' halves on each rank; fill_bubbles()
-// places the weights' halves. With as many microbatches as ranks, or more, the ranks then wait for num_ranks
-// - 1 units.
+// places the weights' halves. If there are at least as many microbatches as ranks, each rank then waits for
+// num_ranks - 1 units.
 
 /// Runs the orders, with one unit of time for each action. A rank runs its oldest weights' half if the next
 /// action of its order needs something that another rank has not computed yet, or if `max_in_flight` pairs of
@@ -132,8 +132,8 @@ RankActions interleaved_zero_bubble(const ScheduleShape& shape) {
     return fill_bubbles(orders, max_in_flight, shape);
 }
 
-/// Rank r has stage r on the way to the last rank and stage 2 * num_ranks - 1 - r on the way back. It holds
-/// at most 2 * num_ranks halves of its layers' activations, as much as the first rank of 1F1B.
+/// Rank r has stage r on the way to the last rank and stage 2 * num_ranks - 1 - r on the way back. The rank
+/// holds at most 2 * num_ranks halves of its layers' activations, as much as the first rank of 1F1B.
 RankActions v_zero_bubble(const ScheduleShape& shape) {
     RankActions orders(shape.num_ranks);
     for (int rank = 0; rank < shape.num_ranks; ++rank) {
@@ -177,9 +177,9 @@ struct Schedule {
 };
 
 constexpr int kAny = 1 << 20;
-// PyTorch's LoopedBFS (all microbatches on one stage, then on the rank's next stage) is left out. With
-// several stages on a rank, channels that hold one message deadlock from 3 * num_ranks - 1 microbatches on.
-// With fewer microbatches it is at best as fast as Interleaved1F1B, where that runs.
+// PyTorch's LoopedBFS (all microbatches on one stage, then on the rank's next stage) is left out:
+// channels that hold one message deadlock from 3 * num_ranks - 1 microbatches on, and for fewer microbatches
+// the schedule is at best as fast as Interleaved1F1B.
 constexpr Schedule kSchedules[] = {
     {"1F1B", StageOrder::Loop, 1, 1, 1, false, one_forward_one_backward},
     {"GPipe", StageOrder::Loop, 1, 1, 1, false, gpipe},

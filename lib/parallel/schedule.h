@@ -37,7 +37,7 @@ using RankActions = std::vector<std::vector<Action>>;
 /// V: from the first rank to the last one and back, so that the first rank has the first and the last stage.
 enum class StageOrder { Loop, V };
 
-/// Which rank runs a stage, and which of that rank's stages it is.
+/// Gives the rank that runs a stage, and the number of the stage among those of its rank.
 class StageMap {
   public:
     /// REQUIRES: V has two stages on each rank.

@@ -18,7 +18,7 @@ using enum ActionKind;
 
 bool runs_backward(ActionKind kind) { return kind == Backward || kind == BackwardInput; }
 
-/// What a stage needs from a neighbour for a microbatch: an activation, or a gradient.
+/// An activation or a gradient that a stage needs from a neighbour for a microbatch.
 struct Message {
     bool activation;
     int stage;  // the stage that needs it
@@ -59,7 +59,7 @@ bool within_a_rank(const Message& message, const StageMap& stages) {
     return stages.rank_of(message.sender()) == stages.rank_of(message.stage);
 }
 
-/// By message: the number of actions of the receiver, from its first one on, that the message depends on. The
+/// Returns for each message how many actions of its receiver, from the first one on, it depends on. The
 /// lists run without transfers, as far as possible; messages that are not made are left out.
 std::map<Message, int> own_actions_before(const RankActions& ranks, const StageMap& stages) {
     const size_t num_ranks = ranks.size();
@@ -96,8 +96,8 @@ struct Receives {
     std::multimap<int, Message> own, ahead;  // of the action at the position, and of later ones
 };
 
-/// By rank. `messages`: of each channel, in the order of the sends; `position`: of the action that needs
-/// each.
+/// Returns a list for each rank. `messages` of a channel are in the order of the sends; `position` is that of
+/// the action that needs the message.
 std::vector<Receives> place_receives(const std::map<Channel, std::vector<Message>>& messages,
                                      const std::map<Message, int>& position,
                                      const std::map<Message, int>& own_before, size_t num_ranks) {

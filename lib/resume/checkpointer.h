@@ -57,8 +57,8 @@ class Checkpointer {
     void after_step(const train::Position& position);
 
     /// Call when the run stops: at its final step, at its time limit or on a signal. Saves the step unless it
-    /// is saved already, and waits until everything is written. With checkpoint.last_save_in_hf, exports the
-    /// final step.
+    /// is saved already, and waits until everything is written. Exports the final step
+    /// if checkpoint.last_save_in_hf is set.
     void finish(const train::Position& position);
 
     /// Waits until the save under way is committed. Throws the same errors as after_step().

@@ -17,9 +17,8 @@ void check_rows(const TrainerOptions& options, int context_degree, int tensor_de
     const int num_chunks = context_degree * layout::chunks_per_rank(options.context.balance);
     if (context_degree > 1 && options.seq_len % num_chunks != 0) {
         throw UserError(
-            "training.seq_len = {} cannot be cut into {} equal chunks, as "
-            "parallelism.context_parallel_degree = "
-            "{} and its load balancer need; make training.seq_len a multiple of {}",
+            "training.seq_len = {} does not divide into {} equal chunks (context_parallel_degree = {} "
+            "and its load balancer); make it a multiple of {}",
             options.seq_len, num_chunks, context_degree, num_chunks);
     }
     const int64_t tokens = options.microbatch_size * (options.seq_len / context_degree);

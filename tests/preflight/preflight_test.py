@@ -190,6 +190,8 @@ class Preflight(unittest.TestCase):
     def test_mistakes_end_with_2_and_one_message(self):
         for words, part in ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
                             (self.words("--training.steps", "many"), "training.steps"),
+                            (self.words("--parallelism.context_parallel_degree", 2, "--training.seq_len", 255),
+                             "training.seq_len = 255"),
                             (self.words("--timeout", 0), "--timeout 0"),
                             ([BIN / "preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),

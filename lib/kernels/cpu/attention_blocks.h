@@ -110,7 +110,7 @@ struct VisibleKeys {
     bool has_block(int64_t first_key) const { return begin <= first_key && first_key < end; }
 };
 
-/// REQUIRES: first_query < shape.num_queries. Of `num_queries`, only those of the shape count.
+/// REQUIRES: first_query < shape.num_queries. Queries beyond those of the shape are ignored.
 inline VisibleKeys visible_keys(const AttentionShape& shape, int64_t first_query, int64_t num_queries) {
     const int64_t end_query = smaller(first_query + num_queries, shape.num_queries);
     return {shape.first_key(first_query) / kBlock * kBlock,
