@@ -55,8 +55,8 @@ class LargeTensors {
 
     std::vector<LargeTensor> list() {
         const parallel::ModelPlacement placement = place_parameters(options_, mesh_.shape());
-        add("the residual stream", {tokens() / mesh_.degree(layout::Axis::Tensor), options_.spec.dim},
-            compute());
+        const int64_t rows = layout::chunk(tokens(), mesh_.degree(layout::Axis::Tensor), 0).size;
+        add("the residual stream", {rows, options_.spec.dim}, compute());
         for (size_t unit = 0; unit < placement.units.size(); ++unit) {
             const bool own = placement.rank_of(unit) == mesh_.coordinate(layout::Axis::Pipeline);
             if (own) add_unit(placement.units[unit]);
@@ -122,8 +122,12 @@ class LargeTensors {
         const int64_t columns =
             layout::chunk(options_.spec.vocab_size, mesh_.degree(layout::Axis::Tensor), 0).size;
         const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
-        add("a chunk of logits", {model::Head::rows_per_chunk(tokens(), columns, here), rows[Role::Output]},
-            compute());
+        const int64_t chunk_rows = model::Head::rows_per_chunk(tokens(), columns, here);
+        add("a chunk of logits", {chunk_rows, rows[Role::Output]}, compute());
+        const int num_ranks = mesh_.degree(layout::Axis::Tensor);
+        if (num_ranks > 1 && options_.tensor.gather_logits) {
+            add("a chunk of all ranks' logits", {chunk_rows, num_ranks * columns}, compute());
+        }
     }
 
     /// For each element type, the kinds of tensors (weights, gradient, ...) that have this type.

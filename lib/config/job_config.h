@@ -93,6 +93,7 @@ struct Parallelism {
     ReshardAfterForward fsdp_reshard_after_forward = ReshardAfterForward::Default;
     int tensor_parallel_degree = 1;
     bool enable_async_tensor_parallel = false;
+    bool disable_loss_parallel = false;
     int context_parallel_degree = 1;
     RotateMethod context_parallel_rotate_method = RotateMethod::AllGather;
     LoadBalancer context_parallel_load_balancer = LoadBalancer::HeadTail;

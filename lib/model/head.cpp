@@ -22,7 +22,8 @@ constexpr int64_t kMinRows = 512;
 
 }  // namespace
 
-Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
+Head::Head(const ModelSpec& spec, const TensorAxis& axis, bool gather_logits)
+    : spec_(spec), axis_(axis), gather_logits_(gather_logits) {}
 
 int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x) {
     return ops::rows_at_once(num_rows, std::max(kMinRows, ops::max_temporary_elements(x) / num_columns));
@@ -48,7 +49,10 @@ ops::SoftmaxSums Head::turn_into_gradient(at::Tensor& logits, const at::Tensor& 
                                           const at::Tensor& scale) const {
     const layout::Range own = axis_.share(spec_.vocab_size);
     if (own.size == spec_.vocab_size) return ops::turn_into_cross_entropy_gradient(logits, targets, scale);
-    ops::SoftmaxSums sums = sums_of_all_ranks(ops::softmax_sums(logits, targets, own.begin));
+    const ops::SoftmaxSums sums =
+        gather_logits_
+            ? ops::softmax_sums(axis_.gather_columns(logits, spec_.vocab_size), targets, /*begin=*/0)
+            : sums_of_all_ranks(ops::softmax_sums(logits, targets, own.begin));
     ops::turn_into_cross_entropy_gradient(logits, sums, targets, own.begin, scale);
     return sums;
 }

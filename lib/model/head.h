@@ -16,8 +16,9 @@ namespace argosy::model {
 
 class Head {
   public:
-    /// REQUIRES: axis outlives the head.
-    Head(const ModelSpec& spec, const TensorAxis& axis);
+    /// `gather_logits`: for the loss, each rank of the axis gathers the logits of the whole vocabulary,
+    /// instead of computing sums over its columns, which are then combined. REQUIRES: axis outlives the head.
+    Head(const ModelSpec& spec, const TensorAxis& axis, bool gather_logits = false);
 
     /// COLLECTIVE over the axis: returns the logits of all tokens, [tokens, vocab columns].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
@@ -56,6 +57,7 @@ class Head {
 
     const ModelSpec spec_;
     const TensorAxis& axis_;
+    const bool gather_logits_;
 };
 
 // The embedding: maps tokens to the residual stream.

@@ -46,6 +46,8 @@ class TensorAxis {
     }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
     virtual at::Tensor reduce_rows(const at::Tensor& partial) const { return partial; }
+    /// COLLECTIVE: this rank's columns, share(num_columns), -> all columns.
+    virtual at::Tensor gather_columns(const at::Tensor& x, int64_t /*num_columns*/) const { return x; }
     /// COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}

@@ -24,7 +24,8 @@
 // 4. The slot gets a message at the Take.
 // 5. No operation uses sums of gradients while the side stream may write them (runs_beside_gradients).
 //
-// Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
+// Shapes: rows = num_sequences * seq_len / tensor parallel degree, rounded up; activations between layers
+// [rows, dim].
 namespace argosy::parallel {
 
 namespace {
@@ -275,7 +276,7 @@ void Executor::receive(const UnitOp& op, comm::Communicator& group, int from_sta
     ARGOSY_CHECK(!incoming.x.defined(), "{} is under way", describe(op));
     // 1. allocate x [rows, dim]
     const model::Batch& batch = microbatches_[op.microbatch];
-    const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
+    const int64_t rows = layout::chunk(batch.tokens.numel(), tensor_degree_, 0).size;
     incoming.x = at::empty({rows, model_.spec().dim},
                            at::TensorOptions(model_.device()).dtype(model_.precision().compute));
     // 2. start the receive and return

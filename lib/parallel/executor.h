@@ -90,7 +90,7 @@ class Executor {
     ParallelModel& model_;
     comm::Communicator& world_;
     comm::Communicator &activations_, &gradients_;  // of the pipeline; one group where that is enough
-    int64_t tensor_degree_;
+    int tensor_degree_;
     std::vector<ProgramPart> parts_;
     std::optional<UnitOp> current_op_;
     ExecutorOptions options_;

@@ -50,7 +50,8 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
           spec, options.seq_len,
           at::TensorOptions(device_).dtype(ops::accumulation_type(options.precision.compute)))),
       first_rounding_(device_),
-      axis_(make_tensor_axis(options.tensor, mesh)),
+      axis_(make_tensor_axis(options.tensor, mesh,
+                             options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context))),
       context_(make_context_axis(options.context, mesh, options.seq_len)) {
     ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
@@ -60,7 +61,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         if (unit == 0) {
             own_stage.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
         } else if (unit + 1 == placement.units.size()) {
-            own_stage.head.emplace(spec_, *axis_);
+            own_stage.head.emplace(spec_, *axis_, options.tensor.gather_logits);
         } else {
             own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
         }

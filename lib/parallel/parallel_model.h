@@ -37,6 +37,7 @@ struct ModelOptions {
     TensorOptions tensor = {};
     ContextOptions context = {};
     int64_t seq_len = 0;
+    int64_t microbatch_size = 1;  // sequences
     uint64_t seed = 0;
 };
 

@@ -2,6 +2,9 @@
 // (model/tensor_axis.h). TensorParallelAxis submits one collective and then waits for it.
 // OverlappedTensorAxis cuts a product and its collective into one part for each rank. The parts travel around
 // the ring of ranks while the product of another part is computed.
+//
+// All ranks have equally many rows. If the tokens of a microbatch do not divide, rows without a token follow
+// the last token. Their gradients are zero, and no token sees them.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -18,16 +21,20 @@ namespace argosy::parallel {
 
 struct TensorOptions {
     bool overlap_products = false;  // see OverlappedTensorAxis
+    bool gather_logits = false;     // see model::Head
     bool operator==(const TensorOptions&) const = default;
 };
 
-/// The model::TensorAxis of a mesh. COLLECTIVE over the tensor axis. REQUIRES: mesh outlives the object.
-std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options, comm::Mesh& mesh);
+/// The model::TensorAxis of a mesh, for microbatches of num_tokens tokens. COLLECTIVE over the tensor axis.
+/// REQUIRES: mesh outlives the object; each rank has a token.
+std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options, comm::Mesh& mesh,
+                                                    int64_t num_tokens);
 
 class TensorParallelAxis : public model::TensorAxis {
   public:
     /// REQUIRES: group outlives the object.
-    explicit TensorParallelAxis(comm::Communicator& group) : group_(group) {}
+    TensorParallelAxis(comm::Communicator& group, int64_t num_tokens)
+        : group_(group), num_tokens_(num_tokens) {}
 
     layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }
     int64_t largest_share(int64_t n) const override { return layout::chunk(n, group_.size(), 0).size; }
@@ -37,15 +44,17 @@ class TensorParallelAxis : public model::TensorAxis {
     at::Tensor reduce_rows(const at::Tensor& partial) const override;
     void sum(at::Tensor& values) const override;
     void max(at::Tensor& values) const override;
+    at::Tensor gather_columns(const at::Tensor& x, int64_t num_columns) const override;
 
   protected:
     comm::Communicator& group_;
+    int64_t num_tokens_;
 };
 
 class OverlappedTensorAxis : public TensorParallelAxis {
   public:
     /// COLLECTIVE over the group. REQUIRES: group outlives the object.
-    explicit OverlappedTensorAxis(comm::Communicator& group);
+    OverlappedTensorAxis(comm::Communicator& group, int64_t num_tokens);
 
     at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const override;
     at::Tensor column_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
@@ -54,17 +63,18 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const override;
 
   private:
-    /// gather_rows(x). Calls use(rows) for the rows of one rank after the other, from its own on, as soon as
+    /// gather_rows(x). Calls use() for the tokens of one rank after the other, from its own on, as soon as
     /// they are in `all`; the next rank's rows travel meanwhile.
-    using Use = c10::function_ref<void(const at::Tensor& all, layout::Range rows)>;
+    using Use = c10::function_ref<void(const at::Tensor& all, layout::Range tokens)>;
     at::Tensor gather_rows_and(Use use, const at::Tensor& x) const;
-    /// reduce_rows() of a matrix of num_rows rows that make(rows) computes for one rank after the other, the
-    /// own ones last; the sums of the rank before travel meanwhile. They are rounded after each addition.
-    using Make = c10::function_ref<at::Tensor(layout::Range rows)>;
-    at::Tensor reduce_rows_of(Make make, int64_t num_rows) const;
+    /// reduce_rows() of a matrix that make() computes for the tokens of one rank after the other, this rank
+    /// last; the sums of the rank before travel meanwhile. They are rounded after each addition.
+    using Make = c10::function_ref<at::Tensor(layout::Range tokens)>;
+    at::Tensor reduce_rows_of(Make make) const;
 
-    /// The rows of the rank that is `distance` ranks before this one on the ring.
-    layout::Range rows_of_rank_before(int distance, int64_t rows_per_rank) const;
+    /// The rank that is `distance` ranks before this one on the ring.
+    int rank_before(int distance) const;
+    layout::Range tokens_of(int rank) const { return layout::chunk(num_tokens_, group_.size(), rank); }
     /// Starts to send `out` to the next rank of the ring, and to receive `in` from the rank before.
     comm::Pending exchange(const at::Tensor& out, const at::Tensor& in) const;
 };

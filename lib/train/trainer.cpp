@@ -10,9 +10,8 @@ namespace {
 
 using layout::Axis;
 
-/// Throws UserError unless the sequence can be cut over the context axis, and the degree of the tensor axis
-/// divides the number of tokens of a microbatch on a rank of the context axis. Between two blocks of the
-/// model, each rank of the tensor axis holds an equal share of these tokens.
+/// Throws UserError unless the sequence can be cut over the context axis, and each rank of the tensor axis
+/// gets a token of a microbatch.
 void check_rows(const TrainerOptions& options, int context_degree, int tensor_degree) {
     const int num_chunks = context_degree * layout::chunks_per_rank(options.context.balance);
     if (context_degree > 1 && options.seq_len % num_chunks != 0) {
@@ -22,12 +21,11 @@ void check_rows(const TrainerOptions& options, int context_degree, int tensor_de
             options.seq_len, num_chunks, context_degree, num_chunks);
     }
     const int64_t tokens = options.microbatch_size * (options.seq_len / context_degree);
-    if (tokens % tensor_degree == 0) return;
+    if (layout::chunk(tokens, tensor_degree, tensor_degree - 1).size > 0) return;
     throw UserError(
-        "a microbatch of {} x {} = {} tokens cannot be split over parallelism.tensor_parallel_degree = {}; "
-        "make training.seq_len a multiple of it{}",
-        options.microbatch_size, options.seq_len / context_degree, tokens, tensor_degree,
-        context_degree == 1 ? "" : " and of the number of context-parallel chunks");
+        "a microbatch of {} x {} = {} tokens has none for some of the {} ranks of "
+        "parallelism.tensor_parallel_degree; make training.seq_len larger",
+        options.microbatch_size, options.seq_len / context_degree, tokens, tensor_degree);
 }
 
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
@@ -110,7 +108,8 @@ Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
     : seed_(options.seed),
       model_(options.spec, plan.placement, mesh,
-             {options.precision, options.tensor, options.context, options.seq_len, options.seed}),
+             {options.precision, options.tensor, options.context, options.seq_len, options.microbatch_size,
+              options.seed}),
       step_(model_, mesh, {model_, mesh, plan.program, executor_options(options)}, step_options(options)) {}
 
 }  // namespace argosy::train

@@ -22,7 +22,7 @@ constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
 constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
 
-constexpr parallel::TensorOptions kOverlap{.overlap_products = true};
+constexpr parallel::TensorOptions kOverlap{.overlap_products = true}, kGatherLogits{.gather_logits = true};
 constexpr parallel::ContextOptions kRing{.rotation = parallel::ContextOptions::Rotation::Ring},
     kInOrder{.balance = layout::ContextBalance::None},
     kRingInOrder{parallel::ContextOptions::Rotation::Ring, layout::ContextBalance::None};
@@ -38,6 +38,7 @@ std::vector<Layout> every_layout() {
                     {"fsdp2_never", {.shard = 2}, {}, "1F1B", Reshard::Never},
                     {"tp2", {.tensor = 2}},
                     {.name = "tp2_async", .mesh = {.tensor = 2}, .tensor = kOverlap},
+                    {.name = "tp2_all_logits", .mesh = {.tensor = 2}, .tensor = kGatherLogits},
                     {"pp2", {.pipeline = 2}, {3, 2}},
                     {"pp2_gpipe", {.pipeline = 2}, {1, 4}, "GPipe"},
                     {"pp2_interleaved", {.pipeline = 2}, {1, 2, 1, 1}, "Interleaved1F1B"},

@@ -186,8 +186,8 @@ void draw_data(Random& random, int num_microbatches, Draw& draw) {
     options.microbatch_size = random.between(1, 3);
     options.global_batch = options.microbatch_size * num_microbatches * mesh.replicate * mesh.shard;
     if (options.global_batch == 1) options.microbatch_size = options.global_batch = 2;  // one has no targets
-    int64_t unit = mesh.tensor;
-    if (mesh.context > 1) unit *= mesh.context * chunks_per_rank(options.layout.context.balance);
+    int64_t unit = 1;
+    if (mesh.context > 1) unit = mesh.context * chunks_per_rank(options.layout.context.balance);
     options.seq_len = unit * random.between(1, std::max<int64_t>(1, 24 / unit));
     if (random.chance(4)) {
         unit = 1;
@@ -195,6 +195,8 @@ void draw_data(Random& random, int num_microbatches, Draw& draw) {
         draw.must_run = false;
     }
     while ((options.seq_len + 1) % 5 == 0) options.seq_len += unit;  // no sample would have targets
+    const int64_t tokens = options.microbatch_size * options.seq_len / mesh.context;
+    if (layout::chunk(tokens, mesh.tensor, mesh.tensor - 1).size == 0) draw.must_run = false;
     if (random.chance(40)) options.spec->sliding_window = random.between(1, options.seq_len + 2);
     if (!random.chance(50)) return;
     for (int64_t left = random.between(1, 5); left > 0; --left) {
@@ -219,7 +221,7 @@ Draw draw(uint64_t seed, int max_ranks) {
     draw_heads(random, options.layout.mesh.tensor, draw);
     draw_data(random, draw_pipeline(random, draw), draw);
     if (random.chance(25)) options.precision = {at::kFloat, at::kFloat, at::kFloat};
-    options.layout.tensor.overlap_products = random.chance(30);
+    options.layout.tensor = {.overlap_products = random.chance(30), .gather_logits = random.chance(20)};
     options.seed = seed;
     return draw;
 }
@@ -239,16 +241,18 @@ std::string described(uint64_t seed, const Draw& draw) {
     const model::ModelSpec& spec = *options.spec;
     return fmt::format(
         "seed {}: pp {} ddp {} fsdp {} cp {} tp {}; {} stages of {} {}; reshard {}, rotation {}, balance {}, "
-        "overlap {}, recompute {}, {}; {} samples of {} in microbatches of {}, documents of {}; "
+        "overlap {}, all logits {}, recompute {}, {}; {} samples of {} in microbatches of {}, documents of "
+        "{}; "
         "vocabulary {}, dim {}, heads {} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, scaled "
         "{}, window {}",
         seed, mesh.pipeline, mesh.replicate, mesh.shard, mesh.context, mesh.tensor, schedule,
         fmt::join(stage_layers, " "), written(own), static_cast<int>(reshard),
         static_cast<int>(context.rotation), static_cast<int>(context.balance), tensor.overlap_products,
-        static_cast<int>(options.recompute), toString(options.precision.master), options.global_batch,
-        options.seq_len, options.microbatch_size, fmt::join(options.document_lengths, " "), spec.vocab_size,
-        spec.dim, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.hidden_dim, spec.tied_embeddings,
-        spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm, spec.rope_scaling.has_value(),
+        tensor.gather_logits, static_cast<int>(options.recompute), toString(options.precision.master),
+        options.global_batch, options.seq_len, options.microbatch_size,
+        fmt::join(options.document_lengths, " "), spec.vocab_size, spec.dim, spec.num_heads,
+        spec.num_kv_heads, spec.head_dim, spec.hidden_dim, spec.tied_embeddings, spec.qkv_bias,
+        spec.output_bias, spec.mlp_bias, spec.qk_norm, spec.rope_scaling.has_value(),
         spec.sliding_window.value_or(0));
 }
 
