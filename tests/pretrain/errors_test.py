@@ -114,8 +114,8 @@ class UsersMistakes(run.PretrainTest):
     def test_tokens_that_an_axis_cannot_split(self):
         self.expect_on([2], ["training.seq_len = 30", "4 equal chunks", "context_parallel_degree = 2", "a multiple of 4"],
                        training__seq_len=30, parallelism__context_parallel_degree=2)
-        self.expect_on([2], ["1 x 31 = 31 tokens", "tensor_parallel_degree = 2", "a multiple"],
-                       training__seq_len=31, training__local_batch_size=1, parallelism__tensor_parallel_degree=2)
+        self.expect_on([4], ["1 x 5 = 5 tokens", "none for some of the 4 ranks", "tensor_parallel_degree", "seq_len larger"],
+                       training__seq_len=5, training__local_batch_size=1, parallelism__tensor_parallel_degree=4)
 
     def test_preset_against_config_json(self):
         self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "remove one of the two"],
