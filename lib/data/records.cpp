@@ -1,5 +1,7 @@
 #include "data/records.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "base/program.h"
+#include "base/raw_file.h"
 #include "base/strict_json.h"
 
 namespace argosy::data {
@@ -97,23 +100,45 @@ class RecordEvents : public StrictJson {
     bool has_text_ = false, has_tokens_ = false;
 };
 
+/// Reads from `descriptor` as read() does, but waits for bytes no longer than a stop request takes: EINTR
+/// then. read() alone would sleep on, if the signal arrived just before it.
+ssize_t read_unless_stopped(void* descriptor, char* bytes, size_t size) {
+    constexpr int kMillisecondsBetweenLooks = 100;
+    const int number = static_cast<Descriptor*>(descriptor)->number();
+    pollfd waited{.fd = number, .events = POLLIN, .revents = 0};
+    while (poll(&waited, 1, kMillisecondsBetweenLooks) == 0 && !stop_requested()) {
+    }
+    if (!stop_requested()) return read(number, bytes, size);
+    errno = EINTR;
+    return -1;
+}
+
+int close_descriptor(void* descriptor) {
+    delete static_cast<Descriptor*>(descriptor);
+    return 0;
+}
+
 }  // namespace
 
 const char* name(RecordKind kind) { return kind == RecordKind::Text ? "{\"text\"}" : "{\"tokens\"}"; }
 
 RecordReader::RecordReader(std::filesystem::path path, int64_t vocab_size)
     : path_(std::move(path)), vocab_size_(vocab_size) {
+    Descriptor input;
     if (is_standard_stream(path_)) {
         path_ = "stdin";
-        file_.reset(::fdopen(::dup(STDIN_FILENO), "r"));
+        input = Descriptor(dup(STDIN_FILENO));
     } else {
         std::error_code unknown;  // opening the file reports why
         if (std::filesystem::is_directory(path_, unknown))
             throw UserError("cannot read {}: it is a folder", path_.string());
-        file_.reset(std::fopen(path_.c_str(), "re"));
+        // O_NONBLOCK: a pipe opens before it has a writer. read_unless_stopped() waits for one.
+        input = Descriptor(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     }
-    throw_if_stop_requested();  // a signal may have interrupted the opening of a pipe
-    if (!file_) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
+    if (input.number() < 0) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
+    const cookie_io_functions_t functions{
+        .read = read_unless_stopped, .write = nullptr, .seek = nullptr, .close = close_descriptor};
+    file_.reset(fopencookie(new Descriptor(std::move(input)), "r", functions));
 }
 
 bool RecordReader::next(Record& record) {

@@ -56,7 +56,7 @@ class RecordReader {
     };
     std::filesystem::path path_;
     int64_t vocab_size_;
-    std::unique_ptr<std::FILE, Close> file_;  // a C++ stream would keep waiting after a signal
+    std::unique_ptr<std::FILE, Close> file_;  // reads by read_unless_stopped()
     Line line_;
     int64_t line_number_ = 0;
 };

@@ -1,8 +1,16 @@
 #include "data/records.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "base/program.h"
+#include "base/raw_file.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 
@@ -72,6 +80,22 @@ TEST_F(RecordsTest, RefusesFilesThatCannotBeRead) {
     EXPECT_ERROR(RecordReader(folder_ / "none.jsonl", 10), UserError, "none.jsonl", "No such file");
     std::filesystem::create_directory(folder_ / "sub");
     EXPECT_ERROR(RecordReader(folder_ / "sub", 10), UserError, "sub", "folder");
+}
+
+TEST_F(RecordsTest, AStopRequestBeforeTheWaitForBytesEndsIt) {
+    const auto request_and_read = [&] {
+        const auto path = folder_ / "pipe";
+        mkfifo(path.c_str(), 0600);
+        const Descriptor writer(open(path.c_str(), O_RDWR | O_CLOEXEC));
+        RecordReader reader(path, 10);
+        catch_stop_requests(StopSignals::Terminal);
+        std::raise(SIGTERM);
+        alarm(60);  // ends the process if the read waits for ever
+        Record record;
+        EXPECT_ERROR(reader.next(record), RunError, "stopped by a signal");
+        std::exit(HasFailure() ? 1 : 0);
+    };
+    EXPECT_EXIT(request_and_read(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
