@@ -34,10 +34,21 @@ at::Tensor rows_of(const at::Tensor& in_sequences, const Range& tokens) {
     return part.reshape({part.size(0) * part.size(1), part.size(2)});
 }
 
-/// This rank's queries of one chunk, with what attention and its backward pass need.
-struct Queries {
+struct Chunk {
     Range place;  // in the sequence
-    Range own;    // among this rank's tokens of a sequence
+    Range own;    // among its rank's tokens of a sequence
+};
+std::vector<Chunk> chunks_of(const std::vector<Range>& places) {
+    std::vector<Chunk> chunks;
+    for (int64_t begin = 0; const Range& place : places) {
+        chunks.push_back({place, {begin, place.size}});
+        begin += place.size;
+    }
+    return chunks;
+}
+
+/// This rank's queries of one chunk, with what attention and its backward pass need.
+struct Queries : Chunk {
     at::Tensor q, positions;
     at::Tensor dy = {};
     AttentionOutput output = {};
@@ -49,19 +60,18 @@ struct Queries {
         result.q_offset = place.begin - keys.begin;
         return result;
     }
-    /// Whether one of the queries comes after one of the keys.
-    bool see(const Range& keys) const { return place.begin + place.size > keys.begin; }
+    /// The keys up to the last query; later ones are invisible.
+    Range seen() const { return {0, place.begin + place.size}; }
+    bool see(const Range& keys) const { return keys.begin < seen().size; }
 };
 
 /// Splits this rank's rows into its chunks.
-std::vector<Queries> split(const at::Tensor& q, const at::Tensor& positions, const std::vector<Range>& chunks,
+std::vector<Queries> split(const at::Tensor& q, const at::Tensor& positions, const std::vector<Range>& places,
                            int64_t num_sequences) {
     std::vector<Queries> result;
-    for (int64_t begin = 0; const Range& place : chunks) {
-        const Range own{begin, place.size};
-        result.push_back({place, own, rows_of(in_sequences(q, num_sequences), own),
-                          rows_of(in_sequences(positions, num_sequences), own).flatten()});
-        begin += place.size;
+    for (const Chunk& chunk : chunks_of(places)) {
+        result.push_back({chunk, rows_of(in_sequences(q, num_sequences), chunk.own),
+                          rows_of(in_sequences(positions, num_sequences), chunk.own).flatten()});
     }
     return result;
 }
@@ -148,9 +158,8 @@ at::Tensor ContextParallelAxis::gathered(const at::Tensor& kv, int64_t num_seque
     // 2. copy each chunk to its place: [num_sequences, seq_len, columns]
     at::Tensor all = at::empty({num_sequences, seq_len_, kv.size(2)}, kv.options());
     for (int rank = 0; rank < group_.size(); ++rank) {
-        for (int64_t begin = 0; const Range& place : parts_[rank]) {
-            all.narrow(1, place.begin, place.size).copy_(by_rank[rank].narrow(1, begin, place.size));
-            begin += place.size;
+        for (const auto& [place, own] : chunks_of(parts_[rank])) {
+            all.narrow(1, place.begin, place.size).copy_(by_rank[rank].narrow(1, own.begin, own.size));
         }
     }
     return all;
@@ -168,11 +177,19 @@ at::Tensor ContextParallelAxis::scattered(const at::Tensor& dkv) const {
     return own;
 }
 
+/// Starts to send `out` to the next rank of the ring, and to receive `in` from the rank before.
+comm::Pending ContextParallelAxis::exchange(const at::Tensor& out, const at::Tensor& in) const {
+    const int size = group_.size(), rank = group_.rank();
+    const comm::Op ops[] = {{.kind = OpKind::Send, .in = out, .peer = (rank + 1) % size},
+                            {.kind = OpKind::Receive, .out = in, .peer = (rank + size - 1) % size}};
+    return group_.submit(ops);
+}
+
 /// Keys and values of one rank after the other, which travel to the next rank of the ring in each turn.
 class ContextParallelAxis::Ring {
   public:
-    Ring(comm::Communicator& group, at::Tensor kv)
-        : group_(group), kv_(kv.contiguous()), owner_(group.rank()) {}
+    Ring(const ContextParallelAxis& axis, at::Tensor kv)
+        : axis_(axis), kv_(kv.contiguous()), owner_(axis.group_.rank()) {}
 
     const at::Tensor& kv() const { return kv_; }
     int owner() const { return owner_; }
@@ -180,31 +197,19 @@ class ContextParallelAxis::Ring {
     /// Starts to send kv() to the next rank and to receive the previous rank's, unless this was the last
     /// turn.
     void start(int turn) {
-        if (turn + 1 == group_.size()) return;
+        if (turn + 1 == axis_.group_.size()) return;
         next_ = at::empty_like(kv_);
-        pending_ = exchange(kv_, next_);
+        pending_ = axis_.exchange(kv_, next_);
     }
-    /// Waits for what start() began. The sums `dkv` of this turn travel with the keys: returns those that
-    /// came.
-    at::Tensor finish(at::Tensor dkv = {}) {
+    /// Waits for what start() began.
+    void finish() {
         pending_.wait();
         if (next_.defined()) kv_ = std::exchange(next_, {});
-        owner_ = (owner_ + group_.size() - 1) % group_.size();
-        if (!dkv.defined()) return {};
-        at::Tensor received = at::empty_like(dkv);
-        exchange(dkv, received).wait();
-        return received;
+        owner_ = (owner_ + axis_.group_.size() - 1) % axis_.group_.size();
     }
 
   private:
-    comm::Pending exchange(const at::Tensor& out, const at::Tensor& in) {
-        const int size = group_.size(), rank = group_.rank();
-        const comm::Op ops[] = {{.kind = OpKind::Send, .in = out, .peer = (rank + 1) % size},
-                                {.kind = OpKind::Receive, .out = in, .peer = (rank + size - 1) % size}};
-        return group_.submit(ops);
-    }
-
-    comm::Communicator& group_;
+    const ContextParallelAxis& axis_;
     at::Tensor kv_, next_;
     int owner_;
     comm::Pending pending_;
@@ -217,23 +222,23 @@ AttentionOutput ContextParallelAxis::attention(const at::Tensor& q, const at::Te
     std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], num_sequences);
     const at::Tensor kv = packed(k, v, num_sequences);
     if (rotation_ == ContextOptions::Rotation::AllGather) {
-        const Range all{0, seq_len_};
-        const KeysAndValues keys(gathered(kv, num_sequences), all);
+        const at::Tensor all_kv = gathered(kv, num_sequences);
         for (Queries& each : queries) {
-            each.output = ops::attention(each.q, keys.k, keys.v, each.shape(shape, all), each.positions);
+            const Range seen = each.seen();
+            const KeysAndValues keys(all_kv, seen);
+            each.output = ops::attention(each.q, keys.k, keys.v, each.shape(shape, seen), each.positions);
         }
         return joined(queries, q, num_sequences);
     }
-    Ring ring(group_, kv);
+    Ring ring(*this, kv);
     for (int turn = 0; turn < group_.size(); ++turn) {
         ring.start(turn);
-        for (int64_t begin = 0; const Range& chunk : parts_[ring.owner()]) {
-            const KeysAndValues keys(ring.kv(), {begin, chunk.size});
-            begin += chunk.size;
+        for (const Chunk& chunk : chunks_of(parts_[ring.owner()])) {
+            const KeysAndValues keys(ring.kv(), chunk.own);
             for (Queries& each : queries) {
-                if (!each.see(chunk)) continue;
+                if (!each.see(chunk.place)) continue;
                 const AttentionOutput part =
-                    ops::attention(each.q, keys.k, keys.v, each.shape(shape, chunk), each.positions);
+                    ops::attention(each.q, keys.k, keys.v, each.shape(shape, chunk.place), each.positions);
                 each.output = each.output.y.defined() ? ops::merge_attention(each.output, part) : part;
             }
         }
@@ -252,39 +257,56 @@ AttentionGradient ContextParallelAxis::attention_backward(const at::Tensor& dy, 
     add_gradients(queries, dy, output, num_sequences);
     const at::Tensor kv = packed(k, v, num_sequences);
     std::vector<at::Tensor> dq(queries.size());
-    if (rotation_ == ContextOptions::Rotation::AllGather) {
-        const Range all{0, seq_len_};
-        const at::Tensor all_kv = gathered(kv, num_sequences), dkv = zeros_like_sums(all_kv);
-        const KeysAndValues keys(all_kv, all);
+    // Adds the gradients of some keys, and of all queries that see them, to dkv and dq.
+    const auto add_gradients_of = [&](const Chunk& chunk, const at::Tensor& from_kv, const at::Tensor& dkv) {
+        const KeysAndValues keys(from_kv, chunk.own);
         for (size_t i = 0; i < queries.size(); ++i) {
             const Queries& each = queries[i];
+            if (!each.see(chunk.place)) continue;
             const AttentionGradient gradient = ops::attention_backward(
-                each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, all), each.positions);
+                each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, chunk.place), each.positions);
+            dq[i] = dq[i].defined() ? dq[i].add_(gradient.dq) : ops::widened(gradient.dq);
+            add(dkv, chunk.own, gradient);
+        }
+    };
+    if (rotation_ == ContextOptions::Rotation::AllGather) {
+        const at::Tensor all_kv = gathered(kv, num_sequences), dkv = zeros_like_sums(all_kv);
+        for (size_t i = 0; i < queries.size(); ++i) {
+            const Queries& each = queries[i];
+            const Range seen = each.seen();
+            const KeysAndValues keys(all_kv, seen);
+            const AttentionGradient gradient = ops::attention_backward(
+                each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, seen), each.positions);
             dq[i] = gradient.dq;
-            add(dkv, all, gradient);
+            add(dkv, seen, gradient);
         }
         return unpacked(joined(dq, q, num_sequences), scattered(dkv), k);
     }
-    Ring ring(group_, kv);
-    at::Tensor dkv = zeros_like_sums(kv);
-    for (int turn = 0; turn < group_.size(); ++turn) {
+    // 1. while this rank's keys go to the next one: the gradients of its last chunk
+    const std::vector<Chunk> own = chunks_of(parts_[group_.rank()]);
+    const at::Tensor dkv = zeros_like_sums(kv);
+    Ring ring(*this, kv);
+    ring.start(0);
+    add_gradients_of(own.back(), kv, dkv);
+    ring.finish();
+    // 2. the other ranks' keys. Their sums follow them, one turn later.
+    at::Tensor sums, received;
+    comm::Pending exchanged;
+    for (int turn = 1; turn < group_.size(); ++turn) {
         ring.start(turn);
-        for (int64_t begin = 0; const Range& chunk : parts_[ring.owner()]) {
-            const Range tokens{begin, chunk.size};
-            const KeysAndValues keys(ring.kv(), tokens);
-            begin += chunk.size;
-            for (size_t i = 0; i < queries.size(); ++i) {
-                const Queries& each = queries[i];
-                if (!each.see(chunk)) continue;
-                const AttentionGradient gradient = ops::attention_backward(
-                    each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, chunk), each.positions);
-                dq[i] = dq[i].defined() ? dq[i].add_(gradient.dq) : ops::widened(gradient.dq);
-                add(dkv, tokens, gradient);
-            }
-        }
-        dkv = ring.finish(dkv);  // after the last turn, the sums are back at the keys' rank
+        at::Tensor of_turn = zeros_like_sums(kv);
+        for (const Chunk& chunk : chunks_of(parts_[ring.owner()]))
+            add_gradients_of(chunk, ring.kv(), of_turn);
+        ring.finish();
+        exchanged.wait();
+        sums = received.defined() ? of_turn.add_(received) : std::move(of_turn);
+        received = at::empty_like(sums);
+        exchanged = exchange(sums, received);
     }
-    return unpacked(joined(dq, q, num_sequences), dkv, k);
+    // 3. while the sums come home: the other chunk of this rank's keys, if there is one
+    for (size_t i = 0; i + 1 < own.size(); ++i) add_gradients_of(own[i], kv, dkv);
+    exchanged.wait();
+    return unpacked(joined(dq, q, num_sequences), dkv.add_(received), k);
 }
 
 }  // namespace argosy::parallel

@@ -2,7 +2,7 @@
 // (layout::context_parts). Attention gets the keys and values of the other ranks in one of two ways.
 // AllGather: all keys at once; their gradients are summed by one reduce-scatter. Ring: the keys of one rank
 // at a time, which travel around the ring of ranks; memory does not grow with the number of ranks, and the
-// next keys travel while a rank computes.
+// next keys, and the sums of their gradients, travel while a rank computes.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +49,7 @@ class ContextParallelAxis : public model::ContextAxis {
     at::Tensor gathered(const at::Tensor& kv, int64_t num_sequences) const;
     /// The sum over ranks of gradients of all keys and values, for this rank's tokens.
     at::Tensor scattered(const at::Tensor& dkv) const;
+    comm::Pending exchange(const at::Tensor& out, const at::Tensor& in) const;
 
     comm::Communicator& group_;
     ContextOptions::Rotation rotation_;
