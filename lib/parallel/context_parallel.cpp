@@ -166,14 +166,16 @@ at::Tensor ContextParallelAxis::gathered(const at::Tensor& kv, int64_t num_seque
 }
 
 at::Tensor ContextParallelAxis::scattered(const at::Tensor& dkv) const {
-    std::vector<at::Tensor> by_rank;
-    for (const Parts& parts : parts_) {
-        std::vector<at::Tensor> chunks;
-        for (const Range& place : parts) chunks.push_back(dkv.narrow(1, place.begin, place.size));
-        by_rank.push_back(at::cat(chunks, 1));
+    // [ranks, num_sequences, own tokens, columns]
+    const at::Tensor by_rank =
+        at::empty({group_.size(), dkv.size(0), dkv.size(1) / group_.size(), dkv.size(2)}, dkv.options());
+    for (int rank = 0; rank < group_.size(); ++rank) {
+        for (const auto& [place, own] : chunks_of(parts_[rank])) {
+            by_rank[rank].narrow(1, own.begin, own.size).copy_(dkv.narrow(1, place.begin, place.size));
+        }
     }
-    at::Tensor own = at::empty_like(by_rank[group_.rank()]);
-    group_.run({.kind = OpKind::ReduceScatter, .out = own, .in = at::cat(by_rank, 0)});
+    at::Tensor own = at::empty(by_rank[0].sizes(), dkv.options());
+    group_.run({.kind = OpKind::ReduceScatter, .out = own, .in = by_rank.flatten(0, 1)});
     return own;
 }
 
@@ -247,6 +249,78 @@ AttentionOutput ContextParallelAxis::attention(const at::Tensor& q, const at::Te
     return joined(queries, q, num_sequences);
 }
 
+/// The backward pass of attention of this rank's queries, one part of the keys after the other.
+class ContextParallelAxis::Backward {
+  public:
+    Backward(std::vector<Queries> queries, const AttentionShape& shape)
+        : queries_(std::move(queries)), shape_(shape), dq_(queries_.size()) {}
+
+    size_t num_queries() const { return queries_.size(); }
+    Range seen(size_t i) const { return queries_[i].seen(); }
+
+    /// Adds the gradients of the keys and values kv[chunk.own], by queries i, to dkv, and those of the
+    /// queries to dq.
+    void add_keys(size_t i, const Chunk& chunk, const at::Tensor& kv, const at::Tensor& dkv) {
+        const KeysAndValues keys(kv, chunk.own);
+        const Queries& each = queries_[i];
+        const AttentionGradient gradient = ops::attention_backward(
+            each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape_, chunk.place), each.positions);
+        dq_[i] = dq_[i].defined() ? dq_[i].add_(gradient.dq) : ops::widened(gradient.dq);
+        add(dkv, chunk.own, gradient);
+    }
+    /// The same by all queries that see the chunk.
+    void add_keys(const Chunk& chunk, const at::Tensor& kv, const at::Tensor& dkv) {
+        for (size_t i = 0; i < queries_.size(); ++i) {
+            if (queries_[i].see(chunk.place)) add_keys(i, chunk, kv, dkv);
+        }
+    }
+    at::Tensor dq(const at::Tensor& q) const { return joined(dq_, q, shape_.num_sequences); }
+
+  private:
+    std::vector<Queries> queries_;
+    AttentionShape shape_;
+    std::vector<at::Tensor> dq_;  // in the accumulation type
+};
+
+at::Tensor ContextParallelAxis::gathered_gradient(const at::Tensor& kv, Backward& backward) const {
+    at::Tensor all_kv = gathered(kv, kv.size(0));
+    const at::Tensor dkv = zeros_like_sums(all_kv);
+    for (size_t i = 0; i < backward.num_queries(); ++i) {
+        const Range seen = backward.seen(i);
+        backward.add_keys(i, {seen, seen}, all_kv, dkv);
+    }
+    all_kv.reset();
+    return scattered(dkv);
+}
+
+at::Tensor ContextParallelAxis::ring_gradient(const at::Tensor& kv, Backward& backward) const {
+    // 1. while this rank's keys go to the next one: its last chunk
+    const std::vector<Chunk> own = chunks_of(parts_[group_.rank()]);
+    const at::Tensor dkv = zeros_like_sums(kv);
+    Ring ring(*this, kv);
+    ring.start(0);
+    backward.add_keys(own.back(), kv, dkv);
+    ring.finish();
+    // 2. the other ranks' keys. Their sums follow them, one turn later.
+    at::Tensor sums, received;
+    comm::Pending exchanged;
+    for (int turn = 1; turn < group_.size(); ++turn) {
+        ring.start(turn);
+        at::Tensor of_turn = zeros_like_sums(kv);
+        for (const Chunk& chunk : chunks_of(parts_[ring.owner()]))
+            backward.add_keys(chunk, ring.kv(), of_turn);
+        ring.finish();
+        exchanged.wait();
+        sums = received.defined() ? of_turn.add_(received) : std::move(of_turn);
+        received = at::empty_like(sums);
+        exchanged = exchange(sums, received);
+    }
+    // 3. while the sums come home: the other chunk of this rank's keys, if there is one
+    for (size_t i = 0; i + 1 < own.size(); ++i) backward.add_keys(own[i], kv, dkv);
+    exchanged.wait();
+    return dkv.add_(received);
+}
+
 AttentionGradient ContextParallelAxis::attention_backward(const at::Tensor& dy, const at::Tensor& q,
                                                           const at::Tensor& k, const at::Tensor& v,
                                                           const AttentionOutput& output,
@@ -256,57 +330,10 @@ AttentionGradient ContextParallelAxis::attention_backward(const at::Tensor& dy, 
     std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], num_sequences);
     add_gradients(queries, dy, output, num_sequences);
     const at::Tensor kv = packed(k, v, num_sequences);
-    std::vector<at::Tensor> dq(queries.size());
-    // Adds the gradients of some keys, and of all queries that see them, to dkv and dq.
-    const auto add_gradients_of = [&](const Chunk& chunk, const at::Tensor& from_kv, const at::Tensor& dkv) {
-        const KeysAndValues keys(from_kv, chunk.own);
-        for (size_t i = 0; i < queries.size(); ++i) {
-            const Queries& each = queries[i];
-            if (!each.see(chunk.place)) continue;
-            const AttentionGradient gradient = ops::attention_backward(
-                each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, chunk.place), each.positions);
-            dq[i] = dq[i].defined() ? dq[i].add_(gradient.dq) : ops::widened(gradient.dq);
-            add(dkv, chunk.own, gradient);
-        }
-    };
-    if (rotation_ == ContextOptions::Rotation::AllGather) {
-        const at::Tensor all_kv = gathered(kv, num_sequences), dkv = zeros_like_sums(all_kv);
-        for (size_t i = 0; i < queries.size(); ++i) {
-            const Queries& each = queries[i];
-            const Range seen = each.seen();
-            const KeysAndValues keys(all_kv, seen);
-            const AttentionGradient gradient = ops::attention_backward(
-                each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape, seen), each.positions);
-            dq[i] = gradient.dq;
-            add(dkv, seen, gradient);
-        }
-        return unpacked(joined(dq, q, num_sequences), scattered(dkv), k);
-    }
-    // 1. while this rank's keys go to the next one: the gradients of its last chunk
-    const std::vector<Chunk> own = chunks_of(parts_[group_.rank()]);
-    const at::Tensor dkv = zeros_like_sums(kv);
-    Ring ring(*this, kv);
-    ring.start(0);
-    add_gradients_of(own.back(), kv, dkv);
-    ring.finish();
-    // 2. the other ranks' keys. Their sums follow them, one turn later.
-    at::Tensor sums, received;
-    comm::Pending exchanged;
-    for (int turn = 1; turn < group_.size(); ++turn) {
-        ring.start(turn);
-        at::Tensor of_turn = zeros_like_sums(kv);
-        for (const Chunk& chunk : chunks_of(parts_[ring.owner()]))
-            add_gradients_of(chunk, ring.kv(), of_turn);
-        ring.finish();
-        exchanged.wait();
-        sums = received.defined() ? of_turn.add_(received) : std::move(of_turn);
-        received = at::empty_like(sums);
-        exchanged = exchange(sums, received);
-    }
-    // 3. while the sums come home: the other chunk of this rank's keys, if there is one
-    for (size_t i = 0; i + 1 < own.size(); ++i) add_gradients_of(own[i], kv, dkv);
-    exchanged.wait();
-    return unpacked(joined(dq, q, num_sequences), dkv.add_(received), k);
+    Backward backward(std::move(queries), shape);
+    const at::Tensor dkv = rotation_ == ContextOptions::Rotation::Ring ? ring_gradient(kv, backward)
+                                                                       : gathered_gradient(kv, backward);
+    return unpacked(backward.dq(q), dkv, k);
 }
 
 }  // namespace argosy::parallel

@@ -43,12 +43,16 @@ class ContextParallelAxis : public model::ContextAxis {
 
   private:
     class Ring;
+    class Backward;
     using Parts = std::vector<layout::Range>;
 
     /// The keys and values of all ranks, [num_sequences, seq_len, k and v columns], in the sequence's order.
     at::Tensor gathered(const at::Tensor& kv, int64_t num_sequences) const;
     /// The sum over ranks of gradients of all keys and values, for this rank's tokens.
     at::Tensor scattered(const at::Tensor& dkv) const;
+    /// COLLECTIVE: the gradient of this rank's kv, by the queries of all ranks.
+    at::Tensor gathered_gradient(const at::Tensor& kv, Backward& backward) const;
+    at::Tensor ring_gradient(const at::Tensor& kv, Backward& backward) const;
     comm::Pending exchange(const at::Tensor& out, const at::Tensor& in) const;
 
     comm::Communicator& group_;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How the cost of a step grows with sequence length, layers, width and ranks: each sweep varies one of them.
+"""How the cost of a step grows with sequence length, layers, width and ranks (FSDP or context parallel): each sweep
+varies one of them.
 
 Every point is a run of pretrain on random tokens, once a round. Time is the fastest warm step's, memory the peak of
 tensors and of resident pages of a rank; each is compared with the theory (README.md beside this file) by the exponent
@@ -36,6 +37,8 @@ class Point:
     sizes: Sizes
     ranks: int = 1
     recompute: str = "none"
+    context: int = 1  # ranks that share a sequence
+    rotation: str = "allgather"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +72,16 @@ def sweeps():
         title = "Layers" if recompute == "none" else f"Layers, {recompute} recompute"
         return Sweep(name, title, "layers", [Point(x, vary(layers=x), 1, recompute) for x in (1, 2, 4, 8, 16)])
 
+    def sequences(rotation):
+        return Sweep(f"sequence_{rotation}", f"Sequence length, 2 ranks of context parallel, {rotation}",
+                     "tokens of a sequence", [Point(x, vary(seq=x), 2, "none", 2, rotation)
+                                              for x in (256, 512, 1024, 2048, 4096)])
+
     return [Sweep("sequence", "Sequence length", "tokens of a sequence",
                   [Point(x, vary(seq=x)) for x in (128, 256, 512, 1024, 2048)]),
+            sequences("allgather"), sequences("ring"),
+            Sweep("context", "Ranks of context parallel, ring", "ranks",
+                  [Point(x, vary(seq=2048), x, "none", x, "ring") for x in (1, 2, 4)]),
             layers("none"), layers("selective"), layers("full"),
             Sweep("width", "Width", "width", [Point(x, wide(x)) for x in (64, 128, 256, 512, 1024)]),
             Sweep("ranks", "Ranks, FSDP, each with samples of its own", "ranks",
@@ -79,13 +90,16 @@ def sweeps():
 
 def measure(point, options, folder):
     """Results of one run."""
-    workload = Workload(folder, point.sizes, point.ranks * point.sizes.batch * options.steps)
+    workload = Workload(folder, point.sizes, point.ranks // point.context * point.sizes.batch * options.steps)
     run = workload.pretrain(Layout(point.ranks, 1), options.dtype, options.steps, options.limit,
-                            {"activation_checkpoint.mode": point.recompute})
+                            {"activation_checkpoint.mode": point.recompute,
+                             "parallelism.context_parallel_degree": point.context,
+                             "parallelism.context_parallel_rotate_method": point.rotation})
     if run.cut_short:
         raise Failure(f"{options.steps} steps took more than {options.limit:.0f} s; --limit gives more")
     return Measured(1000 * min(run.warm_seconds), run.flops_per_step, max(run.tensor_mib), run.peak_mib,
-                    theory.memory_mib(point.sizes, point.ranks, options.dtype, point.recompute))
+                    theory.memory_mib(point.sizes, point.ranks, options.dtype, point.recompute, point.context,
+                                      point.rotation))
 
 
 def best(rounds):
@@ -166,7 +180,7 @@ def subtitle(sweep, dtype):
     fixed = {"layers": f"{base.layers} layers", "width": f"{base.dim} wide",
              "sequence": f"{base.batch} x {base.seq} tokens"}
     kept = [words for name, words in fixed.items() if not sweep.name.startswith(name)]
-    if sweep.name == "sequence":
+    if sweep.name.startswith("sequence"):
         kept.append(f"{base.batch} sequences")
     return ", ".join([*kept, dtype])
 

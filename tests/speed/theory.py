@@ -2,9 +2,10 @@
 Memory is counted from the design: a rank's share of the parameters, the activations that forward keeps for backward
 under a recompute mode, and the largest set of temporary tensors.
 """
+import dataclasses
 import math
 
-MASTER_BYTES, GRADIENT_BYTES, MOMENT_BYTES = 4, 4, 8
+MASTER_BYTES, GRADIENT_BYTES, MOMENT_BYTES, SUM_BYTES = 4, 4, 8, 4
 COMPUTE_BYTES = {"fp32": 4, "bf16": 2}
 HEAD_CHUNK_LOGITS, HEAD_CHUNK_ROWS = 16 << 20, 512  # model/head.cpp: a chunk of logits, and its fewest rows
 
@@ -55,10 +56,27 @@ def momentary_bytes(sizes, dtype, recompute):
     return max(head, sizes.tokens * elements * size)
 
 
-def memory_mib(sizes, ranks, dtype, recompute):
+def context_bytes(sizes, context, rotation, dtype):
+    """Attention's backward pass with context parallelism; sizes are those of a rank. Of the rank's tokens: the gradients
+    of its output and of the residual stream, copies of queries, outputs and their gradients by chunks, keys and values, and the sum of the queries'
+    gradients. Keys and values are two widths. allgather: those of all ranks, copies of those that a chunk sees, their
+    gradients, and the sums of these. ring: those that travel and those that come, a chunk's copies and gradients,
+    and four sums: the rank's own, the current turn's, those that travel and those that come."""
+    if context == 1:
+        return 0
+    size, width = COMPUTE_BYTES[dtype], sizes.tokens * sizes.dim
+    own = width * (7 * size + SUM_BYTES)
+    if rotation == "allgather":
+        return own + context * width * (6 * size + 2 * SUM_BYTES)
+    return own + width * (6 * size + 8 * SUM_BYTES)
+
+
+def memory_mib(sizes, ranks, dtype, recompute, context=1, rotation="allgather"):
     """Peak of the tensors of one rank."""
+    of_rank = dataclasses.replace(sizes, seq=sizes.seq // context)
+    momentary = max(momentary_bytes(of_rank, dtype, recompute), context_bytes(of_rank, context, rotation, dtype))
     return (state_bytes(sizes, ranks, dtype) + gathered_bytes(sizes, ranks, dtype) +
-            activation_bytes(sizes, dtype, recompute) + momentary_bytes(sizes, dtype, recompute)) / 2**20
+            activation_bytes(of_rank, dtype, recompute) + momentary) / 2**20
 
 
 def exponents(xs, ys):
