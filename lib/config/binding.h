@@ -57,6 +57,8 @@ constexpr ValueType type_of() {
         return ValueType::IntegerList;
     else if constexpr (ChoicesIn<T>::kAny || std::is_same_v<T, std::vector<std::string>>)
         return ValueType::ChoiceList;
+    else if constexpr (std::is_same_v<T, std::vector<std::vector<std::string>>>)
+        return ValueType::NameLists;
     else {
         static_assert(std::is_enum_v<T>, "no key can have this type");
         return ValueType::Choice;

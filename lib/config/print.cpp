@@ -37,6 +37,8 @@ std::string accepted(const Field& field) {
         case ValueType::ChoiceList:
             return field.limits.choices.empty() ? "strings, as a,b"
                                                 : fmt::format("{}", fmt::join(field.limits.choices, ","));
+        case ValueType::NameLists:
+            return "lists of strings, as [[a,b],[c]]";
     }
     ARGOSY_CHECK(false, "value type {}", static_cast<int>(field.type));
     return {};

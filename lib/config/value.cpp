@@ -68,6 +68,23 @@ Value list_from(std::string_view word, std::optional<Element> element_from(std::
 Value integers_from(std::string_view word) { return list_from(word, number_from<int64_t>); }
 Value names_from(std::string_view word) { return list_from(word, name_from); }
 
+/// Parses "[[a, b], [c]]", with or without quotes around the names.
+Value name_lists_from(std::string_view word) {
+    if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
+    word = trimmed(word.substr(1, word.size() - 2));
+    std::vector<std::vector<std::string>> lists;
+    if (word.empty()) return lists;
+    for (;;) {
+        const std::size_t end = word.find(']');
+        if (!word.starts_with('[') || end == std::string_view::npos) return {};
+        lists.push_back(std::get<std::vector<std::string>>(names_from(word.substr(0, end + 1))));
+        word = trimmed(word.substr(end + 1));
+        if (word.empty()) return lists;
+        if (word.front() != ',') return {};
+        word = trimmed(word.substr(1));
+    }
+}
+
 template <class T>
 bool holds(const Value& value) {
     return std::holds_alternative<T>(value);
@@ -89,6 +106,8 @@ constexpr Type kTypes[] = {
     {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", holds<Duration>, duration_value},
     {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, integers_from},
     {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>, names_from},
+    {ValueType::NameLists, "a list of lists of strings", holds<std::vector<std::vector<std::string>>>,
+     name_lists_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -139,6 +158,11 @@ struct TomlText {
         for (const std::string& word : value) words.push_back(toml_string(word));
         return fmt::format("[{}]", fmt::join(words, ", "));
     }
+    std::string operator()(const std::vector<std::vector<std::string>>& value) const {
+        std::vector<std::string> lists;
+        for (const auto& list : value) lists.push_back((*this)(list));
+        return fmt::format("[{}]", fmt::join(lists, ", "));
+    }
 };
 
 struct Unit {
@@ -187,6 +211,8 @@ Value value_as(ValueType type, const Value& value) {
     if (text && type == ValueType::Duration) return duration_value(*text);
     const auto* integers = std::get_if<std::vector<int64_t>>(&value);
     if (integers && integers->empty() && type == ValueType::ChoiceList) return std::vector<std::string>();
+    if (integers && integers->empty() && type == ValueType::NameLists)
+        return std::vector<std::vector<std::string>>();
     return description_of(type).holds(value) ? value : Value();
 }
 

@@ -24,11 +24,21 @@ std::optional<Duration> duration_from(std::string_view text);
 /// Returns a text that reads back as the same duration, with the largest units first: "11h30m".
 std::string duration_text(Duration duration);
 
-enum class ValueType { Boolean, Integer, Number, String, Choice, Duration, IntegerList, ChoiceList };
+enum class ValueType {
+    Boolean,
+    Integer,
+    Number,
+    String,
+    Choice,
+    Duration,
+    IntegerList,
+    ChoiceList,
+    NameLists
+};
 
 /// std::monostate stands for an unset value, or for one that no key accepts.
 using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
-                           std::vector<std::string>>;
+                           std::vector<std::string>, std::vector<std::vector<std::string>>>;
 
 bool is_set(const Value& value);
 
