@@ -1,0 +1,179 @@
+// Every option of a run either changes what a step executes (the operations between ranks and the tensors
+// that it allocates), or is listed here with the reason why it does not. Within one process, flipping an
+// option and flipping it back gives the first step again: nothing is kept under too few options.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "parallel/schedule.h"
+#include "support/allocation_log.h"
+#include "support/communicator_double.h"
+#include "train/record_step.h"
+
+namespace argosy::testing {
+namespace {
+
+using train::TrainerOptions;
+
+/// The names of all options. A new field breaks these structured bindings; then give it a flip below.
+std::set<std::string> names_of_options() {
+    TrainerOptions options;
+    [[maybe_unused]] const auto& [spec, precision, stage_layers, schedule, own_schedule, own_schedule_path,
+                                  reshard, recompute, graphs, side_stream, tensor, context, seq_len,
+                                  microbatch_size, num_microbatches, seed, step] = options;
+    [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
+    [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
+    [[maybe_unused]] const auto& [rotation, balance] = context;
+    [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw, loss_scale] = step;
+    [[maybe_unused]] const auto& [beta1, beta2, eps, weight_decay, moments, adamw_seed] = adamw;
+    return {"spec",
+            "master",
+            "compute",
+            "reduce",
+            "bf16_gradients",
+            "stage_layers",
+            "schedule",
+            "own_schedule",
+            "own_schedule_path",
+            "reshard",
+            "recompute",
+            "graphs",
+            "side_stream",
+            "overlap_products",
+            "gather_logits",
+            "rotation",
+            "balance",
+            "seq_len",
+            "microbatch_size",
+            "num_microbatches",
+            "seed",
+            "max_norm",
+            "decay_all_parameters",
+            "unit_grad_norms",
+            "beta1",
+            "beta2",
+            "eps",
+            "weight_decay",
+            "moments",
+            "adamw_seed",
+            "loss_scale"};
+}
+
+struct Executed {
+    std::vector<std::vector<comm::RecordedOp>> launches;
+    std::vector<int64_t> allocations;
+    bool operator==(const Executed&) const = default;
+};
+
+/// A step of rank 1, or of the only rank.
+Executed executed(const TrainerOptions& options, const layout::MeshShape& shape) {
+    auto& memory = AllocationLog::of<c10::DeviceType::Meta>();
+    Submissions submissions;
+    memory.start();
+    record_step(options, shape, shape.num_ranks() > 1 ? 1 : 0, submissions.recording);
+    return {submissions.log, memory.sizes()};
+}
+
+struct Flip {
+    std::string name;
+    layout::MeshShape shape;
+    std::function<void(TrainerOptions&)> flip;
+    std::string reason = "";                                // if it changes nothing: why
+    std::function<void(TrainerOptions&)> before = nullptr;  // what the option needs
+};
+
+constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}}, kPipeline{{2, 1, 1, 1, 1}}, kShard{{1, 1, 2, 1, 1}},
+    kContext{{1, 1, 1, 2, 1}}, kTensor{{1, 1, 1, 1, 2}};
+
+TrainerOptions base(const Flip& flip) {
+    TrainerOptions options{.spec = {.name = "llama3",
+                                    .vocab_size = 64,
+                                    .dim = 32,
+                                    .num_layers = 4,
+                                    .num_heads = 4,
+                                    .num_kv_heads = 4,
+                                    .head_dim = 8,
+                                    .hidden_dim = 48},
+                           .seq_len = 16,
+                           .microbatch_size = 2,
+                           .num_microbatches = 4};
+    options.precision = {at::kFloat, at::kBFloat16, at::kFloat};
+    if (flip.shape.degree(layout::Axis::Pipeline) > 1) options.stage_layers = {2, 2};
+    if (flip.before) flip.before(options);
+    return options;
+}
+
+void compute_in_fp16(TrainerOptions& options) { options.precision.compute = at::kHalf; }
+
+const std::string kArithmetic = "only numbers in the arithmetic change";
+const std::string kProcessor = "processors have neither graphs nor a second stream";
+
+std::vector<Flip> flips() {
+    using parallel::ContextOptions;
+    return {
+        {"spec", kOne, [](auto& o) { o.spec.num_layers = 3; }},
+        {"master", kOne, [](auto& o) { o.precision.master = at::kBFloat16; }},
+        {"compute", kShard, [](auto& o) { o.precision.compute = at::kFloat; }},
+        {"reduce", kShard, [](auto& o) { o.precision.reduce = at::kBFloat16; }},
+        {"bf16_gradients", kOne, [](auto& o) { o.precision.bf16_gradients = true; }},
+        {"stage_layers", kPipeline,
+         [](auto& o) {
+             o.stage_layers = {1, 3};
+         }},
+        {"schedule", kPipeline, [](auto& o) { o.schedule = "GPipe"; }},
+        {"own_schedule", kPipeline,
+         [](auto& o) {
+             o.own_schedule = parallel::schedule("GPipe", {2, 2, 4, parallel::StageOrder::Loop});
+         }},
+        {"own_schedule_path", kPipeline, [](auto& o) { o.own_schedule_path = "a.csv"; },
+         "only messages name it"},
+        {"reshard", kShard, [](auto& o) { o.reshard = parallel::Reshard::Never; }},
+        {"recompute", kTensor, [](auto& o) { o.recompute = model::RecomputeMode::Full; }},
+        {"graphs", kOne, [](auto& o) { o.graphs = true; }, kProcessor},
+        {"side_stream", kOne, [](auto& o) { o.side_stream = true; }, kProcessor},
+        {"overlap_products", kTensor, [](auto& o) { o.tensor.overlap_products = true; }},
+        {"gather_logits", kTensor, [](auto& o) { o.tensor.gather_logits = true; }},
+        {"rotation", kContext, [](auto& o) { o.context.rotation = ContextOptions::Rotation::Ring; }},
+        {"balance", kContext, [](auto& o) { o.context.balance = layout::ContextBalance::None; }},
+        {"seq_len", kOne, [](auto& o) { o.seq_len = 32; }},
+        {"microbatch_size", kOne, [](auto& o) { o.microbatch_size = 1; }},
+        {"num_microbatches", kOne, [](auto& o) { o.num_microbatches = 2; }},
+        {"seed", kOne, [](auto& o) { o.seed = 5; }, "only random numbers change"},
+        {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
+         "the norm is computed and reported in any case; clipping is a factor of the update"},
+        {"decay_all_parameters", kOne, [](auto& o) { o.step.decay_all_parameters = true; }, kArithmetic},
+        {"unit_grad_norms", kShard, [](auto& o) { o.step.unit_grad_norms = true; }},
+        {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
+        {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},
+        {"eps", kOne, [](auto& o) { o.step.adamw.eps = 1; }, kArithmetic},
+        {"weight_decay", kOne, [](auto& o) { o.step.adamw.weight_decay = 1; }, kArithmetic},
+        {"moments", kOne, [](auto& o) { o.step.adamw.moments = at::kBFloat16; }},
+        {"adamw_seed", kOne, [](auto& o) { o.step.adamw.seed = 5; }, "the run's seed takes its place"},
+        {"loss_scale", kShard, [](auto& o) { o.step.loss_scale = optim::LossScaleOptions{}; },
+         "the scale is a factor of the loss, which is 1 otherwise", compute_in_fp16},
+    };
+}
+
+TEST(OptionFlips, AreThoseOfAllOptions) {
+    std::set<std::string> names;
+    for (const Flip& flip : flips()) EXPECT_TRUE(names.insert(flip.name).second) << flip.name << " twice";
+    EXPECT_EQ(names, names_of_options());
+}
+
+TEST(OptionFlips, ChangeWhatAStepExecutesOrSayWhyNot) {
+    for (const Flip& flip : flips()) {
+        const TrainerOptions options = base(flip);
+        TrainerOptions flipped = options;
+        flip.flip(flipped);
+        const Executed before = executed(options, flip.shape), after = executed(flipped, flip.shape);
+        EXPECT_EQ(before == after, !flip.reason.empty()) << flip.name << ": " << flip.reason;
+        EXPECT_EQ(executed(options, flip.shape), before) << flip.name << " flipped back";
+    }
+}
+
+}  // namespace
+}  // namespace argosy::testing
