@@ -12,11 +12,10 @@
 #include "config/parse.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
-#include "parallel/traffic.h"
 #include "preflight/preflight.h"
 #include "setup/element_types.h"
 #include "setup/setup.h"
-#include "train/trainer.h"
+#include "train/dry_step.h"
 
 namespace argosy {
 namespace {
@@ -52,16 +51,26 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.allow_extras();
 }
 
+/// What a rank of each pipeline stage submits in a step. Ranks of one stage differ only in padding.
+std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& options,
+                                                   const layout::MeshShape& mesh) {
+    std::vector<preflight::StepLaunches> step;
+    layout::Coordinates first = {};
+    for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
+         stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+        comm::Recording recording([&](auto launch) { preflight::add_launch(step, launch, mesh); });
+        train::record_step(options, mesh, mesh.rank(first), recording);
+    }
+    return step;
+}
+
 preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     const model::ModelSpec spec = setup::choose_model(config.model);
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
-    const train::TrainerOptions options = setup::trainer_options(config, spec, mesh);
     return {.title = fmt::format("{} on {} {} ({})", setup::model_title(config.model, spec), num_ranks,
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
-            .traffic = parallel::job_traffic(
-                train::place_parameters(options, mesh), mesh, options.precision, spec.dim,
-                options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context)),
+            .step = recorded_step(setup::trainer_options(config, spec, mesh), mesh),
             .dump_folder = config.job.dump_folder};
 }
 
@@ -74,13 +83,13 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     configuration.insert(configuration.begin(), {"--config", arguments.config});
     const config::CommandLine command = config::parse_command_line(configuration);
     bench::check_timeout(arguments.options.timeout_seconds);
+    const ops::OpsContext tensors(setup::operation_path(command.config));
     const preflight::Job job = job_of(command.config, world.size());
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     std::optional<ResultFile> json;
     if (world.rank() == 0 && !arguments.json.empty())
         json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
 
-    const ops::OpsContext tensors(setup::operation_path(command.config));
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, control, job, arguments.options);
     if (world.rank() == 0)

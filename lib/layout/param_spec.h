@@ -1,5 +1,5 @@
 // A ParamSpec is the only description of how a parameter is sharded. FSDP, tensor and pipeline parallelism,
-// checkpoints and the forecast of traffic all read this description. Pure data and arithmetic, no tensors.
+// and checkpoints all read this description. Pure data and arithmetic, no tensors.
 #pragma once
 
 #include <cstdint>

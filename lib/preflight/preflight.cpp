@@ -119,7 +119,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     }
     spdlog::info("pre-flight: speeds");
     report.speeds = measure_speeds(world, control, report.nodes,
-                                   step_operations(job.traffic, job.mesh, options.max_bytes), options);
+                                   step_operations(job.step, job.mesh, options.max_bytes), options);
     report.findings = diagnose(report.cluster);
     append(find_wrong_results(report.speeds), report.findings);
     if (report.not_compared.empty()) {

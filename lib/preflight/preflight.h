@@ -22,7 +22,7 @@ namespace argosy::preflight {
 struct Job {
     std::string title;  // "llama3 8B on 16 ranks (dp_shard 8 x tp 2)"
     layout::MeshShape mesh;
-    std::vector<parallel::Traffic> traffic;  // communication of a training step
+    std::vector<StepLaunches> step;  // of a rank of each pipeline stage
     std::filesystem::path dump_folder;
 };
 

@@ -201,19 +201,31 @@ const char* collective_of(OpKind kind) {
     throw RunError("internal error: unknown kind of operation");
 }
 
-size_t launch_bytes(const parallel::Traffic& one) {
-    return static_cast<size_t>(one.elements) * size_bytes(comm::element_type(one.type));
+size_t launch_bytes(const StepLaunches& one) {
+    return static_cast<size_t>(one.elements) * size_bytes(one.type);
 }
 
-size_t step_bytes(const parallel::Traffic& one) {
+size_t step_bytes(const StepLaunches& one) {
     return launch_bytes(one) * static_cast<size_t>(one.num_launches);
 }
 
-bool same_kind(const parallel::Traffic& left, const parallel::Traffic& right) {
+bool same_kind(const StepLaunches& left, const StepLaunches& right) {
     return left.axes == right.axes && left.parts == right.parts && left.kind == right.kind;
 }
 
-std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const layout::MeshShape& mesh) {
+/// The axes of a group, by its name (comm::Mesh::group).
+layout::AxisSet axes_named(const std::string& name, const layout::MeshShape& mesh) {
+    for (int bits = 1; bits < 1 << layout::kNumAxes; ++bits) {
+        layout::AxisSet axes;
+        for (int axis = 0; axis < layout::kNumAxes; ++axis) {
+            if (bits >> axis & 1) axes.add(static_cast<layout::Axis>(axis));
+        }
+        if (mesh.used(axes) == axes && axes.name() == name) return axes;
+    }
+    throw RunError("internal error: no axes are called {}", name);
+}
+
+std::vector<std::vector<int>> groups_of(const StepLaunches& one, const layout::MeshShape& mesh) {
     std::set<std::vector<int>> groups;
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) groups.insert(mesh.group(rank, one.axes, one.parts));
     return {groups.begin(), groups.end()};
@@ -236,10 +248,33 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& contr
     return speeds;
 }
 
-std::vector<StepOperation> step_operations(std::span<const parallel::Traffic> traffic,
-                                           const layout::MeshShape& mesh, size_t max_bytes) {
-    std::vector<parallel::Traffic> heaviest;
-    for (const parallel::Traffic& one : traffic) {
+void add_launch(std::vector<StepLaunches>& step, std::span<const comm::RecordedOp> launch,
+                const layout::MeshShape& mesh) {
+    const auto first =
+        std::ranges::find_if(launch, [](const comm::RecordedOp& op) { return op.kind != OpKind::Receive; });
+    if (first == launch.end() || first->group == "world" || first->size == 1) return;
+    StepLaunches one{
+        .axes = axes_named(first->group, mesh), .kind = first->kind, .type = first->type, .elements = 0};
+    const bool is_message = one.kind == OpKind::Send;  // perhaps in a group of only two ranks
+    if (!is_message) one.parts = mesh.degree(one.axes) / first->size;
+    for (const comm::RecordedOp& op : launch) {
+        if (op.kind == one.kind) one.elements += op.num_elements;
+    }
+    if (one.elements == 0) return;
+    const auto known = std::ranges::find_if(step, [&](const StepLaunches& other) {
+        return same_kind(one, other) && one.type == other.type && one.elements == other.elements;
+    });
+    if (known == step.end()) {
+        step.push_back(one);
+    } else {
+        ++known->num_launches;
+    }
+}
+
+std::vector<StepOperation> step_operations(std::span<const StepLaunches> step, const layout::MeshShape& mesh,
+                                           size_t max_bytes) {
+    std::vector<StepLaunches> heaviest;
+    for (const StepLaunches& one : step) {
         const auto known =
             std::ranges::find_if(heaviest, [&](const auto& other) { return same_kind(one, other); });
         if (known == heaviest.end()) {
@@ -249,10 +284,10 @@ std::vector<StepOperation> step_operations(std::span<const parallel::Traffic> tr
         }
     }
     std::vector<StepOperation> operations;
-    for (const parallel::Traffic& one : heaviest) {
+    for (const StepLaunches& one : heaviest) {
         StepOperation operation{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
         const bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)),
-                               .type = comm::element_type(one.type),
+                               .type = one.type,
                                .reduction = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
                                                 ? bench::Reduction::Sum
                                                 : bench::Reduction::None};

@@ -13,12 +13,29 @@
 
 #include "bench/control_channel.h"
 #include "bench/measure.h"
+#include "comm/recording.h"
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
-#include "parallel/traffic.h"
 #include "preflight/nodes.h"
 
 namespace argosy::preflight {
+
+/// Launches of a training step that differ only in their number: one operation, or several grouped. A launch
+/// runs over the ranks that differ only on `axes`, or with parts > 1 over blocks of these ranks (see
+/// MeshShape::group).
+struct StepLaunches {
+    layout::AxisSet axes;
+    int parts = 1;
+    comm::OpKind kind;
+    ElementType type;
+    int64_t elements;  // of one launch, in the larger of a rank's two buffers
+    int64_t num_launches = 1;
+};
+
+/// Adds a recorded launch of a rank. Leaves out the totals of a step over all ranks, which are scalars, and
+/// receives, because each belongs to a send.
+void add_launch(std::vector<StepLaunches>& step, std::span<const comm::RecordedOp> launch,
+                const layout::MeshShape& mesh);
 
 /// One operation between ranks (OpKind), over all groups of some axes of the mesh.
 struct StepOperation {
@@ -29,10 +46,10 @@ struct StepOperation {
 };
 
 /// The operations to measure: among the launches of one kind over the same groups, the size that moves the
-/// largest number of bytes in a step. `traffic` is the traffic of the whole job. A measurement has at most
-/// `max_bytes`. Launches with less than one element per rank are left out.
-std::vector<StepOperation> step_operations(std::span<const parallel::Traffic> traffic,
-                                           const layout::MeshShape& mesh, size_t max_bytes);
+/// largest number of bytes in a step. `step` has the launches of a rank of each pipeline stage. A measurement
+/// has at most `max_bytes`. Launches with less than one element per rank are left out.
+std::vector<StepOperation> step_operations(std::span<const StepLaunches> step, const layout::MeshShape& mesh,
+                                           size_t max_bytes);
 
 struct SpeedOptions {
     at::ScalarType type;          // element type of the matrix products

@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "bench/collective.h"
+#include "ops/ops_context.h"
+#include "train/dry_step.h"
 
 namespace argosy::preflight {
 namespace {
@@ -15,11 +21,12 @@ constexpr size_t kPlenty = size_t{1} << 40;
 
 TEST(StepOperations, AreTheHeaviestOfEachCollectiveOverEachAxis) {
     const layout::MeshShape mesh{{1, 2, 2, 1, 1}};
-    const std::vector<parallel::Traffic> traffic = {
-        {layout::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 5000, 1},  // the embedding, once
-        {layout::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 2000, 8},  // eight blocks carry more
-        {layout::kShardAxes, 1, OpKind::ReduceScatter, at::kFloat, 2000, 8},
-        {Axis::Replicate, 1, OpKind::AllReduce, at::kFloat, 10001, 1},
+    const std::vector<StepLaunches> traffic = {
+        {layout::kShardAxes, 1, OpKind::AllGather, ElementType::BFloat16, 5000, 1},  // the embedding, once
+        {layout::kShardAxes, 1, OpKind::AllGather, ElementType::BFloat16, 2000,
+         8},  // eight blocks carry more
+        {layout::kShardAxes, 1, OpKind::ReduceScatter, ElementType::Float32, 2000, 8},
+        {Axis::Replicate, 1, OpKind::AllReduce, ElementType::Float32, 10001, 1},
     };
     const auto operations = step_operations(traffic, mesh, kPlenty);
     ASSERT_EQ(operations.size(), 3);
@@ -36,8 +43,8 @@ TEST(StepOperations, AreTheHeaviestOfEachCollectiveOverEachAxis) {
 
 TEST(StepOperations, AreMeasuredUpToALimit) {
     const layout::MeshShape mesh{{1, 1, 4, 1, 1}};
-    const std::vector<parallel::Traffic> traffic = {
-        {layout::kShardAxes, 1, OpKind::AllGather, at::kFloat, 1 << 20, 1}};
+    const std::vector<StepLaunches> traffic = {
+        {layout::kShardAxes, 1, OpKind::AllGather, ElementType::Float32, 1 << 20, 1}};
     const auto operations = step_operations(traffic, mesh, 1 << 16);
     ASSERT_EQ(operations.size(), 1);
     EXPECT_EQ(operations[0].kind.bytes, 1 << 16);
@@ -46,15 +53,75 @@ TEST(StepOperations, AreMeasuredUpToALimit) {
 
 TEST(StepOperations, KeepRanksThatHoldTheSameKeyHeadsTogether) {
     const layout::MeshShape mesh{{1, 1, 1, 1, 4}};
-    const std::vector<parallel::Traffic> traffic = {{Axis::Tensor, 2, OpKind::AllReduce, at::kFloat, 100, 1},
-                                                    {Axis::Tensor, 1, OpKind::AllReduce, at::kFloat, 300, 1},
-                                                    {Axis::Pipeline, 1, OpKind::Send, at::kHalf, 100, 1}};
+    const std::vector<StepLaunches> traffic = {
+        {Axis::Tensor, 2, OpKind::AllReduce, ElementType::Float32, 100, 1},
+        {Axis::Tensor, 1, OpKind::AllReduce, ElementType::Float32, 300, 1},
+        {Axis::Pipeline, 1, OpKind::Send, ElementType::Float16, 100, 1}};
     const auto operations = step_operations(std::span(traffic).first(2), mesh, kPlenty);
     ASSERT_EQ(operations.size(), 2);
     EXPECT_EQ(operations[0].groups, (Groups{{0, 1}, {2, 3}}));
     EXPECT_EQ(operations[1].groups, (Groups{{0, 1, 2, 3}}));
     const auto send = step_operations(std::span(traffic).subspan(2), {{4, 1, 1, 1, 1}}, kPlenty);
     EXPECT_STREQ(send[0].kind.collective->name, "sendrecv");
+}
+
+std::vector<std::string> names(const std::vector<StepOperation>& operations) {
+    std::vector<std::string> all;
+    for (const StepOperation& each : operations) all.push_back(each.axes + " " + each.kind.collective->name);
+    std::ranges::sort(all);
+    return all;
+}
+
+/// The operations of the steps of a tiny model's pipeline stages.
+std::vector<StepOperation> operations_of(const layout::MeshShape& mesh, train::TrainerOptions options) {
+    options.spec = {.name = "llama3",
+                    .vocab_size = 64,
+                    .dim = 32,
+                    .num_layers = 4,
+                    .num_heads = 4,
+                    .num_kv_heads = 2,
+                    .head_dim = 8,
+                    .hidden_dim = 48};
+    options.seq_len = 16;
+    options.num_microbatches = 4;
+    const ops::OpsContext tensors;
+    std::vector<StepLaunches> step;
+    comm::Recording recording([&](auto launch) { add_launch(step, launch, mesh); });
+    for (int stage = 0; stage < mesh.degree(Axis::Pipeline); ++stage) {
+        train::record_step(options, mesh, mesh.rank({stage, 0, 0, 0, 0}), recording);
+    }
+    return step_operations(step, mesh, kPlenty);
+}
+
+using Names = std::vector<std::string>;
+
+TEST(StepOperations, AreThoseOfARecordedStep) {
+    EXPECT_EQ(names(operations_of({{1, 1, 1, 1, 1}}, {})), Names());
+    EXPECT_EQ(names(operations_of({{1, 2, 2, 1, 1}}, {})),
+              (Names{"dp_replicate all_reduce", "dp_shard all_gather", "dp_shard reduce_scatter"}));
+    EXPECT_EQ(names(operations_of({{2, 1, 1, 1, 2}}, {.stage_layers = {2, 2}})),
+              (Names{"pp sendrecv", "tp all_gather", "tp all_reduce", "tp reduce_scatter"}));
+    EXPECT_EQ(
+        names(operations_of({{1, 1, 1, 2, 1}}, {.context = {parallel::ContextOptions::Rotation::Ring}})),
+        (Names{"cp all_gather", "cp reduce_scatter", "cp sendrecv"}))
+        << "the parameters, and attention's ring";
+}
+
+TEST(StepOperations, OfAStepHaveItsBytes) {
+    const auto operations = operations_of({{1, 1, 2, 1, 4}}, {});
+    const auto of = [&](const std::string& name) {
+        return *std::ranges::find_if(operations, [&](const StepOperation& each) {
+            return each.axes + " " + each.kind.collective->name == name;
+        });
+    };
+    EXPECT_EQ(of("tp all_gather").launch_bytes, 16 * 32 * 2) << "the tokens of a microbatch in bf16";
+    EXPECT_EQ(of("tp all_gather").groups, (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+    EXPECT_EQ(of("dp_shard all_gather").groups.size(), 4);
+    // Two ranks share each of the two key heads, and sum the gradients of wk and wv.
+    const auto parts = std::ranges::count_if(operations, [](const StepOperation& each) {
+        return each.groups == Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}};
+    });
+    EXPECT_EQ(parts, 1);
 }
 
 }  // namespace

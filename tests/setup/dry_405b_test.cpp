@@ -6,8 +6,9 @@
 
 #include "base/clock.h"
 #include "config/parse.h"
+#include "ops/ops_context.h"
 #include "setup/setup.h"
-#include "train/record_step.h"
+#include "train/dry_step.h"
 
 namespace argosy::testing {
 namespace {
@@ -61,11 +62,12 @@ TEST_P(Dry405b, RunsInBoundedTimeAndMemory) {
     } ranks[] = {{"first", {0, 0, 0, 0, 0}, 1, 15, table},
                  {"middle", {4, 0, 3, last / 2, 5}, 2, 16, 0},
                  {"last", {7, 0, 7, last, 7}, 1, 15, table + spec.dim}};
+    const ops::OpsContext tensors;
     const double start = seconds_now();
     for (const auto& [name, coordinates, num_neighbours, num_blocks, num_elements] : ranks) {
         SCOPED_TRACE(name);
         comm::Recording recording;
-        record_step(options, mesh, mesh.rank(coordinates), recording);
+        train::record_step(options, mesh, mesh.rank(coordinates), recording);
         const auto bytes = recording.bytes_by_group();
         const int64_t messages = num_neighbours * options.num_microbatches * activation_bytes();
         EXPECT_EQ(bytes.at("pp"), (comm::MovedBytes{messages, messages}));

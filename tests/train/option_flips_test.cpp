@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "ops/ops_context.h"
 #include "parallel/schedule.h"
 #include "support/allocation_log.h"
 #include "support/communicator_double.h"
-#include "train/record_step.h"
+#include "train/dry_step.h"
 
 namespace argosy::testing {
 namespace {
@@ -74,7 +75,8 @@ Executed executed(const TrainerOptions& options, const layout::MeshShape& shape)
     auto& memory = AllocationLog::of<c10::DeviceType::Meta>();
     Submissions submissions;
     memory.start();
-    record_step(options, shape, shape.num_ranks() > 1 ? 1 : 0, submissions.recording);
+    const ops::OpsContext tensors;
+    train::record_step(options, shape, shape.num_ranks() > 1 ? 1 : 0, submissions.recording);
     return {submissions.log, memory.sizes()};
 }
 

@@ -3,7 +3,8 @@
 // the axis.
 #include <gtest/gtest.h>
 
-#include "train/record_step.h"
+#include "ops/ops_context.h"
+#include "train/dry_step.h"
 
 namespace argosy::testing {
 namespace {
@@ -36,7 +37,8 @@ train::TrainerOptions options(Reshard reshard = Reshard::EveryPass, std::vector<
 
 comm::Recording recorded(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank) {
     comm::Recording recording;
-    record_step(options, shape, rank, recording);
+    const ops::OpsContext tensors;
+    train::record_step(options, shape, rank, recording);
     return recording;
 }
 
