@@ -110,6 +110,7 @@ std::string first_disagreement(const Fault& fault) {
              {Layout{"ddp", {.replicate = 2}}, Layout{"fsdp", {.shard = 2}}, Layout{"tp", {.tensor = 2}},
               Layout{"pp", {.pipeline = 2}, {3, 2}}, Layout{"cp", {.context = 2}},
               Layout{.name = "ring", .mesh = {.context = 2}, .context = {.rotation = kRing}},
+              Layout{.name = "tp_async", .mesh = {.tensor = 2}, .tensor = {.overlap_products = true}},
               Layout{"zbv", {.pipeline = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"}}) {
             const std::string found = disagreement(family, layout, fault);
             if (!found.empty()) return fmt::format("{} {}: {}", family, layout.name, found);
@@ -195,6 +196,45 @@ TEST(PlantedFaults, AnOmittedSumOfTheKeysGradientsShows) {
         return comm::Pending();
     };
     expect_to_show({.submit = submit}, "llama3 cp: ");
+}
+
+/// Submits messages, waits for them, and clears what came.
+comm::Pending lose(comm::Communicator& group, Ops ops) {
+    group.run(ops);
+    for (const Op& op : ops) {
+        if (op.kind == OpKind::Receive) op.out.zero_();
+    }
+    return {};
+}
+
+// In each of the layers, forward sends the keys; backward sends the keys and then the sums of their
+// gradients.
+TEST(PlantedFaults, ALostSumOfTheRingShows) {
+    int64_t number = 0;
+    const auto submit = [&](comm::Communicator& group, Ops ops) {
+        if (group.name() != "cp" || !comm::is_message(ops[0])) return group.submit(ops);
+        const int64_t num_layers = tiny_spec("llama3").num_layers;
+        const int64_t of_microbatch = number++ % (3 * num_layers);
+        const bool is_sum = of_microbatch >= num_layers && (of_microbatch - num_layers) % 2 == 1;
+        return is_sum ? lose(group, ops) : group.submit(ops);
+    };
+    expect_to_show({.submit = submit}, "llama3 ring: ");
+}
+
+TEST(PlantedFaults, LostKeysOfTheRingShow) {
+    const auto submit = [](comm::Communicator& group, Ops ops) {
+        const bool keys = group.name() == "cp" && comm::is_message(ops[0]);
+        return keys ? lose(group, ops) : group.submit(ops);
+    };
+    expect_to_show({.submit = submit}, "llama3 ring: loss off");
+}
+
+TEST(PlantedFaults, ALostPartOfAnOverlappedProductShows) {
+    const auto submit = [](comm::Communicator& group, Ops ops) {
+        const bool part = group.name() == "tp" && comm::is_message(ops[0]);
+        return part ? lose(group, ops) : group.submit(ops);
+    };
+    expect_to_show({.submit = submit}, "llama3 tp_async: loss off");
 }
 
 TEST(PlantedFaults, ALossThatCountsTwiceOverTheContextAxisShows) {
