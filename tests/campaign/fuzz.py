@@ -19,5 +19,5 @@ class Trials:
         done = subprocess.run([suite], capture_output=True, text=True, errors="replace", env=os.environ | {
             "ARGOSY_FUZZ_SEED": str(seed * SEEDS_PER_TRIAL), "ARGOSY_FUZZ_SECONDS": SECONDS,
             "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"})
-        assert done.returncode == 0, f"{suite.name}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        assert done.returncode == 0, f"{suite.name}\n{done.stdout[-3000:]}{done.stderr[:3000]}"
         return suite.name
