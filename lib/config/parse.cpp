@@ -92,9 +92,50 @@ std::string content_of(const std::string& path) {
     return content.str();
 }
 
+/// Returns the place behind the string that opens at `text[start]`; behind its line if it does not end there.
+std::size_t end_of_string(std::string_view text, std::size_t start) {
+    const char quote = text[start];
+    const std::string three(3, quote);
+    const bool many_lines = text.substr(start).starts_with(three);
+    std::size_t at = start + (many_lines ? 3 : 1);
+    for (; at < text.size(); ++at) {
+        if (text[at] == '\\' && quote == '"') {
+            ++at;
+        } else if (many_lines ? text.substr(at).starts_with(three) : text[at] == quote || text[at] == '\n') {
+            return std::min(text.find_first_not_of(quote, at + 1), text.size());
+        }
+    }
+    return text.size();
+}
+
+/// Refuses a character outside of ASCII where TOML allows none: outside of strings and comments. toml++ 3.3
+/// has undefined behaviour there.
+void refuse_stray_characters(std::string_view text, const std::string& path) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+    while (at < text.size()) {
+        if (text[at] == '#') {
+            at = std::min(text.find('\n', at), text.size());
+        } else if (text[at] == '"' || text[at] == '\'') {
+            at = end_of_string(text, at);
+        } else if (static_cast<unsigned char>(text[at]) < 0x80) {
+            ++at;
+        } else {
+            const std::string_view before = text.substr(0, at);
+            const std::string_view line = before.substr(before.rfind('\n') + 1);  // npos + 1 is 0
+            const auto starts_character = [](char byte) { return (byte & 0xC0) != 0x80; };
+            throw UserError("{}:{}:{} is not TOML: a character outside of ASCII needs quotes around it", path,
+                            1 + std::ranges::count(before, '\n'),
+                            1 + std::ranges::count_if(line, starts_character));
+        }
+    }
+}
+
 toml::table parsed(const std::string& path) {
+    const std::string text = content_of(path);
+    refuse_stray_characters(text, path);
     try {
-        return toml::parse(content_of(path), path);
+        return toml::parse(text, path);
     } catch (const toml::parse_error& error) {
         const auto& place = error.source().begin;
         throw UserError("{}:{}:{} is not TOML: {}", path, place.line, place.column, error.description());

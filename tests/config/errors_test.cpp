@@ -170,6 +170,19 @@ TEST(Errors, SyntaxErrorHasItsPosition) {
     EXPECT_EQ(file_error("[training]\nsteps = 3\nsteps = 4\n").find("F:3:"), 0U);
 }
 
+TEST(Errors, CharactersOutsideOfAsciiNeedQuotes) {
+    const std::string refused = " is not TOML: a character outside of ASCII needs quotes around it";
+    EXPECT_EQ(file_error("[training]\nsteps = 1ð00\n"), "F:2:10" + refused);
+    EXPECT_EQ(file_error("[training]\nßteps = 100\n"), "F:2:1" + refused);
+    EXPECT_EQ(file_error("[job]\ndump_folder = \"a\\\"\"ð\n"), "F:2:20" + refused);
+    EXPECT_EQ(file_error("[job]\ndump_folder = '\\'ð\n"), "F:2" + refused);
+    EXPECT_EQ(file_error("[job]\ndump_folder = \"\"\"\na\n\"\"\"\"ð\n"), "F:4" + refused);
+    EXPECT_EQ(file_error("\xEF\xBB\xBF# größer\n[job]\n"), "no error");
+    EXPECT_EQ(file_error("[job]\ndump_folder = \"ä\\\"ö\" # ü\n"), "no error");
+    EXPECT_EQ(file_error("[job]\ndump_folder = \"\"\"\n\"ä\"\n\"\"\"\n"), "no error");
+    EXPECT_EQ(file_error("[job]\ndump_folder = '''a'ð'''\n"), "no error");
+}
+
 TEST(Errors, EitherAllOrNoneOfTheTypesAreFloat64) {
     const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
                       reduce = "--training.mixed_precision_reduce=float64";
