@@ -11,6 +11,7 @@
 #include "data/synthetic.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy {
 namespace {
@@ -20,7 +21,7 @@ struct CommandLine {
                  "prepare-data"};
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
-    std::string tokenizer = data::kByteTokenizer;
+    std::string tokenizer = tokenizer::kBytes;
     std::vector<std::filesystem::path> verified;
 };
 
@@ -41,11 +42,8 @@ void add_synthetic(CommandLine& line) {
 }
 
 void tokenize(const CommandLine& line) {
-    if (line.tokenizer != data::kByteTokenizer) {
-        throw UserError("--tokenizer is '{}'; the only tokenizer so far is '{}'", line.tokenizer,
-                        data::kByteTokenizer);
-    }
-    const data::TokenizeResult result = data::tokenize(line.tokenize);
+    const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer);
+    const data::TokenizeResult result = data::tokenize(line.tokenize, *tokenizer);
     const nlohmann::ordered_json report = {
         {"tokens", result.num_tokens},
         {"documents", result.num_documents},

@@ -41,7 +41,7 @@ inline constexpr int64_t kMaxVocabSize = int64_t{1} << 24;
 struct TokenInfo {
     int64_t vocab_size = 0;
     int64_t end_of_text = kNoEndOfText;  // the token that ends a document, or kNoEndOfText
-    std::string tokenizer;               // "bytes"; "none" if the input was token numbers
+    std::string tokenizer;               // its name; "none" if the input was token numbers
     std::string tokenizer_digest;        // of the tokenizer's file, in hex; empty if it has none
 };
 

@@ -1,7 +1,6 @@
 #include "data/tokenize.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/output.h"
@@ -11,8 +10,6 @@
 
 namespace argosy::data {
 namespace {
-
-constexpr uint32_t kByteEndOfText = 256;
 
 void check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) throw UserError("there are no input files");
@@ -32,18 +29,12 @@ void check_options(const TokenizeOptions& options) {
     }
 }
 
-/// Replaces `tokens` by the tokens of a document: the bytes of its text, and the end of text.
-void encode_bytes(std::string_view text, std::vector<uint32_t>& tokens) {
-    tokens.resize(text.size() + 1);
-    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
-    tokens.back() = kByteEndOfText;
-}
-
 /// Adds records to the token file and to the result. The first record creates the writer, because its kind
 /// determines the vocabulary.
 class TokenFileBuilder {
   public:
-    explicit TokenFileBuilder(const TokenizeOptions& options) : options_(options) {}
+    TokenFileBuilder(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
+        : options_(options), tokenizer_(tokenizer) {}
 
     void add(Record& record, const RecordReader& reader) {
         if (!writer_) start(record.kind);
@@ -51,7 +42,7 @@ class TokenFileBuilder {
             throw UserError("{}: a {} record after {} records; make a token file of each kind",
                             reader.place(), name(record.kind), name(kind_));
         }
-        if (kind_ == RecordKind::Text) encode_bytes(record.text, record.tokens);
+        if (kind_ == RecordKind::Text) encode(record);
         for (const uint32_t token : record.tokens) largest_ = std::max(largest_, token);
         writer_->append_document(record.tokens);
         statistics_.add(record.tokens);
@@ -72,22 +63,33 @@ class TokenFileBuilder {
   private:
     void start(RecordKind kind) {
         kind_ = kind;
-        if (kind == RecordKind::Text && options_.vocab_size.value_or(kByteVocabSize) != kByteVocabSize) {
+        const tokenizer::TokenizerInfo& info = tokenizer_.info();
+        if (kind == RecordKind::Text && options_.vocab_size.value_or(info.vocab_size) != info.vocab_size) {
             throw UserError(
                 "the vocabulary size is {}, but the tokenizer '{}' has {}; --vocab-size applies to {} "
                 "records",
-                *options_.vocab_size, kByteTokenizer, kByteVocabSize, name(RecordKind::Tokens));
+                *options_.vocab_size, info.name, info.vocab_size, name(RecordKind::Tokens));
         }
-        const int64_t default_size = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
+        const int64_t default_size = kind == RecordKind::Text ? info.vocab_size : kMaxVocabSize;
         writer_.emplace(options_.output, options_.vocab_size.value_or(default_size));
+    }
+
+    /// Replaces the record's tokens by those of its text.
+    void encode(Record& record) const {
+        const tokenizer::TokenizerInfo& info = tokenizer_.info();
+        record.tokens = info.prefix;
+        tokenizer_.encode(record.text, record.tokens);
+        record.tokens.insert(record.tokens.end(), info.suffix.begin(), info.suffix.end());
+        if (info.end_of_text) record.tokens.push_back(*info.end_of_text);
     }
 
     TokenInfo token_info() const {
         if (kind_ == RecordKind::Text) {
-            return {.vocab_size = kByteVocabSize,
-                    .end_of_text = kByteEndOfText,
-                    .tokenizer = kByteTokenizer,
-                    .tokenizer_digest = ""};
+            const tokenizer::TokenizerInfo& info = tokenizer_.info();
+            return {.vocab_size = info.vocab_size,
+                    .end_of_text = info.end_of_text ? int64_t{*info.end_of_text} : kNoEndOfText,
+                    .tokenizer = info.name,
+                    .tokenizer_digest = info.digest};
         }
         return {.vocab_size = options_.vocab_size.value_or(int64_t{largest_} + 1),
                 .end_of_text = kNoEndOfText,
@@ -96,6 +98,7 @@ class TokenFileBuilder {
     }
 
     const TokenizeOptions& options_;
+    const tokenizer::Tokenizer& tokenizer_;
     RecordKind kind_ = RecordKind::Text;
     std::optional<TokenWriter> writer_;
     StreamStatistics statistics_;
@@ -104,9 +107,9 @@ class TokenFileBuilder {
 
 }  // namespace
 
-TokenizeResult tokenize(const TokenizeOptions& options) {
+TokenizeResult tokenize(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
     check_options(options);
-    TokenFileBuilder builder(options);
+    TokenFileBuilder builder(options, tokenizer);
     for (const auto& input : options.inputs) {
         RecordReader reader(input, options.vocab_size.value_or(kMaxVocabSize));
         Record record;

@@ -1,11 +1,12 @@
-// Turns JSONL records into a token file, record by record. The tokenizer for texts is the simplest one: each
-// byte of a text is a token, and one more token ends a document.
+// Turns JSONL records into a token file, record by record.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <vector>
+
+#include "tokenizer/tokenizer.h"
 
 namespace argosy::data {
 
@@ -23,11 +24,9 @@ struct TokenizeResult {
     int64_t bigram_tokens;
 };
 
-/// Writes the token file. A {"text"} record becomes its bytes and an end of text; a {"tokens"} record stays
-/// unchanged. Throws UserError if the inputs mix both kinds.
-TokenizeResult tokenize(const TokenizeOptions& options);
-
-inline constexpr const char* kByteTokenizer = "bytes";  // the name on command lines and in token files
-inline constexpr int64_t kByteVocabSize = 257;
+/// Writes the token file. A {"text"} record becomes the tokens of its text, with the tokenizer's prefix and
+/// suffix, and an end of text; a {"tokens"} record stays unchanged. Throws UserError if the inputs mix both
+/// kinds.
+TokenizeResult tokenize(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace argosy::data

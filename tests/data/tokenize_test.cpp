@@ -10,6 +10,10 @@
 namespace argosy::data {
 namespace {
 
+TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
+    return tokenize(options, *tokenizer::open_tokenizer(tokenizer::kBytes));
+}
+
 TEST(Tokenize, TextBecomesBytesAndEndsOfText) {
     const ScratchFolder folder;
     write_file(folder / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n");
@@ -18,7 +22,7 @@ TEST(Tokenize, TextBecomesBytesAndEndsOfText) {
         {.inputs = {folder / "a.jsonl", folder / "b.jsonl"}, .output = folder / "t.h5", .vocab_size = {}});
     EXPECT_EQ(result.num_tokens, 7);
     EXPECT_EQ(result.num_documents, 3);
-    EXPECT_EQ(result.vocab_size, kByteVocabSize);
+    EXPECT_EQ(result.vocab_size, 257);
     const TokenFile file(folder / "t.h5");
     EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{'a', 'b', 256, 256, 0xc3, 0xbf, 256}));
     EXPECT_EQ(file.info().end_of_text, 256);
@@ -29,16 +33,16 @@ TEST(Tokenize, TokensStayAsTheyAre) {
     const ScratchFolder folder;
     write_file(folder / "a.jsonl", "{\"tokens\": [5, 70000]}\n{\"tokens\": [0]}\n");
     TokenizeOptions options{.inputs = {folder / "a.jsonl"}, .output = folder / "t.h5", .vocab_size = {}};
-    EXPECT_EQ(tokenize(options).vocab_size, 70001);
+    EXPECT_EQ(tokenize_bytes(options).vocab_size, 70001);
     const TokenFile file(folder / "t.h5");
     EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{5, 70000, 0}));
     EXPECT_EQ(file.info().end_of_text, kNoEndOfText);
 
     options.vocab_size = 128256;
-    tokenize(options);
+    tokenize_bytes(options);
     EXPECT_EQ(TokenFile(folder / "t.h5").vocab_size(), 128256);
     options.vocab_size = 70000;
-    EXPECT_ERROR(tokenize(options), UserError, "a.jsonl:1", "70000", "0 .. 69999");
+    EXPECT_ERROR(tokenize_bytes(options), UserError, "a.jsonl:1", "70000", "0 .. 69999");
 }
 
 TEST(Tokenize, RefusesInputThatCannotBeOneTokenFileAndLeavesNothing) {
@@ -47,7 +51,7 @@ TEST(Tokenize, RefusesInputThatCannotBeOneTokenFileAndLeavesNothing) {
     write_file(folder / "text.jsonl", "{\"text\": \"a\"}\n");
     write_file(folder / "none.jsonl", "\n");
     const auto run = [&](const char* input, std::optional<int64_t> vocab_size, const char* output) {
-        tokenize({.inputs = {folder / input}, .output = folder / output, .vocab_size = vocab_size});
+        tokenize_bytes({.inputs = {folder / input}, .output = folder / output, .vocab_size = vocab_size});
     };
     EXPECT_ERROR(run("mixed.jsonl", {}, "t.h5"), UserError, "mixed.jsonl:2", "{\"tokens\"} record",
                  "{\"text\"}");
