@@ -1,6 +1,11 @@
-// Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL records.
+// Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL or text.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -11,13 +16,15 @@
 #include "data/synthetic.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
+#include "mpi/comm.h"
+#include "mpi/program.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy {
 namespace {
 
 struct CommandLine {
-    CLI::App app{"Makes training data: a synthetic corpus, and token files from JSONL records.",
+    CLI::App app{"Makes training data: a synthetic corpus, and token files from JSONL or text.",
                  "prepare-data"};
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
@@ -35,18 +42,59 @@ void add_synthetic(CommandLine& line) {
                      "size of train.jsonl in 1e6 bytes; may be fractional")
         ->capture_default_str();
     command->add_option("--seed", line.synthetic.seed, "seed of the corpus")->capture_default_str();
-    command->callback([&line] {
-        data::write_synthetic_corpus(line.synthetic);
-        spdlog::info("wrote train.jsonl, valid.jsonl and tasks/ to {}", line.synthetic.output.string());
-    });
 }
 
-void tokenize(const CommandLine& line) {
+void write_corpus(const CommandLine& line) {
+    data::write_synthetic_corpus(line.synthetic);
+    spdlog::info("wrote train.jsonl, valid.jsonl and tasks/ to {}", line.synthetic.output.string());
+}
+
+/// The other processes that make the same token file, if a launcher started several.
+class Team {
+  public:
+    explicit Team(const mpi::Comm* ranks = nullptr) : ranks_(ranks) {}
+    int rank() const { return ranks_ ? ranks_->rank() : 0; }
+    int size() const { return ranks_ ? ranks_->size() : 1; }
+
+    /// COLLECTIVE: waits for all processes, which may take hours, without using a core.
+    void meet() const {
+        if (!ranks_) return;
+        mpi::Request request = ranks_->barrier();
+        while (!mpi::test_all({&request, 1})) {
+            throw_if_stop_requested();
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    }
+
+  private:
+    const mpi::Comm* ranks_;
+};
+
+/// Makes the token file together with the other processes.
+void tokenize(CommandLine& line, const Team& team, const Environment& environment) {
     const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer);
-    const data::TokenizeResult result = data::tokenize(line.tokenize, *tokenizer);
+    std::optional<Progress> progress;
+    if (team.rank() == 0) progress.emplace("tokenizing", environment);
+    line.tokenize.progress = [&](double share, int64_t num_bytes, const char* what) {
+        throw_if_stop_requested();
+        if (!progress || !progress->due()) return;
+        const double rate = static_cast<double>(num_bytes) / 1e6 / std::max(progress->seconds(), 1e-3);
+        progress->show(share, num_bytes > 0 ? fmt::format("{}: {:.1f} MB/s", what, rate) : what);
+    };
+    data::TokenizeJob job(line.tokenize, *tokenizer);
+    if (team.rank() == 0) job.begin();
+    team.meet();
+    job.make_parts(team.rank(), team.size());
+    team.meet();
+    if (team.rank() != 0) return;
+    const data::TokenizeResult result = job.finish();
+    if (result.num_skipped > 0) {
+        spdlog::warn("{} records could not be read and are left out (--on-error skip)", result.num_skipped);
+    }
     const nlohmann::ordered_json report = {
         {"tokens", result.num_tokens},
         {"documents", result.num_documents},
+        {"skipped", result.num_skipped},
         {"vocab_size", result.vocab_size},
         {"unigram_entropy", result.unigram_entropy},
         {"bigram_entropy", result.bigram_entropy},
@@ -55,20 +103,63 @@ void tokenize(const CommandLine& line) {
     print_result(report.dump() + "\n");
 }
 
+/// Adds an option whose value is one of `choices`.
+template <class Value>
+void add_choice(CLI::App* command, const std::string& name, Value& value,
+                const std::map<std::string, Value>& choices, const std::string& help) {
+    std::string names;
+    for (const auto& [word, choice] : choices) {
+        names += (names.empty() ? "" : "|") + word;
+        if (choice == value) names += " (default)";
+    }
+    command->add_option(name, value, help)->transform(CLI::CheckedTransformer(choices))->option_text(names);
+}
+
+void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
+    using enum data::InputFormat;
+    using data::OnError, data::TextDocument;
+    command
+        ->add_option("--input", options.inputs,
+                     "JSONL files with {\"text\"} or with {\"tokens\"} records, or text files, which may be\n"
+                     "compressed with gzip or Zstandard; -: stdin")
+        ->required();
+    add_choice<data::InputFormat>(
+        command, "--format", options.input.format, {{"auto", Auto}, {"jsonl", Jsonl}, {"text", Text}},
+        "format of the inputs: jsonl, text, or auto: text if the name ends in .txt");
+    add_choice<TextDocument>(
+        command, "--document", options.input.text_document,
+        {{"file", TextDocument::File}, {"line", TextDocument::Line}, {"paragraph", TextDocument::Paragraph}},
+        "a document of a text file: the whole file, each line, or each paragraph (the\nlines between "
+        "blank lines)");
+    add_choice<OnError>(command, "--on-error", options.on_error,
+                        {{"fail", OnError::Fail}, {"skip", OnError::Skip}},
+                        "what a record that cannot be read does: fail, or skip, which counts and shows it");
+    command
+        ->add_option("--threads", options.num_threads,
+                     "threads that tokenize; default: all cores of this process")
+        ->check(at_least_one());
+    command
+        ->add_option_function<int64_t>(
+            "--piece-megabytes",
+            [&options](int64_t megabytes) { options.piece_bytes = megabytes * 1'000'000; },
+            "inputs above this size, in 1e6 bytes, are tokenized in pieces: an interrupted\nrun goes on "
+            "where it "
+            "was, and processes of one mpirun share the pieces. The\nfolder OUTPUT.parts keeps them until "
+            "the "
+            "end. Default: 1074")
+        ->check(at_least_one());
+}
+
 void add_tokenize(CommandLine& line) {
     CLI::App* command = line.app.add_subcommand(
         "tokenize",
-        "make a token file from JSONL records; prints its counts, and its entropies in nats\nper token");
-    command
-        ->add_option("--input", line.tokenize.inputs,
-                     "JSONL files with {\"text\"} or with {\"tokens\"} records; -: stdin")
-        ->required();
+        "make a token file from JSONL or text; prints its counts, and its entropies in nats\nper token");
+    line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    add_input_options(command, line.tokenize);
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
-    command->add_option("--tokenizer", line.tokenizer, "tokenizer of {\"text\"} records: bytes")
-        ->capture_default_str();
+    command->add_option("--tokenizer", line.tokenizer, "tokenizer of texts: bytes")->capture_default_str();
     command->add_option("--vocab-size", line.tokenize.vocab_size,
                         "vocabulary of {\"tokens\"} records; default: their largest token plus one");
-    command->callback([&line] { tokenize(line); });
 }
 
 /// Reads a token file wholly, and prints what it holds, or logs every fault.
@@ -101,10 +192,8 @@ ExitCode verify_all(const CommandLine& line, const Environment& environment) {
                       line.verified.size());
 }
 
-/// Parses the command line; the subcommand's callback does the work.
-ExitCode run(int argc, char** argv) {
-    const Environment environment = Environment::read();
-    start_log(environment.log_level, 0, 1);
+ExitCode run(int argc, char** argv, const Environment& environment, const Team& team) {
+    start_log(environment.log_level, team.rank(), team.size());
     catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
     line.app.footer(
@@ -114,7 +203,13 @@ ExitCode run(int argc, char** argv) {
                         "prints a line of JSON for each");
     add_synthetic(line);
     add_tokenize(line);
-    if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
+    if (!parse_options(line.app, argc, argv, team.rank() == 0)) return ExitCode::Done;
+    if (line.app.got_subcommand("tokenize")) {
+        tokenize(line, team, environment);
+        return ExitCode::Done;
+    }
+    if (team.size() > 1) throw UserError("only the subcommand tokenize can use several processes");
+    if (line.app.got_subcommand("synthetic")) write_corpus(line);
     if (!line.verified.empty()) return verify_all(line, environment);
     if (line.app.get_subcommands().empty()) {
         throw UserError(
@@ -126,6 +221,14 @@ ExitCode run(int argc, char** argv) {
 }  // namespace
 }  // namespace argosy
 
+/// MPI is started only if a launcher started several processes: alone, the program needs no MPI that works.
 int main(int argc, char** argv) {
-    return argosy::run_program("prepare-data", [&] { return argosy::run(argc, argv); });
+    using namespace argosy;
+    const Environment environment = Environment::read();
+    if (environment.start.num_ranks > 1) {
+        return mpi::run_program("prepare-data", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {
+            return run(argc, argv, environment, Team(&ranks));
+        });
+    }
+    return run_program("prepare-data", [&] { return run(argc, argv, environment, Team()); });
 }

@@ -38,6 +38,16 @@ find_library(ARGOSY_XXHASH_LIBRARY xxhash REQUIRED)
 target_include_directories(foreign_xxhash SYSTEM INTERFACE ${ARGOSY_XXHASH_INCLUDE})
 target_link_libraries(foreign_xxhash INTERFACE ${ARGOSY_XXHASH_LIBRARY})
 
+find_package(ZLIB REQUIRED)
+add_library(foreign_zlib INTERFACE)
+target_link_libraries(foreign_zlib INTERFACE ZLIB::ZLIB)
+
+add_library(foreign_zstd INTERFACE)  # as xxhash
+find_path(ARGOSY_ZSTD_INCLUDE zstd.h REQUIRED)
+find_library(ARGOSY_ZSTD_LIBRARY zstd REQUIRED)
+target_include_directories(foreign_zstd SYSTEM INTERFACE ${ARGOSY_ZSTD_INCLUDE})
+target_link_libraries(foreign_zstd INTERFACE ${ARGOSY_ZSTD_LIBRARY})
+
 # LibTorch. Its own CMake package insists on a CUDA toolkit, so the two libraries are named here. Its include folder
 # carries another fmt: -idirafter keeps <fmt/...> the system's.
 if(NOT ARGOSY_TORCH_DIR)

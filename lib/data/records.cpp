@@ -1,19 +1,8 @@
 #include "data/records.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
-#include "base/output.h"
-#include "base/program.h"
-#include "base/raw_file.h"
 #include "base/strict_json.h"
 
 namespace argosy::data {
@@ -100,71 +89,27 @@ class RecordEvents : public StrictJson {
     bool has_text_ = false, has_tokens_ = false;
 };
 
-/// Reads from `descriptor` as read() does, but waits for bytes no longer than a stop request takes: EINTR
-/// then. read() alone would sleep on, if the signal arrived just before it.
-ssize_t read_unless_stopped(void* descriptor, char* bytes, size_t size) {
-    constexpr int kMillisecondsBetweenLooks = 100;
-    const int number = static_cast<Descriptor*>(descriptor)->number();
-    pollfd waited{.fd = number, .events = POLLIN, .revents = 0};
-    while (poll(&waited, 1, kMillisecondsBetweenLooks) == 0 && !stop_requested()) {
-    }
-    if (!stop_requested()) return read(number, bytes, size);
-    errno = EINTR;
-    return -1;
-}
-
-int close_descriptor(void* descriptor) {
-    delete static_cast<Descriptor*>(descriptor);
-    return 0;
-}
-
 }  // namespace
 
 const char* name(RecordKind kind) { return kind == RecordKind::Text ? "{\"text\"}" : "{\"tokens\"}"; }
 
-RecordReader::RecordReader(std::filesystem::path path, int64_t vocab_size)
-    : path_(std::move(path)), vocab_size_(vocab_size) {
-    Descriptor input;
-    if (is_standard_stream(path_)) {
-        path_ = "stdin";
-        input = Descriptor(dup(STDIN_FILENO));
-    } else {
-        std::error_code unknown;  // opening the file reports why
-        if (std::filesystem::is_directory(path_, unknown))
-            throw UserError("cannot read {}: it is a folder", path_.string());
-        // O_NONBLOCK: a pipe opens before it has a writer. read_unless_stopped() waits for one.
-        input = Descriptor(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    }
-    if (input.number() < 0) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
-    const cookie_io_functions_t functions{
-        .read = read_unless_stopped, .write = nullptr, .seek = nullptr, .close = close_descriptor};
-    file_.reset(fopencookie(new Descriptor(std::move(input)), "r", functions));
+void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record) {
+    RecordEvents(std::move(place), vocab_size, record).read_record(line);
 }
 
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string::npos; }
+
 bool RecordReader::next(Record& record) {
-    while (next_line()) {
+    std::string_view line;
+    while (lines_.next(line)) {
         ++line_number_;
-        if (line_.view().find_first_not_of(" \t\r\n") == std::string::npos) continue;
-        parse(record);
+        if (is_blank(line)) continue;
+        parse_record(line, place(), vocab_size_, record);
         return true;
     }
     return false;
 }
 
-bool RecordReader::next_line() {
-    const ssize_t size = ::getline(&line_.text, &line_.capacity, file_.get());
-    throw_if_stop_requested();
-    if (size < 0 && !std::feof(file_.get())) {
-        throw RunError("cannot read {} beyond line {}", path_.string(), line_number_);
-    }
-    line_.size = std::max<ssize_t>(size, 0);
-    return size >= 0;
-}
-
-std::string RecordReader::place() const { return fmt::format("{}:{}", path_.string(), line_number_); }
-
-void RecordReader::parse(Record& record) const {
-    RecordEvents(place(), vocab_size_, record).read_record(line_.view());
-}
+std::string RecordReader::place() const { return fmt::format("{}:{}", lines_.source().name(), line_number_); }
 
 }  // namespace argosy::data

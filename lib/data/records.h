@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "data/byte_source.h"
 
 namespace argosy::data {
 
@@ -24,40 +23,30 @@ struct Record {
     std::vector<uint32_t> tokens;  // of a tokens record
 };
 
+/// Reads a record from its line. `place` names the line in errors. Tokens must be in 0 .. vocab_size-1.
+/// Throws UserError for a bad record.
+void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record);
+
+/// Whether a line has no record.
+bool is_blank(std::string_view line);
+
+/// Reads the records of a file one after another.
 class RecordReader {
   public:
-    /// Opens a file, or stdin if the path is "-". UserError if the file cannot be opened. Tokens must be in 0
-    /// .. vocab_size-1.
-    RecordReader(std::filesystem::path path, int64_t vocab_size);
+    /// Opens a file, or stdin if the path is "-" (data/byte_source.h).
+    RecordReader(const std::filesystem::path& path, int64_t vocab_size)
+        : lines_(path), vocab_size_(vocab_size) {}
 
-    /// Reads the next record. Returns false at the end of the file. Throws UserError for a bad record, and
-    /// RunError after a signal that asks the program to end (base/program.h).
+    /// Reads the next record. Returns false at the end of the file. Throws as parse_record() and ByteSource
+    /// do.
     bool next(Record& record);
 
     /// Returns "file:line" of the record that `next` read last.
     std::string place() const;
 
   private:
-    bool next_line();
-    void parse(Record& record) const;
-
-    struct Close {
-        void operator()(std::FILE* file) const { std::fclose(file); }
-    };
-    struct Line {
-        Line() = default;
-        Line(const Line&) = delete;
-        Line& operator=(const Line&) = delete;
-        ~Line() { std::free(text); }
-        std::string_view view() const { return {text, size}; }
-
-        char* text = nullptr;  // allocated by getline
-        size_t size = 0, capacity = 0;
-    };
-    std::filesystem::path path_;
+    LineReader lines_;
     int64_t vocab_size_;
-    std::unique_ptr<std::FILE, Close> file_;  // reads by read_unless_stopped()
-    Line line_;
     int64_t line_number_ = 0;
 };
 

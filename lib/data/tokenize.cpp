@@ -1,10 +1,14 @@
 #include "data/tokenize.h"
 
 #include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/output.h"
-#include "data/records.h"
+#include "base/program.h"
 #include "data/statistics.h"
 #include "data/token_writer.h"
 
@@ -23,99 +27,235 @@ void check_options(const TokenizeOptions& options) {
         throw UserError("--input names stdin (-) twice; name it once");
     for (const auto& input : options.inputs) {
         std::error_code absent;
+        if (!is_standard_stream(input) && !std::filesystem::exists(input, absent))
+            throw UserError("cannot open {}: {}", input.string(), absent ? absent.message() : "No such file");
         if (std::filesystem::equivalent(input, options.output, absent)) {
             throw UserError("{} is both input and output", input.string());
         }
     }
 }
 
-/// Adds records to the token file and to the result. The first record creates the writer, because its kind
-/// determines the vocabulary.
-class TokenFileBuilder {
-  public:
-    TokenFileBuilder(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
-        : options_(options), tokenizer_(tokenizer) {}
+/// The size of an input; 0 for stdin and other streams, whose size is not known.
+int64_t stored_bytes(const std::filesystem::path& input) {
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(input, unknown)) return 0;
+    return static_cast<int64_t>(std::filesystem::file_size(input, unknown));
+}
 
-    void add(Record& record, const RecordReader& reader) {
-        if (!writer_) start(record.kind);
-        if (record.kind != kind_) {
-            throw UserError("{}: a {} record after {} records; make a token file of each kind",
-                            reader.place(), name(record.kind), name(kind_));
+int64_t stored_bytes(const std::vector<InputRange>& ranges) {
+    int64_t sum = 0;
+    for (const InputRange& range : ranges) sum += std::min(range.end, stored_bytes(range.path)) - range.begin;
+    return sum;
+}
+
+/// Logs the first records that were left out; their number is in the result.
+void warn_of_skipped(const std::vector<std::string>& errors, int64_t num_before) {
+    constexpr int64_t kMaxShown = 10;
+    const int64_t num_shown = std::clamp<int64_t>(kMaxShown - num_before, 0, std::ssize(errors));
+    for (int64_t i = 0; i < num_shown; ++i) spdlog::warn("left out: {}", errors[i]);
+}
+
+}  // namespace
+
+/// Adds documents to the token file and to the result.
+class TokenizeJob::Builder {
+  public:
+    Builder(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
+        : options_(options),
+          tokenizer_(tokenizer),
+          writer_(options.output, options.vocab_size.value_or(kMaxVocabSize)) {}
+
+    void add(const EncodedDocuments& documents) {
+        if (!documents.kind) return;
+        if (!kind_) set_kind(*documents.kind);
+        if (*documents.kind != *kind_) refuse_mixed_kinds(documents.first_place, *documents.kind, *kind_);
+        std::span<const uint32_t> rest = documents.tokens;
+        for (const int64_t size : documents.sizes) {
+            writer_.append_document(rest.first(size));
+            rest = rest.subspan(size);
         }
-        if (kind_ == RecordKind::Text) encode(record);
-        for (const uint32_t token : record.tokens) largest_ = std::max(largest_, token);
-        writer_->append_document(record.tokens);
-        statistics_.add(record.tokens);
+        for (const uint32_t token : documents.tokens) largest_ = std::max(largest_, token);
+        statistics_.add(documents.tokens);
     }
 
-    TokenizeResult commit() {
-        if (!writer_) throw UserError("{} holds no records", options_.inputs.front().string());
+    TokenizeResult commit(int64_t num_skipped) {
+        if (!kind_) throw UserError("{} holds no records", options_.inputs.front().string());
         const TokenInfo info = token_info();
-        writer_->commit(info);
-        return {.num_tokens = writer_->size(),
-                .num_documents = writer_->num_documents(),
+        writer_.commit(info);
+        return {.num_tokens = writer_.size(),
+                .num_documents = writer_.num_documents(),
                 .vocab_size = info.vocab_size,
+                .num_skipped = num_skipped,
                 .unigram_entropy = statistics_.unigram_entropy(),
                 .bigram_entropy = statistics_.bigram_entropy(),
                 .bigram_tokens = statistics_.bigram_tokens()};
     }
 
   private:
-    void start(RecordKind kind) {
+    void set_kind(RecordKind kind) {
         kind_ = kind;
         const tokenizer::TokenizerInfo& info = tokenizer_.info();
-        if (kind == RecordKind::Text && options_.vocab_size.value_or(info.vocab_size) != info.vocab_size) {
-            throw UserError(
-                "the vocabulary size is {}, but the tokenizer '{}' has {}; --vocab-size applies to {} "
-                "records",
-                *options_.vocab_size, info.name, info.vocab_size, name(RecordKind::Tokens));
-        }
-        const int64_t default_size = kind == RecordKind::Text ? info.vocab_size : kMaxVocabSize;
-        writer_.emplace(options_.output, options_.vocab_size.value_or(default_size));
-    }
-
-    /// Replaces the record's tokens by those of its text.
-    void encode(Record& record) const {
-        const tokenizer::TokenizerInfo& info = tokenizer_.info();
-        record.tokens = info.prefix;
-        tokenizer_.encode(record.text, record.tokens);
-        record.tokens.insert(record.tokens.end(), info.suffix.begin(), info.suffix.end());
-        if (info.end_of_text) record.tokens.push_back(*info.end_of_text);
+        if (kind == RecordKind::Tokens || options_.vocab_size.value_or(info.vocab_size) == info.vocab_size)
+            return;
+        throw UserError(
+            "the vocabulary size is {}, but the tokenizer '{}' has {}; --vocab-size applies to {} records",
+            *options_.vocab_size, info.name, info.vocab_size, name(RecordKind::Tokens));
     }
 
     TokenInfo token_info() const {
-        if (kind_ == RecordKind::Text) {
-            const tokenizer::TokenizerInfo& info = tokenizer_.info();
-            return {.vocab_size = info.vocab_size,
-                    .end_of_text = info.end_of_text ? int64_t{*info.end_of_text} : kNoEndOfText,
-                    .tokenizer = info.name,
-                    .tokenizer_digest = info.digest};
+        const tokenizer::TokenizerInfo& info = tokenizer_.info();
+        if (*kind_ == RecordKind::Tokens) {
+            return {.vocab_size = options_.vocab_size.value_or(int64_t{largest_} + 1),
+                    .end_of_text = kNoEndOfText,
+                    .tokenizer = "none",
+                    .tokenizer_digest = ""};
         }
-        return {.vocab_size = options_.vocab_size.value_or(int64_t{largest_} + 1),
-                .end_of_text = kNoEndOfText,
-                .tokenizer = "none",
-                .tokenizer_digest = ""};
+        return {.vocab_size = info.vocab_size,
+                .end_of_text = info.end_of_text ? int64_t{*info.end_of_text} : kNoEndOfText,
+                .tokenizer = info.name,
+                .tokenizer_digest = info.digest};
     }
 
     const TokenizeOptions& options_;
     const tokenizer::Tokenizer& tokenizer_;
-    RecordKind kind_ = RecordKind::Text;
-    std::optional<TokenWriter> writer_;
+    TokenWriter writer_;
+    std::optional<RecordKind> kind_;
     StreamStatistics statistics_;
     uint32_t largest_ = 0;
 };
 
-}  // namespace
+TokenizeJob::TokenizeJob(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
+    : options_(options),
+      tokenizer_(tokenizer),
+      pieces_((check_options(options), plan_pieces())),
+      parts_(std::filesystem::path(options.output) += ".parts", plan_text()) {}
+
+TokenizeJob::~TokenizeJob() = default;
+
+/// Inputs are joined to pieces, and divided where that is possible, so that a piece has about piece_bytes.
+std::vector<TokenizeJob::Piece> TokenizeJob::plan_pieces() const {
+    std::vector<Piece> pieces(1);
+    int64_t room = options_.piece_bytes;
+    const auto add = [&](const InputRange& range, int64_t num_bytes) {
+        if (num_bytes > room && !pieces.back().empty()) {
+            pieces.emplace_back();
+            room = options_.piece_bytes;
+        }
+        pieces.back().push_back(range);
+        room -= num_bytes;
+    };
+    for (const auto& input : options_.inputs) {
+        const int64_t size = stored_bytes(input);
+        if (size <= options_.piece_bytes || !can_be_divided(input, options_.input)) {
+            add({.path = input}, size);
+            continue;
+        }
+        for (int64_t begin = 0; begin < size; begin += options_.piece_bytes) {
+            const int64_t end = std::min(size, begin + options_.piece_bytes);
+            add({.path = input, .begin = begin, .end = end}, end - begin);
+        }
+    }
+    return pieces;
+}
+
+/// Everything on which the parts depend.
+std::string TokenizeJob::plan_text() const {
+    nlohmann::ordered_json inputs = nlohmann::ordered_json::array();
+    for (const auto& input : options_.inputs) {
+        std::error_code unknown;
+        const auto changed = std::filesystem::last_write_time(input, unknown).time_since_epoch().count();
+        inputs.push_back({input.string(), stored_bytes(input), unknown ? 0 : changed});
+    }
+    const tokenizer::TokenizerInfo& info = tokenizer_.info();
+    const nlohmann::ordered_json plan = {
+        {"format", "argosy parts of a token file"},
+        {"written_by", version()},
+        {"inputs", inputs},
+        {"piece_bytes", options_.piece_bytes},
+        {"input_format", static_cast<int>(options_.input.format)},
+        {"text_document", static_cast<int>(options_.input.text_document)},
+        {"on_error", static_cast<int>(options_.on_error)},
+        {"vocab_size", options_.vocab_size.value_or(0)},
+        {"tokenizer", {info.name, info.digest, info.prefix, info.suffix, info.end_of_text.value_or(0)}},
+    };
+    return plan.dump(1) + "\n";
+}
+
+void TokenizeJob::begin() {
+    builder_ = std::make_unique<Builder>(options_, tokenizer_);
+    if (pieces_.size() > 1) parts_.open();
+}
+
+void TokenizeJob::make_parts(int process, int num_processes) {
+    if (pieces_.size() == 1) return;  // finish() writes its tokens to the token file itself
+    std::vector<int64_t> own;
+    int64_t bytes_to_read = 0, bytes_read = 0;
+    for (int64_t piece = process; piece < std::ssize(pieces_); piece += num_processes) {
+        if (parts_.has(piece)) continue;
+        own.push_back(piece);
+        bytes_to_read += stored_bytes(pieces_[piece]);
+    }
+    for (const int64_t piece : own) {
+        PartWriter part(parts_.part_path(piece));
+        encode(pieces_[piece], bytes_read, bytes_to_read,
+               [&](const EncodedDocuments& documents) { part.add(documents); });
+        part.commit();
+        bytes_read += stored_bytes(pieces_[piece]);
+    }
+}
+
+TokenizeResult TokenizeJob::finish() {
+    int64_t num_skipped = 0;
+    if (pieces_.size() == 1) {
+        encode(pieces_.front(), 0, stored_bytes(pieces_.front()), [&](const EncodedDocuments& documents) {
+            builder_->add(documents);
+            num_skipped += std::ssize(documents.skipped);
+        });
+    } else {
+        for (int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
+            const PartSummary part =
+                read_part(parts_.part_path(piece),
+                          [&](const EncodedDocuments& documents) { builder_->add(documents); });
+            num_skipped += part.num_skipped;
+            show_progress(piece, std::ssize(pieces_), 0, "joining");
+        }
+    }
+    const TokenizeResult result = builder_->commit(num_skipped);
+    if (pieces_.size() > 1) parts_.remove();
+    return result;
+}
+
+void TokenizeJob::encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,
+                         const std::function<void(const EncodedDocuments&)>& take) const {
+    int64_t num_skipped = 0;
+    const EncodeOptions options{.input = options_.input,
+                                .vocab_size = options_.vocab_size.value_or(kMaxVocabSize),
+                                .on_error = options_.on_error,
+                                .num_threads = options_.num_threads};
+    encode_documents(
+        piece, options, tokenizer_,
+        [&](const EncodedDocuments& documents) {
+            warn_of_skipped(documents.skipped, num_skipped);
+            num_skipped += std::ssize(documents.skipped);
+            take(documents);
+        },
+        [&](int64_t stored_bytes) {
+            show_progress(bytes_before + stored_bytes, bytes_to_read, bytes_before + stored_bytes,
+                          "tokenizing");
+        });
+}
+
+void TokenizeJob::show_progress(int64_t done, int64_t all, int64_t num_bytes, const char* what) const {
+    if (!options_.progress) return;
+    options_.progress(all > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(all)) : 0,
+                      num_bytes, what);
+}
 
 TokenizeResult tokenize(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
-    check_options(options);
-    TokenFileBuilder builder(options, tokenizer);
-    for (const auto& input : options.inputs) {
-        RecordReader reader(input, options.vocab_size.value_or(kMaxVocabSize));
-        Record record;
-        while (reader.next(record)) builder.add(record, reader);
-    }
-    return builder.commit();
+    TokenizeJob job(options, tokenizer);
+    job.begin();
+    job.make_parts(0, 1);
+    return job.finish();
 }
 
 }  // namespace argosy::data

@@ -192,6 +192,41 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("stdin:2: \"text\" is not a string", done.stderr)
 
+    def test_processes_share_the_pieces(self):
+        corpus = self.folder / "c.jsonl"
+        corpus.write_text("".join(json.dumps({"text": str(i) * (i % 300)}) + "\n" for i in range(20000)))
+        self.run_program("tokenize", "--input", corpus, "--output", self.folder / "one.h5")
+        mpirun = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs" / "mpirun.sh"
+        done = subprocess.run([mpirun, "3", PROGRAM, "tokenize", "--input", corpus, "--output", self.folder / "three.h5",
+                               "--piece-megabytes", "1", "--threads", "1"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["documents"], 20000)
+        self.assertEqual((self.folder / "three.h5").read_bytes(), (self.folder / "one.h5").read_bytes())
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["c.jsonl", "one.h5", "three.h5"])
+
+    def test_a_killed_run_goes_on(self):
+        corpus = self.folder / "c.jsonl"
+        corpus.write_text((json.dumps({"text": "x" * 1000}) + "\n") * 20000)
+        words = ["tokenize", "--input", corpus, "--output", self.folder / "t.h5", "--piece-megabytes", "1"]
+        running = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL)
+        while not (self.folder / "t.h5.parts" / "000001.part").exists():
+            self.assertIsNone(running.poll())
+        running.kill()
+        running.wait()
+        kept = (self.folder / "t.h5.parts" / "000001.part").stat().st_mtime_ns
+        self.assertFalse((self.folder / "t.h5").exists())
+        self.expect_error(*words, "--on-error", "skip", code=2, parts=["t.h5.parts", "other options"])
+        self.assertEqual((self.folder / "t.h5.parts" / "000001.part").stat().st_mtime_ns, kept)
+        self.assertEqual(json.loads(self.run_program(*words).stdout)["documents"], 20000)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["c.jsonl", "t.h5"])
+
+    def test_bad_records_can_be_left_out(self):
+        corpus = self.folder / "c.jsonl"
+        corpus.write_text('{"text": "a"}\n{"text": 1}\n{"text": "b"}\n')
+        done = self.run_program("tokenize", "--input", corpus, "--output", self.folder / "t.h5", "--on-error", "skip")
+        self.assertEqual(json.loads(done.stdout)["skipped"], 1)
+        self.assertIn("c.jsonl:2: \"text\" is not a string, but 1", done.stderr)
+
     def test_paths_that_cannot_be_used_exit_with_2(self):
         loop = self.folder / "loop"
         loop.symlink_to(loop)
@@ -206,7 +241,7 @@ class PrepareData(unittest.TestCase):
         (self.folder / "a.jsonl").write_text('{"text": "a"}\n{"text": \n')
         line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]
         self.expect_error(*line, code=2, parts=["a.jsonl:2", "bad JSON"])
-        self.expect_error(*line, "--tokenizer", "x.json", code=2, parts=["--tokenizer", "x.json", "bytes"])
+        self.expect_error(*line, "--tokenizer", "x.json", code=2, parts=["tokenizer", "x.json", "bytes"])
         self.assertEqual(os.listdir(self.folder), ["a.jsonl"])
 
     def test_bad_command_lines_exit_with_2(self):

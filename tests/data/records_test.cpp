@@ -45,7 +45,7 @@ TEST_F(RecordsTest, ReadsTextAndTokens) {
 
 TEST_F(RecordsTest, ErrorsNameFileAndLine) {
     const std::string good = "{\"text\": \"fine\"}\n";
-    EXPECT_ERROR(read(good + "{\"text\": \"open\n" + good), UserError, "a.jsonl:2", "bad JSON at byte 15");
+    EXPECT_ERROR(read(good + "{\"text\": \"open\n" + good), UserError, "a.jsonl:2", "bad JSON at byte 14");
     EXPECT_ERROR(read(good + good + "{} x"), UserError, "a.jsonl:3", "bad JSON");
     EXPECT_ERROR(read(good + "\n[1]"), UserError, "a.jsonl:3", "not a JSON object");
     EXPECT_ERROR(read("{\"txt\": \"a\"}"), UserError, "a.jsonl:1", "neither");

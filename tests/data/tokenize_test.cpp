@@ -1,6 +1,11 @@
 #include "data/tokenize.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -18,8 +23,8 @@ TEST(Tokenize, TextBecomesBytesAndEndsOfText) {
     const ScratchFolder folder;
     write_file(folder / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n");
     write_file(folder / "b.jsonl", "{\"text\": \"\\u00ff\"}\n");
-    const TokenizeResult result = tokenize(
-        {.inputs = {folder / "a.jsonl", folder / "b.jsonl"}, .output = folder / "t.h5", .vocab_size = {}});
+    const TokenizeResult result =
+        tokenize_bytes({.inputs = {folder / "a.jsonl", folder / "b.jsonl"}, .output = folder / "t.h5"});
     EXPECT_EQ(result.num_tokens, 7);
     EXPECT_EQ(result.num_documents, 3);
     EXPECT_EQ(result.vocab_size, 257);
@@ -32,7 +37,7 @@ TEST(Tokenize, TextBecomesBytesAndEndsOfText) {
 TEST(Tokenize, TokensStayAsTheyAre) {
     const ScratchFolder folder;
     write_file(folder / "a.jsonl", "{\"tokens\": [5, 70000]}\n{\"tokens\": [0]}\n");
-    TokenizeOptions options{.inputs = {folder / "a.jsonl"}, .output = folder / "t.h5", .vocab_size = {}};
+    TokenizeOptions options{.inputs = {folder / "a.jsonl"}, .output = folder / "t.h5"};
     EXPECT_EQ(tokenize_bytes(options).vocab_size, 70001);
     const TokenFile file(folder / "t.h5");
     EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{5, 70000, 0}));
@@ -59,7 +64,116 @@ TEST(Tokenize, RefusesInputThatCannotBeOneTokenFileAndLeavesNothing) {
     EXPECT_ERROR(run("none.jsonl", {}, "t.h5"), UserError, "none.jsonl", "no records");
     EXPECT_ERROR(run("text.jsonl", {}, "text.jsonl"), UserError, "text.jsonl", "both input and output");
     EXPECT_ERROR(run("text.jsonl", 0, "t.h5"), UserError, "is 0");
+    EXPECT_ERROR(
+        tokenize_bytes({.inputs = {folder / "text.jsonl", folder / "gone.jsonl"}, .output = folder / "t.h5"}),
+        UserError, "gone.jsonl", "No such file");
     EXPECT_EQ(folder.num_entries(), 3);
+}
+
+/// Records of many lengths, so that pieces and batches end within and between lines.
+std::string many_records(int count) {
+    std::string lines;
+    for (int i = 0; i < count; ++i) {
+        lines += fmt::format("{{\"text\": \"{}{}\"}}\n", i, std::string(i * 7919 % 4000, 'a' + i % 26));
+        if (i % 10 == 0) lines += "\n";
+    }
+    return lines;
+}
+
+class Pieces : public testing::Test {
+  protected:
+    Pieces() {
+        write_file(folder_ / "a.jsonl", many_records(1500));
+        write_file(folder_ / "b.jsonl", many_records(20) + "{\"text\": \"no line break\"}");
+        write_file(folder_ / "c.jsonl", "");
+    }
+
+    TokenizeOptions options(const char* output, int64_t piece_bytes, int num_threads) const {
+        return {.inputs = {folder_ / "a.jsonl", folder_ / "c.jsonl", folder_ / "b.jsonl"},
+                .output = folder_ / output,
+                .num_threads = num_threads,
+                .piece_bytes = piece_bytes};
+    }
+    std::string bytes(const char* name) const { return read_file(folder_ / name); }
+
+    const ScratchFolder folder_;
+    const std::unique_ptr<tokenizer::Tokenizer> tokenizer_ = tokenizer::open_tokenizer(tokenizer::kBytes);
+};
+
+TEST_F(Pieces, TheFileDoesNotDependOnPiecesThreadsOrProcesses) {
+    const TokenizeResult whole = tokenize_bytes(options("whole.h5", int64_t{1} << 30, 1));
+    EXPECT_EQ(whole.num_documents, 1521);
+    for (const int64_t piece_bytes : {70'001, 1'000'000}) {
+        const TokenizeResult result = tokenize_bytes(options("pieces.h5", piece_bytes, 3));
+        EXPECT_EQ(result.bigram_entropy, whole.bigram_entropy);
+        EXPECT_EQ(bytes("pieces.h5"), bytes("whole.h5"));
+    }
+    const TokenizeOptions shared = options("shared.h5", 100'000, 1);
+    TokenizeJob first(shared, *tokenizer_), second(shared, *tokenizer_);
+    first.begin();
+    second.make_parts(1, 2);
+    first.make_parts(0, 2);
+    first.finish();
+    EXPECT_EQ(bytes("shared.h5"), bytes("whole.h5"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "shared.h5.parts"));
+}
+
+TEST_F(Pieces, AnInterruptedJobGoesOn) {
+    tokenize_bytes(options("whole.h5", int64_t{1} << 30, 1));
+    const TokenizeOptions interrupted = options("t.h5", 100'000, 2);
+    {
+        TokenizeJob job(interrupted, *tokenizer_);
+        job.begin();
+        job.make_parts(0, 3);  // a third of the parts
+    }
+    const auto part = folder_ / "t.h5.parts" / "000003.part";
+    const auto written = std::filesystem::last_write_time(part);
+    TokenizeOptions other = interrupted;
+    other.piece_bytes = 90'000;
+    EXPECT_ERROR(tokenize_bytes(other), UserError, "t.h5.parts", "other inputs, other options");
+    {
+        TokenizeJob job(interrupted, *tokenizer_);
+        job.begin();
+        job.make_parts(0, 1);
+        EXPECT_EQ(std::filesystem::last_write_time(part), written);
+        job.finish();
+    }
+    EXPECT_EQ(bytes("t.h5"), bytes("whole.h5"));
+}
+
+TEST_F(Pieces, ErrorsNameTheLineOfTheFile) {
+    const std::string lines = many_records(1500);
+    write_file(folder_ / "a.jsonl", lines + "{\"text\": 5}\n" + lines + "{\"text\": 6}\n");
+    EXPECT_ERROR(tokenize_bytes(options("t.h5", 100'000, 3)), UserError, "a.jsonl:1651:", "but 5");
+    std::filesystem::remove_all(folder_ / "t.h5.parts");
+
+    TokenizeOptions skips = options("t.h5", 100'000, 3);
+    skips.on_error = OnError::Skip;
+    const TokenizeResult result = tokenize_bytes(skips);
+    EXPECT_EQ(result.num_skipped, 2);
+    EXPECT_EQ(result.num_documents, 3021);
+}
+
+TEST_F(Pieces, PartsOfOtherKindsAreRefused) {
+    write_file(folder_ / "b.jsonl", "{\"tokens\": [1]}\n");
+    EXPECT_ERROR(tokenize_bytes(options("t.h5", 2'900'000, 1)), UserError, "{\"tokens\"} record");
+}
+
+TEST(Tokenize, TextFilesHoldDocumentsLinesOrParagraphs) {
+    const ScratchFolder folder;
+    write_file(folder / "a.txt", "one\ntwo\n\n\n three\n");
+    const auto documents = [&](TextDocument document) {
+        tokenize_bytes(
+            {.inputs = {folder / "a.txt"}, .output = folder / "t.h5", .input = {.text_document = document}});
+        std::string text;
+        for (const int64_t token : all_tokens(TokenFile(folder / "t.h5"))) {
+            text += token == 256 ? '|' : static_cast<char>(token);
+        }
+        return text;
+    };
+    EXPECT_EQ(documents(TextDocument::File), "one\ntwo\n\n\n three\n|");
+    EXPECT_EQ(documents(TextDocument::Line), "one|two| three|");
+    EXPECT_EQ(documents(TextDocument::Paragraph), "one\ntwo| three|");
 }
 
 }  // namespace

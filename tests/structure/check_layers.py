@@ -24,6 +24,8 @@ FAMILIES = {
     "toml": r"toml\+\+/",
     "torch": r"(ATen|c10|torch)/",
     "xxhash": r"xxhash\.h$",
+    "zlib": r"zlib\.h$",
+    "zstd": r"zstd\.h$",
 }
 APP_FOREIGN = {"cli", "fmt", "json", "spdlog"}
 # Headers of the C++ standard library have no dot; these headers of C and POSIX are also allowed.

@@ -1,0 +1,79 @@
+// Reads the bytes of an input file or of stdin, and decompresses them. The first bytes of the input tell gzip
+// and Zstandard from plain bytes, so its name does not matter. Both formats may consist of several members
+// (gzip) or frames (Zstandard), as parallel compressors write them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace argosy::data {
+
+/// How an input is stored.
+enum class Compression { None, Gzip, Zstandard };
+
+class ByteSource {
+  public:
+    /// Opens a file, or stdin if the path is "-". UserError if it cannot be opened.
+    explicit ByteSource(const std::filesystem::path& path);
+    ~ByteSource();
+    ByteSource(ByteSource&&) noexcept;
+
+    /// The path in messages: "stdin" for "-".
+    const std::string& name() const { return name_; }
+    /// Waits for the first bytes of a pipe.
+    Compression compression();
+
+    /// Continues at byte `offset` of the file. REQUIRES: a regular file without compression.
+    void seek(int64_t offset);
+
+    /// Writes as many bytes as are there, and returns their number: 0 only at the end of the input. Throws
+    /// UserError if compressed bytes are damaged or end too early, and RunError after a signal that asks the
+    /// program to end (base/program.h).
+    size_t read(std::span<char> bytes);
+
+    /// The number of bytes taken from the input so far, as they are stored.
+    int64_t stored_bytes_read() const;
+
+  private:
+    class Input;
+    class Decoder;
+    class PlainDecoder;
+    class GzipDecoder;
+    class ZstandardDecoder;
+    Decoder& decoder();
+
+    std::string name_;
+    std::unique_ptr<Input> input_;
+    std::unique_ptr<Decoder> decoder_;  // none before the first read
+};
+
+/// Splits the bytes of an input into lines. A line without a line break may end the input.
+class LineReader {
+  public:
+    explicit LineReader(const std::filesystem::path& path) : source_(path) {}
+
+    ByteSource& source() { return source_; }
+    const ByteSource& source() const { return source_; }
+
+    /// Reads the next line, without its line break. `line` is valid until the next call. Returns false at the
+    /// end of the input.
+    bool next(std::string_view& line);
+
+    /// The number of bytes that all lines so far had, with their line breaks.
+    int64_t num_bytes() const { return num_bytes_; }
+
+  private:
+    bool read_more();
+
+    ByteSource source_;
+    std::vector<char> buffer_;
+    size_t begin_ = 0, end_ = 0;  // the part of the buffer that no line has had
+    int64_t num_bytes_ = 0;
+};
+
+}  // namespace argosy::data

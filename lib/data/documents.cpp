@@ -1,0 +1,169 @@
+#include "data/documents.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/output.h"
+#include "data/byte_source.h"
+#include "data/records.h"
+
+namespace argosy::data {
+namespace {
+
+constexpr size_t kBatchBytes = 1 << 20;
+
+InputFormat format_of(std::filesystem::path path, const InputOptions& options) {
+    if (options.format != InputFormat::Auto) return options.format;
+    if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
+    return path.extension() == ".txt" ? InputFormat::Text : InputFormat::Jsonl;
+}
+
+/// Each line that is not blank is a document.
+class LineDocuments : public DocumentReader {
+  public:
+    LineDocuments(const InputRange& range, DocumentBatch::Kind kind)
+        : range_(range), kind_(kind), lines_(range.path) {
+        if (range.begin == 0) return;
+        // The first line of the range begins behind the line break at range.begin - 1 or later.
+        lines_.source().seek(range.begin - 1);
+        first_byte_ = range.begin - 1;
+        std::string_view rest;
+        lines_.next(rest);
+    }
+
+    bool next(DocumentBatch& batch) override {
+        batch = {.kind = kind_, .range = range_, .source = lines_.source().name()};
+        std::string_view line;
+        while (batch.bytes.size() < kBatchBytes && first_byte_ + lines_.num_bytes() < range_.end &&
+               lines_.next(line)) {
+            ++line_number_;
+            if (!is_blank(line)) batch.add(line, line_number_);
+        }
+        return batch.size() > 0;
+    }
+
+    int64_t stored_bytes_read() const override { return lines_.source().stored_bytes_read(); }
+
+  private:
+    InputRange range_;
+    DocumentBatch::Kind kind_;
+    LineReader lines_;
+    int64_t first_byte_ = 0;  // where `lines_` began to read
+    int64_t line_number_ = 0;
+};
+
+/// The lines between blank lines are a document, with the line breaks between them.
+class Paragraphs : public DocumentReader {
+  public:
+    explicit Paragraphs(const InputRange& range) : range_(range), lines_(range.path) {}
+
+    bool next(DocumentBatch& batch) override {
+        batch = {.kind = DocumentBatch::Kind::Text, .range = range_, .source = lines_.source().name()};
+        std::string_view line;
+        while (batch.bytes.size() < kBatchBytes && lines_.next(line)) {
+            ++line_number_;
+            if (is_blank(line)) {
+                end_paragraph(batch);
+                continue;
+            }
+            if (paragraph_.empty())
+                first_line_ = line_number_;
+            else
+                paragraph_ += '\n';
+            paragraph_ += line;
+        }
+        if (batch.bytes.size() < kBatchBytes) end_paragraph(batch);  // the input has ended
+        return batch.size() > 0;
+    }
+
+    int64_t stored_bytes_read() const override { return lines_.source().stored_bytes_read(); }
+
+  private:
+    void end_paragraph(DocumentBatch& batch) {
+        if (!paragraph_.empty()) batch.add(paragraph_, first_line_);
+        paragraph_.clear();
+    }
+
+    InputRange range_;
+    LineReader lines_;
+    std::string paragraph_;
+    int64_t line_number_ = 0, first_line_ = 0;
+};
+
+/// The whole input is a document.
+class WholeFile : public DocumentReader {
+  public:
+    explicit WholeFile(const InputRange& range) : range_(range), source_(range.path) {}
+
+    bool next(DocumentBatch& batch) override {
+        batch = {.kind = DocumentBatch::Kind::Text, .range = range_, .source = source_.name()};
+        size_t size = 0, count = 0;
+        do {
+            if (batch.bytes.size() < size + kBatchBytes) batch.bytes.resize(2 * size + kBatchBytes);
+            count = source_.read(std::span(batch.bytes).subspan(size));
+            size += count;
+        } while (count > 0);
+        batch.bytes.resize(size);
+        if (size == 0) return false;
+        batch.ends = {size};
+        batch.line_numbers = {1};
+        return true;
+    }
+
+    int64_t stored_bytes_read() const override { return source_.stored_bytes_read(); }
+
+  private:
+    InputRange range_;
+    ByteSource source_;
+};
+
+int64_t count_lines(const InputRange& range) {
+    LineReader lines(range.path);
+    std::string_view line;
+    int64_t count = 0;
+    while (lines.num_bytes() < range.begin && lines.next(line)) ++count;
+    return count;
+}
+
+}  // namespace
+
+std::string_view DocumentBatch::document(size_t i) const {
+    const size_t begin = i == 0 ? 0 : ends[i - 1];
+    return std::string_view(bytes).substr(begin, ends[i] - begin);
+}
+
+std::string DocumentBatch::place(size_t i) const {
+    const int64_t lines_before = range.begin == 0 ? 0 : count_lines(range);
+    return fmt::format("{}:{}", source, lines_before + line_numbers[i]);
+}
+
+void DocumentBatch::add(std::string_view document, int64_t line_number) {
+    bytes += document;
+    ends.push_back(bytes.size());
+    line_numbers.push_back(line_number);
+}
+
+std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options) {
+    using enum DocumentBatch::Kind;
+    if (format_of(range.path, options) == InputFormat::Jsonl)
+        return std::make_unique<LineDocuments>(range, JsonLine);
+    switch (options.text_document) {
+        case TextDocument::File:
+            return std::make_unique<WholeFile>(range);
+        case TextDocument::Line:
+            return std::make_unique<LineDocuments>(range, Text);
+        case TextDocument::Paragraph:
+            return std::make_unique<Paragraphs>(range);
+    }
+    return nullptr;
+}
+
+bool can_be_divided(const std::filesystem::path& path, const InputOptions& options) {
+    std::error_code unknown;
+    return format_of(path, options) == InputFormat::Jsonl &&
+           std::filesystem::is_regular_file(path, unknown) &&
+           ByteSource(path).compression() == Compression::None;
+}
+
+}  // namespace argosy::data

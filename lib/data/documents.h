@@ -1,0 +1,68 @@
+// Reads the documents of inputs in batches, which threads then parse and tokenize. An input is a file in one
+// of the formats below, compressed or not (data/byte_source.h), or stdin.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace argosy::data {
+
+/// Auto: by the name, without .gz or .zst: .txt is text, everything else JSONL.
+enum class InputFormat { Auto, Jsonl, Text };
+
+/// What a document of a text file is: the file, a line that is not blank, or the lines between blank lines.
+enum class TextDocument { File, Line, Paragraph };
+
+struct InputOptions {
+    InputFormat format = InputFormat::Auto;
+    TextDocument text_document = TextDocument::File;
+};
+
+/// The part of an input whose documents begin in bytes begin .. end-1. Only a JSONL file that is not
+/// compressed has parts.
+struct InputRange {
+    std::filesystem::path path;
+    int64_t begin = 0, end = std::numeric_limits<int64_t>::max();
+    bool operator==(const InputRange&) const = default;
+};
+
+/// Consecutive documents of one input, as they are stored.
+struct DocumentBatch {
+    enum class Kind { JsonLine, Text };
+    Kind kind = Kind::JsonLine;
+    std::string bytes;                  // of all documents, without anything between them
+    std::vector<size_t> ends;           // document i is bytes ends[i - 1] .. ends[i] - 1
+    std::vector<int64_t> line_numbers;  // of each document, counted from the beginning of the range
+    InputRange range;
+    std::string source;  // the input in messages
+
+    size_t size() const { return ends.size(); }
+    std::string_view document(size_t i) const;
+    /// "file:line" of a document. May read the file up to the range, so it is for error messages.
+    std::string place(size_t i) const;
+    void add(std::string_view document, int64_t line_number);
+};
+
+class DocumentReader {
+  public:
+    virtual ~DocumentReader() = default;
+
+    /// Reads the next documents, about a megabyte. Returns false at the end of the input.
+    virtual bool next(DocumentBatch& batch) = 0;
+
+    /// Bytes of the input that were read so far, as they are stored.
+    virtual int64_t stored_bytes_read() const = 0;
+};
+
+/// Throws UserError if the input cannot be opened.
+std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options);
+
+/// Whether the documents of an input can be read in parts.
+bool can_be_divided(const std::filesystem::path& path, const InputOptions& options);
+
+}  // namespace argosy::data

@@ -1,0 +1,127 @@
+#include "data/encode.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/ordered_tasks.h"
+
+namespace argosy::data {
+namespace {
+
+/// Encodes one batch.
+class BatchEncoder {
+  public:
+    BatchEncoder(const EncodeOptions& options, const tokenizer::Tokenizer& tokenizer,
+                 const DocumentBatch& batch)
+        : options_(options), tokenizer_(tokenizer), batch_(batch) {}
+
+    EncodedDocuments encode() {
+        Record record;
+        for (size_t i = 0; i < batch_.size(); ++i) {
+            if (!read(i, record)) continue;
+            add(i, record);
+        }
+        return std::move(encoded_);
+    }
+
+  private:
+    /// Returns whether the document is to be encoded.
+    bool read(size_t i, Record& record) {
+        if (batch_.kind == DocumentBatch::Kind::Text) {
+            record.kind = RecordKind::Text;
+            record.text = batch_.document(i);
+            return true;
+        }
+        try {
+            parse_record(batch_.document(i), batch_.source, options_.vocab_size, record);
+            return true;
+        } catch (const UserError&) {
+            // Only an error needs the line's number, which may take a while to find.
+            const std::string error = error_of(i);
+            if (options_.on_error == OnError::Fail) throw UserError("{}", error);
+            encoded_.skipped.push_back(error);
+            return false;
+        }
+    }
+
+    std::string error_of(size_t i) const {
+        Record record;
+        try {
+            parse_record(batch_.document(i), batch_.place(i), options_.vocab_size, record);
+        } catch (const UserError& error) {
+            return error.what();
+        }
+        return "";
+    }
+
+    void add(size_t i, const Record& record) {
+        if (!encoded_.kind) {
+            encoded_.kind = record.kind;
+            encoded_.first_place = batch_.range.begin == 0 ? batch_.place(i) : batch_.source;
+        }
+        if (record.kind != *encoded_.kind) refuse_mixed_kinds(batch_.place(i), record.kind, *encoded_.kind);
+        const size_t size = encoded_.tokens.size();
+        if (record.kind == RecordKind::Text) {
+            append_text(record.text);
+        } else {
+            append(record.tokens);
+        }
+        encoded_.sizes.push_back(static_cast<int64_t>(encoded_.tokens.size() - size));
+    }
+
+    void append_text(const std::string& text) {
+        const tokenizer::TokenizerInfo& info = tokenizer_.info();
+        append(info.prefix);
+        tokenizer_.encode(text, encoded_.tokens);
+        append(info.suffix);
+        if (info.end_of_text) encoded_.tokens.push_back(*info.end_of_text);
+    }
+
+    void append(const std::vector<uint32_t>& tokens) {
+        encoded_.tokens.insert(encoded_.tokens.end(), tokens.begin(), tokens.end());
+    }
+
+    const EncodeOptions& options_;
+    const tokenizer::Tokenizer& tokenizer_;
+    const DocumentBatch& batch_;
+    EncodedDocuments encoded_;
+};
+
+}  // namespace
+
+void encode_documents(std::span<const InputRange> ranges, const EncodeOptions& options,
+                      const tokenizer::Tokenizer& tokenizer,
+                      const std::function<void(const EncodedDocuments&)>& take,
+                      const std::function<void(int64_t stored_bytes)>& read) {
+    OrderedTasks<EncodedDocuments> tasks(options.num_threads);
+    const auto take_all = [&] {
+        while (tasks.size() > 0) take(tasks.take());
+    };
+    int64_t earlier_bytes = 0;  // of the ranges before this one
+    const auto add_all = [&](DocumentReader& reader) {
+        for (;;) {
+            const auto batch = std::make_shared<DocumentBatch>();
+            if (!reader.next(*batch)) break;
+            tasks.add(
+                [&options, &tokenizer, batch] { return BatchEncoder(options, tokenizer, *batch).encode(); });
+            if (tasks.full()) take(tasks.take());
+            read(earlier_bytes + reader.stored_bytes_read());
+        }
+        earlier_bytes += reader.stored_bytes_read();
+    };
+    try {
+        for (const InputRange& range : ranges) add_all(*open_documents(range, options.input));
+    } catch (const UserError&) {
+        take_all();  // an error of an earlier record comes first
+        throw;
+    }
+    take_all();
+}
+
+void refuse_mixed_kinds(const std::string& place, RecordKind kind, RecordKind before) {
+    throw UserError("{}: a {} record after {} records; make a token file of each kind", place, name(kind),
+                    name(before));
+}
+
+}  // namespace argosy::data

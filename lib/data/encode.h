@@ -1,0 +1,49 @@
+// Turns batches of documents into tokens, on threads. The results come in the order of the inputs, so they do
+// not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/documents.h"
+#include "data/records.h"
+#include "tokenizer/tokenizer.h"
+
+namespace argosy::data {
+
+/// What happens at a record that cannot be read: the program ends with its error, or leaves the record out.
+enum class OnError { Fail, Skip };
+
+/// The tokens of consecutive documents of one input.
+struct EncodedDocuments {
+    std::vector<uint32_t> tokens;      // of all documents
+    std::vector<int64_t> sizes;        // the number of tokens of each document
+    std::optional<RecordKind> kind;    // of every document; none if there are no documents
+    std::string first_place;           // "file:line" of the first document
+    std::vector<std::string> skipped;  // the error of each record that was left out
+};
+
+struct EncodeOptions {
+    InputOptions input;
+    int64_t vocab_size = 0;  // of {"tokens"} records
+    OnError on_error = OnError::Fail;
+    int num_threads = 1;
+};
+
+/// Calls `take` with the tokens of all documents of the ranges, in order, and `read` with the number of
+/// stored bytes that were read of the ranges so far, about once a megabyte. Both are called by this thread.
+/// Throws UserError for the first record, in order, that cannot be read or that is of another kind than those
+/// before it in its batch.
+void encode_documents(std::span<const InputRange> ranges, const EncodeOptions& options,
+                      const tokenizer::Tokenizer& tokenizer,
+                      const std::function<void(const EncodedDocuments&)>& take,
+                      const std::function<void(int64_t stored_bytes)>& read);
+
+/// The error for a record of one kind after records of another.
+[[noreturn]] void refuse_mixed_kinds(const std::string& place, RecordKind kind, RecordKind before);
+
+}  // namespace argosy::data

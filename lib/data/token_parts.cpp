@@ -1,0 +1,118 @@
+#include "data/token_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/program.h"
+#include "base/raw_file.h"
+
+namespace argosy::data {
+namespace {
+
+constexpr std::string_view kPartMark = "argosy part 1\n\n\n";
+constexpr const char* kPlanFile = "plan.json";
+constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
+constexpr int64_t kNoDocuments = -1;
+
+/// The first bytes of a part. The tokens follow, and then the number of tokens of each document.
+struct Header {
+    std::array<char, kPartMark.size()> mark{};
+    int64_t kind = kNoDocuments;  // or a RecordKind
+    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0;
+
+    int64_t sizes_offset() const { return int64_t{sizeof(Header)} + num_tokens * int64_t{sizeof(uint32_t)}; }
+    int64_t file_bytes() const { return sizes_offset() + num_documents * int64_t{sizeof(int64_t)}; }
+};
+
+template <class Element>
+void read_elements(const RawFile& file, int64_t offset, std::span<Element> elements) {
+    file.read_at(offset, std::as_writable_bytes(elements));
+}
+
+}  // namespace
+
+PartFolder::PartFolder(std::filesystem::path folder, std::string plan)
+    : folder_(std::move(folder)), plan_(std::move(plan)) {}
+
+void PartFolder::open() const {
+    std::filesystem::create_directories(folder_);
+    const std::filesystem::path plan = folder_ / kPlanFile;
+    if (!std::filesystem::exists(plan)) {
+        write_text(plan, plan_);
+    } else if (read_text(plan, kMaxPlanBytes) != plan_) {
+        throw UserError(
+            "{} is left from an interrupted run with other inputs, other options, or inputs that have "
+            "changed "
+            "since; run the same command as then to complete it, or remove the folder",
+            folder_.string());
+    }
+}
+
+bool PartFolder::has(int64_t piece) const { return std::filesystem::exists(part_path(piece)); }
+
+void PartFolder::remove() const { std::filesystem::remove_all(folder_); }
+
+std::filesystem::path PartFolder::part_path(int64_t piece) const {
+    return folder_ / fmt::format("{:06}.part", piece);
+}
+
+PartWriter::PartWriter(const std::filesystem::path& path)
+    : file_(path, begins_with(std::string(kPartMark))) {}
+
+void PartWriter::add(const EncodedDocuments& documents) {
+    if (!summary_.kind) summary_.kind = documents.kind;
+    if (documents.kind && documents.kind != summary_.kind)
+        refuse_mixed_kinds(documents.first_place, *documents.kind, *summary_.kind);
+    const int64_t offset = Header{.num_tokens = summary_.num_tokens}.sizes_offset();
+    file_.write_at(offset, std::as_bytes(std::span(documents.tokens)));
+    summary_.num_tokens += std::ssize(documents.tokens);
+    summary_.num_documents += std::ssize(documents.sizes);
+    summary_.num_skipped += std::ssize(documents.skipped);
+    sizes_.insert(sizes_.end(), documents.sizes.begin(), documents.sizes.end());
+}
+
+void PartWriter::commit() {
+    Header header{.kind = summary_.kind ? static_cast<int64_t>(*summary_.kind) : kNoDocuments,
+                  .num_tokens = summary_.num_tokens,
+                  .num_documents = summary_.num_documents,
+                  .num_skipped = summary_.num_skipped};
+    std::ranges::copy(kPartMark, header.mark.begin());
+    file_.write_at(header.sizes_offset(), std::as_bytes(std::span(sizes_)));
+    file_.write_at(0, std::as_bytes(std::span(&header, 1)));
+    file_.commit();
+}
+
+PartSummary read_part(const std::filesystem::path& path,
+                      const std::function<void(const EncodedDocuments&)>& take) {
+    const RawFile file = RawFile::open_to_read(path);
+    Header header;
+    if (file.size_bytes() >= int64_t{sizeof(Header)}) read_elements(file, 0, std::span(&header, 1));
+    if (!std::ranges::equal(header.mark, kPartMark) || file.size_bytes() != header.file_bytes())
+        throw UserError("{} is not a part of this version; remove its folder", path.string());
+    PartSummary summary{.num_tokens = header.num_tokens,
+                        .num_documents = header.num_documents,
+                        .num_skipped = header.num_skipped};
+    if (header.kind != kNoDocuments) summary.kind = static_cast<RecordKind>(header.kind);
+
+    constexpr int64_t kBlockDocuments = 4096;
+    int64_t token = 0;
+    for (int64_t document = 0; document < header.num_documents; document += kBlockDocuments) {
+        throw_if_stop_requested();
+        EncodedDocuments block{.kind = summary.kind, .first_place = path.string()};
+        block.sizes.resize(std::min(kBlockDocuments, header.num_documents - document));
+        read_elements(file, header.sizes_offset() + document * int64_t{sizeof(int64_t)},
+                      std::span(block.sizes));
+        block.tokens.resize(std::reduce(block.sizes.begin(), block.sizes.end()));
+        read_elements(file, Header{.num_tokens = token}.sizes_offset(), std::span(block.tokens));
+        token += std::ssize(block.tokens);
+        take(block);
+    }
+    return summary;
+}
+
+}  // namespace argosy::data
