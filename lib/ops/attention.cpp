@@ -242,9 +242,9 @@ at::Tensor hidden_keys(const AttentionShape& shape, const at::Tensor& positions,
     const auto options = at::TensorOptions(device).dtype(at::kLong);
     const at::Tensor places = at::arange(shape.q_offset, shape.q_offset + shape.q_len, options).unsqueeze(1);
     const at::Tensor distance = places - at::arange(shape.k_len, options);  // of the key from the query
-    at::Tensor hidden = distance.lt(0).logical_or_(distance.ge(shape.window));
+    at::Tensor hidden = distance.lt(0).bitwise_or_(distance.ge(shape.window));
     if (!positions.defined()) return hidden;
-    return hidden.logical_or(distance.gt(positions.view({shape.num_sequences, 1, 1, shape.q_len, 1})));
+    return hidden.bitwise_or(distance.gt(positions.view({shape.num_sequences, 1, 1, shape.q_len, 1})));
 }
 
 at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
