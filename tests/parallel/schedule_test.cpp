@@ -356,7 +356,8 @@ TEST_F(ScheduleFile, OfEverySchedulesCellsIsThatSchedule) {
 }
 
 TEST_F(ScheduleFile, RefusesCellsThatAreNoActions) {
-    for (const std::string text : {"F0", "0X0", "0F", "0F0x", "0SEND_F0", "-1F0", "0F-1", "99999999999F0", "2147483647F0"}) {
+    for (const std::string text :
+         {"F0", "0X0", "0F", "0F0x", "0SEND_F0", "-1F0", "0F-1", "99999999999F0", "2147483647F0"}) {
         EXPECT_ERROR(read("0F0,0B0\n" + text), UserError, "own.csv, row 2", "'" + text + "'", "as in 2F0");
     }
     for (const std::string text : {"", "\n\n", ",,\n"}) {

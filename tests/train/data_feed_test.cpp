@@ -170,8 +170,7 @@ TEST_F(DataFeedTest, ARankOfAContextAxisGetsItsPartOfEachSample) {
                       0, 1);
         const StepBatch batch = feed.next();
         EXPECT_EQ(batch.job_counted_tokens, global_batch * kLength);
-        const auto parts =
-            layout::context_parts(balance, kLength, 2, mesh.coordinate(layout::Axis::Context));
+        const auto parts = layout::context_parts(balance, kLength, 2, mesh.coordinate(layout::Axis::Context));
         for (int64_t sample = 0; sample < kSamples; ++sample) {
             const model::Batch& microbatch = batch.microbatches[sample / kMicrobatchSize];
             ASSERT_EQ(microbatch.seq_len, kLength / 2);

@@ -127,9 +127,9 @@ std::string first_disagreement(const Fault& fault) {
               Layout{.name = "ring", .mesh = {.context = 2}, .context = {.rotation = kRing}},
               Layout{.name = "tp_async", .mesh = {.tensor = 2}, .tensor = {.overlap_products = true}},
               Layout{.name = "in_turn",
-                     .mesh = {.pipeline = 2},
-                     .stage_layers = {1, 1, 2, 1},
-                     .own_schedule = stages_in_turn()},
+              .mesh = {.pipeline = 2},
+              .stage_layers = {1, 1, 2, 1},
+              .own_schedule = stages_in_turn()},
               Layout{"zbv", {.pipeline = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"}}) {
             const std::string found = disagreement(family, layout, fault);
             if (!found.empty()) return fmt::format("{} {}: {}", family, layout.name, found);
