@@ -239,8 +239,8 @@ AttentionOutput ContextParallelAxis::attention(const at::Tensor& q, const at::Te
             const KeysAndValues keys(ring.kv(), chunk.own);
             for (Queries& each : queries) {
                 if (!each.see(chunk.place)) continue;
-                const AttentionOutput part =
-                    ops::attention(each.q, keys.k, keys.v, each.shape(shape, chunk.place), each.positions);
+                const AttentionOutput part = ops::attention_part(
+                    each.q, keys.k, keys.v, each.shape(shape, chunk.place), each.positions);
                 each.output = each.output.y.defined() ? ops::merge_attention(each.output, part) : part;
             }
         }
