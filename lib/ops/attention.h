@@ -38,8 +38,8 @@ struct AttentionOutput {
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape, const at::Tensor& positions = {});
 
-/// attention() to a part of the keys, for merge_attention(): y is in the accumulation type. It is rounded to
-/// the type of q before only where a kernel of LibTorch computes it, which none does for parts of sequences.
+/// attention() to a part of the keys, for merge_attention(): y is in the accumulation type. LibTorch's own
+/// kernels round y to the type of q first, but they compute no parts of sequences.
 AttentionOutput attention_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionShape& shape, const at::Tensor& positions = {});
 

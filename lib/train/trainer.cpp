@@ -44,7 +44,7 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
 parallel::StageOrder stage_order(const TrainerOptions& options, int num_ranks) {
     const auto& own = options.own_schedule;
     if (own.empty()) return parallel::stage_order(options.schedule);
-    // With another number of rows any order will do: check_actions() refuses them.
+    // check_actions() refuses another number of rows, in any order of stages.
     return std::cmp_equal(own.size(), num_ranks) ? parallel::stage_order(own) : parallel::StageOrder::Loop;
 }
 
