@@ -6,6 +6,7 @@
 #include <exception>
 #include <iterator>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -106,6 +107,12 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
             (pipelined || parallelism.fsdp_reshard_after_forward == config::ReshardAfterForward::Never),
         fmt::format("parallelism.fsdp_reshard_after_forward = always (it is {})",
                     name_of(parallelism.fsdp_reshard_after_forward)));
+    const std::string_view schedule = name_of(parallelism.pipeline_parallel_schedule);
+    add(pipelined && schedule.ends_with("ZeroBubble") && parallelism.pipeline_parallel_schedule_csv.empty(),
+        fmt::format(
+            "parallelism.pipeline_parallel_schedule = Interleaved1F1B (with {} the last stage keeps the "
+            "gradients of its logits until their weight gradients are computed)",
+            schedule));
     add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph keeps its own memory)");
     add(on_gpu && config.compile.side_stream,
         "compile.side_stream = false (it keeps a layer's tensors longer, and a workspace of its own)");

@@ -41,8 +41,8 @@ struct AttentionShape {
 /// A matrix of one head or of several side by side: the row of token t begins at data + t * stride.
 template <class T>
 struct TokenRows {
-    T* data;
-    int64_t stride;
+    T* data = nullptr;
+    int64_t stride = 0;
 };
 
 template <class T>
@@ -50,7 +50,8 @@ struct Attention {
     AttentionShape shape;
     TokenRows<const T> q, k, v;
     TokenRows<T> y;
-    float* log_sum_exp;  // [num_heads, num_queries], of scaled scores
+    float* log_sum_exp;            // [num_heads, num_queries], of scaled scores
+    TokenRows<float> wide_y = {};  // unless data is null: gets y, which is then not rounded to T
 };
 
 template <class T>

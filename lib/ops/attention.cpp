@@ -190,15 +190,23 @@ template <class T>
 void kernel_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const HeadGroups& groups,
                     const AttentionOutput& output) {
     const auto& kernel = kernels::table().of<T>();
+    const bool is_wide = output.y.scalar_type() != q.scalar_type();
     run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const HeadGroup at = groups[i];
-            kernel.attention({.shape = at.shape,
-                              .q = token_rows<T>(q, at.query, at.query_column),
-                              .k = token_rows<T>(k, at.key, at.key_column),
-                              .v = token_rows<T>(v, at.key, at.key_column),
-                              .y = mutable_token_rows<T>(output.y, at.query, at.query_column),
-                              .log_sum_exp = mutable_elements<float>(output.log_sum_exp) + at.log_sum_exp});
+            kernels::Attention<T> args{
+                .shape = at.shape,
+                .q = token_rows<T>(q, at.query, at.query_column),
+                .k = token_rows<T>(k, at.key, at.key_column),
+                .v = token_rows<T>(v, at.key, at.key_column),
+                .y = {},
+                .log_sum_exp = mutable_elements<float>(output.log_sum_exp) + at.log_sum_exp};
+            if (is_wide) {
+                args.wide_y = mutable_token_rows<float>(output.y, at.query, at.query_column);
+            } else {
+                args.y = mutable_token_rows<T>(output.y, at.query, at.query_column);
+            }
+            kernel.attention(args);
         }
     });
 }
@@ -232,9 +240,12 @@ at::Tensor by_key_head(const at::Tensor& x, const AttentionShape& shape, int64_t
         .permute({0, 2, 3, 1, 4});
 }
 
-/// The inverse of by_key_head: rows of tokens, in the shape and type of `like`.
+/// The inverse of by_key_head: rows of tokens, in the shape of `like`.
+at::Tensor rows(const at::Tensor& x_bgtsd, const at::Tensor& like, at::ScalarType type) {
+    return x_bgtsd.permute({0, 3, 1, 2, 4}).reshape(like.sizes()).to(type);
+}
 at::Tensor rows(const at::Tensor& x_bgtsd, const at::Tensor& like) {
-    return x_bgtsd.permute({0, 3, 1, 2, 4}).reshape(like.sizes()).to(like.scalar_type());
+    return rows(x_bgtsd, like, like.scalar_type());
 }
 
 /// Whether a query does not see a key: [q_len, k_len], or [num_sequences, 1, 1, q_len, k_len] for documents.
@@ -242,9 +253,9 @@ at::Tensor hidden_keys(const AttentionShape& shape, const at::Tensor& positions,
     const auto options = at::TensorOptions(device).dtype(at::kLong);
     const at::Tensor places = at::arange(shape.q_offset, shape.q_offset + shape.q_len, options).unsqueeze(1);
     const at::Tensor distance = places - at::arange(shape.k_len, options);  // of the key from the query
-    at::Tensor hidden = distance.lt(0).logical_or_(distance.ge(shape.window));
+    at::Tensor hidden = distance.lt(0).bitwise_or_(distance.ge(shape.window));
     if (!positions.defined()) return hidden;
-    return hidden.logical_or(distance.gt(positions.view({shape.num_sequences, 1, 1, shape.q_len, 1})));
+    return hidden.bitwise_or(distance.gt(positions.view({shape.num_sequences, 1, 1, shape.q_len, 1})));
 }
 
 at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
@@ -254,16 +265,37 @@ at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const Attenti
         .masked_fill_(hidden_keys(shape, positions, q.device()), -std::numeric_limits<double>::infinity());
 }
 
-}  // namespace
+AttentionOutput composed_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const AttentionShape& shape, const at::Tensor& positions,
+                                 at::ScalarType y_type) {
+    const int64_t num_key_heads = k.size(1) / shape.head_dim;
+    const at::Tensor scores = masked_scores(by_key_head(q, shape, num_key_heads),
+                                            by_key_head(k, shape, num_key_heads), shape, positions);
+    // The lowest score and a sum of 1 are for queries that see no key: the sum of any other is at least 1.
+    const double lowest = std::numeric_limits<float>::lowest();
+    const at::Tensor maxima = scores.amax(-1, /*keepdim=*/true).clamp_min_(lowest);
+    const at::Tensor exponentials = (scores - maxima).exp_(), sums = exponentials.sum(-1, /*keepdim=*/true);
+    const at::Tensor weights = exponentials / sums.clamp_min(1),
+                     log_sum_exp = sums.log().add_(maxima).squeeze(-1);
+    return {.y = rows(at::matmul(weights, by_key_head(v, shape, num_key_heads)), q, y_type),
+            .log_sum_exp = log_sum_exp.flatten(1, 2)};
+}
 
-AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const AttentionShape& shape, const at::Tensor& positions) {
-    if (gpu_serves(q, shape, positions)) return gpu_forward(q, k, v, shape);
+/// y in the given type.
+AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) {
+    output.y = output.y.to(y_type);
+    return output;
+}
+
+/// attention() with y in `y_type`: that of q, or the accumulation type.
+AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
+    if (gpu_serves(q, shape, positions)) return with_output_type(gpu_forward(q, k, v, shape), y_type);
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
-        return composed_attention(q, k, v, shape, positions);
+        return composed_forward(q, k, v, shape, positions, y_type);
     }
-    if (!has_kernels(q)) return plain_forward(q, k, v, shape);
-    const AttentionOutput output{at::empty_like(q, at::MemoryFormat::Contiguous),
+    if (!has_kernels(q)) return with_output_type(plain_forward(q, k, v, shape), y_type);
+    const AttentionOutput output{at::empty(q.sizes(), q.options().dtype(y_type)),
                                  at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.q_len},
                                            q.options().dtype(at::kFloat))};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
@@ -271,6 +303,18 @@ AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Te
                           {q, k, shape, positions}, output);
     });
     return output;
+}
+
+}  // namespace
+
+AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionShape& shape, const at::Tensor& positions) {
+    return attend(q, k, v, shape, positions, q.scalar_type());
+}
+
+AttentionOutput attention_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionShape& shape, const at::Tensor& positions) {
+    return attend(q, k, v, shape, positions, accumulation_type(q.scalar_type()));
 }
 
 AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOutput& second) {
@@ -306,17 +350,7 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionShape& shape, const at::Tensor& positions) {
-    const int64_t num_key_heads = k.size(1) / shape.head_dim;
-    const at::Tensor scores = masked_scores(by_key_head(q, shape, num_key_heads),
-                                            by_key_head(k, shape, num_key_heads), shape, positions);
-    // The lowest score and a sum of 1 are for queries that see no key: the sum of any other is at least 1.
-    const double lowest = std::numeric_limits<float>::lowest();
-    const at::Tensor maxima = scores.amax(-1, /*keepdim=*/true).clamp_min_(lowest);
-    const at::Tensor exponentials = (scores - maxima).exp_(), sums = exponentials.sum(-1, /*keepdim=*/true);
-    const at::Tensor weights = exponentials / sums.clamp_min(1),
-                     log_sum_exp = sums.log().add_(maxima).squeeze(-1);
-    return {.y = rows(at::matmul(weights, by_key_head(v, shape, num_key_heads)), q),
-            .log_sum_exp = log_sum_exp.flatten(1, 2)};
+    return composed_forward(q, k, v, shape, positions, q.scalar_type());
 }
 
 // dv = p^T dy, ds = scale p (dy v^T - sum(dy y)), dq = ds k, dk = ds^T q, where s = q k^T are the scores

@@ -38,8 +38,13 @@ struct AttentionOutput {
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape, const at::Tensor& positions = {});
 
+/// attention() to a part of the keys, for merge_attention(): y is in the accumulation type. LibTorch's own
+/// kernels round y to the type of q first, but they compute no parts of sequences.
+AttentionOutput attention_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionShape& shape, const at::Tensor& positions = {});
+
 /// Attention to all keys, from the outputs for two disjoint sets of keys and the same queries. y and
-/// log_sum_exp are in the accumulation type, so that merging many parts rounds the result once.
+/// log_sum_exp are in the accumulation type, so that merging outputs of attention_part() rounds nothing.
 AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOutput& second);
 
 struct AttentionGradient {

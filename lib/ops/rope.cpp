@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/tensor.h>
 
 #include "ops/kernel_calls.h"
@@ -18,7 +19,7 @@ at::Tensor plain_rotation(const at::Tensor& x, const RopeTable& table, const at:
                           Rotation rotation) {
     const int64_t half = table.cos.size(1), rows = positions.defined() ? x.size(0) : table.cos.size(0);
     const auto angles = [&](const at::Tensor& values) {
-        return (positions.defined() ? values.index_select(0, positions) : values).unsqueeze(1);
+        return (positions.defined() ? at::index(values, {positions}) : values).unsqueeze(1);
     };
     const at::Tensor pairs = widened(x).view({-1, rows, x.size(1) / (2 * half), 2, half});
     const at::Tensor first = pairs.select(3, 0), second = pairs.select(3, 1);

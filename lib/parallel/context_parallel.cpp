@@ -119,8 +119,8 @@ struct KeysAndValues {
 void add(const at::Tensor& dkv, const Range& tokens, const AttentionGradient& more) {
     const at::Tensor sum = dkv.narrow(1, tokens.begin, tokens.size);
     const int64_t columns = dkv.size(2) / 2;
-    sum.narrow(2, 0, columns).add_(in_sequences(more.dk, dkv.size(0)));
-    sum.narrow(2, columns, columns).add_(in_sequences(more.dv, dkv.size(0)));
+    sum.narrow(2, 0, columns).add_(in_sequences(ops::widened(more.dk), dkv.size(0)));
+    sum.narrow(2, columns, columns).add_(in_sequences(ops::widened(more.dv), dkv.size(0)));
 }
 
 at::Tensor zeros_like_sums(const at::Tensor& kv) {
@@ -239,8 +239,8 @@ AttentionOutput ContextParallelAxis::attention(const at::Tensor& q, const at::Te
             const KeysAndValues keys(ring.kv(), chunk.own);
             for (Queries& each : queries) {
                 if (!each.see(chunk.place)) continue;
-                const AttentionOutput part =
-                    ops::attention(each.q, keys.k, keys.v, each.shape(shape, chunk.place), each.positions);
+                const AttentionOutput part = ops::attention_part(
+                    each.q, keys.k, keys.v, each.shape(shape, chunk.place), each.positions);
                 each.output = each.output.y.defined() ? ops::merge_attention(each.output, part) : part;
             }
         }
@@ -265,7 +265,8 @@ class ContextParallelAxis::Backward {
         const Queries& each = queries_[i];
         const AttentionGradient gradient = ops::attention_backward(
             each.dy, each.q, keys.k, keys.v, each.output, each.shape(shape_, chunk.place), each.positions);
-        dq_[i] = dq_[i].defined() ? dq_[i].add_(gradient.dq) : ops::widened(gradient.dq);
+        const at::Tensor dq = ops::widened(gradient.dq);
+        dq_[i] = dq_[i].defined() ? dq_[i].add_(dq) : dq;
         add(dkv, chunk.own, gradient);
     }
     /// The same by all queries that see the chunk.

@@ -201,11 +201,12 @@ const Schedule& schedule_called(const std::string& name) {
 constexpr std::pair<ActionKind, char> kLetters[] = {
     {Forward, 'F'}, {Backward, 'B'}, {BackwardInput, 'I'}, {BackwardWeight, 'W'}};
 
-/// Takes a number from the front of `text`.
+/// Takes the number of a stage or a microbatch from the front of `text`.
 std::optional<int> take_number(std::string_view& text) {
+    constexpr int kMaxNumber = 1 << 20;
     int number = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || number < 0) return std::nullopt;
+    if (error != std::errc() || number < 0 || number > kMaxNumber) return std::nullopt;
     text.remove_prefix(rest - text.data());
     return number;
 }
@@ -354,9 +355,7 @@ RankActions read_schedule(const std::string& path) {
             actions.push_back(*action);
         }
     }
-    if (num_stages(ranks) == 0) {
-        throw UserError("the schedule in {} has no action; write a row of actions for each rank", path);
-    }
+    if (num_stages(ranks) == 0) throw UserError("{} has no actions; write one row for each rank", path);
     return ranks;
 }
 

@@ -79,7 +79,7 @@ RankActions schedule(const std::string& name, const ScheduleShape& shape);
 // action in each cell. "2F0" is the forward of stage 2 for microbatch 0; B is Backward, I BackwardInput, and
 // W BackwardWeight. Empty cells are skipped.
 
-/// Reads the CSV file at `path`. Throws UserError for a cell that is no action.
+/// Reads the CSV file at `path`. Throws UserError for a cell that is no action, and for a file without any.
 RankActions read_schedule(const std::string& path);
 
 /// The text of a cell: "2F0". REQUIRES: the action computes.

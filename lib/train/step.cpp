@@ -66,8 +66,9 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
 }
 
 StepTotals Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
-    // The weight of one token's loss in the job's mean: the same for every token on every rank.
-    const double weight = 1 / static_cast<double>(batch.job_counted_tokens);
+    // The weight of one token's loss in the job's mean: the same for every token on every rank. If no token
+    // counts, loss and gradients are 0 with any weight that is finite.
+    const double weight = 1 / static_cast<double>(std::max<int64_t>(batch.job_counted_tokens, 1));
     parallel::reset_gradients(model_);
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight, optimizer_.num_updates()) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.

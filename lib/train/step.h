@@ -31,7 +31,7 @@ struct StepBatch {
 
 /// Results of forward and backward over the whole job, the same on all ranks. The loss scale is divided out.
 struct StepTotals {
-    double loss = 0;          // mean over the job's counted tokens
+    double loss = 0;          // mean over the job's counted tokens; 0 if there are none
     double squared_norm = 0;  // of the whole gradient
     /// Squared gradient norm of each of model::unit_names, if StepOptions asks for them.
     std::vector<double> unit_squared_norms = {};

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "parallel/transfers.h"
@@ -40,9 +41,11 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
     };
 }
 
-parallel::StageOrder stage_order(const TrainerOptions& options) {
+parallel::StageOrder stage_order(const TrainerOptions& options, int num_ranks) {
     const auto& own = options.own_schedule;
-    return own.empty() ? parallel::stage_order(options.schedule) : parallel::stage_order(own);
+    if (own.empty()) return parallel::stage_order(options.schedule);
+    // check_actions() refuses another number of rows, in any order of stages.
+    return std::cmp_equal(own.size(), num_ranks) ? parallel::stage_order(own) : parallel::StageOrder::Loop;
 }
 
 /// The actions of all pipeline ranks with their transfers. Throws UserError for a schedule of one's own that
@@ -65,7 +68,7 @@ parallel::Program make_program(const TrainerOptions& options, const comm::Mesh& 
     const parallel::ScheduleShape shape{.num_stages = placement.stages.num_stages(),
                                         .num_ranks = placement.stages.num_ranks(),
                                         .num_microbatches = static_cast<int>(options.num_microbatches),
-                                        .order = stage_order(options)};
+                                        .order = stage_order(options, placement.stages.num_ranks())};
     const parallel::RankActions actions = make_actions(options, shape);
     return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)],
                            lowering_options(options, mesh, placement));
@@ -89,7 +92,7 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
     const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
     return parallel::place_parameters(options.spec, mesh,
                                       options.stage_layers.empty() ? one_stage : options.stage_layers,
-                                      stage_order(options));
+                                      stage_order(options, mesh.degree(Axis::Pipeline)));
 }
 
 /// Everything that can be refused, made before the model takes memory.

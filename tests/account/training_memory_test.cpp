@@ -37,6 +37,10 @@ TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {
     EXPECT_ERROR(explain(config, fail), RunError, "pipeline_parallel_microbatch_size below 4",
                  "data_parallel_replicate_degree below 2",
                  "parallelism.fsdp_reshard_after_forward = always (it is default)");
+    config.parallelism.pipeline_parallel_schedule = config::PipelineSchedule::ZbvZeroBubble;
+    EXPECT_ERROR(explain(config, fail), RunError,
+                 "pipeline_parallel_schedule = Interleaved1F1B (with ZBVZeroBubble",
+                 "gradients of its logits");
     EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "out of memory. What");
 }
 

@@ -162,9 +162,10 @@ class AttentionTest : public OpsTest {
             const auto keys = [&](const at::Tensor& x, bool late) {
                 return part(x, late ? half : 0, late ? c.seq_len - half : half);
             };
+            const auto part_of = forward == attention ? attention_part : forward;
             const AttentionOutput early =
-                forward(q, keys(in[1], false), keys(in[2], false), of_keys(false), own);
-            const AttentionOutput late = forward(q, keys(in[1], true), keys(in[2], true), of_keys(true), own);
+                part_of(q, keys(in[1], false), keys(in[2], false), of_keys(false), own);
+            const AttentionOutput late = part_of(q, keys(in[1], true), keys(in[2], true), of_keys(true), own);
             AttentionOutput all = merge_attention(early, late);
             all.y = all.y.to(q.scalar_type());
             EXPECT_TRUE(right(all.y, part(oracle.value, q_begin, q_len)));
@@ -290,6 +291,19 @@ TEST_P(AttentionTest, DocumentsWindowsAndPartsOfSequencesMatchMaskedSoftmax) {
             check_masks(c, positions, window, composed_attention, composed_attention_backward);
         }
     }
+}
+
+// The outputs for parts of the keys are merged before they are rounded.
+TEST_P(AttentionTest, APartIsNotRoundedToTheTypeOfTheQueries) {
+    const Case c{2, 131, 4, 2, 16};
+    const std::vector<at::Tensor> in = inputs(c);
+    const at::Tensor positions = positions_of_documents(c);
+    const AttentionOutput rounded = attention(in[0], in[1], in[2], whole(c), positions),
+                          part = attention_part(in[0], in[1], in[2], whole(c), positions);
+    EXPECT_EQ(part.y.scalar_type(), accumulation_type(GetParam().type));
+    EXPECT_TRUE(identical(part.y.to(GetParam().type), rounded.y));
+    EXPECT_TRUE(identical(part.log_sum_exp, rounded.log_sum_exp));
+    EXPECT_EQ(part.y.equal(rounded.y.to(part.y.scalar_type())), !has_16_bits());
 }
 
 // On a processor the same heads attend over 128 tokens: with 1024 the oracle takes 64 times as long, and the

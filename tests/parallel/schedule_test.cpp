@@ -356,11 +356,14 @@ TEST_F(ScheduleFile, OfEverySchedulesCellsIsThatSchedule) {
 }
 
 TEST_F(ScheduleFile, RefusesCellsThatAreNoActions) {
-    for (const std::string text : {"F0", "0X0", "0F", "0F0x", "0SEND_F0", "-1F0", "0F-1", "99999999999F0"}) {
+    for (const std::string text :
+         {"F0", "0X0", "0F", "0F0x", "0SEND_F0", "-1F0", "0F-1", "99999999999F0", "2147483647F0"}) {
         EXPECT_ERROR(read("0F0,0B0\n" + text), UserError, "own.csv, row 2", "'" + text + "'", "as in 2F0");
     }
+    for (const std::string text : {"", "\n\n", ",,\n"}) {
+        EXPECT_ERROR(read(text), UserError, "own.csv has no actions", "one row for each rank");
+    }
     EXPECT_ERROR(read_schedule("/none.csv"), UserError, "pipeline_parallel_schedule_csv", "/none.csv");
-    EXPECT_ERROR(read(",\n\n"), UserError, "own.csv has no action");
     EXPECT_ERROR(read_schedule(folder_ / ""), UserError, "has no action");
 }
 

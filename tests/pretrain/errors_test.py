@@ -97,6 +97,12 @@ class UsersMistakes(run.PretrainTest):
             csv.write_text(text)
             self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2, training__local_batch_size=2,
                            parallelism__pipeline_parallel_schedule_csv=csv)
+        csv.write_text("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0")  # there and back, for two ranks
+        self.expect_on([4], ["own.csv has 2 rows", "pipeline_parallel_degree is 4", "one row for each rank"],
+                       parallelism__pipeline_parallel_degree=4, parallelism__pipeline_parallel_schedule_csv=csv)
+        csv.write_text("\n")
+        self.expect_on([2], ["own.csv has no actions"], parallelism__pipeline_parallel_degree=2,
+                       parallelism__pipeline_parallel_schedule_csv=csv)
         csv.unlink()
         self.expect_on([2], ["schedule_csv", f"cannot open '{csv}'"], parallelism__pipeline_parallel_degree=2,
                        parallelism__pipeline_parallel_schedule_csv=csv)

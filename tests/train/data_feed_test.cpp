@@ -7,6 +7,8 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "data/token_files.h"
 #include "scratch_folder.h"
@@ -124,6 +126,60 @@ TEST_F(DataFeedTest, AResumedRunReadsTheNextSample) {
                 if (step == 0) feed.read_meanwhile();  // but a run that ends early may not
                 const auto found = gathered(tokens_of(batch, sizes), mesh.group(layout::kDataAxes));
                 EXPECT_EQ(found, samples(next, sizes.global_batch));
+            }
+        }
+    }
+}
+
+std::filesystem::path written_in_documents(const std::filesystem::path& path) {
+    constexpr int64_t kDocument = 7;
+    data::TokenWriter writer(path, kNumTokens);
+    const std::vector<uint32_t> tokens = data::counted_tokens(kNumTokens);
+    for (int64_t begin = 0; begin < kNumTokens; begin += kDocument) {
+        const auto first = tokens.begin() + begin;
+        writer.append_document({first, first + std::min(kDocument, kNumTokens - begin)});
+    }
+    writer.commit({.vocab_size = kNumTokens, .tokenizer = "none"});
+    return path;
+}
+
+/// A whole sample of the run, cut to the tokens of `parts`: its tokens, targets and positions.
+std::vector<std::vector<int64_t>> sample_in_parts(const data::Loader& loader, int64_t position,
+                                                  const std::vector<layout::Range>& parts) {
+    std::vector<std::vector<int64_t>> whole(3, std::vector<int64_t>(loader.seq_len())), cut(3);
+    loader.read(position, 1, whole[0].data(), whole[1].data(), whole[2].data());
+    for (int row = 0; row < 3; ++row) {
+        for (const layout::Range& part : parts) {
+            const auto first = whole[row].begin() + part.begin;
+            cut[row].insert(cut[row].end(), first, first + part.size);
+        }
+    }
+    return cut;
+}
+
+// Ranks of a context axis share their samples, and a token counts once for all of them.
+TEST_F(DataFeedTest, ARankOfAContextAxisGetsItsPartOfEachSample) {
+    if (world().size() == 1) GTEST_SKIP() << "wants ranks to share a sample";
+    constexpr int64_t kLength = 8, kMicrobatchSize = 2, kCount = 2, kSamples = kMicrobatchSize * kCount;
+    const data::TokenFile file(written_in_documents(folder_ / "documents.h5"));
+    const data::Loader loader(file, {.seq_len = kLength, .seed = 2, .attend_across_documents = false});
+    for (const auto balance : {layout::ContextBalance::HeadTail, layout::ContextBalance::None}) {
+        comm::Mesh mesh({{1, 1, world().size() / 2, 2, 1}}, world());
+        const int64_t num_groups = world().size() / 2, global_batch = num_groups * kSamples;
+        DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, global_batch * kLength, balance},
+                      0, 1);
+        const StepBatch batch = feed.next();
+        EXPECT_EQ(batch.job_counted_tokens, global_batch * kLength);
+        const auto parts = layout::context_parts(balance, kLength, 2, mesh.coordinate(layout::Axis::Context));
+        for (int64_t sample = 0; sample < kSamples; ++sample) {
+            const model::Batch& microbatch = batch.microbatches[sample / kMicrobatchSize];
+            ASSERT_EQ(microbatch.seq_len, kLength / 2);
+            const auto expected =
+                sample_in_parts(loader, mesh.index(layout::kDataAxes) * kSamples + sample, parts);
+            int row = 0;
+            for (const at::Tensor& all : {microbatch.tokens, microbatch.targets, microbatch.positions}) {
+                const at::Tensor own = all.view({kMicrobatchSize, -1})[sample % kMicrobatchSize];
+                EXPECT_TRUE(own.equal(at::tensor(expected[row++], at::kLong))) << "sample " << sample;
             }
         }
     }

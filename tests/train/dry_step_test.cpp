@@ -23,10 +23,18 @@ std::vector<Layout> layouts() {
         case 1:
             return {{"one"}};
         case 2:
-            return {
-                {"fsdp2", {.shard = 2}},          {"fsdp2_never", {.shard = 2}, {}, "1F1B", Reshard::Never},
-                {"ddp2", {.replicate = 2}},       {"tp2", {.tensor = 2}},
-                {"pp2", {.pipeline = 2}, {2, 3}}, {"pp2_gpipe", {.pipeline = 2}, {2, 3}, "GPipe"}};
+            return {{"fsdp2", {.shard = 2}},
+                    {"fsdp2_never", {.shard = 2}, {}, "1F1B", Reshard::Never},
+                    {"ddp2", {.replicate = 2}},
+                    {"tp2", {.tensor = 2}},
+                    {"pp2", {.pipeline = 2}, {2, 3}},
+                    {"pp2_gpipe", {.pipeline = 2}, {2, 3}, "GPipe"},
+                    {"pp2_zbv", {.pipeline = 2}, {1, 2, 1, 1}, "ZBVZeroBubble"},
+                    {.name = "tp2_async", .mesh = {.tensor = 2}, .tensor = {.overlap_products = true}},
+                    {"cp2", {.context = 2}},
+                    {.name = "cp2_ring",
+                     .mesh = {.context = 2},
+                     .context = {.rotation = parallel::ContextOptions::Rotation::Ring}}};
         case 4:
             return {{"fsdp4", {.shard = 4}},
                     {"hsdp2x2", {.replicate = 2, .shard = 2}},
@@ -96,7 +104,7 @@ void expect_same_step(const TinyRunOptions& options, bool same_memory) {
 
 TEST(DryStep, IsTheRealStep) {
     for (const Layout& layout : layouts()) {
-        for (const char* family : {"llama3", "qwen2", "qwen3"}) {
+        for (const char* family : {"llama3", "qwen2", "qwen3", "mistral"}) {
             expect_same_step({.family = family, .layout = layout, .precision = kMixed, .microbatch_size = 2},
                              true);
         }

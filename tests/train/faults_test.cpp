@@ -10,6 +10,8 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/attention.h"
 #include "ops/rope.h"
@@ -103,6 +105,19 @@ std::string disagreement(const std::string& family, const Layout& layout, const 
     return "";
 }
 
+/// Two ranks with the stages in V: each stage runs all microbatches before the next one begins. Data of all
+/// microbatches are then ready when the first of them moves to the other stage of its rank.
+parallel::RankActions stages_in_turn() {
+    parallel::RankActions ranks(2);
+    const auto add = [&](parallel::ActionKind kind, int stage) {
+        auto& actions = ranks[parallel::StageMap(4, 2, parallel::StageOrder::V).rank_of(stage)];
+        for (int i = 0; i < TinyRun::kGlobalBatch; ++i) actions.push_back({kind, stage, i});
+    };
+    for (int stage = 0; stage < 4; ++stage) add(parallel::ActionKind::Forward, stage);
+    for (int stage = 3; stage >= 0; --stage) add(parallel::ActionKind::Backward, stage);
+    return ranks;
+}
+
 std::string first_disagreement(const Fault& fault) {
     constexpr auto kRing = parallel::ContextOptions::Rotation::Ring;
     for (const char* family : {"llama3", "qwen2", "mistral"}) {
@@ -111,6 +126,10 @@ std::string first_disagreement(const Fault& fault) {
               Layout{"pp", {.pipeline = 2}, {3, 2}}, Layout{"cp", {.context = 2}},
               Layout{.name = "ring", .mesh = {.context = 2}, .context = {.rotation = kRing}},
               Layout{.name = "tp_async", .mesh = {.tensor = 2}, .tensor = {.overlap_products = true}},
+              Layout{.name = "in_turn",
+              .mesh = {.pipeline = 2},
+              .stage_layers = {1, 1, 2, 1},
+              .own_schedule = stages_in_turn()},
               Layout{"zbv", {.pipeline = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"}}) {
             const std::string found = disagreement(family, layout, fault);
             if (!found.empty()) return fmt::format("{} {}: {}", family, layout.name, found);
@@ -305,6 +324,31 @@ TEST(PlantedFaults, AnOmittedWeightGradientOfTheHeadShows) {
         });
     };
     expect_to_show({.change_program = change}, "llama3 zbv: ");
+}
+
+/// The moves of this kind between the stages of the rank: two for the first two microbatches, or none.
+std::vector<parallel::UnitOp*> first_moves(parallel::Program& program, parallel::UnitOpKind kind) {
+    std::vector<parallel::UnitOp*> moves;
+    for (parallel::UnitOp& op : program.ops) {
+        if (op.kind == kind && moves.size() < 2) moves.push_back(&op);
+    }
+    return moves;
+}
+
+TEST(PlantedFaults, ActivationsThatMoveFromOtherMicrobatchesShow) {
+    const auto change = [](parallel::Program& program) {
+        const auto moves = first_moves(program, parallel::UnitOpKind::MoveActivation);
+        if (moves.size() == 2) std::swap(moves[0]->source_slot, moves[1]->source_slot);
+    };
+    expect_to_show({.change_program = change}, "llama3 in_turn: loss off");
+}
+
+TEST(PlantedFaults, GradientsThatMoveToOtherMicrobatchesShow) {
+    const auto change = [](parallel::Program& program) {
+        const auto moves = first_moves(program, parallel::UnitOpKind::MoveGradient);
+        if (moves.size() == 2) std::swap(moves[0]->slot, moves[1]->slot);
+    };
+    expect_to_show({.change_program = change}, "llama3 in_turn: ");
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ std::vector<Layout> every_layout() {
                     {"fsdp2_pp2_interleaved", {.pipeline = 2, .shard = 2}, {2, 1, 1, 1}, "Interleaved1F1B"},
                     {.name = "cp4_in_order", .mesh = {.context = 4}, .context = kInOrder},
                     {.name = "cp4_ring", .mesh = {.context = 4}, .context = kRingInOrder},
+                    {.name = "fsdp2_tp2", .mesh = {.shard = 2, .tensor = 2}, .tensor = kOverlap},
                     {"fsdp2_cp2", {.shard = 2, .context = 2}},
                     {.name = "ddp2_cp2", .mesh = {.replicate = 2, .context = 2}, .context = kRing},
                     {"cp2_tp2", {.context = 2, .tensor = 2}},

@@ -120,6 +120,25 @@ TEST(StepBytes, OfOverlappedProductsAreThoseOfTheCollectives) {
     }
 }
 
+// A block gathers the keys and values of the other ranks in forward and again in backward, in bf16, and sums
+// their gradients in fp32. A ring moves as many bytes in messages.
+TEST(StepBytes, OfTheContextAxisAreKeysValuesAndTheirGradients) {
+    constexpr int64_t kKeysAndValues = kTokens * 2 * kKeyHeads * kHeadDim;  // elements of a microbatch
+    constexpr int64_t kTimes = kMicrobatches * kLayers;
+    for (const int n : {2, 4, 8}) {
+        const layout::MeshShape shape{{1, 1, 2, n, 1}};
+        const auto gathered = recorded(options(), shape, n - 1);
+        EXPECT_EQ(whole_bytes(gathered, "cp", OpKind::AllGather), kTimes * 2 * 2 * kKeysAndValues);
+        EXPECT_EQ(whole_bytes(gathered, "cp", OpKind::ReduceScatter), kTimes * 4 * kKeysAndValues);
+        train::TrainerOptions ring = options();
+        ring.context.rotation = parallel::ContextOptions::Rotation::Ring;
+        const int64_t others = kKeysAndValues / n * (n - 1);
+        EXPECT_EQ(recorded(ring, shape, 1).bytes_by_group().at("cp"),
+                  both_ways(kTimes * (2 * 2 + 4) * others));
+        EXPECT_EQ(gathered.bytes_by_group().at("cp"), both_ways(kTimes * (2 * 2 + 4) * others));
+    }
+}
+
 // A stage gets the activation of each microbatch from the stage before, and its gradient from the stage
 // after.
 TEST(StepBytes, OfThePipelineAreActivationsAndTheirGradients) {

@@ -65,6 +65,31 @@ TEST(Clipping, LargeGradientsAreScaledToTheLimitAndSmallOnesLeft) {
     }
 }
 
+/// A step's batch in which loss masks hide every token of the job.
+train::StepBatch without_counted_tokens(const TinyRun& run) {
+    train::StepBatch batch = run.batch(1);
+    for (model::Batch& microbatch : batch.microbatches) microbatch.targets.fill_(-1);
+    batch.counted_tokens = batch.job_counted_tokens = 0;
+    return batch;
+}
+
+TEST(CountedTokens, WithoutAnyInTheJobLossAndGradientsAreZero) {
+    for (const Layout& layout : layouts()) {
+        for (const parallel::Precision& precision : {kDouble, kMixed}) {
+            SCOPED_TRACE(layout.name);
+            TinyRun run = tiny_run(layout, 0.5, precision);
+            run.train(0);
+            train::Step& step = run.trainer().step();
+            const train::StepTotals totals = step.forward_backward(without_counted_tokens(run));
+            EXPECT_EQ(totals.loss, 0);
+            EXPECT_EQ(totals.squared_norm, 0);
+            EXPECT_EQ(norm_of(run.gradients()), 0);
+            EXPECT_FALSE(step.update(totals, 1e-3).skipped);
+            EXPECT_TRUE(std::isfinite(run.train(2).loss));
+        }
+    }
+}
+
 void expect_same_bits(const NamedTensors& found, const NamedTensors& expected) {
     for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
 }

@@ -89,8 +89,12 @@ class Forward {
         }
         for (int64_t column = 0; column < num_queries; column += kColumns) {
             if (visible_keys(shape_, first_query + column, kColumns).empty()) clear(column);
-            finish(first_query + column, column, {args_.y.data + begin, args_.y.stride},
-                   args_.log_sum_exp + head * shape_.num_queries);
+            finish(first_query + column, column, args_.log_sum_exp + head * shape_.num_queries);
+            if (args_.wide_y.data != nullptr) {
+                write(first_query + column, column, begin, args_.wide_y);
+            } else {
+                write(first_query + column, column, begin, args_.y);
+            }
         }
     }
 
@@ -166,15 +170,26 @@ class Forward {
         }
     }
 
-    void finish(int64_t first_query, int64_t column, TokenRows<T> y, float* log_sum_exp) {
-        const int64_t num_queries = smaller(kColumns, shape_.num_queries - first_query);
+    int64_t queries_of_strip(int64_t first_query) const {
+        return smaller(kColumns, shape_.num_queries - first_query);
+    }
+
+    /// Writes log_sum_exp, and replaces the totals with the factors of the outputs.
+    void finish(int64_t first_query, int64_t column, float* log_sum_exp) {
+        const int64_t num_queries = queries_of_strip(first_query);
         float *maxima = buffers_.maxima + column, *totals = buffers_.totals + column;
         for (int64_t i = 0; i < num_queries; ++i) {
             log_sum_exp[first_query + i] = maxima[i] + __builtin_logf(totals[i]);
         }
         for (int64_t i = 0; i < kColumns; ++i) totals[i] = totals[i] == 0 ? 0 : 1 / totals[i];
-        write_transposed<T>(buffers_.outputs + column * buffers_.extents.rows, kColumns, totals, num_queries,
-                            shape_.head_dim, {y.data + first_query * y.stride, y.stride});
+    }
+
+    /// Writes the strip's outputs to y, from column `begin` on.
+    template <class Y>
+    void write(int64_t first_query, int64_t column, int64_t begin, const TokenRows<Y>& y) {
+        write_transposed<Y>(buffers_.outputs + column * buffers_.extents.rows, kColumns,
+                            buffers_.totals + column, queries_of_strip(first_query), shape_.head_dim,
+                            {y.data + first_query * y.stride + begin, y.stride});
     }
 
     const Attention<T>& args_;
