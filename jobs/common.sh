@@ -29,6 +29,7 @@ num_launched= # the number of ranks that the launcher starts
 warned=       # not empty: SIGUSR1 has arrived, the warning that the time limit is near
 ended=        # not empty: SIGTERM has arrived: scancel, preemption, a failed node
 interrupted=  # not empty: a signal has interrupted `wait`
+preflight_failed=  # not empty: this start's pre-flight has failed (3). pretrain ends with 3 if its token file is damaged
 
 # set_launch_words RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
 # pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed. Older versions of env have no
@@ -128,6 +129,7 @@ preflight() {
     [ "$ARGOSY_PREFLIGHT" != no ] || return 0
     ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
         --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
+    [ "$code" != 3 ] || preflight_failed=yes
     return "$code"
 }
 
@@ -148,7 +150,7 @@ train() {
     done
     end_or_requeue "$code"
 }
-check_and_train() { check_nodes && launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@"; }
+check_and_train() { preflight_failed=; check_nodes && launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@"; }
 
 # begin_run CONFIG [--section.key value ...]: sets `run`, takes the lock of the run's folder, and only then writes there.
 # Ends the job if it may not start.

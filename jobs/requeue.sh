@@ -20,7 +20,7 @@ job_field() {
 # ending.
 readonly PATIENCE_SECONDS=120
 lock_run() {
-    local folder=$1 holder patience began=$SECONDS
+    local folder=$1 holder patience began=$SECONDS said=''
     until try_lock "$folder" "job $job_id, restart ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME"; do
         holder=$(holder_of "$folder")
         case $holder in
@@ -32,7 +32,8 @@ lock_run() {
             [ "$patience" = 2 ] || requeue_later "$folder" "$holder"
             refuse_folder "$folder" "$holder"
         fi
-        [ $((SECONDS - began)) -gt 0 ] || say "waiting for the lock of $folder ($holder)"
+        [ -n "$said" ] || say "waiting for the lock of $folder ($holder)"
+        said=yes
         sleep 1
     done
     holder=$(user_of "$folder")
@@ -143,9 +144,9 @@ nodes_of_missing_ranks() {
     fi
 }
 
-# named_nodes CODE: prints the nodes that the pre-flight (code 3) or the watchdog named, as n3,n5. The watchdog may have
-# named nodes at any other code: srun returns the highest code of all ranks, which may hide the watchdog's 76.
-named_nodes() { if [ "$1" = 3 ]; then nodes_of_preflight; else nodes_of_missing_ranks; fi; }
+# Prints the nodes that the pre-flight, if it has failed, or the watchdog named, as n3,n5. The watchdog may have named nodes at
+# any code: srun returns the highest code of all ranks, which may hide the watchdog's 76.
+named_nodes() { if [ -n "$preflight_failed" ]; then nodes_of_preflight; else nodes_of_missing_ranks; fi; }
 
 # exclude NODES: adds the nodes to the file `excluded`, which holds the job's own exclusions, the oldest first:
 # "JOB NODE SECONDS_SINCE_1970".
@@ -258,14 +259,14 @@ end_or_requeue() {
         record end 1 restarted
         exit 1
     fi
-    case $code in
-        0) record end 0 "done"; rm -f "$run/restarts"; say "done"; exit 0 ;;
-        2 | 77) say "exit $code: a restart would fail the same way, so the job ends"
-                record end "$code" failed; exit "$code" ;;
+    case $code,$preflight_failed in
+        0,) record end 0 "done"; rm -f "$run/restarts"; say "done"; exit 0 ;;
+        2, | 3, | 77,) say "exit $code: a restart would fail the same way, so the job ends"
+                       record end "$code" failed; exit "$code" ;;
     esac
-    nodes=$(named_nodes "$code") || true
+    nodes=$(named_nodes) || true
     [ "$code" = 75 ] && [ -n "$warned" ] || cause=$(ending)
-    if [ "$code" = 3 ] && [ -z "$nodes" ]; then
+    if [ -n "$preflight_failed" ] && [ -z "$nodes" ]; then
         say "the pre-flight failed but named no node: the job ends"
         record end 3 failed
     elif [ -n "$cause" ]; then

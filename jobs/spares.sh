@@ -63,10 +63,10 @@ check_training_nodes() {
 start_again() {
     local code=$1 named lost counted_job counted_step starts quick inside
     [ -n "$spares" ] || return 1
-    case $code in 0 | 2 | 75 | 77) return 1 ;; esac
+    case $code,$preflight_failed in 0, | 2, | 3, | 75, | 77,) return 1 ;; esac
     if [ -n "$warned" ] || is_restarted_by_slurm || [ -n "$(ending)" ]; then return 1; fi
-    named=$(named_nodes "$code" | tr , '\n')
-    [ "$code" != 3 ] || [ -n "$named" ] || return 1
+    named=$(named_nodes | tr , '\n')
+    [ -z "$preflight_failed" ] || [ -n "$named" ] || return 1
     end_ranks KILL
     lost=$(lost_nodes)
     bad_nodes=$(printf '%s\n' "$bad_nodes" "$named" "$lost" | grep .)

@@ -1,5 +1,6 @@
 #include "base/program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -42,6 +43,12 @@ Error as_error(const std::exception& error) {
     return {machine_failed ? ExitCode::Failed : ExitCode::BadInput, Reach::OneRank,
             fmt::format("cannot use {}: {}{}", of_path->path1().string(), of_path->code().message(),
                         reason == ELOOP ? "; its symbolic links lead back to it" : remedy_for(reason))};
+}
+
+std::string on_one_line(std::string message) {
+    std::ranges::replace_if(
+        message, [](unsigned char byte) { return byte < ' ' || byte == 0x7F; }, ' ');
+    return message;
 }
 
 void survive_file_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <functional>
+#include <string>
 
 #include "base/error.h"
 
@@ -15,6 +16,9 @@ int run_program(const char* name, const std::function<ExitCode()>& body);
 /// The error to report for an exception. An error of a std::filesystem call names its path, and is a user
 /// mistake unless the machine failed; any other exception is a failure while running.
 Error as_error(const std::exception& error);
+
+/// A message without line breaks and other control characters, which words, files and libraries may hold.
+std::string on_one_line(std::string message);
 
 /// After this call, exceeding a limit on file sizes makes the write fail instead of ending the process.
 void survive_file_size_limit();

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/program.h"
 #include "config/job_config.h"
 #include "config/schema.h"
 
@@ -273,19 +274,13 @@ CommandLine parse(const std::vector<std::string>& words) {
     return result;
 }
 
-std::string on_one_line(std::string text) {
-    std::ranges::replace_if(
-        text, [](char letter) { return static_cast<unsigned char>(letter) < ' '; }, ' ');
-    return text;
-}
-
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& words) {
     try {
         return parse(words);
     } catch (const UserError& error) {
-        throw UserError("{}", on_one_line(error.what()));  // words and files may hold line breaks
+        throw UserError("{}", on_one_line(error.what()));
     }
 }
 

@@ -3,9 +3,7 @@
 #include <fmt/ranges.h>
 #include <hdf5.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include "base/raw_file.h"
 
 namespace argosy::h5 {
 namespace {
@@ -98,8 +96,7 @@ File File::create(const std::filesystem::path& path, int64_t user_block_bytes) {
 
 File File::open(const std::filesystem::path& path) {
     start_library();
-    errno = 0;
-    if (!std::ifstream(path)) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
+    RawFile::open_to_read(path);  // names what HDF5 does not: a missing file, a folder, a pipe
     if (H5Fis_hdf5(path.c_str()) <= 0) throw UserError("{} is not an HDF5 file", path.string());
     const Handle access = access_properties(path.string());
     const int64_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());

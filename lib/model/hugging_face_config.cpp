@@ -6,14 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/raw_file.h"
 #include "base/strict_json.h"
 #include "model/config_reader.h"
 #include "model/model_spec.h"
@@ -371,10 +373,13 @@ ModelSpec parse_hugging_face_config(const std::string& text, const std::string& 
 
 ModelSpec read_hugging_face_config(const std::string& folder, const AcceptedKeys& accepted) {
     const std::string path = folder + "/config.json";
-    std::ifstream file(path);
-    if (!file)
-        throw UserError("cannot open {}; model.hf_assets_path must be a folder with a config.json", path);
-    return parse_hugging_face_config({std::istreambuf_iterator<char>(file), {}}, path, accepted);
+    constexpr int64_t kMaxBytes = 16 << 20;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) {
+        throw UserError("there is no file {}; model.hf_assets_path must be a folder with a config.json",
+                        path);
+    }
+    return parse_hugging_face_config(read_text(path, kMaxBytes), path, accepted);
 }
 
 }  // namespace argosy::model

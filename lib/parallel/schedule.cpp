@@ -326,8 +326,7 @@ RankActions schedule(const std::string& name, const ScheduleShape& shape) {
     if (found.whole_groups && shape.num_microbatches % shape.num_ranks != 0) {
         throw UserError(
             "parallelism.pipeline_parallel_schedule {} needs a multiple of {} microbatches on {} ranks, but "
-            "a "
-            "step has {}; change training.global_batch_size, training.local_batch_size or "
+            "a step has {}; change training.global_batch_size, training.local_batch_size or "
             "parallelism.pipeline_parallel_microbatch_size",
             name, shape.num_ranks, shape.num_ranks, shape.num_microbatches);
     }
@@ -349,12 +348,14 @@ RankActions read_schedule(const std::string& path) {
             if (!action) {
                 throw UserError(
                     "{}, row {}: '{}' is no action; write the stage, one of F, B, I and W, and the "
-                    "microbatch, "
-                    "as in 2F0 (transfers are added by the program)",
+                    "microbatch, as in 2F0 (transfers are added by the program)",
                     path, ranks.size(), text);
             }
             actions.push_back(*action);
         }
+    }
+    if (num_stages(ranks) == 0) {
+        throw UserError("the schedule in {} has no action; write a row of actions for each rank", path);
     }
     return ranks;
 }

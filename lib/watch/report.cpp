@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/program.h"
+
 namespace argosy::watch {
 namespace {
 
@@ -72,12 +74,6 @@ WaitReport wait_of(Fields fields) {
     wait.limit_seconds = fields.number();
     wait.limit_name = fields.text();
     return wait;
-}
-
-std::string on_one_line(std::string text) {
-    std::ranges::replace(text, '\n', ' ');
-    std::ranges::replace(text, '\t', ' ');
-    return text;
 }
 
 WaitReport wait_in(const QueueState& state, const WaitLimit& limit) {

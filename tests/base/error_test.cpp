@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/program.h"
+
 namespace argosy {
 namespace {
 
@@ -19,6 +21,11 @@ TEST(Error, KnowsWhetherOneRankReportsForAll) {
     EXPECT_EQ(RunError("disk").reach(), Reach::OneRank);
     EXPECT_EQ(TimeoutError("rank").reach(), Reach::OneRank);
     EXPECT_EQ(TimeoutError(Reach::ReportedByAnother, "rank {}", 3).reach(), Reach::ReportedByAnother);
+}
+
+TEST(Error, MessagesGoOnOneLine) {
+    EXPECT_EQ(on_one_line("a\r\nb\tc\x1b[31m\x7f"), "a  b c [31m ");
+    EXPECT_EQ(on_one_line("\xc3\xa4 b"), "\xc3\xa4 b");
 }
 
 TEST(Check, NamesConditionPlaceAndNumbers) {

@@ -198,41 +198,5 @@ TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
                  tensor.info.name);
 }
 
-/// The file's user block with `from` made `to`, and a check that is right for it.
-void rewrite_block(const std::filesystem::path& file, const std::string& from, const std::string& to) {
-    std::string bytes = read_file(file);
-    const size_t at = bytes.find(from), check = bytes.find("\ncheck ") + 1;
-    ASSERT_LT(at, check);
-    std::string lines = bytes.substr(0, check).replace(at, from.size(), to);
-    lines += "check " + hash_of(lines).hex() + "\n";
-    lines.resize(kUserBlockBytes - 1, ' ');
-    write_file(file, lines + "\n" + bytes.substr(kUserBlockBytes));
-}
-
-TEST_F(Damage, OnlyAnotherMajorVersionIsRefused) {
-    write_full_file(random_, folder_ / "all.h5", sample_);
-    rewrite_block(folder_ / "all.h5", "checkpoint 2.0\n", "checkpoint 2.7\nnovelty of a later version\n");
-    EXPECT_EQ(all_faults(folder_ / "all.h5"), std::vector<std::string>());
-    rewrite_block(folder_ / "all.h5", "checkpoint 2.7\n", "checkpoint 3.0\n");
-    EXPECT_ERROR(Checkpoint{folder_ / "all.h5"}, UserError, "all.h5", "format 3.0", "reads 1.x to 2.x");
-}
-
-TEST_F(Damage, InAWellCheckedUserBlockIsFoundToo) {
-    const std::filesystem::path file = folder_ / "all.h5";
-    const auto expect_fault = [&](const std::string& from, const std::string& to, const std::string& fault) {
-        write_full_file(random_, file, sample_);
-        rewrite_block(file, from, to);
-        EXPECT_ERROR(Checkpoint{file}, UserError, "all.h5", fault);
-    };
-    expect_fault("kind full", "kind half", "'half' is not a kind");
-    expect_fault("kind full\n", "", "'kind' is missing");
-    expect_fault("bytes ", "bytes 9", "were expected");
-    expect_fault("bytes ", "bytes 99999999999999999999", "not a number");
-    expect_fault("bytes ", "bytes -", "not a number");
-    expect_fault("table ", "table 9223372036854775807 9223372036854775807 ", "short or long");
-    expect_fault("table ", "table 9", "does not lie in a file");
-    expect_fault("rest ", "rest z", "not a check");
-}
-
 }  // namespace
 }  // namespace argosy::checkpoint

@@ -2,9 +2,10 @@
 // in turn, and the file is refused.
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <array>
 #include <functional>
 #include <initializer_list>
+#include <map>
 
 #include "base/error.h"
 #include "checkpoint/input_file.h"
@@ -52,10 +53,26 @@ class Edited : public ::testing::Test {
                         .tensors = {{sample_.tensors[0], {{0, 2, 0}}}, {sample_.tensors[1], {{0, 2, 0}}}}};
         const Hash nonce{1, 2};
         step_ = folder_ / "run" / "step-00000007";
+        manifest_ = step_ / "checkpoint.h5";
+        shard_ = step_ / shard_name(0, 2);
         write_shards(random_, start_step(folder_ / "run", 7, 2), sample_, nonce, plan);
         commit_step(folder_ / "run", sample_description(), nonce, plan, kSampleAssets);
         full_ = folder_ / "all.h5";
         write_full_file(random_, full_, sample_);
+        for (const fs::path& path : {full_, manifest_, shard_}) sound_[path] = read_file(path);
+    }
+    ~Edited() override {
+        EXPECT_EQ(refusal(step_), "");
+        EXPECT_EQ(refusal(full_), "");
+    }
+
+    /// Expects that the checkpoint is refused after `change`, which edits its files, with a message that
+    /// holds all parts. Restores the files.
+    void expect_refused(const fs::path& checkpoint, const std::function<void()>& change,
+                        const std::vector<std::string>& parts) {
+        change();
+        expect_message(refusal(checkpoint), parts);
+        for (const auto& [path, bytes] : sound_) write_file(path, bytes);
     }
 
     /// Replaces the table of a file by a changed one at the file's end, and then changes the lines of its
@@ -90,17 +107,16 @@ class Edited : public ::testing::Test {
     /// As `edit`, for shard 0 of the step, whose new length and check the manifest then names.
     void edit_shard(const std::function<std::string(std::string)>& table,
                     const std::function<std::string(std::string)>& lines) {
-        const fs::path shard = step_ / shard_name(0, 2);
         const StoredFile old = Checkpoint(step_).manifest().files[0];
-        const std::string check = edit(shard, table, lines);
+        const std::string check = edit(shard_, table, lines);
         const auto entry = [](int64_t num_bytes, const std::string& hash) {
             return fmt::format(R"("bytes":{},"check":"{}")", num_bytes, hash);
         };
         edit(
-            step_ / "checkpoint.h5",
+            manifest_,
             [&](const std::string& text) {
                 return replaced(text, entry(old.num_bytes, old.check.hex()),
-                                entry(static_cast<int64_t>(fs::file_size(shard)), check));
+                                entry(static_cast<int64_t>(fs::file_size(shard_)), check));
             },
             same);
     }
@@ -114,9 +130,11 @@ class Edited : public ::testing::Test {
     Random random_{3};
     ScratchFolder folder_;
     Sample sample_;
-    fs::path step_, full_;
+    fs::path step_, manifest_, shard_, full_;  // the manifest and shard 0 of the step; a full file
 
   private:
+    std::map<fs::path, std::string> sound_;
+
     /// The slabs and assets in a file.
     static std::vector<ByteRange> checked_ranges(const InputFile& file) {
         std::vector<ByteRange> ranges;
@@ -139,106 +157,88 @@ class Edited : public ::testing::Test {
 TEST_F(Edited, HarmlessChangesAreAccepted) {
     edit(full_, with("\"step\":7", "\"step\":8, \"later\": [1]"), with("rest ", "later line\nrest "));
     EXPECT_EQ(refusal(full_), "");
+    edit(full_, same, with("checkpoint 2.0\n", "checkpoint 2.7\nnovelty of a later version\n"));
     edit_shard(with("\"slabs\":", "\"later\":{},\"slabs\":"), same);
-    EXPECT_EQ(refusal(step_), "");
 }
 
 // "set of a shard alone: names the save, as in its table"
 TEST_F(Edited, EveryFileNamesTheSameSave) {
     const std::string set = Checkpoint(step_).manifest().set.hex(), other(32, 'f');
-    const std::string shard = read_file(step_ / shard_name(0, 2));
-    const std::string manifest = read_file(step_ / "checkpoint.h5");
-    const auto restore = [&] {
-        write_file(step_ / shard_name(0, 2), shard);
-        write_file(step_ / "checkpoint.h5", manifest);
-        ASSERT_EQ(refusal(step_), "");
-    };
-    edit(step_ / "checkpoint.h5", with(set, other), same);
-    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard", set, other});
-    restore();
-    edit_shard(with(set, other), same);
-    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard", set, other});
-    restore();
-    edit_shard(same, with("set " + set, "set " + other));
-    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard", set, other});
-    restore();
-    edit_shard(same, with("set " + set + "\n", ""));
-    expect_message(refusal(step_), {shard_name(0, 2), "line 'set'"});
-    edit(full_, same, with("rest ", "set " + set + "\nrest "));
-    expect_message(refusal(full_), {"all.h5", "line 'rest' is not in its place"});
+    const std::vector<std::string> foreign = {shard_.filename(), "foreign shard", set, other};
+    expect_refused(
+        step_, [&] { edit(manifest_, with(set, other), same); }, foreign);
+    expect_refused(
+        step_, [&] { edit_shard(with(set, other), same); }, foreign);
+    expect_refused(
+        step_, [&] { edit_shard(same, with("set " + set, "set " + other)); }, foreign);
+    expect_refused(step_, [&] { edit_shard(same, with("set " + set + "\n", "")); },
+                   {shard_.filename(), "line 'set'"});
+    expect_refused(full_, [&] { edit(full_, same, with("rest ", "set " + set + "\nrest ")); },
+                   {"all.h5", "line 'rest' is not in its place"});
 }
 
 // "argosy checkpoint 2.0 ... kind manifest, shard or full"
 TEST_F(Edited, TheKindIsThatOfTheTable) {
-    edit(full_, same, with("kind full", "kind manifest"));
-    expect_message(refusal(full_), {"all.h5", "'manifest'", "0 shards"});
-    const std::string manifest = read_file(step_ / "checkpoint.h5");
-    edit(step_ / "checkpoint.h5", same, with("kind manifest", "kind full"));
-    expect_message(refusal(step_), {"checkpoint.h5", "'full'", "2 shards"});
-    write_file(step_ / "checkpoint.h5", manifest);
-    edit(step_ / "checkpoint.h5", same, with("checkpoint 2.0", "checkpoint 1.0"));
-    expect_message(refusal(step_), {"checkpoint.h5", "manifest of format 1 does not have a \"grid\""});
-    write_file(step_ / "checkpoint.h5", manifest);
     const std::string set = Checkpoint(step_).manifest().set.hex();
-    const std::string shard = read_file(step_ / shard_name(0, 2));
-    edit_shard(same, with("kind shard", "kind manifest"));
-    expect_message(refusal(step_), {shard_name(0, 2), "manifest of format 2 does not have a line 'set'"});
-    write_file(step_ / "checkpoint.h5", manifest);
-    write_file(step_ / shard_name(0, 2), shard);
-    edit_shard(same, [&](std::string lines) {
+    expect_refused(full_, [&] { edit(full_, same, with("kind full", "kind manifest")); },
+                   {"all.h5", "'manifest'", "0 shards"});
+    expect_refused(step_, [&] { edit(manifest_, same, with("kind manifest", "kind full")); },
+                   {"checkpoint.h5", "'full'", "2 shards"});
+    expect_refused(step_, [&] { edit(manifest_, same, with("checkpoint 2.0", "checkpoint 1.0")); },
+                   {"checkpoint.h5", "manifest of format 1 does not have a \"grid\""});
+    expect_refused(step_, [&] { edit_shard(same, with("kind shard", "kind manifest")); },
+                   {shard_.filename(), "manifest of format 2 does not have a line 'set'"});
+    const auto manifest_in_place_of_shard = [&](std::string lines) {
         return replaced(replaced(std::move(lines), "set " + set + "\n", ""), "kind shard", "kind manifest");
-    });
-    expect_message(refusal(step_), {shard_name(0, 2), "is no shard of format 2", "'manifest'"});
+    };
+    expect_refused(step_, [&] { edit_shard(same, manifest_in_place_of_shard); },
+                   {shard_.filename(), "is no shard of format 2", "'manifest'"});
 }
 
 // "lines that end in \n, in this order"
-TEST_F(Edited, TheUserBlockKeepsItsOrder) {
-    const std::string bytes = read_file(full_);
-    const auto expect = [&](const std::string& from, const std::string& to, const std::string& fault) {
-        edit(full_, same, with(from, to));
-        expect_message(refusal(full_), {"all.h5", "user block", fault});
-        write_file(full_, bytes);
-    };
-    expect("kind full\nbytes", "bytes 5\nkind full\nbytes", "'kind' is not in its place");
-    expect("kind full\n", "kind full\nkind full\n", "'kind' occurs twice");
-    expect("kind full\n", "kind full now\n", "'kind' is missing, short or long");
-    expect("kind full\n", "kind  full\n", "short or long");
-    expect("kind full\n", "kind full\nl\xc3\xa4ter 1\n", "other than ASCII's");
-    expect("checkpoint 2.0", "checkpoint 2", "'2' is not a version");
-    expect("checkpoint 2.0", "checkpoint 2.x", "'2.x' is not a version");
-    expect("checkpoint 2.0", "checkpoint 2.0 new", "is not a version");
+TEST_F(Edited, TheUserBlockKeepsItsForm) {
+    for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
+             {"kind full\nbytes", "bytes 5\nkind full\nbytes", "'kind' is not in its place"},
+             {"kind full\n", "kind full\nkind full\n", "'kind' occurs twice"},
+             {"kind full\n", "kind full now\n", "'kind' is missing, short or long"},
+             {"kind full\n", "kind  full\n", "short or long"},
+             {"kind full\n", "kind full\nl\xc3\xa4ter 1\n", "other than ASCII's"},
+             {"kind full\n", "", "'kind' is missing"},
+             {"kind full", "kind half", "'half' is not a kind"},
+             {"checkpoint 2.0", "checkpoint 2", "'2' is not a version"},
+             {"checkpoint 2.0", "checkpoint 2.x", "'2.x' is not a version"},
+             {"checkpoint 2.0", "checkpoint 2.0 new", "is not a version"},
+             {"checkpoint 2.0", "checkpoint 3.0", "format 3.0, but this program reads 1.x to 2.x"},
+             {"bytes ", "bytes 9", "were expected"},
+             {"bytes ", "bytes 99999999999999999999", "not a number"},
+             {"bytes ", "bytes -", "not a number"},
+             {"table ", "table 9223372036854775807 9223372036854775807 ", "short or long"},
+             {"table ", "table 9", "does not lie in a file"},
+             {"rest ", "rest z", "not a check"},
+         }) {
+        expect_refused(full_, [&] { edit(full_, same, with(from, to)); }, {"all.h5", fault});
+    }
 }
 
 // "no two things it lists may share a byte, and a reader refuses what does not hold together"
 TEST_F(Edited, TheTableSharesNoByte) {
-    const Manifest manifest = Checkpoint(full_).manifest();
-    const int64_t table_at = InputFile(full_).block().table_at;
-    edit(full_, same, same);
-    ASSERT_EQ(refusal(full_), "");
-    const std::string bytes = read_file(full_);
-    const auto in_place = [&](int64_t from, int64_t to) {  // the new table keeps its length and place
-        const std::string old = fmt::format("\"at\":{}", from), other = fmt::format("\"at\":{}", to);
-        ASSERT_EQ(old.size(), other.size());
-        std::string text = replaced(InputFile(full_).table(), old, other), all = bytes;
+    const auto table_over_a_slab = [&] {  // the new table keeps its length and place
         UserBlock block = InputFile(full_).block();
-        all.replace(block.table_at, text.size(), text);
+        const auto at = [](int64_t byte) { return fmt::format("\"at\":{}", byte); };
+        const std::string old = at(Checkpoint(full_).manifest().tensors[0].slabs[0].at);
+        ASSERT_EQ(old.size(), at(block.table_at).size());
+        const std::string text = replaced(InputFile(full_).table(), old, at(block.table_at));
         block.table_hash = hash_of(text);
-        write_file(full_, to_text(block) + all.substr(kUserBlockBytes));
+        std::string all = to_text(block) + read_file(full_).substr(kUserBlockBytes);
+        write_file(full_, all.replace(block.table_at, text.size(), text));
     };
-    in_place(manifest.tensors[0].slabs[0].at, table_at);
-    EXPECT_ERROR(Checkpoint{full_}, UserError, "all.h5", "two ranges overlap at byte");
+    expect_refused(full_, table_over_a_slab, {"all.h5", "two ranges overlap at byte"});
 }
 
 // "A shard ... slabs", "Which writer has which slab"
 TEST_F(Edited, AShardHasTheSlabsOfThePlan) {
-    const std::string shard = read_file(step_ / shard_name(0, 2));
-    const std::string manifest = read_file(step_ / "checkpoint.h5");
     const auto expect = [&](const std::function<std::string(std::string)>& table, const std::string& fault) {
-        edit_shard(table, same);
-        expect_message(refusal(step_), {shard_name(0, 2), fault});
-        write_file(step_ / shard_name(0, 2), shard);
-        write_file(step_ / "checkpoint.h5", manifest);
-        ASSERT_EQ(refusal(step_), "");
+        expect_refused(step_, [&] { edit_shard(table, same); }, {shard_.filename(), fault});
     };
     expect([](const std::string& text) { return swapped(text, "\"slabs\":["); },
            "lists tensor 'model/a' in another order than the manifest");
@@ -255,8 +255,6 @@ TEST_F(Edited, AShardHasTheSlabsOfThePlan) {
 }
 
 TEST_F(Edited, AManifestHoldsTogether) {
-    const fs::path path = step_ / "checkpoint.h5";
-    const std::string bytes = read_file(path);
     for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
              {"\"grid\":[2]", "\"grid\":[1,1,1,1,1,1,1,1,2]", "is not a valid grid"},
              {"\"grid\":[2]", "\"grid\":[1]", "cuts that do not fit the grid"},
@@ -275,26 +273,20 @@ TEST_F(Edited, AManifestHoldsTogether) {
              {"\"step\":7", "\"step\":8", "rename it to step-00000008"},
              {"\"step\":7", "\"step\":7,\"step\":7", "occurs twice"},
          }) {
-        edit(path, with(from, to), same);
-        expect_message(refusal(step_), {"step-00000007", fault});
-        write_file(path, bytes);
+        expect_refused(step_, [&] { edit(manifest_, with(from, to), same); }, {"step-00000007", fault});
     }
 }
 
 TEST_F(Edited, AManifestKeepsTheOrderOfItsShardsAndTensors) {
-    const fs::path path = step_ / "checkpoint.h5";
-    const std::string bytes = read_file(path);
-    edit(
-        path, [](const std::string& text) { return swapped(text, "\"files\":["); }, same);
-    expect_message(refusal(step_), {shard_name(0, 2), "foreign shard"});
-    write_file(path, bytes);
-    edit(
-        path, [](const std::string& text) { return swapped(text, "\"tensors\":["); }, same);
-    expect_message(refusal(step_), {shard_name(0, 2), "in another order than the manifest"});
+    const auto expect = [&](const std::string& list, const std::string& fault) {
+        const auto table = [&](const std::string& text) { return swapped(text, list); };
+        expect_refused(step_, [&] { edit(manifest_, table, same); }, {shard_.filename(), fault});
+    };
+    expect("\"files\":[", "foreign shard");
+    expect("\"tensors\":[", "in another order than the manifest");
 }
 
 TEST_F(Edited, AFullFileHoldsWholeTensors) {
-    const std::string bytes = read_file(full_);
     for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
              {"\"files\":[", "\"grid\":[1],\n\"files\":[", "both slabs and cuts"},
              {"\"file\":-1", "\"file\":0", "file 0 of 0"},
@@ -303,9 +295,7 @@ TEST_F(Edited, AFullFileHoldsWholeTensors) {
              {"\"files\":[", "\"files\":[{\"bytes\":512,\"check\":\"ffffffffffffffffffffffffffffffff\"}",
               "file name"},
          }) {
-        edit(full_, with(from, to), same);
-        expect_message(refusal(full_), {"all.h5", fault});
-        write_file(full_, bytes);
+        expect_refused(full_, [&] { edit(full_, with(from, to), same); }, {"all.h5", fault});
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <bit>
@@ -194,6 +195,9 @@ TEST(File, ListsTheNamesOfAGroup) {
 TEST(File, RefusesWhatItCannotOpen) {
     const ScratchFolder folder;
     EXPECT_ERROR(File::open(folder / "none.h5"), UserError, "none.h5", "No such file");
+    EXPECT_ERROR(File::open(folder / ""), UserError, "it is a folder");
+    ASSERT_EQ(::mkfifo((folder / "pipe.h5").c_str(), 0600), 0);
+    EXPECT_ERROR(File::open(folder / "pipe.h5"), UserError, "pipe.h5", "not a regular file");
     write_file(folder / "text.h5", "not at all HDF5");
     EXPECT_ERROR(File::open(folder / "text.h5"), UserError, "text.h5", "not an HDF5 file");
     write_sample(folder / "a.h5");

@@ -3,7 +3,8 @@
 # says, writes and asks of Slurm at its start and at its end.
 set -euo pipefail
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+holder=
+trap 'rm -rf "$folder"; [ -z "$holder" ] || kill "$holder" 2>/dev/null || true' EXIT
 jobs=$ARGOSY_SOURCE/jobs
 run=$folder/outputs/debug_cpu
 real=$ARGOSY_BIN
@@ -25,10 +26,12 @@ case "\$1 \$2" in
     *) echo "\$*" >>$folder/asked ;;
 esac
 SCONTROL
-# Training saves a step and ends with the code in the file `code`. The real pretrain prints each configuration once.
+# Training saves a step and ends with the code in the file `code`. The real pretrain prints each configuration once, without
+# the interface of the job, which this machine lacks.
 stand_in programs/pretrain <<PRETRAIN
 case "\$*" in *--print-config)
-    [ -e $folder/settings-\$# ] || $real/pretrain "\$@" >$folder/settings-\$#
+    [ -e $folder/settings-\$# ] || env -u OMPI_MCA_oob_tcp_if_include -u OMPI_MCA_btl_tcp_if_include \\
+        $real/pretrain "\$@" >$folder/settings-\$# || exit
     exec cat $folder/settings-\$# ;;
 esac
 mkdir -p $run/checkpoint/step-0000000\$((\$(ls $run/checkpoint 2>/dev/null | wc -l) + 1))
@@ -104,19 +107,21 @@ says "topology to $run/nccl-topology.xml."
 sed -i 's/^export ARGOSY_GPUS=yes/export ARGOSY_GPUS=no/' "$run/job.sbatch"
 
 # The lock of another job: a job that ends soon is waited for, and one that runs refuses this one, which changes nothing.
-hold() { flock "$run/job.lock" sleep "$1" & sleep 0.3; echo "job 5, restart 0 on n9" >"$run/job.lock"; }
+hold() { flock --no-fork "$run/job.lock" sleep 60 & holder=$!; sleep 0.3; echo "job 5, restart 0 on n9" >"$run/job.lock"; }
 lines=$(wc -l <"$run/jobs.jsonl")
 stand_in bin/squeue <<<'echo COMPLETING'
-hold 4
+hold
+{ until grep -q "waiting for the lock" "$folder/said"; do sleep 0.1; done; kill "$holder"; } &
 job 5
 says "waiting for the lock of $run (job 5, restart 0 on n9)"
 [ "$status" = 0 ] || fail "status $status"
 stand_in bin/squeue <<<'echo RUNNING'
-hold 5
+hold
 job 5
 [ "$status" = 2 ] || fail "status $status"
 says "$run is in use (job 5, restart 0 on n9), so this job has changed nothing there"
 [ "$(wc -l <"$run/jobs.jsonl")" = $((lines + 2)) ] || fail "a refused job wrote to jobs.jsonl"
+kill "$holder"
 wait
 
 # The nodes that a start names are excluded, with those of the user, until they are too old or too many. The command of the
@@ -143,6 +148,24 @@ asks user1
 printf '%s\n' "17 n2 $(date +%s)" "17 n3 $(date +%s)" "17 n4 $(date +%s)" "5 n5 $(date +%s)" >"$run/excluded"
 excluded=n2,n3,n4 job 9
 asks n3,n4
+
+# Exit code 3 of the pre-flight: requeued without the node that it named. The same code of pretrain, whose token file is
+# damaged: the job ends, also if the pre-flight has passed with a remark on a node.
+stand_in programs/preflight <<PREFLIGHT
+printf '{"bad_nodes": ["n6"]}' >"\${@: -1}"
+exit \$(cat $folder/check)
+PREFLIGHT
+sed -i 's/^export ARGOSY_PREFLIGHT=no/export ARGOSY_PREFLIGHT=yes/' "$run/job.sbatch"
+echo 3 | tee "$folder/check" >"$folder/code"
+job 9
+says "exit 3; requeueing job 17 without n6"
+echo 0 >"$folder/check"
+job 9
+[ "$status" = 3 ] && [ ! -s "$folder/asked" ] || fail "status $status, asked: $(<"$folder/asked")"
+says "exit 3: a restart would fail the same way, so the job ends"
+silent "the pre-flight failed"
+sed -i 's/^export ARGOSY_PREFLIGHT=yes/export ARGOSY_PREFLIGHT=no/' "$run/job.sbatch"
+echo 76 >"$folder/code"
 
 # Slurm does not answer twice, and then requeues the job; the user's exclusions stay if Slurm does not tell them. Slurm
 # refuses once, and is not asked again. A full disk does not prevent the requeue.

@@ -112,6 +112,11 @@ mkdir -p "$run"
 : >"$run/job.sbatch"
 if said=$("$jobs/submit.sh" "$config" --job.dump_folder "$folder/link/outputs/debug_cpu" 2>&1); then fail "submitted by a link"; fi
 [[ $said = *"$run is in use (job 5, pending): "* ]] || fail "beside a job in the queue, by a link: $said"
+cp "$folder/bin/squeue" "$folder/squeue"
+stand_in squeue <<<'exit 1'
+if said=$("$jobs/submit.sh" "$config" 2>&1); then fail "submitted although Slurm does not say what is in the queue"; fi
+[[ $said = "submit: squeue does not answer, so a job of $run may be in the queue: "* ]] || fail "without squeue: $said"
+cp "$folder/squeue" "$folder/bin/squeue"
 rm "$folder/queue"
 flock "$run/job.lock" sleep 4 &
 sleep 0.2
@@ -183,7 +188,6 @@ echo "17|RUNNING|None|N/A||main|$folder/link/outputs/debug_cpu/job.sbatch" >"$fo
 said=$("$jobs/status.sh" "$folder/link/outputs/debug_cpu")
 says "running (17, restart 1, 2 ranks on n1)"
 rm "$folder/queue"
-cp "$folder/bin/squeue" "$folder/squeue"
 stand_in squeue <<<'exit 1'
 said=$("$jobs/status.sh" "$run")
 says "Slurm does not answer"

@@ -360,6 +360,8 @@ TEST_F(ScheduleFile, RefusesCellsThatAreNoActions) {
         EXPECT_ERROR(read("0F0,0B0\n" + text), UserError, "own.csv, row 2", "'" + text + "'", "as in 2F0");
     }
     EXPECT_ERROR(read_schedule("/none.csv"), UserError, "pipeline_parallel_schedule_csv", "/none.csv");
+    EXPECT_ERROR(read(",\n\n"), UserError, "own.csv has no action");
+    EXPECT_ERROR(read_schedule(folder_ / ""), UserError, "has no action");
 }
 
 TEST_F(ScheduleFile, RefusesActionsThatAreMissingRepeatedOrOutOfPlace) {

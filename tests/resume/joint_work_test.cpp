@@ -7,10 +7,13 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <span>
 #include <thread>
 
+#include "base/raw_file.h"
 #include "expect_error.h"
 #include "resume/collectives.h"
+#include "scratch_folder.h"
 #include "support/world.h"
 
 namespace argosy::resume {
@@ -91,6 +94,21 @@ TEST(JointWork, IsWaitedForByItsEnd) {
         });
     }
     EXPECT_TRUE(done);
+}
+
+/// The process would exit with the watchdog's code if the time limit counted from the start.
+TEST(JointWork, HasNoTimeLimitWhileBytesMove) {
+    constexpr double kStallSeconds = 1;
+    const ScratchFolder folder;
+    JointWork work(world(), kStallSeconds);
+    work.run([&] {
+        const RawFile file = RawFile::create(folder / "slow");
+        for (int64_t byte = 0; byte < 15; ++byte) {
+            file.write_at(byte, std::as_bytes(std::span("x", 1)));
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+    });
+    EXPECT_FALSE(work.failure());
 }
 
 /// As when the disk hangs while an error unwinds. What the work reads is its own, and lives on with it.

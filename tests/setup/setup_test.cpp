@@ -141,6 +141,10 @@ TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
     config::Model model;
     model.hf_assets_path = (folder_ / "missing").string();
     EXPECT_ERROR(choose_model(model), UserError, "missing", "config.json");
+    model.hf_assets_path = (folder_ / "nested").string();
+    std::filesystem::create_directories(folder_ / "nested" / "config.json");
+    EXPECT_ERROR(choose_model(model), UserError, "no file", "nested/config.json",
+                 "a folder with a config.json");
 }
 
 train::TrainerOptions options_of(const JobConfig& config, const MeshShape& mesh = mesh_of(1, 1, 1, 1)) {
