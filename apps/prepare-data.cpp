@@ -18,6 +18,7 @@
 #include "data/tokenize.h"
 #include "mpi/comm.h"
 #include "mpi/program.h"
+#include "parquet/documents.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy {
@@ -28,7 +29,7 @@ struct CommandLine {
                  "prepare-data"};
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
-    std::string tokenizer = tokenizer::kBytes;
+    std::string tokenizer = tokenizer::kBytes, column = "text";
     std::vector<std::filesystem::path> verified;
 };
 
@@ -121,11 +122,12 @@ void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
     command
         ->add_option("--input", options.inputs,
                      "JSONL files with {\"text\"} or with {\"tokens\"} records, or text files, which may be\n"
-                     "compressed with gzip or Zstandard; -: stdin")
+                     "compressed with gzip or Zstandard; or Parquet files; -: stdin")
         ->required();
-    add_choice<data::InputFormat>(
-        command, "--format", options.input.format, {{"auto", Auto}, {"jsonl", Jsonl}, {"text", Text}},
-        "format of the inputs: jsonl, text, or auto: text if the name ends in .txt");
+    add_choice<data::InputFormat>(command, "--format", options.input.format,
+                                  {{"auto", Auto}, {"jsonl", Jsonl}, {"parquet", Parquet}, {"text", Text}},
+                                  "format of the inputs; auto: text if the name ends in .txt, parquet if it "
+                                  "ends in\n.parquet, else jsonl");
     add_choice<TextDocument>(
         command, "--document", options.input.text_document,
         {{"file", TextDocument::File}, {"line", TextDocument::Line}, {"paragraph", TextDocument::Paragraph}},
@@ -156,6 +158,11 @@ void add_tokenize(CommandLine& line) {
         "make a token file from JSONL or text; prints its counts, and its entropies in nats\nper token");
     line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     add_input_options(command, line.tokenize);
+    command->add_option("--column", line.column, "column of Parquet files that holds the texts")
+        ->capture_default_str();
+    line.tokenize.input.open_parquet = [&line](const data::InputRange& range) {
+        return parquet::open_documents(range, line.column);
+    };
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
     command->add_option("--tokenizer", line.tokenizer, "tokenizer of texts: bytes")->capture_default_str();
     command->add_option("--vocab-size", line.tokenize.vocab_size,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs the dependencies of the build: Debian packages (as root; otherwise it names the missing
-# ones) and a private Python environment under .deps/ with the LibTorch wheel and CMake. With --tests it also installs the
+# ones) and a private Python environment under .deps/ with the LibTorch wheel, CMake, and pyarrow for its Parquet library. With --tests it also installs the
 # Python packages of the tests in .deps/tests/ and, as root, a Slurm to test jobs. It does nothing if everything is there.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) it does not check packages; CMake then reports
 # missing ones. ARGOSY_SKIP_PACKAGES=1 has the same effect on a Debian cluster with modules. PYTHON names another python3.
@@ -11,7 +11,7 @@ python=${PYTHON:-python3}
 packages=(g++ ninja-build ccache git pkg-config python3 python3-venv
           openmpi-bin libopenmpi-dev libhdf5-dev libxxhash-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
           libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libgtest-dev libbenchmark-dev)
-wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 'cmake==4.*')
+wheels=(torch==2.11.0 pyarrow==26.0.1 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 'cmake==4.*')
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels

@@ -48,6 +48,23 @@ find_library(ARGOSY_ZSTD_LIBRARY zstd REQUIRED)
 target_include_directories(foreign_zstd SYSTEM INTERFACE ${ARGOSY_ZSTD_INCLUDE})
 target_link_libraries(foreign_zstd INTERFACE ${ARGOSY_ZSTD_LIBRARY})
 
+# Arrow and its reader of Parquet, from the Python package pyarrow; without them `parquet` refuses its files. The wheel has
+# no links with plain names to its libraries.
+if(NOT ARGOSY_ARROW_DIR)
+    file(GLOB wheel ${PROJECT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/pyarrow)
+    set(ARGOSY_ARROW_DIR "${wheel}")
+endif()
+file(GLOB arrow_libraries ${ARGOSY_ARROW_DIR}/libarrow.so.* ${ARGOSY_ARROW_DIR}/libparquet.so.*)
+list(LENGTH arrow_libraries num_arrow_libraries)
+add_library(foreign_arrow INTERFACE)
+if(ARGOSY_ARROW_DIR AND num_arrow_libraries EQUAL 2)
+    set(ARGOSY_ARROW ON)
+    target_include_directories(foreign_arrow SYSTEM INTERFACE ${ARGOSY_ARROW_DIR}/include)
+    target_link_libraries(foreign_arrow INTERFACE ${arrow_libraries})
+else()
+    set(ARGOSY_ARROW OFF)
+endif()
+
 # LibTorch. Its own CMake package insists on a CUDA toolkit, so the two libraries are named here. Its include folder
 # carries another fmt: -idirafter keeps <fmt/...> the system's.
 if(NOT ARGOSY_TORCH_DIR)

@@ -16,7 +16,8 @@ constexpr size_t kBatchBytes = 1 << 20;
 InputFormat format_of(std::filesystem::path path, const InputOptions& options) {
     if (options.format != InputFormat::Auto) return options.format;
     if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
-    return path.extension() == ".txt" ? InputFormat::Text : InputFormat::Jsonl;
+    if (path.extension() == ".txt") return InputFormat::Text;
+    return path.extension() == ".parquet" ? InputFormat::Parquet : InputFormat::Jsonl;
 }
 
 /// Each line that is not blank is a document.
@@ -146,8 +147,13 @@ void DocumentBatch::add(std::string_view document, int64_t line_number) {
 
 std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options) {
     using enum DocumentBatch::Kind;
-    if (format_of(range.path, options) == InputFormat::Jsonl)
-        return std::make_unique<LineDocuments>(range, JsonLine);
+    const InputFormat format = format_of(range.path, options);
+    if (format == InputFormat::Parquet) {
+        if (!options.open_parquet)
+            throw UserError("{} is Parquet, which is not read here", range.path.string());
+        return options.open_parquet(range);
+    }
+    if (format == InputFormat::Jsonl) return std::make_unique<LineDocuments>(range, JsonLine);
     switch (options.text_document) {
         case TextDocument::File:
             return std::make_unique<WholeFile>(range);

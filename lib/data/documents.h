@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -12,16 +13,11 @@
 
 namespace argosy::data {
 
-/// Auto: by the name, without .gz or .zst: .txt is text, everything else JSONL.
-enum class InputFormat { Auto, Jsonl, Text };
+/// Auto: by the name, without .gz or .zst: .txt is text, .parquet is Parquet, everything else JSONL.
+enum class InputFormat { Auto, Jsonl, Text, Parquet };
 
 /// What a document of a text file is: the file, a line that is not blank, or the lines between blank lines.
 enum class TextDocument { File, Line, Paragraph };
-
-struct InputOptions {
-    InputFormat format = InputFormat::Auto;
-    TextDocument text_document = TextDocument::File;
-};
 
 /// The part of an input whose documents begin in bytes begin .. end-1. Only a JSONL file that is not
 /// compressed has parts.
@@ -39,7 +35,8 @@ struct DocumentBatch {
     std::vector<size_t> ends;           // document i is bytes ends[i - 1] .. ends[i] - 1
     std::vector<int64_t> line_numbers;  // of each document, counted from the beginning of the range
     InputRange range;
-    std::string source;  // the input in messages
+    std::string source;                   // the input in messages
+    std::vector<std::string> unreadable;  // the error of each document that could not be read
 
     size_t size() const { return ends.size(); }
     std::string_view document(size_t i) const;
@@ -57,6 +54,13 @@ class DocumentReader {
 
     /// Bytes of the input that were read so far, as they are stored.
     virtual int64_t stored_bytes_read() const = 0;
+};
+
+struct InputOptions {
+    InputFormat format = InputFormat::Auto;
+    TextDocument text_document = TextDocument::File;
+    /// Opens a Parquet file. This module does not know the library for it, because training reads no Parquet.
+    std::function<std::unique_ptr<DocumentReader>(const InputRange&)> open_parquet = nullptr;
 };
 
 /// Throws UserError if the input cannot be opened.

@@ -17,6 +17,7 @@ class BatchEncoder {
         : options_(options), tokenizer_(tokenizer), batch_(batch) {}
 
     EncodedDocuments encode() {
+        for (const std::string& error : batch_.unreadable) leave_out(error);
         Record record;
         for (size_t i = 0; i < batch_.size(); ++i) {
             if (!read(i, record)) continue;
@@ -38,11 +39,14 @@ class BatchEncoder {
             return true;
         } catch (const UserError&) {
             // Only an error needs the line's number, which may take a while to find.
-            const std::string error = error_of(i);
-            if (options_.on_error == OnError::Fail) throw UserError("{}", error);
-            encoded_.skipped.push_back(error);
+            leave_out(error_of(i));
             return false;
         }
+    }
+
+    void leave_out(const std::string& error) {
+        if (options_.on_error == OnError::Fail) throw UserError("{}", error);
+        encoded_.skipped.push_back(error);
     }
 
     std::string error_of(size_t i) const {

@@ -12,6 +12,7 @@ from pathlib import Path
 
 # {foreign library, as in foreign_<name> of lib/foreign.cmake: pattern of its headers' spellings}.
 FAMILIES = {
+    "arrow": r"(arrow|parquet)/",
     "cli": r"CLI/",
     "cublas": r"cublas\w*\.h$",
     "cuda": r"cuda\w*\.h$",

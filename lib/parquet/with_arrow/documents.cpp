@@ -1,0 +1,128 @@
+#include "parquet/documents.h"
+
+#include <arrow/array.h>
+#include <arrow/io/file.h>
+#include <arrow/memory_pool.h>
+#include <arrow/record_batch.h>
+#include <arrow/type.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/program.h"
+
+namespace argosy::parquet {
+namespace {
+
+/// Returns the value of an Arrow result. `place` is the file.
+template <class Value>
+Value value_of(arrow::Result<Value> result, const std::string& place) {
+    if (result.ok()) return std::move(result).ValueUnsafe();
+    throw UserError("cannot read {} as Parquet: {}", place, result.status().message());
+}
+
+class ParquetDocuments : public data::DocumentReader {
+  public:
+    ParquetDocuments(const data::InputRange& range, const std::string& column)
+        : range_(range), place_(range.path.string()) {
+        auto file = value_of(arrow::io::ReadableFile::Open(place_), place_);
+        file_bytes_ = value_of(file->GetSize(), place_);
+        reader_ = value_of(::parquet::arrow::OpenFile(std::move(file), arrow::default_memory_pool()), place_);
+        const int index = column_index(column);
+        reader_->set_batch_size(kRowsPerBatch);
+        std::vector<int> row_groups(reader_->num_row_groups());
+        for (size_t i = 0; i < row_groups.size(); ++i) row_groups[i] = static_cast<int>(i);
+        batches_ = value_of(reader_->GetRecordBatchReader(row_groups, {index}), place_);
+        num_rows_ = reader_->parquet_reader()->metadata()->num_rows();
+    }
+
+    bool next(data::DocumentBatch& batch) override {
+        batch = {.kind = data::DocumentBatch::Kind::Text, .range = range_, .source = place_};
+        while (batch.size() == 0 && batch.unreadable.empty()) {
+            throw_if_stop_requested();
+            const auto rows = value_of(batches_->Next(), place_);
+            if (!rows) return false;
+            add(*rows->column(0), batch);
+        }
+        return true;
+    }
+
+    /// Arrow does not say which bytes it has read: the share of the rows stands for the share of the bytes.
+    int64_t stored_bytes_read() const override {
+        return num_rows_ == 0
+                   ? file_bytes_
+                   : static_cast<int64_t>(static_cast<double>(file_bytes_) * static_cast<double>(row_) /
+                                          static_cast<double>(num_rows_));
+    }
+
+  private:
+    static constexpr int64_t kRowsPerBatch = 1024;
+
+    int column_index(const std::string& name) const {
+        std::shared_ptr<arrow::Schema> schema;
+        const arrow::Status status = reader_->GetSchema(&schema);
+        if (!status.ok()) throw UserError("cannot read {} as Parquet: {}", place_, status.message());
+        const int field = schema->GetFieldIndex(name);
+        if (field < 0) {
+            throw UserError("{} has no column '{}' (--column); its columns are: {}", place_, name,
+                            fmt::join(schema->field_names(), ", "));
+        }
+        const arrow::Type::type type = schema->field(field)->type()->id();
+        if (type != arrow::Type::STRING && type != arrow::Type::LARGE_STRING) {
+            throw UserError("column '{}' of {} holds no strings, but {}", name, place_,
+                            schema->field(field)->type()->ToString());
+        }
+        return leaf_index(name);
+    }
+
+    /// Parquet numbers the leaves of nested columns, and Arrow's reader selects by these numbers.
+    int leaf_index(const std::string& name) const {
+        const auto* schema = reader_->parquet_reader()->metadata()->schema();
+        for (int i = 0; i < schema->num_columns(); ++i) {
+            if (schema->Column(i)->path()->ToDotString() == name) return i;
+        }
+        throw UserError("{} has no plain column '{}'", place_, name);
+    }
+
+    void add(const arrow::Array& column, data::DocumentBatch& batch) {
+        const auto add_all = [&](const auto& strings) {
+            for (int64_t i = 0; i < strings.length(); ++i) {
+                ++row_;
+                if (strings.IsNull(i)) {
+                    batch.unreadable.push_back(
+                        fmt::format("{}:{}: the row has no text (null)", place_, row_));
+                } else {
+                    batch.add(strings.GetView(i), row_);
+                }
+            }
+        };
+        if (column.type_id() == arrow::Type::LARGE_STRING) {
+            add_all(static_cast<const arrow::LargeStringArray&>(column));
+        } else {
+            add_all(static_cast<const arrow::StringArray&>(column));
+        }
+    }
+
+    data::InputRange range_;
+    std::string place_;
+    int64_t file_bytes_ = 0, num_rows_ = 0;
+    int64_t row_ = 0;  // rows read so far
+    std::unique_ptr<::parquet::arrow::FileReader> reader_;
+    std::shared_ptr<arrow::RecordBatchReader> batches_;
+};
+
+}  // namespace
+
+std::unique_ptr<data::DocumentReader> open_documents(const data::InputRange& range,
+                                                     const std::string& column) {
+    try {
+        return std::make_unique<ParquetDocuments>(range, column);
+    } catch (const ::parquet::ParquetException& error) {
+        throw UserError("cannot read {} as Parquet: {}", range.path.string(), error.what());
+    }
+}
+
+}  // namespace argosy::parquet
