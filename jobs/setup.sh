@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs the dependencies of the build: Debian packages (as root; otherwise it names the missing
-# ones) and a private Python environment under .deps/ with the LibTorch wheel, CMake, and pyarrow for its Parquet library. With --tests it also installs the
-# Python packages of the tests in .deps/tests/ and, as root, a Slurm to test jobs. It does nothing if everything is there.
+# ones) and a private Python environment under .deps/ with the wheels of LibTorch, CMake, and pyarrow for its library of
+# Parquet. With --tests it also installs the Python packages of the tests in .deps/tests/ and, as root, a Slurm to test
+# jobs. It does nothing if everything is there.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) it does not check packages; CMake then reports
 # missing ones. ARGOSY_SKIP_PACKAGES=1 has the same effect on a Debian cluster with modules. PYTHON names another python3.
 set -euo pipefail
@@ -104,7 +105,7 @@ install_wheels() {
     "$python" -c "import sys; sys.exit(sys.version_info < (${oldest_python/./, }))" 2>/dev/null ||
         fail "the LibTorch wheel needs Python $oldest_python or newer, and $python is" \
              "$("$python" --version 2>&1 || true); set PYTHON to a newer one"
-    say "installing LibTorch and CMake into .deps/venv (1.4 GB on disk)"
+    say "installing LibTorch, CMake and pyarrow into .deps/venv (1.6 GB on disk)"
     make_environment
     "${pip[@]}" install --quiet --disable-pip-version-check --no-deps "${wheels[@]}" ||
         fail "pip could not install ${wheels[*]} (see its message above). Without access to a package index, set" \
