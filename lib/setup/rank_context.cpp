@@ -87,7 +87,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
                                     group_options(config.comm, environment, device))),
       control(train::control_group(*world)),
       mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {
-    log_idle_compile_keys(config, mesh);
+    log_idle_keys(config, mesh);
 }
 
 }  // namespace argosy::setup

@@ -220,28 +220,6 @@ ops::Path operation_path(const config::JobConfig& config) {
     return fused ? ops::Path::Fused : ops::Path::Separate;
 }
 
-void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
-    const config::Compile &given = config.compile, defaults;
-    const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
-    const auto report = [](const char* key, const char* reason) {
-        if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
-    };
-    const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
-    const char* for_gpus = on_gpu ? for_all : "no rank computes on a GPU";
-    const char* for_graphs = for_gpus != nullptr || given.enable ? for_gpus : "compile.enable is false";
-    if (given.enable != defaults.enable) report("enable", for_all);
-    if (given.graphs != defaults.graphs) report("graphs", for_graphs);
-    if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
-    // Between a unit's weight gradients and the next unit comes the wait for their reduction.
-    const bool waits = mesh.degree(layout::kShardAxes) > 1 && mesh.degree(layout::Axis::Pipeline) == 1;
-    const char* for_streams =
-        waits ? "a layer's sharded gradients are reduced as soon as they are there" : nullptr;
-    if (given.side_stream != defaults.side_stream) report("side_stream", for_gpus ? for_gpus : for_streams);
-    if (on_gpu && uses_graphs(config) && !mesh.world().recordable()) {
-        report("graphs", "ranks exchange data through host memory, which graphs cannot contain");
-    }
-}
-
 cublas::Search algorithm_search(const config::Compile& compile) {
     return compile.search_algorithms ? cublas::Search::Timed : cublas::Search::Heuristic;
 }

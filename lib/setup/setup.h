@@ -43,8 +43,9 @@ bool computes_on_gpu();
 /// does.
 ops::Path operation_path(const config::JobConfig& config);
 
-/// Logs the keys of [compile] that are set but have no effect on these devices or with the other settings.
-void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& mesh);
+/// Logs the keys of [parallelism] and [compile] that are set but have no effect on this mesh, on these
+/// devices or with the other settings.
+void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh);
 
 cublas::Search algorithm_search(const config::Compile& compile);
 

@@ -103,6 +103,14 @@ class Metrics(run.PretrainTest):
         self.assertIn("llama3 debugmodel: 8.7e+05 parameters on 2 ranks (dp_shard 2), 4 sequences of 32 tokens",
                       done.stderr)
 
+    def test_keys_that_the_mesh_leaves_without_effect_are_named(self):
+        settings = {"enable_async_tensor_parallel": "true", "context_parallel_load_balancer": "none",
+                    "fsdp_reshard_after_forward": "always"}
+        done = self.run_ranks(1, *self.small("log", training__steps=1,
+                                             **{f"parallelism__{key}": value for key, value in settings.items()}))
+        self.assertEqual(re.findall(r"parallelism\.(\w+) has no effect: ", done.stderr), list(settings))
+        self.assertIn("enable_async_tensor_parallel has no effect: parallelism.tensor_parallel_degree is 1", done.stderr)
+
     def test_utilisation_against_the_measured_peak(self):
         for measured, source in ((True, "measured GEMM"), (False, "none")):
             done = self.run_ranks(2, *self.small(f"measured_{measured}", metrics__measure_gemm_peak=measured))
