@@ -18,7 +18,7 @@ TEST(Tokenize, TextBecomesBytesAndEndsOfText) {
     const ScratchFolder folder;
     write_file(folder / "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n");
     write_file(folder / "b.jsonl", "{\"text\": \"\\u00ff\"}\n");
-    const TokenizeResult result = tokenize(
+    const TokenizeResult result = tokenize_bytes(
         {.inputs = {folder / "a.jsonl", folder / "b.jsonl"}, .output = folder / "t.h5", .vocab_size = {}});
     EXPECT_EQ(result.num_tokens, 7);
     EXPECT_EQ(result.num_documents, 3);
