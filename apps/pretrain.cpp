@@ -16,6 +16,7 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
+#include "setup/data_sources.h"
 #include "setup/product_choices.h"
 #include "setup/rank_context.h"
 #include "setup/setup.h"
@@ -41,16 +42,11 @@ struct Run {
     const train::TrainerOptions options = setup::trainer_options(config, spec, mesh.shape());
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
-    const data::TokenFile tokens = setup::open_dataset(config.training, spec);
-    const data::Loader loader{tokens,
-                              {.seq_len = config.training.seq_len,
-                               .seed = options.seed,
-                               .shuffle = config.training.shuffle,
-                               .attend_across_documents = config.training.attend_across_documents}};
+    const data::Loader loader = setup::training_data(config, spec);
     train::Trainer trainer = account.make_trainer(options, mesh);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
-    resume::RunState state{trainer, mesh, guard, config.training.seq_len};
+    resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
     const resume::Start start = account.in_phase("the loading of the run's state", [&] {
         return resume::restore(config, mesh.shape(), control, state);

@@ -93,6 +93,14 @@ void check_batches(const JobConfig& config) {
     }
 }
 
+void check_data(const JobConfig& config) {
+    if (config.data.mixture.empty() || config.training.dataset_path.empty()) return;
+    throw UserError(
+        "training.dataset_path = {} and data.mixture are both set; to mix that file in, give it an entry of "
+        "data.mixture and remove training.dataset_path",
+        config.training.dataset_path);
+}
+
 /// The names of the modules place every layer, so that no other key may.
 void check_model_parts(const Parallelism& parallelism) {
     const std::size_t num_parts = parallelism.module_fqns_per_model_part.size();
@@ -207,6 +215,7 @@ void check_consistency(const JobConfig& config) {
     check_number_types(config);
     check_repeats(config);
     check_batches(config);
+    check_data(config);
     check_stages(config.parallelism);
     check_model_parts(config.parallelism);
     check_schedule(config.lr_scheduler);

@@ -54,6 +54,12 @@ struct LrScheduler {
     bool operator==(const LrScheduler&) const = default;
 };
 
+// Several sources of samples, in place of training.dataset_path.
+struct Data {
+    std::vector<MixtureSource> mixture;
+    bool operator==(const Data&) const = default;
+};
+
 struct Training {
     std::string dataset_path;
     bool verify_dataset = true;
@@ -177,6 +183,7 @@ struct JobConfig {
     Optimizer optimizer;
     LrScheduler lr_scheduler;
     Training training;
+    Data data;
     LossSpike loss_spike;
     Parallelism parallelism;
     Checkpoint checkpoint;

@@ -341,20 +341,6 @@ observe::JobFigures job_figures(const config::JobConfig& config, const model::Mo
     return figures;
 }
 
-data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec) {
-    if (training.dataset_path.empty()) {
-        throw UserError("training.dataset_path is not set; make a token file with prepare-data tokenize");
-    }
-    data::TokenFile tokens(training.dataset_path, training.verify_dataset ? data::TokenChecks::WhenFirstRead
-                                                                          : data::TokenChecks::None);
-    if (tokens.vocab_size() > spec.vocab_size) {
-        throw UserError(
-            "{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
-            training.dataset_path, tokens.vocab_size(), spec.vocab_size);
-    }
-    return tokens;
-}
-
 void set_determinism(const config::JobConfig& config, const Environment& environment) {
     if (!config.debug.deterministic) return;
     if (environment.openmp_dynamic) {

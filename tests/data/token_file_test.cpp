@@ -183,8 +183,8 @@ TEST(TokenFile, DocumentsOfVersion1EndWithTheEndOfText) {
     const ScratchFolder folder;
     write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
     EXPECT_FALSE(TokenFile(folder / "a.h5").knows_documents());
-    EXPECT_ERROR(Loader(TokenFile(folder / "a.h5"), {.seq_len = 1, .attend_across_documents = false}),
-                 UserError, "training.attend_across_documents", "a.h5", "version 1");
+    EXPECT_ERROR(Loader(folder / "a.h5", {.seq_len = 1, .attend_across_documents = false}), UserError,
+                 "training.attend_across_documents", "a.h5", "version 1");
     write_by_hand(folder / "b.h5", "tokens", ElementType::UInt16, {6}, 1, 10, /*end_of_text=*/7);
     const std::vector<uint16_t> tokens = {1, 7, 2, 3, 7, 7};
     const int64_t offset = offset_of(folder / "b.h5", "tokens");

@@ -53,8 +53,7 @@ class DataFeedTest : public ::testing::Test {
     }
 
     ScratchFolder folder_;
-    data::TokenFile file_{written(folder_ / "tokens.h5")};
-    data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = true}};
+    data::Loader loader_{written(folder_ / "tokens.h5"), {.seq_len = kSeqLen, .seed = 2, .shuffle = true}};
 };
 
 /// Returns this rank's tokens. Checks the batch's shape, and that each target is the successor of its token
