@@ -114,6 +114,21 @@ std::vector<Section> make_schema() {
                 {key("mixture", &Data::mixture, above(0),
                      "Sources in the proportions of their weights; paths as training.dataset_path; in a file "
                      "[[data.mixture]].")}),
+        section(
+            "validation", &JobConfig::validation,
+            "the loss of held-out samples, measured during training by its forward pass",
+            {key("enable", &Validation::enable, any(), "Validate every freq steps and after the last one."),
+             key("dataset_path", &Validation::dataset_path, any(),
+                 "Token files, as training.dataset_path; their order is kept, and each sample counts once."),
+             key("freq", &Validation::freq, at_least(1), "Steps between two validations."),
+             key("steps", &Validation::steps, minus_one_or_at_least(1),
+                 "Batches of a validation, from the start of the set; -1: the whole set."),
+             key("local_batch_size", &Validation::local_batch_size, size(),
+                 "Samples per data-parallel rank in a batch, a multiple of those in a microbatch of "
+                 "training.",
+                 "as training"),
+             key("seq_len", &Validation::seq_len, size(), "Tokens per sample, at most training.seq_len.",
+                 "as training")}),
         section("loss_spike", &JobConfig::loss_spike,
                 "outlier steps, whose updates are skipped; skipped_updates.jsonl in dump_folder lists them",
                 {key("loss_zscore", &LossSpike::loss_zscore, above(0),

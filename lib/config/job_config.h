@@ -82,6 +82,18 @@ struct Training {
     bool operator==(const Training&) const = default;
 };
 
+// Held-out samples whose loss is measured during training.
+struct Validation {
+    static constexpr int64_t kWholeSet = -1;  // a value of steps
+    bool enable = false;
+    std::string dataset_path;
+    int64_t freq = 10;
+    int64_t steps = kWholeSet;
+    std::optional<int64_t> local_batch_size;  // unset: training.local_batch_size
+    std::optional<int64_t> seq_len;           // unset: training.seq_len
+    bool operator==(const Validation&) const = default;
+};
+
 // No update is skipped if neither z-score is set; check_consistency then refuses changes of the other keys.
 struct LossSpike {
     std::optional<double> loss_zscore;
@@ -184,6 +196,7 @@ struct JobConfig {
     LrScheduler lr_scheduler;
     Training training;
     Data data;
+    Validation validation;
     LossSpike loss_spike;
     Parallelism parallelism;
     Checkpoint checkpoint;

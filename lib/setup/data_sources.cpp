@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "setup/setup.h"
 
 namespace argosy::setup {
 namespace {
@@ -38,6 +40,16 @@ void check_tokenizer(const config::Model& model, const std::vector<data::Weighte
     }
 }
 
+std::vector<data::WeightedSource> open_sources(const config::JobConfig& config,
+                                               const std::vector<config::MixtureSource>& named,
+                                               const model::ModelSpec& spec) {
+    std::vector<data::WeightedSource> sources;
+    for (const auto& [path, weight] : named)
+        sources.push_back({open_source(path, config.training.verify_dataset, spec), weight});
+    check_tokenizer(config.model, sources);
+    return sources;
+}
+
 }  // namespace
 
 data::Loader training_data(const config::JobConfig& config, const model::ModelSpec& spec) {
@@ -49,15 +61,28 @@ data::Loader training_data(const config::JobConfig& config, const model::ModelSp
             "neither training.dataset_path nor data.mixture is set; make a token file with prepare-data "
             "tokenize");
     }
-    std::vector<data::WeightedSource> sources;
-    for (const auto& [path, weight] : named)
-        sources.push_back({open_source(path, training.verify_dataset, spec), weight});
-    check_tokenizer(config.model, sources);
-    return {std::move(sources),
+    return {open_sources(config, named, spec),
             {.seq_len = training.seq_len,
              .seed = static_cast<uint64_t>(config.debug.seed),
              .shuffle = training.shuffle,
              .attend_across_documents = training.attend_across_documents}};
+}
+
+std::optional<train::Validation> make_validation(const config::JobConfig& config,
+                                                 const train::TrainerOptions& options,
+                                                 train::Trainer& trainer, comm::Mesh& mesh) {
+    const config::Validation& validation = config.validation;
+    if (!validation.enable) {
+        if (validation != config::Validation{})
+            spdlog::info("[validation] has no effect: validation.enable is false");
+        return {};
+    }
+    data::Loader loader(open_sources(config, {{validation.dataset_path}}, options.spec),
+                        {.seq_len = validation.seq_len.value_or(config.training.seq_len),
+                         .shuffle = false,
+                         .attend_across_documents = config.training.attend_across_documents});
+    return train::Validation(std::move(loader), options, validation_batch_sizes(config, mesh.shape()),
+                             validation.steps, trainer, mesh);
 }
 
 }  // namespace argosy::setup

@@ -273,6 +273,14 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
             .balance = context_balance(config.parallelism)};
 }
 
+train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    config::JobConfig of_validation = config;
+    of_validation.training.global_batch_size =
+        config.validation.local_batch_size.value_or(config.training.local_batch_size) *
+        mesh.degree(layout::kDataAxes);
+    return batch_sizes(of_validation, mesh);
+}
+
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh) {
     const train::BatchSizes sizes = batch_sizes(config, mesh);

@@ -51,6 +51,9 @@ layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
 train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
 
+/// Batches of validation: as many samples per data-parallel rank as validation.local_batch_size.
+train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
+
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh);
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <thread>
 #include <utility>
@@ -16,8 +17,14 @@
 namespace argosy::train {
 
 DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes,
-                   int64_t first_sample, int64_t num_steps)
-    : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {
+                   int64_t first_sample, int64_t num_steps, int64_t end_sample)
+    : loader_(loader),
+      mesh_(mesh),
+      sizes_(sizes),
+      next_sample_(first_sample),
+      num_steps_(num_steps),
+      end_sample_(end_sample) {
+    ARGOSY_CHECK(loader.seq_len() <= seq_len(), "samples of {} tokens", loader.seq_len());
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
     if (on_gpu) for_gpu_.emplace(num_rows() * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
@@ -42,28 +49,41 @@ at::Tensor DataFeed::on_device(const at::Tensor& read) {
 /// Copies this rank's part of each sample from whole samples [num_rows, samples * seq_len] to a buffer for
 /// the batch.
 at::Tensor DataFeed::own_tokens(const at::Tensor& read) const {
-    const at::Tensor whole = read.view({num_rows(), -1, loader_.seq_len()});
+    const at::Tensor whole = read.view({num_rows(), -1, seq_len()});
     std::vector<at::Tensor> parts;
-    for (const layout::Range& part : layout::context_parts(
-             sizes_.balance, loader_.seq_len(), context_degree(), mesh_.coordinate(layout::Axis::Context))) {
+    for (const layout::Range& part : layout::context_parts(sizes_.balance, seq_len(), context_degree(),
+                                                           mesh_.coordinate(layout::Axis::Context))) {
         parts.push_back(whole.narrow(2, part.begin, part.size));
     }
     return at::cat(parts, 2).view({num_rows(), -1});
 }
 
+/// Fills `to`, [num_rows, samples_per_rank() * seq_len()].
+void DataFeed::read_samples(int64_t first_sample, const at::Tensor& to) const {
+    const int64_t num_samples = sizes_.samples_per_rank(), length = loader_.seq_len();
+    const int64_t count = std::clamp<int64_t>(end_sample_ - first_sample, 0, num_samples);
+    const int64_t num_read = loader_.gives_positions() ? 3 : 2;
+    const auto read = [&](const at::Tensor& rows) {
+        loader_.read(first_sample, count, rows[0].mutable_data_ptr<int64_t>(),
+                     rows[1].mutable_data_ptr<int64_t>(),
+                     num_read == 3 ? rows[2].mutable_data_ptr<int64_t>() : nullptr);
+    };
+    const at::Tensor all = to.view({num_rows(), num_samples, seq_len()});
+    if (num_rows() == 3) all[2].copy_(at::arange(seq_len()));
+    if (count == num_samples && length == seq_len()) return read(to);
+    all[0].zero_();
+    all[1].fill_(-1);
+    const at::Tensor samples = at::empty({num_read, count, length}, at::kLong);
+    read(samples);
+    all.narrow(0, 0, num_read).narrow(1, 0, count).narrow(2, 0, length).copy_(samples);
+}
+
 void DataFeed::read_ahead() {
     const int64_t num_samples = sizes_.samples_per_rank();
     const bool whole = context_degree() == 1;
-    at::Tensor read =
-        whole ? host_buffer() : at::empty({num_rows(), num_samples * loader_.seq_len()}, at::kLong);
-    const at::Tensor targets = read[1];
-    loader_.read(next_sample_ + mesh_.index(layout::kDataAxes) * num_samples, num_samples,
-                 read[0].mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>(),
-                 loader_.gives_positions() ? read[2].mutable_data_ptr<int64_t>() : nullptr);
-    if (gives_positions() && !loader_.gives_positions()) {
-        read[2].view({num_samples, -1}).copy_(at::arange(loader_.seq_len()));
-    }
-    ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
+    at::Tensor read = whole ? host_buffer() : at::empty({num_rows(), num_samples * seq_len()}, at::kLong);
+    read_samples(next_sample_ + mesh_.index(layout::kDataAxes) * num_samples, read);
+    ahead_ = {.counted_tokens = read[1].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(layout::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});

@@ -304,6 +304,29 @@ TEST(Errors, MixturesAreListsOfSources) {
         "data.mixture and remove training.dataset_path");
 }
 
+TEST(Errors, ValidationRunsWithTheMicrobatchesOfTraining) {
+    const std::string on = "--validation.enable=true", path = "--validation.dataset_path=v.h5";
+    EXPECT_EQ(error_of({on}), "validation.enable = true, but validation.dataset_path is not set");
+    EXPECT_EQ(error_of({on, path}), "no error");
+    EXPECT_EQ(
+        error_of({on, path, "--validation.local_batch_size=12"}),
+        "validation.local_batch_size = 12 is not a multiple of training.local_batch_size = 8, the samples "
+        "of a microbatch; change one of them");
+    EXPECT_EQ(error_of({on, path, "--validation.local_batch_size=16"}), "no error");
+    const std::string pipeline = "--parallelism.pipeline_parallel_degree=2",
+                      microbatch = "--parallelism.pipeline_parallel_microbatch_size=4";
+    EXPECT_EQ(error_of({on, path, pipeline, microbatch, "--validation.local_batch_size=12"}), "no error");
+    EXPECT_EQ(error_of({on, path, pipeline, microbatch, "--validation.local_batch_size=10"}),
+              "validation.local_batch_size = 10 is not a multiple of "
+              "parallelism.pipeline_parallel_microbatch_size = 4, the samples of a microbatch; change one of "
+              "them");
+    EXPECT_EQ(
+        error_of({on, path, "--validation.seq_len=2049"}),
+        "validation.seq_len = 2049 exceeds training.seq_len = 2048, for which the model is built; lower "
+        "the first");
+    EXPECT_EQ(error_of({"--validation.seq_len=2049"}), "no error");
+}
+
 TEST(Errors, ModelPartsAreListsOfNames) {
     const std::string key = "parallelism.module_fqns_per_model_part";
     for (const char* word : {"a,b", "[a,b]", "[[a],b]", "[[a][b]]", "[[a],]", "[[a]", ""}) {

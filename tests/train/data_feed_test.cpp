@@ -128,6 +128,48 @@ TEST_F(DataFeedTest, AResumedRunReadsTheNextSample) {
     }
 }
 
+/// Samples from the end on, and tokens after those of a sample, are padding on every mesh.
+TEST_F(DataFeedTest, PaddingDoesNotCount) {
+    constexpr int64_t kEnd = 7, kLength = 5;
+    for (const layout::MeshRequest& request : meshes()) {
+        comm::Mesh mesh(layout::resolve(request, world().size()), world());
+        SCOPED_TRACE(mesh.shape().name());
+        const BatchSizes sizes{.global_batch = 4 * mesh.degree(layout::kDataAxes),
+                               .microbatch_size = 2,
+                               .num_microbatches = 2,
+                               .seq_len = kLength};
+        const int64_t num_steps = (kEnd + sizes.global_batch - 1) / sizes.global_batch;
+        DataFeed feed(loader_, mesh, sizes, 0, num_steps, kEnd);
+        std::vector<int64_t> counted;
+        int64_t job_counted = 0;
+        for (int64_t step = 0; step < num_steps; ++step) {
+            const StepBatch batch = feed.next();
+            job_counted += batch.job_counted_tokens;
+            std::vector<int64_t> tokens, targets;
+            for (const model::Batch& microbatch : batch.microbatches) {
+                EXPECT_EQ(microbatch.seq_len, kLength);
+                const auto* token = microbatch.tokens.const_data_ptr<int64_t>();
+                const auto* target = microbatch.targets.const_data_ptr<int64_t>();
+                tokens.insert(tokens.end(), token, token + microbatch.tokens.numel());
+                targets.insert(targets.end(), target, target + microbatch.targets.numel());
+            }
+            tokens = gathered(tokens, mesh.group(layout::kDataAxes));
+            targets = gathered(targets, mesh.group(layout::kDataAxes));
+            for (size_t i = 0; i < tokens.size(); ++i) {
+                if (targets[i] < 0) {
+                    EXPECT_EQ(tokens[i], 0);
+                    continue;
+                }
+                EXPECT_LT(i % kLength, kSeqLen);
+                EXPECT_EQ(targets[i], tokens[i] + 1);
+                counted.push_back(tokens[i]);
+            }
+        }
+        EXPECT_EQ(counted, samples(0, kEnd));
+        EXPECT_EQ(job_counted, kEnd * kSeqLen);
+    }
+}
+
 TEST_F(DataFeedTest, WithoutStepsReadsNothing) {
     comm::Mesh mesh(layout::resolve(meshes().front(), world().size()), world());
     DataFeed feed(loader_, mesh, {world().size(), 1, 1}, 5, 0);
