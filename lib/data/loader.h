@@ -55,8 +55,8 @@ class Loader {
     /// file come first, then those of its second file and so on.
     int64_t sample_at(int64_t position) const;
 
-    /// What the samples follow from besides LoaderOptions, as a few hex digits: the sources' weights, and of
-    /// each file, in order, its number of tokens, its vocabulary and its tokenizer.
+    /// A hash, in hex, of the sources' weights and of each file's number of tokens, vocabulary and tokenizer:
+    /// runs with other samples at a position, for the same LoaderOptions, differ in it.
     std::string fingerprint() const;
 
   private:

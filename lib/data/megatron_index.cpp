@@ -2,7 +2,7 @@
 // version, 1; u8 code of the tokens' type; u64 number of sequences; u64 number of document entries; i32
 // tokens of each sequence; i64 offset in the .bin of each sequence; i64 document entries, each the number of
 // a document's first sequence, and at last the number of sequences. A mode of each sequence may follow. The
-// .bin holds the tokens of all sequences, one after the other. Its bytes are read as one stream of tokens.
+// .bin holds the tokens of all sequences, one after the other. The .bin is read as one stream of tokens.
 #include <array>
 #include <cstring>
 #include <optional>

@@ -1,14 +1,12 @@
-// Mixes streams in given proportions. Which stream has position p of the mixture, and which of its own
-// elements comes there, is a function of p and the weights alone.
+// Mixes streams in given proportions. The position in the mixture and the weights alone determine the stream
+// and the element of it that comes there.
 //
 // The k-th element of a stream of weight w has the time (2k + 1) / 2w, the middle of the k-th of w equal
 // parts of each unit of time; the mixture is all elements in the order of their times (equal times: in the
-// order of the streams). Invariants:
-//   1. With whole weights, W in all, every W positions in a row from a multiple of W hold w elements of each.
-//   2. After any number of positions p, a stream has had p w / W elements, give or take 1/2 + S w / (2 W) of
-//   S
-//      streams.
-// Cost: O(S^2) of at() with S streams.
+// order of the streams). Invariants, for S streams whose weights are whole numbers of sum W:
+//   1. Positions iW .. (i+1)W-1 hold w elements of a stream of weight w, for every i.
+//   2. Before position p, a stream has had p w / W elements, give or take 1/2 + S w / (2 W).
+// Cost: at() takes O(S^2).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the tokens of a file lie. locate_tokens() reads what a file says of itself, so that TokenFile
+// The place of a file's tokens. locate_tokens() reads what a file says of itself, so that TokenFile
 // (token_file.h) can read its tokens at any time, from any thread, without HDF5. FORMAT.md specifies the
 // bytes of a token file. Megatron's indexed datasets, a .bin of tokens with a .idx beside it, are read as
 // they are.
@@ -65,9 +65,9 @@ struct StoredTokens {
 };
 
 /// Reads the description of a token file or, if the path ends in .bin, of an indexed dataset of Megatron.
-/// That one does not say its vocabulary: `vocab_size` is taken. Throws UserError if the file is missing,
-/// truncated, or not of these formats. Calls HDF5 for a token file, so it runs on the one thread that
-/// h5/dataset.h requires.
+/// Such a dataset does not say its vocabulary, which is then `vocab_size`. Throws UserError if the file is
+/// missing, truncated, or not of these formats. Calls HDF5 for a token file, so it runs on the one thread
+/// that h5/dataset.h requires.
 StoredTokens locate_tokens(const std::filesystem::path& path, int64_t vocab_size = kMaxVocabSize);
 
 /// locate_tokens() for a .bin of Megatron (megatron_index.cpp).

@@ -1,10 +1,11 @@
-// Reads each step's samples for this rank, one step ahead of training, and copies them to the GPU if there is
-// one (DataFeed). Also defines the sizes of a step's batch and the position of a run.
+// Reads each step's samples for this rank on a thread, two steps ahead of training, and copies them to the
+// GPU if there is one (DataFeed). Also defines the sizes of a step's batch and the position of a run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -31,7 +32,7 @@ struct BatchSizes {
 ///
 /// Each step takes the next global_batch samples of the run. They are split into equal parts, and
 /// data-parallel rank r takes part r. The all-reduce of the job's counted tokens runs while the previous step
-/// computes.
+/// computes, while a thread reads the samples of the step after.
 ///
 /// Padding has targets that do not count: samples from `end_sample` on, and tokens after those of a sample.
 class DataFeed {
@@ -76,10 +77,9 @@ class DataFeed {
     /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
     bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
     int64_t num_rows() const { return gives_positions() ? 3 : 2; }
-    /// Memory to read the next batch into, [num_rows, num_tokens]: tokens, targets and perhaps positions.
-    at::Tensor host_buffer();
-    void read_samples(int64_t first_sample, const at::Tensor& to) const;
-    at::Tensor on_device(const at::Tensor& read);
+    void start_reading();
+    at::Tensor take_samples();
+    at::Tensor on_device(const at::Tensor& in_memory);
     at::Tensor own_tokens(const at::Tensor& read) const;
 
     const data::Loader& loader_;
@@ -93,6 +93,8 @@ class DataFeed {
     StepBatch ahead_;
     at::Tensor job_tokens_;  // ahead_.job_counted_tokens, once counting_ is done
     comm::Pending counting_;
+    at::Tensor samples_;         // of the step after ahead_, while a thread reads them
+    std::future<void> reading_;  // its destructor waits for that thread
 };
 
 /// How far a run has come, in steps, samples and tokens.

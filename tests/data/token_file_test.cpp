@@ -146,6 +146,20 @@ TEST(TokenFile, VerifiesABlockWhenItIsFirstRead) {
               std::vector<std::string>{"tokens 8388608 .. 9999999 do not match their checksum"});
 }
 
+TEST(TokenFile, VerifiesNothingMoreOnceTheBudgetIsSpent) {
+    const ScratchFolder folder;
+    const auto path = folder / "a.h5";
+    write_tokens(path, std::vector<uint32_t>(1000, 7), 1000);
+    damage(path, offset_of(path, "tokens"));
+    const auto budget = std::make_shared<CheckBudget>();
+    while (budget->take(1 << 20)) {
+    }
+    const TokenFile file(locate_tokens(path), budget);
+    int64_t token = 0;
+    for (int i = 0; i < 999; ++i) file.copy(i, 1, &token);
+    EXPECT_ERROR(file.copy(999, 1, &token), DamageError, "tokens 0 .. 999", "damaged");
+}
+
 TEST(TokenFile, FindsDamagedDocumentOffsetsAndChecksums) {
     const ScratchFolder folder;
     const auto path = folder / "a.h5";
