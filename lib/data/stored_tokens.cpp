@@ -2,11 +2,14 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
-#include "base/raw_file.h"
 #include "h5/file.h"
 
 namespace argosy::data {
@@ -102,6 +105,19 @@ std::string tokenizer_file_digest(const std::filesystem::path& path) {
 
 int64_t token_format::checksum(const std::byte* block, int64_t num_bytes) {
     return static_cast<int64_t>(XXH3_64bits(block, static_cast<size_t>(num_bytes)));
+}
+
+int64_t token_format::checksum(const RawFile& file, int64_t offset, int64_t num_bytes) {
+    constexpr int64_t kPieceBytes = 1 << 18;  // stays in a processor's cache until it is hashed
+    std::vector<std::byte> piece(std::min(kPieceBytes, num_bytes));
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+    XXH3_64bits_reset(state.get());
+    for (int64_t done = 0; done < num_bytes; done += kPieceBytes) {
+        const auto bytes = std::span(piece).first(std::min(kPieceBytes, num_bytes - done));
+        file.read_at(offset + done, bytes);
+        XXH3_64bits_update(state.get(), bytes.data(), bytes.size());
+    }
+    return static_cast<int64_t>(XXH3_64bits_digest(state.get()));
 }
 
 StoredTokens locate_tokens(const std::filesystem::path& path, int64_t vocab_size) {

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/raw_file.h"
+
 namespace argosy::data {
 
 inline constexpr int64_t kNoEndOfText = -1;
@@ -37,6 +39,8 @@ inline constexpr int64_t kBlockBytes = int64_t{1}
 
 inline int64_t num_blocks(int64_t num_bytes) { return (num_bytes + kBlockBytes - 1) / kBlockBytes; }
 int64_t checksum(const std::byte* block, int64_t num_bytes);
+/// The same of bytes in a file, which it reads in small pieces.
+int64_t checksum(const RawFile& file, int64_t offset, int64_t num_bytes);
 }  // namespace token_format
 
 /// The place of an array in a file.
