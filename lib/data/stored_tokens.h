@@ -69,8 +69,8 @@ struct StoredTokens {
 };
 
 /// Reads the description of a token file or, if the path ends in .bin, of an indexed dataset of Megatron.
-/// Such a dataset does not say its vocabulary, which is then `vocab_size`. Throws UserError if the file is
-/// missing, truncated, or not of these formats. Calls HDF5 for a token file, so it runs on the one thread
+/// Megatron's datasets do not say their vocabulary, which is then `vocab_size`. Throws UserError if the file
+/// is missing, truncated, or not of these formats. Calls HDF5 for a token file, so it runs on the one thread
 /// that h5/dataset.h requires.
 StoredTokens locate_tokens(const std::filesystem::path& path, int64_t vocab_size = kMaxVocabSize);
 
