@@ -1,5 +1,6 @@
 // Trains a model: configuration -> mesh -> data -> model -> steps -> metrics and checkpoints.
 #include <cstdio>
+#include <optional>
 
 #include "account/training_memory.h"
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
+#include "setup/data_sources.h"
 #include "setup/product_choices.h"
 #include "setup/rank_context.h"
 #include "setup/setup.h"
@@ -23,6 +25,7 @@
 #include "train/run_limits.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
+#include "train/validation.h"
 
 namespace argosy {
 namespace {
@@ -41,16 +44,11 @@ struct Run {
     const train::TrainerOptions options = setup::trainer_options(config, spec, mesh.shape());
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
-    const data::TokenFile tokens = setup::open_dataset(config.training, spec);
-    const data::Loader loader{tokens,
-                              {.seq_len = config.training.seq_len,
-                               .seed = options.seed,
-                               .shuffle = config.training.shuffle,
-                               .attend_across_documents = config.training.attend_across_documents}};
+    const data::Loader loader = setup::training_data(config, spec);
     train::Trainer trainer = account.make_trainer(options, mesh);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
-    resume::RunState state{trainer, mesh, guard, config.training.seq_len};
+    resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
     const resume::Start start = account.in_phase("the loading of the run's state", [&] {
         return resume::restore(config, mesh.shape(), control, state);
@@ -60,6 +58,7 @@ struct Run {
     setup::ProductChoices choices{config, *context.world, context.tensors};
     train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
+    std::optional<train::Validation> validation = setup::make_validation(config, options, trainer, mesh);
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
@@ -103,13 +102,22 @@ struct Run {
         choices.keep();
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
-        report(batch, lr, result);
+        const auto validated = in(Validation, [&] { return validate(); });
+        report(batch, lr, result, validated);
         if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
     }
 
-    void report(const train::StepBatch& batch, double lr, const train::StepResult& result) {
+    std::optional<observe::ValidationMetrics> validate() {
+        const bool due = position.step % config.validation.freq == 0 || position.step == limits.final_step();
+        if (!validation || !due) return {};
+        const auto [loss, num_tokens] = validation->run();
+        return observe::ValidationMetrics{loss, num_tokens};
+    }
+
+    void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
+                const std::optional<observe::ValidationMetrics>& validated) {
         metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
@@ -120,6 +128,7 @@ struct Run {
                        .loss_scale = result.loss_scale,
                        .seconds_allowed = limits.seconds_left(),
                        .layer_grad_norms = result.unit_grad_norms,
+                       .validation = validated,
                        .times = timer.finish_step()});
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,

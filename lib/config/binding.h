@@ -59,6 +59,8 @@ constexpr ValueType type_of() {
         return ValueType::ChoiceList;
     else if constexpr (std::is_same_v<T, std::vector<std::vector<std::string>>>)
         return ValueType::NameLists;
+    else if constexpr (std::is_same_v<T, std::vector<MixtureSource>>)
+        return ValueType::Mixture;
     else {
         static_assert(std::is_enum_v<T>, "no key can have this type");
         return ValueType::Choice;

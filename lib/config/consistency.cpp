@@ -93,6 +93,39 @@ void check_batches(const JobConfig& config) {
     }
 }
 
+void check_data(const JobConfig& config) {
+    if (config.data.mixture.empty() || config.training.dataset_path.empty()) return;
+    throw UserError(
+        "training.dataset_path = {} and data.mixture are both set; to mix that file in, give it an entry of "
+        "data.mixture and remove training.dataset_path",
+        config.training.dataset_path);
+}
+
+/// The model is built for the microbatches of training, so validation runs with these.
+void check_validation(const JobConfig& config) {
+    const Validation& validation = config.validation;
+    if (!validation.enable) return;
+    if (validation.dataset_path.empty())
+        throw UserError("validation.enable = true, but validation.dataset_path is not set");
+    const bool pipelined = config.parallelism.pipeline_parallel_degree > 1;
+    const int64_t local = config.training.local_batch_size;
+    const int64_t microbatch = pipelined ? config.parallelism.pipeline_parallel_microbatch_size : local;
+    if (validation.local_batch_size.value_or(local) % microbatch != 0) {
+        throw UserError(
+            "validation.local_batch_size = {} is not a multiple of {} = {}, the samples of a microbatch; "
+            "change "
+            "one of them",
+            *validation.local_batch_size,
+            pipelined ? "parallelism.pipeline_parallel_microbatch_size" : "training.local_batch_size",
+            microbatch);
+    }
+    if (validation.seq_len.value_or(1) <= config.training.seq_len) return;
+    throw UserError(
+        "validation.seq_len = {} exceeds training.seq_len = {}, for which the model is built; lower the "
+        "first",
+        *validation.seq_len, config.training.seq_len);
+}
+
 /// The names of the modules place every layer, so that no other key may.
 void check_model_parts(const Parallelism& parallelism) {
     const std::size_t num_parts = parallelism.module_fqns_per_model_part.size();
@@ -207,6 +240,8 @@ void check_consistency(const JobConfig& config) {
     check_number_types(config);
     check_repeats(config);
     check_batches(config);
+    check_data(config);
+    check_validation(config);
     check_stages(config.parallelism);
     check_model_parts(config.parallelism);
     check_schedule(config.lr_scheduler);

@@ -62,9 +62,11 @@ std::vector<Section> make_schema() {
         section(
             "training", &JobConfig::training, "data, batches, length and number types",
             {key("dataset_path", &Training::dataset_path, any(),
-                 "Token file that `prepare-data tokenize` has made; every run needs one."),
+                 "Token files: a .h5 of `prepare-data tokenize`, a .bin of Megatron, a folder, or a pattern "
+                 "as d/*.h5."),
              key("verify_dataset", &Training::verify_dataset, any(),
-                 "Verify the checksum of each 16 MiB of the token file when a rank first reads from it."),
+                 "Verify the checksum of each 16 MiB that a rank first reads from, within limits "
+                 "(lib/data/FORMAT.md)."),
              key("local_batch_size", &Training::local_batch_size, size(),
                  "Samples per data-parallel rank in one forward and backward pass."),
              key("global_batch_size", &Training::global_batch_size, minus_one_or_size(),
@@ -108,6 +110,25 @@ std::vector<Section> make_schema() {
              key("max_nonfinite_steps", &Training::max_nonfinite_steps, at_least(1),
                  "Consecutive steps with infinite or NaN loss or gradient norm that end the run; each is "
                  "skipped.")}),
+        section("data", &JobConfig::data, "a mixture of several sources, in place of training.dataset_path",
+                {key("mixture", &Data::mixture, above(0),
+                     "Sources in the proportions of their weights; paths as training.dataset_path; in a file "
+                     "[[data.mixture]].")}),
+        section(
+            "validation", &JobConfig::validation,
+            "the loss of held-out samples, measured during training by its forward pass",
+            {key("enable", &Validation::enable, any(), "Validate every freq steps and after the last one."),
+             key("dataset_path", &Validation::dataset_path, any(),
+                 "Token files, as training.dataset_path; their order is kept, and each sample counts once."),
+             key("freq", &Validation::freq, at_least(1), "Steps between two validations."),
+             key("steps", &Validation::steps, minus_one_or_at_least(1),
+                 "Batches of a validation, from the start of the set; -1: the whole set."),
+             key("local_batch_size", &Validation::local_batch_size, size(),
+                 "Samples per data-parallel rank in a batch, a multiple of those in a microbatch of "
+                 "training.",
+                 "as training"),
+             key("seq_len", &Validation::seq_len, size(), "Tokens per sample, at most training.seq_len.",
+                 "as training")}),
         section("loss_spike", &JobConfig::loss_spike,
                 "outlier steps, whose updates are skipped; skipped_updates.jsonl in dump_folder lists them",
                 {key("loss_zscore", &LossSpike::loss_zscore, above(0),

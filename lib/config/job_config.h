@@ -54,6 +54,12 @@ struct LrScheduler {
     bool operator==(const LrScheduler&) const = default;
 };
 
+// Several sources of samples, in place of training.dataset_path.
+struct Data {
+    std::vector<MixtureSource> mixture;
+    bool operator==(const Data&) const = default;
+};
+
 struct Training {
     std::string dataset_path;
     bool verify_dataset = true;
@@ -74,6 +80,18 @@ struct Training {
     std::optional<int64_t> loss_scale_growth_interval;  // only with float16; unset: 2000
     int max_nonfinite_steps = 5;
     bool operator==(const Training&) const = default;
+};
+
+// Held-out samples whose loss is measured during training.
+struct Validation {
+    static constexpr int64_t kWholeSet = -1;  // a value of steps
+    bool enable = false;
+    std::string dataset_path;
+    int64_t freq = 10;
+    int64_t steps = kWholeSet;
+    std::optional<int64_t> local_batch_size;  // unset: training.local_batch_size
+    std::optional<int64_t> seq_len;           // unset: training.seq_len
+    bool operator==(const Validation&) const = default;
 };
 
 // No update is skipped if neither z-score is set; check_consistency then refuses changes of the other keys.
@@ -177,6 +195,8 @@ struct JobConfig {
     Optimizer optimizer;
     LrScheduler lr_scheduler;
     Training training;
+    Data data;
+    Validation validation;
     LossSpike loss_spike;
     Parallelism parallelism;
     Checkpoint checkpoint;

@@ -164,8 +164,29 @@ Value name_lists_of(const toml::array& array) {
     return lists;
 }
 
+/// An unset value if an element is not a table with a path, and perhaps a weight, alone.
+Value mixture_of(const toml::array& array) {
+    std::vector<MixtureSource> mixture;
+    for (const toml::node& element : array) {
+        MixtureSource& source = mixture.emplace_back();
+        const toml::table& table = *element.as_table();
+        if (!table.contains("path")) return {};
+        for (const auto& [key, node] : table) {
+            if (key == "path" && node.is_string()) {
+                source.path = node.ref<std::string>();
+            } else if (key == "weight" && node.is_number()) {
+                source.weight = *node.value<double>();
+            } else {
+                return {};
+            }
+        }
+    }
+    return mixture;
+}
+
 Value list_of(const toml::array& array) {
     if (array.empty() || array.is_homogeneous<int64_t>()) return list_of<int64_t>(array);
+    if (array.is_homogeneous<toml::table>()) return mixture_of(array);
     return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : name_lists_of(array);
 }
 

@@ -39,6 +39,8 @@ std::string accepted(const Field& field) {
                                                 : fmt::format("{}", fmt::join(field.limits.choices, ","));
         case ValueType::NameLists:
             return "lists of strings, as [[a,b],[c]]";
+        case ValueType::Mixture:
+            return "[{path=a.h5,weight=2}, ...]";
     }
     ARGOSY_CHECK(false, "value type {}", static_cast<int>(field.type));
     return {};

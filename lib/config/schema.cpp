@@ -116,6 +116,13 @@ std::string broken_limit(const Limits& limits, const Value& value) {
             if (!broken.empty()) return "made of integers " + broken;
         }
     }
+    if (const auto* mixture = std::get_if<std::vector<MixtureSource>>(&value)) {
+        for (const auto& [path, weight] : *mixture) {
+            const std::string broken = broken_range(limits.range, weight);
+            if (!broken.empty()) return "made of sources whose weights are " + broken;
+            if (path.empty()) return "made of sources whose paths are not empty";
+        }
+    }
     const auto is_choice = [&](const std::string& name) {
         return std::ranges::find(limits.choices, name) != limits.choices.end();
     };

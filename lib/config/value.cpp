@@ -85,6 +85,58 @@ Value name_lists_from(std::string_view word) {
     }
 }
 
+/// The place of the first of `letters` in `text` outside of quotes, or npos.
+std::size_t find_unquoted(std::string_view text, std::string_view letters) {
+    bool quoted = false;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '"') quoted = !quoted;
+        if (!quoted && letters.find(text[at]) != std::string_view::npos) return at;
+    }
+    return std::string_view::npos;
+}
+
+/// Parses "path = a.h5, weight = 2", with or without quotes around the path.
+std::optional<MixtureSource> source_from(std::string_view text) {
+    std::optional<std::string> path;
+    std::optional<double> weight;
+    for (bool more = true; more;) {
+        const std::size_t comma = find_unquoted(text, ","), equals = find_unquoted(text, "=");
+        if (equals >= std::min(comma, text.size())) return {};
+        const std::string_view key = trimmed(text.substr(0, equals));
+        const std::string_view word = trimmed(text.substr(equals + 1, comma - equals - 1));
+        const bool is_path = key == "path";
+        if (is_path ? path.has_value() : key != "weight" || weight) return {};
+        if (is_path) {
+            path = name_from(word);
+        } else if (!(weight = number_from<double>(word))) {
+            return {};
+        }
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    if (!path) return {};
+    return MixtureSource{*path, weight.value_or(1)};
+}
+
+/// Parses "[{path = a.h5, weight = 2}, {path = b.h5}]".
+Value mixture_from(std::string_view word) {
+    if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
+    word = trimmed(word.substr(1, word.size() - 2));
+    std::vector<MixtureSource> mixture;
+    while (!word.empty()) {
+        const std::size_t end = find_unquoted(word, "}");
+        if (word.front() != '{' || end == std::string_view::npos) return {};
+        const auto source = source_from(word.substr(1, end - 1));
+        if (!source) return {};
+        mixture.push_back(*source);
+        word = trimmed(word.substr(end + 1));
+        if (word.empty()) break;
+        if (word.front() != ',' || word.size() == 1) return {};
+        word = trimmed(word.substr(1));
+    }
+    return mixture;
+}
+
 template <class T>
 bool holds(const Value& value) {
     return std::holds_alternative<T>(value);
@@ -108,6 +160,8 @@ constexpr Type kTypes[] = {
     {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>, names_from},
     {ValueType::NameLists, "a list of lists of strings", holds<std::vector<std::vector<std::string>>>,
      name_lists_from},
+    {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
+     holds<std::vector<MixtureSource>>, mixture_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -163,6 +217,14 @@ struct TomlText {
         for (const auto& list : value) lists.push_back((*this)(list));
         return fmt::format("[{}]", fmt::join(lists, ", "));
     }
+    std::string operator()(const std::vector<MixtureSource>& value) const {
+        std::vector<std::string> sources;
+        for (const auto& [path, weight] : value) {
+            sources.push_back(
+                fmt::format("{{path = {}, weight = {}}}", toml_string(path), number_text(weight)));
+        }
+        return fmt::format("[{}]", fmt::join(sources, ", "));
+    }
 };
 
 struct Unit {
@@ -213,6 +275,7 @@ Value value_as(ValueType type, const Value& value) {
     if (integers && integers->empty() && type == ValueType::ChoiceList) return std::vector<std::string>();
     if (integers && integers->empty() && type == ValueType::NameLists)
         return std::vector<std::vector<std::string>>();
+    if (integers && integers->empty() && type == ValueType::Mixture) return std::vector<MixtureSource>();
     return description_of(type).holds(value) ? value : Value();
 }
 

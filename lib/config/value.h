@@ -24,6 +24,13 @@ std::optional<Duration> duration_from(std::string_view text);
 /// Returns a text that reads back as the same duration, with the largest units first: "11h30m".
 std::string duration_text(Duration duration);
 
+/// An entry of data.mixture.
+struct MixtureSource {
+    std::string path;
+    double weight = 1;
+    bool operator==(const MixtureSource&) const = default;
+};
+
 enum class ValueType {
     Boolean,
     Integer,
@@ -33,12 +40,14 @@ enum class ValueType {
     Duration,
     IntegerList,
     ChoiceList,
-    NameLists
+    NameLists,
+    Mixture
 };
 
 /// std::monostate stands for an unset value, or for one that no key accepts.
-using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
-                           std::vector<std::string>, std::vector<std::vector<std::string>>>;
+using Value =
+    std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
+                 std::vector<std::string>, std::vector<std::vector<std::string>>, std::vector<MixtureSource>>;
 
 bool is_set(const Value& value);
 

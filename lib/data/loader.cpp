@@ -1,26 +1,65 @@
 #include "data/loader.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "base/random.h"
 
 namespace argosy::data {
+namespace {
 
-Loader::Loader(const TokenFile& file, const LoaderOptions& options) : file_(file), options_(options) {
+std::vector<double> weights_of(const std::vector<WeightedSource>& sources) {
+    std::vector<double> weights;
+    for (const WeightedSource& source : sources) weights.push_back(source.weight);
+    return weights;
+}
+
+}  // namespace
+
+Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options)
+    : options_(options), order_(weights_of(sources)) {
     if (options_.seq_len < 1)
         throw UserError("the sequence length is {}; it must be 1 or more", options_.seq_len);
-    num_samples_ = (file_.size() - 1) / options_.seq_len;
-    if (num_samples_ == 0) {
-        throw UserError(
-            "{} holds {} tokens, but one sample of sequence length {} needs {}: shorten the sequence or add "
-            "data",
-            file_.path().string(), file_.size(), options_.seq_len, options_.seq_len + 1);
+    for (WeightedSource& source : sources) {
+        Part part = make_part(std::move(source.source));
+        part.samples_before = std::exchange(num_samples_, num_samples_ + part.num_samples);
+        parts_.push_back(std::move(part));
     }
-    if (gives_positions() && !file_.knows_documents()) {
+    check_tokenizers();
+}
+
+Loader::Part Loader::make_part(std::shared_ptr<const TokenSource> source) const {
+    Part part{.source = std::move(source)};
+    for (const StoredTokens& file : part.source->files()) {
+        part.first_samples.push_back(part.num_samples);
+        part.num_samples += (file.tokens.num_elements - 1) / options_.seq_len;
+        if (!gives_positions() || file.knows_documents()) continue;
         throw UserError(
             "training.attend_across_documents = false, but {} does not say where documents begin: it is a "
-            "file "
-            "of version 1 without an end-of-text token. Make it again with prepare-data",
-            file_.path().string());
+            "file of version 1 without an end-of-text token. Make it again with prepare-data",
+            file.path.string());
+    }
+    if (part.num_samples > 0) return part;
+    throw UserError(
+        "{} holds {} tokens, but one sample of sequence length {} needs {}: shorten the sequence or add data",
+        part.source->path(), part.source->num_tokens(), options_.seq_len, options_.seq_len + 1);
+}
+
+void Loader::check_tokenizers() const {
+    const StoredTokens* known = nullptr;
+    for (const Part& part : parts_) {
+        for (const StoredTokens& file : part.source->files()) {
+            if (tokenizer_of(file.info).empty()) continue;
+            if (known == nullptr) known = &file;
+            if (tokenizer_of(file.info) != tokenizer_of(known->info)) {
+                throw UserError(
+                    "{} and {} were made with different tokenizers: {} {} and {} {}; make them with the same "
+                    "one",
+                    known->path.string(), file.path.string(), known->info.tokenizer,
+                    known->info.tokenizer_digest, file.info.tokenizer, file.info.tokenizer_digest);
+            }
+        }
     }
 }
 
@@ -28,17 +67,43 @@ void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_
                   int64_t* positions) const {
     const int64_t seq_len = options_.seq_len;
     for (int64_t row = 0; row < count; ++row) {
-        const int64_t begin = sample_at(first_position + row) * seq_len;
-        file_.copy(begin, seq_len, tokens + row * seq_len);
-        file_.copy(begin + 1, seq_len, targets + row * seq_len);
-        if (positions != nullptr) file_.copy_positions(begin, seq_len, positions + row * seq_len);
+        const auto [part, sample] = place_at(first_position + row);
+        const auto after = std::ranges::upper_bound(part.first_samples, sample);
+        const auto number = after - part.first_samples.begin() - 1;
+        const auto file = part.source->open(number);
+        const int64_t begin = (sample - part.first_samples[number]) * seq_len;
+        file->copy(begin, seq_len, tokens + row * seq_len);
+        file->copy(begin + 1, seq_len, targets + row * seq_len);
+        if (positions != nullptr) file->copy_positions(begin, seq_len, positions + row * seq_len);
     }
 }
 
-int64_t Loader::sample_at(int64_t position) const {
+Loader::Place Loader::place_at(int64_t position) const {
     ARGOSY_CHECK(position >= 0, "sample position {}", position);
-    const int64_t epoch = position / num_samples_, index = position % num_samples_;
-    return options_.shuffle ? Permutation(num_samples_, options_.seed, epoch).at(index) : index;
+    const auto [stream, number] = order_.at(position);
+    const Part& part = parts_[stream];
+    const int64_t epoch = number / part.num_samples, index = number % part.num_samples;
+    if (!options_.shuffle) return {part, index};
+    // Sources of the same size have orders of their own.
+    const uint64_t key = options_.seed ^ (stream == 0 ? 0 : name_key(fmt::format("source {}", stream)));
+    return {part, Permutation(part.num_samples, key, epoch).at(index)};
+}
+
+int64_t Loader::sample_at(int64_t position) const {
+    const auto [part, sample] = place_at(position);
+    return part.samples_before + sample;
+}
+
+std::string Loader::fingerprint() const {
+    std::string text;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        text += fmt::format("source {}\n", order_.weights()[i]);
+        for (const StoredTokens& file : parts_[i].source->files()) {
+            text += fmt::format("{} {} {} {}\n", file.tokens.num_elements, file.info.vocab_size,
+                                file.info.tokenizer, file.info.tokenizer_digest);
+        }
+    }
+    return fmt::format("{:016x}", name_key(text));
 }
 
 }  // namespace argosy::data

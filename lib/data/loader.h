@@ -1,29 +1,44 @@
-// Cuts a token file into samples and orders them. The tokens of sample p of a run depend only on the file and
-// the LoaderOptions, not on ranks or batch sizes. The loader keeps no position, so a resumed run needs no
-// state of it.
+// Cuts token files into samples, orders them and mixes sources. The tokens of sample p of a run depend only
+// on the files and the LoaderOptions, not on ranks or batch sizes. The loader keeps no position, so a resumed
+// run needs no state of it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include "data/token_file.h"
+#include "data/mixture_order.h"
+#include "data/token_source.h"
 
 namespace argosy::data {
 
 struct LoaderOptions {
     int64_t seq_len = 0;
     uint64_t seed = 0;
-    bool shuffle = true;                  // each epoch has a new keyed permutation; false: the file's order
+    bool shuffle = true;                  // each epoch has a new keyed permutation; false: the files' order
     bool attend_across_documents = true;  // false: read() also gives positions within documents
+};
+
+/// A source, and its share of the samples.
+struct WeightedSource {
+    std::shared_ptr<const TokenSource> source;
+    double weight = 1;
 };
 
 class Loader {
   public:
-    /// Throws UserError if the file holds no sample of that length, or if positions within documents are
-    /// wanted and the file does not say where documents begin. REQUIRES: the file outlives the loader.
-    Loader(const TokenFile& file, const LoaderOptions& options);
+    /// Mixes the sources by their weights (mixture_order.h). Each source has epochs of its own. Throws
+    /// UserError if a source holds no sample of that length, if positions within documents are wanted and a
+    /// file does not say where documents begin, and if the tokenizers of the files differ.
+    Loader(std::vector<WeightedSource> sources, const LoaderOptions& options);
 
-    /// Samples per epoch. Sample i is tokens i * seq_len .. (i + 1) * seq_len; the last of them is only a
-    /// target.
+    /// One source, of one file or of the files of a folder.
+    Loader(const std::filesystem::path& path, const LoaderOptions& options)
+        : Loader({{std::make_shared<TokenSource>(path)}}, options) {}
+
+    /// Samples of all sources, each once. Sample i of a file is its tokens i * seq_len .. (i + 1) * seq_len;
+    /// the last of them is only a target.
     int64_t num_samples() const { return num_samples_; }
     int64_t seq_len() const { return options_.seq_len; }
     bool gives_positions() const { return !options_.attend_across_documents; }
@@ -36,13 +51,35 @@ class Loader {
     void read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets,
               int64_t* positions = nullptr) const;
 
-    /// Returns the number, within the file, of the sample at a position of the run.
+    /// Returns the number of the sample at a position of the run: the samples of the first source's first
+    /// file come first, then those of its second file and so on.
     int64_t sample_at(int64_t position) const;
 
+    /// A hash, in hex, of the sources' weights and of each file's number of tokens, vocabulary and tokenizer:
+    /// runs with other samples at a position, for the same LoaderOptions, differ in it.
+    std::string fingerprint() const;
+
   private:
-    const TokenFile& file_;
+    /// A source's place among all samples.
+    struct Part {
+        std::shared_ptr<const TokenSource> source;
+        std::vector<int64_t> first_samples;  // of each file: the number of samples before it in the source
+        int64_t num_samples = 0;
+        int64_t samples_before = 0;  // of the sources before this one
+    };
+    Part make_part(std::shared_ptr<const TokenSource> source) const;
+    void check_tokenizers() const;
+    /// A sample: its part, and its number within that part.
+    struct Place {
+        const Part& part;
+        int64_t sample = 0;
+    };
+    Place place_at(int64_t position) const;
+
     LoaderOptions options_;
-    int64_t num_samples_;
+    MixtureOrder order_;
+    std::vector<Part> parts_;
+    int64_t num_samples_ = 0;
 };
 
 }  // namespace argosy::data

@@ -20,10 +20,10 @@ Json tera_flops(const PeakFlops& peak) { return peak.known() ? Json(peak.flops_p
 Json time_object(const StepTimes& times) {
     Json exposed = Json::object();
     for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = ms;
-    return {{"total", times.total_ms},       {"data", times.data_ms},
-            {"compute", times.compute_ms},   {"optimizer", times.optimizer_ms},
-            {"exposed", std::move(exposed)}, {"checkpoint", times.checkpoint_ms},
-            {"other", times.other_ms}};
+    return {{"total", times.total_ms},           {"data", times.data_ms},
+            {"compute", times.compute_ms},       {"optimizer", times.optimizer_ms},
+            {"exposed", std::move(exposed)},     {"checkpoint", times.checkpoint_ms},
+            {"validation", times.validation_ms}, {"other", times.other_ms}};
 }
 
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
@@ -89,9 +89,12 @@ std::string utilisation(const Speed& rates, const JobFigures& job) {
     return text;
 }
 
+std::string step_of_steps(int64_t step, int64_t final_step) {
+    return fmt::format("step {:>{}}/{}", step, fmt::formatted_size("{}", final_step), final_step);
+}
+
 std::string step_of_steps(const StepWindow& window) {
-    return fmt::format("step {:>{}}/{}", window.newest.step, fmt::formatted_size("{}", window.final_step),
-                       window.final_step);
+    return step_of_steps(window.newest.step, window.final_step);
 }
 
 std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column(gibibytes(bytes), 7, 3)); }
@@ -143,6 +146,11 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     line["memory_reserved_gib"] = allocator ? Json(gibibytes(allocator->peak_reserved_bytes)) : Json();
     line["memory_retries"] = allocator ? Json(allocator->num_retries) : Json();
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
+    if (metrics.validation) {
+        line["validation_loss"] = metrics.validation->loss;
+        line["validation_perplexity"] = std::exp(metrics.validation->loss);
+        line["validation_tokens"] = metrics.validation->num_tokens;
+    }
     return line.dump();
 }
 
@@ -153,6 +161,13 @@ std::string peak_line(const JobFigures& job) {
     return fmt::format("{}, {:.1f}% of the datasheet's {:g}", text,
                        100 * measured / job.datasheet.flops_per_second,
                        job.datasheet.flops_per_second / 1e12);
+}
+
+std::string validation_line(const StepMetrics& metrics, int64_t final_step) {
+    const auto& [loss, num_tokens] = *metrics.validation;
+    return fmt::format("{}  validation loss {}  perplexity {}  {} tokens in {:.3f} s",
+                       step_of_steps(metrics.step, final_step), column(loss, 8, 4),
+                       column(std::exp(loss), 8, 3), num_tokens, metrics.times.validation_ms / 1e3);
 }
 
 std::string log_line(const StepWindow& window, const JobFigures& job) {
@@ -174,6 +189,9 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
     constexpr double kMinShown = 0.001;
     if (times.checkpoint_ms > kMinShown * times.total_ms) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
+    }
+    if (times.validation_ms > kMinShown * times.total_ms) {
+        line += " validation " + percent(times.validation_ms, times.total_ms);
     }
     line += fmt::format("  ETA {}", duration(window.seconds_left));
     if (newest.memory.allocator && newest.memory.allocator->num_retries > 0) {

@@ -36,6 +36,12 @@ struct StepMemory {
     std::optional<AllocatorFigures> allocator = {};  // none on a CPU
 };
 
+/// The loss of held-out samples after a step's update.
+struct ValidationMetrics {
+    double loss = 0;  // mean over the tokens
+    int64_t num_tokens = 0;
+};
+
 /// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of this
 /// rank.
 struct StepMetrics {
@@ -52,6 +58,7 @@ struct StepMetrics {
     /// Gradient norms by unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless
     /// tied), before clipping; empty unless requested. The sum of their squares is grad_norm squared.
     std::vector<std::pair<std::string, double>> layer_grad_norms = {};
+    std::optional<ValidationMetrics> validation = {};  // of the steps with a validation
     StepTimes times;
 
     bool finite() const;  // whether loss and norm are finite
@@ -74,9 +81,11 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops,
 ///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
-///   exposed {axes: ms}, checkpoint, other}, checkpoint_stall_ms (the same as time_ms.checkpoint),
-///   skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
-///   layer_grad_norms {unit: norm} (only if requested)
+///   exposed {axes: ms}, checkpoint, validation, other}, checkpoint_stall_ms (the same as
+///   time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
+///   layer_grad_norms {unit: norm} (only if requested),
+///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
+///   the run was validated)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
@@ -101,10 +110,14 @@ struct StepWindow {
 /// measured.
 std::string peak_line(const JobFigures& job);
 
+/// The line of a validation: step n/N, loss, perplexity, tokens, seconds. REQUIRES: metrics.validation.
+std::string validation_line(const StepMetrics& metrics, int64_t final_step);
+
 /// The log line, in this order: the newest step's n/N, loss, gradient norm and learning rate; over the
 /// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU")
 /// and of the measured peak ("of GEMM") if known, peak tensor memory, on a GPU peak reserved memory, and
-/// shares of the wall time (exposed communication also by mesh axis; a save only if there was one); the ETA;
+/// shares of the wall time (exposed communication also by mesh axis; a save or a validation only if there was
+/// one); the ETA;
 /// and, if any, the allocator's retries and the skipped updates.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 

@@ -82,6 +82,11 @@ void MetricsWriter::warn_of_retries(const StepMetrics& metrics) {
         gibibytes(metrics.memory.allocator->peak_reserved_bytes), gibibytes(metrics.memory.peak_bytes));
 }
 
+void MetricsWriter::report_validation(const StepMetrics& metrics) {
+    spdlog::info("{}", validation_line(metrics, options_.final_step));
+    if (events_) events_->write(metrics.step, validation_scalars(*metrics.validation));
+}
+
 void MetricsWriter::write(const StepMetrics& metrics) {
     warn_of_retries(metrics);
     if (!file_) return;
@@ -91,6 +96,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     // Update the live line before the log line is written: the log redraws the live line below the log line.
     if (live_line_) live_line_->show(live_text(window_, job_));
     const bool first = num_written_ == 1, last = metrics.step == options_.final_step;
+    if (metrics.validation) report_validation(metrics);
     if (first || last || metrics.step % options_.log_freq == 0) end_window();
 }
 

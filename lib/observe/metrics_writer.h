@@ -47,6 +47,7 @@ class MetricsWriter {
     void add_to_window(const StepMetrics& metrics);
     void end_window();
     void warn_of_retries(const StepMetrics& metrics);
+    void report_validation(const StepMetrics& metrics);
 
     MetricsOptions options_;
     JobFigures job_;

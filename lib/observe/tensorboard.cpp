@@ -7,6 +7,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 
 #include "base/clock.h"
@@ -130,6 +131,11 @@ std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigur
             {"memory/num_alloc_retries", static_cast<double>(newest.memory.allocator->num_retries)});
     }
     return scalars;
+}
+
+std::vector<Scalar> validation_scalars(const ValidationMetrics& validation) {
+    return {{"validation_metrics/global_avg_loss", validation.loss},
+            {"validation_metrics/perplexity", std::exp(validation.loss)}};
 }
 
 EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) { start(); }

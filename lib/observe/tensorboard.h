@@ -53,7 +53,12 @@ std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 /// Memory: memory/max_active(GiB) is the peak of tensors since the previous point, memory/rss(GiB) the
 /// process's resident set at the end of the newest step. On a GPU, memory/max_reserved(GiB) is the peak
 /// reserved for tensors, and memory/num_alloc_retries counts since the process began.
+///
+/// A step with a validation has a point of its own:
+///   validation_metrics/global_avg_loss, validation_metrics/perplexity
 std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigures& job);
+
+std::vector<Scalar> validation_scalars(const ValidationMetrics& validation);
 
 // A TensorBoard event file of scalars. The file only grows. Only one thread may use an EventFile.
 

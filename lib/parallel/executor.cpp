@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/cross_entropy.h"
 #include "ops/numerics.h"
 #include "ops/ops_context.h"
 
@@ -170,6 +171,8 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::Loss:
         case UnitOpKind::LossInput:
             return loss(op, stage, slot_of(op));
+        case UnitOpKind::ForwardLoss:
+            return forward_loss(op, stage, slot_of(op));
         case UnitOpKind::Recompute:
             return stage.layers[op.unit]->recompute(stage.units[op.unit].weights(),
                                                     microbatches_[op.microbatch], slot_of(op).tapes[op.unit]);
@@ -211,6 +214,15 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
     slot.stream =
         stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
                                        microbatches_[op.microbatch], options_.recompute, slot.tapes[op.unit]);
+    if (options_.forward_only) slot.tapes[op.unit] = {};
+}
+
+void Executor::forward_loss(const UnitOp& op, Stage& stage, Slot& slot) {
+    // stream [rows, dim] -> sum of losses []
+    const at::Tensor& targets = microbatches_[op.microbatch].targets;
+    const ops::SoftmaxSums sums =
+        stage.head->softmax_sums(stage.units[op.unit].weights(), std::exchange(slot.stream, {}), targets);
+    loss_sum_.add_(ops::cross_entropy_sum(sums, targets));
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {

@@ -33,6 +33,8 @@ struct ExecutorOptions {
     /// On a GPU: from the second run on, a second stream computes the weights' gradients of a unit beside the
     /// input's gradient of the unit before.
     bool side_stream = false;
+    /// The program has no backward passes: nothing is kept for them.
+    bool forward_only = false;
     /// Called with each operation before it runs, with its microbatch counted over the step: for timelines
     /// and benchmarks. The launch of a recorded graph makes no calls.
     std::function<void(const UnitOp&)> observer = nullptr;
@@ -43,11 +45,12 @@ class Executor {
     /// REQUIRES: model and mesh outlive the executor; `program` is the program of this rank.
     Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program, const ExecutorOptions& options);
 
-    /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: reset_gradients()
-    /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).
-    /// The program sums some gradients over ranks; sum_remaining() sums the others. `update` is the number of
-    /// updates before this step; it selects the random bits of gradients in bf16. Returns the sum of losses
-    /// (unscaled, fp64) on a rank with the head, else 0.
+    /// COLLECTIVE: runs one step's forward and backward over the microbatches, or its forward alone.
+    /// REQUIRES: reset_gradients() was called, unless the program is forward only. The parameters get the
+    /// gradients of loss_scale * (the sum of all counted tokens' losses). The program sums some gradients
+    /// over ranks; sum_remaining() sums the others. `update` is the number of updates before this step; it
+    /// selects the random bits of gradients in bf16. Returns the sum of losses (unscaled, fp64) on a rank
+    /// with the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update);
 
     /// After run() has thrown: the operation that failed; null if no operation was running.
@@ -78,6 +81,7 @@ class Executor {
     void run_op(const UnitOp& op);
     void forward(const UnitOp& op, Stage& stage, Slot& slot);
     void loss(const UnitOp& op, Stage& stage, Slot& slot);
+    void forward_loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_weight(const UnitOp& op, Stage& stage, Slot& slot);
     void join_side_stream();

@@ -42,7 +42,7 @@ UnitOpKind transfer_kind(ActionKind kind) {
     }
 }
 
-void expand(const Action& action, const StageUnits& units, Ops& ops) {
+void expand(const Action& action, const StageUnits& units, bool forward_only, Ops& ops) {
     const auto add = [&](UnitOpKind kind, int unit) {
         ops.push_back({kind, action.stage, unit, action.microbatch});
     };
@@ -50,6 +50,7 @@ void expand(const Action& action, const StageUnits& units, Ops& ops) {
     const bool weight = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardWeight;
     if (action.kind == ActionKind::Forward) {
         for (int unit = 0; unit < units.num_layers; ++unit) add(UnitOpKind::Forward, unit);
+        if (forward_only && units.has_head) add(UnitOpKind::ForwardLoss, units.num_layers);
     } else if (input || weight) {
         if (input && units.has_head) add(weight ? UnitOpKind::Loss : UnitOpKind::LossInput, units.num_layers);
         if (!input && units.has_head) add(UnitOpKind::BackwardWeight, units.num_layers);
@@ -88,11 +89,11 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
 
 /// The names of the kinds, in their order.
 constexpr const char* kKindNames[] = {
-    "Gather",          "Release",           "Forward",        "Loss",
-    "LossInput",       "Recompute",         "BackwardInput",  "BackwardWeight",
-    "Reduce",          "FinishReduce",      "SumReplicas",    "FinishSum",
-    "SendActivation",  "ReceiveActivation", "TakeActivation", "SendGradient",
-    "ReceiveGradient", "TakeGradient",      "MoveActivation", "MoveGradient",
+    "Gather",         "Release",      "Forward",         "Loss",           "LossInput",
+    "ForwardLoss",    "Recompute",    "BackwardInput",   "BackwardWeight", "Reduce",
+    "FinishReduce",   "SumReplicas",  "FinishSum",       "SendActivation", "ReceiveActivation",
+    "TakeActivation", "SendGradient", "ReceiveGradient", "TakeGradient",   "MoveActivation",
+    "MoveGradient",
 };
 
 }  // namespace
@@ -106,6 +107,7 @@ bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
         case UnitOpKind::Forward:
         case UnitOpKind::Loss:
         case UnitOpKind::LossInput:
+        case UnitOpKind::ForwardLoss:
         case UnitOpKind::Recompute:
             return true;
         case UnitOpKind::BackwardInput:
@@ -117,7 +119,8 @@ bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
 
 Ops expand_units(const std::vector<Action>& actions, const LoweringOptions& options) {
     Ops ops;
-    for (const Action& action : actions) expand(action, options.stages[action.stage], ops);
+    for (const Action& action : actions)
+        expand(action, options.stages[action.stage], options.forward_only, ops);
     return ops;
 }
 

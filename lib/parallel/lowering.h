@@ -21,6 +21,7 @@ enum class UnitOpKind {
     Forward,            // one layer
     Loss,               // the head: loss, input gradient and its own weights' gradients in one operation
     LossInput,          // the head: loss and input gradient; its BackwardWeight comes later
+    ForwardLoss,        // the head: the loss alone, in a program without backward passes
     Recompute,          // compute again the activations that a layer's forward did not keep
     BackwardInput,      // the gradient of a layer's input
     BackwardWeight,     // the gradients of a layer's weights
@@ -88,6 +89,7 @@ struct LoweringOptions {
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
     model::RecomputeMode recompute = model::RecomputeMode::None;
     bool sums_in_place = true;  // whether sums over replicas take no extra memory
+    bool forward_only = false;  // the loss follows the last stage's forward
 };
 
 /// Whether `op` reads its unit's weights.

@@ -58,6 +58,16 @@ int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled
     return samples;
 }
 
+void warn_of_other_data(const Scalars& scalars, const std::string& data, const std::string& place) {
+    if (scalars.data.empty() || scalars.data == data) return;
+    spdlog::warn(
+        "{} was saved by a run on OTHER DATA: other files, of other lengths or in another order, or other "
+        "weights "
+        "of data.mixture. Sample {} of this run's data comes next; to begin with its first sample, set "
+        "checkpoint.exclude_from_loading = dataloader for this start",
+        place, scalars.position.samples);
+}
+
 void check(const TensorSource& source, const HeldSlab& held) {
     const TensorInfo& found = source.at(held.tensor.name);
     if (found.shape != held.tensor.shape) {
@@ -119,8 +129,10 @@ train::Position restore_scalars(const config::JobConfig& config, const checkpoin
     const Scalars scalars = parse_scalars(description.state, place);
     train::Position position;
     if (parts.optimizer) state.restore_optimizer(scalars);
-    if (parts.dataloader)
+    if (parts.dataloader) {
         position.samples = samples_of_length(scalars, state.seq_len(), config.training.shuffle, place);
+        warn_of_other_data(scalars, state.data(), place);
+    }
     if (parts.train_state) {
         position.step = scalars.position.step;
         position.tokens = scalars.position.tokens;

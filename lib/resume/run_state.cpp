@@ -73,6 +73,14 @@ train::UpdateGuard::State guard_in(const Json& object) {
             .num_skipped = count_in(object, "skipped")};
 }
 
+/// Steps that older versions saved do not name their data.
+std::string data_in(const Json& object) {
+    if (!object.contains("data")) return {};
+    const Json& data = object.at("data");
+    if (!data.is_string()) throw UserError("data is {}, not a string", data.dump());
+    return data.get<std::string>();
+}
+
 /// samples * seq_len must not exceed kMaxCount, because samples_of_length() (loaded_parts.cpp) computes it.
 void check_place(int64_t samples, int64_t seq_len) {
     if (seq_len < 1) throw UserError("seq_len is {}, not 1 or more", seq_len);
@@ -87,6 +95,7 @@ Scalars scalars_in(const Json& object) {
         .position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
         .seq_len = count_in(object, "seq_len"),
         .seed = unsigned_in(object, "seed"),
+        .data = data_in(object),
         .num_updates = count_in(object, "updates"),
         .loss_scale = std::nullopt,
         .guard = guard_in(object.at("guard"))};
@@ -102,8 +111,8 @@ std::string first_moment_name(const std::string& parameter) { return "optimizer/
 std::string second_moment_name(const std::string& parameter) { return "optimizer/second/" + parameter; }
 
 RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard,
-                   int64_t seq_len)
-    : trainer_(trainer), mesh_(mesh), guard_(guard), seq_len_(seq_len) {
+                   int64_t seq_len, std::string data)
+    : trainer_(trainer), mesh_(mesh), guard_(guard), seq_len_(seq_len), data_(std::move(data)) {
     const auto& parameters = trainer.model().parameters();
     const auto& moments = trainer.step().optimizer().moments();
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -132,6 +141,7 @@ Scalars RunState::scalars(const train::Position& position) const {
     Scalars scalars{.position = position,
                     .seq_len = seq_len_,
                     .seed = trainer_.seed(),
+                    .data = data_,
                     .num_updates = trainer_.step().optimizer().num_updates(),
                     .loss_scale = std::nullopt,
                     .guard = guard_.state()};
@@ -151,6 +161,7 @@ std::string to_json(const Scalars& scalars) {
                          {"tokens", scalars.position.tokens},
                          {"seq_len", scalars.seq_len},
                          {"seed", scalars.seed},
+                         {"data", scalars.data},
                          {"updates", scalars.num_updates},
                          {"loss_scale", json_of(scalars.loss_scale)},
                          {"guard", json_of(scalars.guard)}};

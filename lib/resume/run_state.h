@@ -25,6 +25,7 @@ struct Scalars {
     train::Position position;
     int64_t seq_len = 0;  // tokens of one sample of position.samples
     uint64_t seed = 0;
+    std::string data = {};    // data::Loader::fingerprint(); empty: unknown
     int64_t num_updates = 0;  // number of AdamW's updates: all steps except skipped ones
     std::optional<optim::LossScale::State> loss_scale;
     train::UpdateGuard::State guard;
@@ -43,11 +44,14 @@ struct HeldSlab : checkpoint::TensorSlab {
 
 class RunState {
   public:
-    /// `seq_len` is the number of tokens of a sample. REQUIRES: the arguments outlive this object.
-    RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard, int64_t seq_len);
+    /// `seq_len` is the number of tokens of a sample, `data` the loader's fingerprint. REQUIRES: the other
+    /// arguments outlive this object.
+    RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard, int64_t seq_len,
+             std::string data = {});
 
     const model::ModelSpec& spec() const { return trainer_.model().spec(); }
     int64_t seq_len() const { return seq_len_; }
+    const std::string& data() const { return data_; }
 
     /// "model/<parameter>": the weights that the optimizer updates, with the type that they have in memory.
     const std::vector<HeldSlab>& weights() const { return weights_; }
@@ -71,6 +75,7 @@ class RunState {
     const comm::Mesh& mesh_;
     train::UpdateGuard& guard_;
     int64_t seq_len_;
+    std::string data_;
     std::vector<HeldSlab> weights_, moments_;
     std::vector<checkpoint::CutTensor> cut_weights_, cut_moments_;
 };

@@ -251,6 +251,14 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
             .balance = context_balance(config.parallelism)};
 }
 
+train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    config::JobConfig of_validation = config;
+    of_validation.training.global_batch_size =
+        config.validation.local_batch_size.value_or(config.training.local_batch_size) *
+        mesh.degree(layout::kDataAxes);
+    return batch_sizes(of_validation, mesh);
+}
+
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh) {
     const train::BatchSizes sizes = batch_sizes(config, mesh);
@@ -317,20 +325,6 @@ observe::JobFigures job_figures(const config::JobConfig& config, const model::Mo
         if (world.rank() == 0) spdlog::info("{}", observe::peak_line(figures));
     }
     return figures;
-}
-
-data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec) {
-    if (training.dataset_path.empty()) {
-        throw UserError("training.dataset_path is not set; make a token file with prepare-data tokenize");
-    }
-    data::TokenFile tokens(training.dataset_path, training.verify_dataset ? data::TokenChecks::WhenFirstRead
-                                                                          : data::TokenChecks::None);
-    if (tokens.vocab_size() > spec.vocab_size) {
-        throw UserError(
-            "{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
-            training.dataset_path, tokens.vocab_size(), spec.vocab_size);
-    }
-    return tokens;
 }
 
 void set_determinism(const config::JobConfig& config, const Environment& environment) {

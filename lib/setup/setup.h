@@ -9,7 +9,6 @@
 #include "comm/group.h"
 #include "config/job_config.h"
 #include "cublas/matmul.h"
-#include "data/token_file.h"
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "observe/metrics.h"
@@ -53,6 +52,9 @@ layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
 train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
 
+/// Batches of validation: as many samples per data-parallel rank as validation.local_batch_size.
+train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
+
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh);
 
@@ -68,10 +70,6 @@ observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t
 /// measures it and logs it.
 observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
                                 at::ScalarType compute, const comm::Communicator& world);
-
-/// Opens training.dataset_path. Throws UserError if that key is not set, or if the vocabulary of the tokens
-/// is larger than the model's.
-data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec);
 
 /// Applies debug.deterministic. Call this once, before any tensor is made. If another setting prevents runs
 /// from repeating exactly, throws UserError or logs a line.

@@ -5,7 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <thread>
 #include <utility>
@@ -16,20 +18,24 @@
 namespace argosy::train {
 
 DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes,
-                   int64_t first_sample, int64_t num_steps)
-    : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {
+                   int64_t first_sample, int64_t num_steps, int64_t end_sample)
+    : loader_(loader),
+      mesh_(mesh),
+      sizes_(sizes),
+      next_sample_(first_sample),
+      num_steps_(num_steps),
+      end_sample_(end_sample) {
+    ARGOSY_CHECK(loader.seq_len() <= seq_len(), "samples of {} tokens", loader.seq_len());
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
     if (on_gpu) for_gpu_.emplace(num_rows() * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
 
-at::Tensor DataFeed::host_buffer() {
-    if (!for_gpu_) return at::empty({num_rows(), num_tokens()}, at::kLong);
+/// Copies to pinned memory, then, in the order of the stream, to the GPU.
+at::Tensor DataFeed::on_device(const at::Tensor& in_memory) {
+    if (!for_gpu_) return in_memory;
     while (!for_gpu_->copied.done()) std::this_thread::yield();  // may wait only in the first step
-    return at::from_blob(for_gpu_->pinned.data(), {num_rows(), num_tokens()}, at::kLong);
-}
-
-at::Tensor DataFeed::on_device(const at::Tensor& read) {
-    if (!for_gpu_) return read;
+    const at::Tensor read =
+        at::from_blob(for_gpu_->pinned.data(), in_memory.sizes(), at::kLong).copy_(in_memory);
     const cuda::StreamView stream(gpu::current_stream());
     for_gpu_->read.record(stream);
     at::Tensor copy = at::empty(read.sizes(), read.options().device(mesh_.device()));
@@ -39,35 +45,56 @@ at::Tensor DataFeed::on_device(const at::Tensor& read) {
     return copy;
 }
 
-/// Copies this rank's part of each sample from whole samples [num_rows, samples * seq_len] to a buffer for
-/// the batch.
+/// Returns this rank's part of each sample of whole samples [num_rows, samples * seq_len].
 at::Tensor DataFeed::own_tokens(const at::Tensor& read) const {
-    const at::Tensor whole = read.view({num_rows(), -1, loader_.seq_len()});
+    const at::Tensor whole = read.view({num_rows(), -1, seq_len()});
     std::vector<at::Tensor> parts;
-    for (const layout::Range& part : layout::context_parts(
-             sizes_.balance, loader_.seq_len(), context_degree(), mesh_.coordinate(layout::Axis::Context))) {
+    for (const layout::Range& part : layout::context_parts(sizes_.balance, seq_len(), context_degree(),
+                                                           mesh_.coordinate(layout::Axis::Context))) {
         parts.push_back(whole.narrow(2, part.begin, part.size));
     }
     return at::cat(parts, 2).view({num_rows(), -1});
 }
 
+/// Starts to read this rank's samples of the next step. The thread calls the loader and nothing else; it
+/// writes to memory that this thread allocates.
+void DataFeed::start_reading() {
+    const int64_t first = next_sample_ + mesh_.index(layout::kDataAxes) * sizes_.samples_per_rank();
+    const int64_t count = std::clamp<int64_t>(end_sample_ - first, 0, sizes_.samples_per_rank());
+    samples_ = at::empty({loader_.gives_positions() ? 3 : 2, count, loader_.seq_len()}, at::kLong);
+    auto* tokens = samples_.mutable_data_ptr<int64_t>();
+    const int64_t num_tokens = count * loader_.seq_len();
+    auto* positions = loader_.gives_positions() ? tokens + 2 * num_tokens : nullptr;
+    reading_ = std::async(std::launch::async, [this, first, count, tokens, num_tokens, positions] {
+        loader_.read(first, count, tokens, tokens + num_tokens, positions);
+    });
+}
+
+/// Waits for the samples and adds padding: [num_rows, samples_per_rank() * seq_len()]. Throws what the
+/// reading has thrown.
+at::Tensor DataFeed::take_samples() {
+    reading_.get();
+    const at::Tensor samples = std::exchange(samples_, {});
+    const std::vector<int64_t> sizes = {num_rows(), sizes_.samples_per_rank(), seq_len()};
+    if (samples.sizes() == sizes) return samples.view({num_rows(), -1});
+    at::Tensor all = at::zeros(sizes, at::kLong);
+    all[1].fill_(-1);
+    if (num_rows() == 3) all[2].copy_(at::arange(seq_len()));
+    all.narrow(0, 0, samples.size(0))
+        .narrow(1, 0, samples.size(1))
+        .narrow(2, 0, samples.size(2))
+        .copy_(samples);
+    return all.view({num_rows(), -1});
+}
+
 void DataFeed::read_ahead() {
-    const int64_t num_samples = sizes_.samples_per_rank();
-    const bool whole = context_degree() == 1;
-    at::Tensor read =
-        whole ? host_buffer() : at::empty({num_rows(), num_samples * loader_.seq_len()}, at::kLong);
-    const at::Tensor targets = read[1];
-    loader_.read(next_sample_ + mesh_.index(layout::kDataAxes) * num_samples, num_samples,
-                 read[0].mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>(),
-                 loader_.gives_positions() ? read[2].mutable_data_ptr<int64_t>() : nullptr);
-    if (gives_positions() && !loader_.gives_positions()) {
-        read[2].view({num_samples, -1}).copy_(at::arange(loader_.seq_len()));
-    }
-    ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
+    if (!reading_.valid()) start_reading();
+    at::Tensor read = take_samples();
+    ahead_ = {.counted_tokens = read[1].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(layout::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
-    if (!whole) read = host_buffer().copy_(own_tokens(read));
+    if (context_degree() > 1) read = own_tokens(read);
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * own_seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
@@ -79,7 +106,7 @@ void DataFeed::read_ahead() {
                                        .positions = gives_positions() ? part(2) : at::Tensor()});
     }
     next_sample_ += sizes_.global_batch;
-    ++num_read_;
+    if (++num_read_ < num_steps_) start_reading();
 }
 
 StepBatch DataFeed::next() {

@@ -1,10 +1,12 @@
-// Reads each step's samples for this rank, one step ahead of training, and copies them to the GPU if there is
-// one (DataFeed). Also defines the sizes of a step's batch and the position of a run.
+// Reads each step's samples for this rank on a thread, two steps ahead of training, and copies them to the
+// GPU if there is one (DataFeed). Also defines the sizes of a step's batch and the position of a run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <future>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -22,6 +24,7 @@ struct BatchSizes {
     int64_t global_batch, microbatch_size, num_microbatches;
     int64_t global_tokens = 0;  // tokens of global_batch samples
     layout::ContextBalance balance = layout::ContextBalance::HeadTail;
+    int64_t seq_len = 0;  // of the batch's sequences; 0: that of the loader's samples, which may be shorter
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 
@@ -29,13 +32,15 @@ struct BatchSizes {
 ///
 /// Each step takes the next global_batch samples of the run. They are split into equal parts, and
 /// data-parallel rank r takes part r. The all-reduce of the job's counted tokens runs while the previous step
-/// computes.
+/// computes, while a thread reads the samples of the step after.
+///
+/// Padding has targets that do not count: samples from `end_sample` on, and tokens after those of a sample.
 class DataFeed {
   public:
     /// Feeds `num_steps` steps. The first step begins at position `first_sample` of the run. REQUIRES: loader
     /// and mesh outlive this object.
     DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes, int64_t first_sample,
-             int64_t num_steps);
+             int64_t num_steps, int64_t end_sample = std::numeric_limits<int64_t>::max());
 
     /// COLLECTIVE over the data axes: returns the next step's batch. REQUIRES: fewer than num_steps calls so
     /// far.
@@ -66,14 +71,15 @@ class DataFeed {
     };
     void read_ahead();
     int context_degree() const { return mesh_.degree(layout::Axis::Context); }
-    int64_t own_seq_len() const { return loader_.seq_len() / context_degree(); }
+    int64_t seq_len() const { return sizes_.seq_len == 0 ? loader_.seq_len() : sizes_.seq_len; }
+    int64_t own_seq_len() const { return seq_len() / context_degree(); }
     int64_t num_tokens() const { return sizes_.samples_per_rank() * own_seq_len(); }
     /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
     bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
     int64_t num_rows() const { return gives_positions() ? 3 : 2; }
-    /// Memory to read the next batch into, [num_rows, num_tokens]: tokens, targets and perhaps positions.
-    at::Tensor host_buffer();
-    at::Tensor on_device(const at::Tensor& read);
+    void start_reading();
+    at::Tensor take_samples();
+    at::Tensor on_device(const at::Tensor& in_memory);
     at::Tensor own_tokens(const at::Tensor& read) const;
 
     const data::Loader& loader_;
@@ -81,11 +87,14 @@ class DataFeed {
     BatchSizes sizes_;
     int64_t next_sample_;  // position in the run of the sample that is read next
     int64_t num_steps_, num_read_ = 0;
+    int64_t end_sample_;
 
     std::optional<ForGpu> for_gpu_;
     StepBatch ahead_;
     at::Tensor job_tokens_;  // ahead_.job_counted_tokens, once counting_ is done
     comm::Pending counting_;
+    at::Tensor samples_;         // of the step after ahead_, while a thread reads them
+    std::future<void> reading_;  // its destructor waits for that thread
 };
 
 /// How far a run has come, in steps, samples and tokens.

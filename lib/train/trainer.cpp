@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -63,15 +64,35 @@ parallel::RankActions make_actions(const TrainerOptions& options, const parallel
     return actions;
 }
 
+parallel::ScheduleShape schedule_shape(const TrainerOptions& options,
+                                       const parallel::ModelPlacement& placement) {
+    return {.num_stages = placement.stages.num_stages(),
+            .num_ranks = placement.stages.num_ranks(),
+            .num_microbatches = static_cast<int>(options.num_microbatches),
+            .order = stage_order(options, placement.stages.num_ranks())};
+}
+
 parallel::Program make_program(const TrainerOptions& options, const comm::Mesh& mesh,
                                const parallel::ModelPlacement& placement) {
-    const parallel::ScheduleShape shape{.num_stages = placement.stages.num_stages(),
-                                        .num_ranks = placement.stages.num_ranks(),
-                                        .num_microbatches = static_cast<int>(options.num_microbatches),
-                                        .order = stage_order(options, placement.stages.num_ranks())};
-    const parallel::RankActions actions = make_actions(options, shape);
+    const parallel::RankActions actions = make_actions(options, schedule_shape(options, placement));
     return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)],
                            lowering_options(options, mesh, placement));
+}
+
+/// The forwards of all pipeline ranks with their transfers.
+parallel::RankActions forward_actions(const parallel::ScheduleShape& shape) {
+    const parallel::StageMap stages = shape.stages();
+    parallel::RankActions ranks(shape.num_ranks);
+    for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        for (int first = 0; first < shape.num_microbatches; first += shape.num_ranks) {
+            const int end = std::min(first + shape.num_ranks, shape.num_microbatches);
+            for (const int stage : stages.stages_of(rank)) {
+                for (int i = first; i < end; ++i)
+                    ranks[rank].push_back({parallel::ActionKind::Forward, stage, i});
+            }
+        }
+    }
+    return parallel::with_transfers(ranks, stages);
 }
 
 parallel::ExecutorOptions executor_options(const TrainerOptions& options) {
@@ -93,6 +114,18 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
     return parallel::place_parameters(options.spec, mesh,
                                       options.stage_layers.empty() ? one_stage : options.stage_layers,
                                       stage_order(options, mesh.degree(Axis::Pipeline)));
+}
+
+parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh) {
+    const parallel::ModelPlacement placement = place_parameters(options, mesh.shape());
+    const parallel::RankActions actions = forward_actions(schedule_shape(options, placement));
+    parallel::LoweringOptions lowering = lowering_options(options, mesh, placement);
+    lowering.forward_only = true;
+    return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)], lowering);
+}
+
+parallel::ExecutorOptions forward_executor_options() {
+    return {.recompute = model::RecomputeMode::Full, .forward_only = true};
 }
 
 /// Everything that can be refused, made before the model takes memory.

@@ -40,6 +40,12 @@ struct TrainerOptions {
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.
 parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh);
 
+/// The program of this rank for a forward pass over `options.num_microbatches` microbatches, without backward
+/// passes, and the options of its executor. Groups of as many microbatches as pipeline ranks go through the
+/// stages of a rank, one stage after the other.
+parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh);
+parallel::ExecutorOptions forward_executor_options();
+
 class Trainer {
   public:
     /// COLLECTIVE. Throws UserError if the model does not fit the mesh, or if the schedule does not fit the

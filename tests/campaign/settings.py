@@ -52,7 +52,7 @@ ROWS_ABOUT_SEVERAL = [
     ({"model.hf_assets_path": "FOLDER/none"}, "FOLDER/none"),
     ({"model.hf_assets_path": "/dev/null"}, "/dev/null"),
     ({"training.dataset_path": "FOLDER/none.h5"}, "FOLDER/none.h5"),
-    ({"training.dataset_path": "FOLDER"}, "it is a folder"),
+    ({"training.dataset_path": "FOLDER"}, "holds no token file"),
     ({"training.dataset_path": "/dev/zero"}, "/dev/zero"),
     ({"training.dataset_path": ""}, "training.dataset_path"),
     ({"training.seq_len": 10**6}, "shorten the sequence"),

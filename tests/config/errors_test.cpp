@@ -175,8 +175,8 @@ TEST(Errors, CharactersOutsideOfAsciiNeedQuotes) {
     EXPECT_EQ(file_error("[training]\nsteps = 1ð00\n"), "F:2:10" + refused);
     EXPECT_EQ(file_error("[training]\nßteps = 100\n"), "F:2:1" + refused);
     EXPECT_EQ(file_error("[job]\ndump_folder = \"a\\\"\"ð\n"), "F:2:20" + refused);
-    EXPECT_EQ(file_error("[job]\ndump_folder = '\\'ð\n"), "F:2" + refused);
-    EXPECT_EQ(file_error("[job]\ndump_folder = \"\"\"\na\n\"\"\"\"ð\n"), "F:4" + refused);
+    EXPECT_EQ(file_error("[job]\ndump_folder = '\\'ð\n"), "F:2:18" + refused);
+    EXPECT_EQ(file_error("[job]\ndump_folder = \"\"\"\na\n\"\"\"\"ð\n"), "F:4:5" + refused);
     EXPECT_EQ(file_error("\xEF\xBB\xBF# größer\n[job]\n"), "no error");
     EXPECT_EQ(file_error("[job]\ndump_folder = \"ä\\\"ö\" # ü\n"), "no error");
     EXPECT_EQ(file_error("[job]\ndump_folder = \"\"\"\n\"ä\"\n\"\"\"\n"), "no error");
@@ -272,6 +272,59 @@ TEST(Errors, LayersPerStageMustNameEachStage) {
                   "--parallelism.pipeline_parallel_degree", "3"}),
         "parallelism.pipeline_parallel_layers_per_stage = [4, 3] is for 2 stages, but "
         "parallelism.pipeline_parallel_degree is 3; give one number per stage, and each rank as many stages");
+}
+
+TEST(Errors, MixturesAreListsOfSources) {
+    const std::string key = "data.mixture",
+                      wanted = " must be a list of sources as {path = \"F.h5\", weight = 2.0}, but is ";
+    for (const char* word : {"a.h5", "[a.h5]", "[{a.h5}]", "[{weight=1}]", "[{path=a,path=b}]", "[{path=a,}]",
+                             "[{path=a,share=1}]", "[{path=a,weight=x}]", "[{path=a}", "[{path=a},]", ""}) {
+        EXPECT_EQ(error_of({"--" + key, word}), key + " on the command line" + wanted + "'" + word + "'");
+    }
+    for (const char* entry :
+         {"weight = 1", "path = 1", "path = \"a\"\nshare = 1", "path = \"a\"\nweight = \"1\""}) {
+        EXPECT_EQ(file_error(std::string("[[data.mixture]]\n") + entry + "\n"),
+                  key + " in F:1" + wanted + "a list with elements of another type");
+    }
+    for (const char* weight : {"0", "-1", "nan", "inf"}) {
+        const std::string message = error_of({"--" + key, std::string("[{path=a,weight=") + weight + "}]"});
+        EXPECT_NE(message.find("; it must be made of sources whose weights are "), std::string::npos)
+            << message;
+    }
+    EXPECT_EQ(error_of({"--" + key, "[{path=}]"}),
+              key +
+                  " on the command line is [{path = \"\", weight = 1.0}]; it must be made of sources whose "
+                  "paths are not empty");
+    EXPECT_EQ(error_of({"--" + key, "[{path=a}, {weight=2.5,path=\"b,}\"}]"}), "no error");
+    EXPECT_EQ(file_error("[[data.mixture]]\npath = \"a\"\n[[data.mixture]]\npath = \"b\"\nweight = 2\n"),
+              "no error");
+    EXPECT_EQ(
+        error_of({"--" + key, "[{path=a}]", "--training.dataset_path=b"}),
+        "training.dataset_path = b and data.mixture are both set; to mix that file in, give it an entry of "
+        "data.mixture and remove training.dataset_path");
+}
+
+TEST(Errors, ValidationRunsWithTheMicrobatchesOfTraining) {
+    const std::string on = "--validation.enable=true", path = "--validation.dataset_path=v.h5";
+    EXPECT_EQ(error_of({on}), "validation.enable = true, but validation.dataset_path is not set");
+    EXPECT_EQ(error_of({on, path}), "no error");
+    EXPECT_EQ(
+        error_of({on, path, "--validation.local_batch_size=12"}),
+        "validation.local_batch_size = 12 is not a multiple of training.local_batch_size = 8, the samples "
+        "of a microbatch; change one of them");
+    EXPECT_EQ(error_of({on, path, "--validation.local_batch_size=16"}), "no error");
+    const std::string pipeline = "--parallelism.pipeline_parallel_degree=2",
+                      microbatch = "--parallelism.pipeline_parallel_microbatch_size=4";
+    EXPECT_EQ(error_of({on, path, pipeline, microbatch, "--validation.local_batch_size=12"}), "no error");
+    EXPECT_EQ(error_of({on, path, pipeline, microbatch, "--validation.local_batch_size=10"}),
+              "validation.local_batch_size = 10 is not a multiple of "
+              "parallelism.pipeline_parallel_microbatch_size = 4, the samples of a microbatch; change one of "
+              "them");
+    EXPECT_EQ(
+        error_of({on, path, "--validation.seq_len=2049"}),
+        "validation.seq_len = 2049 exceeds training.seq_len = 2048, for which the model is built; lower "
+        "the first");
+    EXPECT_EQ(error_of({"--validation.seq_len=2049"}), "no error");
 }
 
 TEST(Errors, ModelPartsAreListsOfNames) {

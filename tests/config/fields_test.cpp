@@ -44,6 +44,7 @@ std::vector<std::string> companions(const std::string& key) {
         {"checkpoint.load_only", {"--checkpoint.enable=true"}},
         {"checkpoint.initial_load_model_only", {"--checkpoint.initial_load_path=run"}},
         {"checkpoint.initial_load_in_hf", {"--checkpoint.initial_load_path=folder"}},
+        {"validation.enable", {"--validation.dataset_path=valid.h5"}},
         {"parallelism.pipeline_parallel_layers_per_stage", {"--parallelism.pipeline_parallel_degree=4"}},
     };
     const auto found = table.find(key);

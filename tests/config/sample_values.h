@@ -29,13 +29,16 @@ inline Value sample_value(const Field& field) {
             return std::vector<std::string>{field.limits.choices.back(), field.limits.choices.front()};
         case ValueType::NameLists:
             return std::vector<std::vector<std::string>>{{"a", "b.0"}, {"c"}, {}, {"d"}};
+        case ValueType::Mixture:
+            return std::vector<MixtureSource>{{"a, {b}.h5", 0.1 + 0.2}, {"c=d", 3}};
     }
     throw RunError("key {} has no type", field.key);
 }
 
 /// The configuration of all sample values. It is consistent: every integer, including the degree and each
-/// batch size, is 4; the layers are placed by their number; the number types are float64, without the keys that float64 does not accept; the loaded
-/// model is Hugging Face's; and the run is deterministic, without a search for algorithms.
+/// batch size, is 4; the layers are placed by their number; the number types are float64, without the keys
+/// that float64 does not accept; the loaded model is Hugging Face's; and the run is deterministic, without a
+/// search for algorithms.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {
@@ -45,6 +48,7 @@ inline JobConfig sample_config() {
     config.training.loss_scale_init.reset();
     config.training.loss_scale_growth_interval.reset();
     config.training.gradient_accumulation_dtype.reset();
+    config.training.dataset_path.clear();
     config.checkpoint.initial_load_model_only = true;
     config.compile.search_algorithms = false;
     return config;

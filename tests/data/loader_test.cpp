@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 #include "token_files.h"
@@ -45,7 +48,7 @@ class LoaderTest : public testing::Test {
     }
 
     ScratchFolder folder_;
-    TokenFile file_{written(folder_ / "a.h5")};
+    std::filesystem::path file_ = written(folder_ / "a.h5");
 };
 
 TEST_F(LoaderTest, TargetsAreTheTokensThatFollow) {
@@ -112,7 +115,7 @@ TEST_F(LoaderTest, ReachesFarPositionsAtOnce) {
 }
 
 /// The positions that the loader gives for all samples of a file, in the file's order.
-std::vector<int64_t> positions_of(const TokenFile& file, int64_t seq_len) {
+std::vector<int64_t> positions_of(const std::filesystem::path& file, int64_t seq_len) {
     const Loader loader(file, {.seq_len = seq_len, .shuffle = false, .attend_across_documents = false});
     const int64_t count = loader.num_samples();
     std::vector<int64_t> tokens(count * seq_len), targets(tokens), positions(tokens);
@@ -136,7 +139,7 @@ TEST_F(LoaderTest, PositionsBeginAgainWithEachDocumentAndSample) {
         std::vector<int64_t> of_samples((static_cast<int64_t>(expected.size()) - 1) / seq_len * seq_len);
         for (int64_t i = 0; i < std::ssize(of_samples); ++i)
             of_samples[i] = std::min(expected[i], i % seq_len);
-        EXPECT_EQ(positions_of(TokenFile(path), seq_len), of_samples) << seq_len;
+        EXPECT_EQ(positions_of(path, seq_len), of_samples) << seq_len;
     }
 }
 
@@ -154,6 +157,114 @@ TEST_F(LoaderTest, ManyDocumentsAreFoundFromAnyToken) {
         for (int64_t i = 0; i < 9; ++i)
             ASSERT_EQ(part[i], std::min(whole[begin + i], i)) << begin << " " << i;
     }
+}
+
+/// The sources of a mixture whose files hold the tokens 0 .. 99, 100 .. 299 and 300 .. 349.
+class MixtureTest : public testing::Test {
+  protected:
+    std::shared_ptr<const TokenSource> source(const char* name, uint32_t first, uint32_t count,
+                                              const TokenInfo& info) const {
+        std::vector<uint32_t> tokens(count);
+        std::iota(tokens.begin(), tokens.end(), first);
+        TokenWriter writer(folder_ / name, 350);
+        writer.append_document(tokens);
+        writer.commit(info);
+        return std::make_shared<TokenSource>(folder_ / name);
+    }
+
+    std::vector<WeightedSource> sources(double a, double b, double c) const {
+        const TokenInfo info{.vocab_size = 350, .tokenizer = "none"};
+        return {{source("a.h5", 0, 100, info), a},
+                {source("b.h5", 100, 200, info), b},
+                {source("c.h5", 300, 50, info), c}};
+    }
+
+    /// The first token of each sample.
+    static std::vector<int64_t> first_tokens(const Loader& loader, int64_t first, int64_t count) {
+        std::vector<int64_t> tokens(count * kSeqLen), targets(tokens), firsts;
+        loader.read(first, count, tokens.data(), targets.data());
+        for (int64_t row = 0; row < count; ++row) {
+            firsts.push_back(tokens[row * kSeqLen]);
+            EXPECT_EQ(targets[row * kSeqLen], firsts.back() + 1);
+        }
+        return firsts;
+    }
+
+    static int source_of(int64_t token) { return token < 100 ? 0 : token < 300 ? 1 : 2; }
+
+    ScratchFolder folder_;
+};
+
+TEST_F(MixtureTest, NoSampleComesTwiceInAnEpochOfItsSource) {
+    const Loader loader(sources(0.2, 0.5, 0.3), {.seq_len = kSeqLen, .seed = 4});
+    const int64_t num_samples[] = {14, 28, 7};
+    EXPECT_EQ(loader.num_samples(), 14 + 28 + 7);
+    constexpr int64_t kCount = 1000;
+    const std::vector<int64_t> firsts = first_tokens(loader, 0, kCount);
+    std::map<int64_t, int64_t> times;  // of each sample, in all epochs
+    int64_t of_source[3] = {};
+    for (int64_t position = 0; position < kCount; ++position) {
+        const int64_t first = firsts[position];
+        const int number = source_of(first);
+        // Before its source's epoch e ends, a sample came e + 1 times at most; when it ends, exactly.
+        const int64_t epoch = of_source[number]++ / num_samples[number];
+        EXPECT_EQ(times[first]++, epoch) << "sample " << first << " at " << position;
+    }
+    EXPECT_EQ(of_source[0], 200);
+    EXPECT_EQ(of_source[1], 500);
+    EXPECT_EQ(of_source[2], 300);
+}
+
+TEST_F(MixtureTest, ReadsOfAnySizeFromAnywhereGiveTheSameSamples) {
+    const Loader loader(sources(3, 1, 2), {.seq_len = kSeqLen, .seed = 4});
+    const std::vector<int64_t> whole = first_tokens(loader, 0, 300);
+    const Loader again(sources(3, 1, 2), {.seq_len = kSeqLen, .seed = 4});
+    for (const int64_t first : {0, 1, 17, 111, 280}) {
+        const std::vector<int64_t> part = first_tokens(again, first, 20);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first)) << first;
+    }
+}
+
+TEST_F(MixtureTest, SamplesAreNumberedFromSourceToSource) {
+    const Loader loader(sources(1, 1, 1), {.seq_len = kSeqLen, .shuffle = false});
+    EXPECT_EQ(loader.sample_at(0), 0);
+    EXPECT_EQ(loader.sample_at(1), 14);
+    EXPECT_EQ(loader.sample_at(2), 42);
+    EXPECT_EQ(loader.sample_at(3), 1);
+    EXPECT_EQ(loader.sample_at(3 * 14), 0) << "the first source's second epoch";
+}
+
+TEST_F(MixtureTest, OneSourceIsOrderedAsAlways) {
+    const TokenInfo info{.vocab_size = 350, .tokenizer = "none"};
+    const Loader mixture({{source("a.h5", 0, 200, info), 0.7}}, {.seq_len = kSeqLen, .seed = 9});
+    const Permutation order(28, 9, 1);
+    for (int64_t i = 0; i < 28; ++i) EXPECT_EQ(mixture.sample_at(28 + i), order.at(i));
+}
+
+TEST_F(MixtureTest, RefusesOtherTokenizers) {
+    const TokenInfo none{.vocab_size = 350, .tokenizer = "none"},
+        one{.vocab_size = 350, .tokenizer = "x", .tokenizer_digest = "0a"},
+        other{.vocab_size = 350, .tokenizer = "x", .tokenizer_digest = "0b"},
+        bytes{.vocab_size = 350, .tokenizer = "bytes"};
+    const auto load = [&](const TokenInfo& first, const TokenInfo& second) {
+        return Loader({{source("a.h5", 0, 100, first)}, {source("b.h5", 100, 100, second)}},
+                      {.seq_len = kSeqLen});
+    };
+    EXPECT_ERROR(load(one, other), UserError, "a.h5", "b.h5", "different tokenizers", "0a", "0b");
+    EXPECT_ERROR(load(bytes, other), UserError, "different tokenizers");
+    EXPECT_EQ(load(one, one).num_samples(), 28);
+    EXPECT_EQ(load(none, one).num_samples(), 28);
+}
+
+TEST_F(MixtureTest, FingerprintsTellTheDataApart) {
+    const LoaderOptions options{.seq_len = kSeqLen};
+    const std::string known = Loader(sources(1, 2, 3), options).fingerprint();
+    EXPECT_EQ(known.size(), 16);
+    EXPECT_EQ(Loader(sources(2, 4, 6), options).fingerprint(), known);
+    EXPECT_NE(Loader(sources(1, 2, 4), options).fingerprint(), known);
+    std::vector<WeightedSource> swapped = sources(1, 2, 3);
+    std::swap(swapped[0].source, swapped[2].source);
+    EXPECT_NE(Loader(swapped, options).fingerprint(), known);
 }
 
 TEST_F(LoaderTest, RefusesSequencesLongerThanTheFile) {

@@ -146,6 +146,20 @@ TEST(TokenFile, VerifiesABlockWhenItIsFirstRead) {
               std::vector<std::string>{"tokens 8388608 .. 9999999 do not match their checksum"});
 }
 
+TEST(TokenFile, VerifiesNothingMoreOnceTheBudgetIsSpent) {
+    const ScratchFolder folder;
+    const auto path = folder / "a.h5";
+    write_tokens(path, std::vector<uint32_t>(1000, 7), 1000);
+    damage(path, offset_of(path, "tokens"));
+    const auto budget = std::make_shared<CheckBudget>();
+    while (budget->take(1 << 20)) {
+    }
+    const TokenFile file(locate_tokens(path), budget);
+    int64_t token = 0;
+    for (int i = 0; i < 999; ++i) file.copy(i, 1, &token);
+    EXPECT_ERROR(file.copy(999, 1, &token), DamageError, "tokens 0 .. 999", "damaged");
+}
+
 TEST(TokenFile, FindsDamagedDocumentOffsetsAndChecksums) {
     const ScratchFolder folder;
     const auto path = folder / "a.h5";
@@ -183,8 +197,8 @@ TEST(TokenFile, DocumentsOfVersion1EndWithTheEndOfText) {
     const ScratchFolder folder;
     write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
     EXPECT_FALSE(TokenFile(folder / "a.h5").knows_documents());
-    EXPECT_ERROR(Loader(TokenFile(folder / "a.h5"), {.seq_len = 1, .attend_across_documents = false}),
-                 UserError, "training.attend_across_documents", "a.h5", "version 1");
+    EXPECT_ERROR(Loader(folder / "a.h5", {.seq_len = 1, .attend_across_documents = false}), UserError,
+                 "training.attend_across_documents", "a.h5", "version 1");
     write_by_hand(folder / "b.h5", "tokens", ElementType::UInt16, {6}, 1, 10, /*end_of_text=*/7);
     const std::vector<uint16_t> tokens = {1, 7, 2, 3, 7, 7};
     const int64_t offset = offset_of(folder / "b.h5", "tokens");

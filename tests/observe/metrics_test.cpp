@@ -54,6 +54,7 @@ TEST(JsonLine, HasEveryKey) {
           {"optimizer", 200.0},
           {"exposed", {{"dp_shard x cp", 200.0}, {"tp", 50.0}}},
           {"checkpoint", 0.0},
+          {"validation", 0.0},
           {"other", 50.0}}},
         {"checkpoint_stall_ms", 0.0},
         {"skipped_updates", 2},
@@ -84,6 +85,19 @@ TEST(JsonLine, HasTheCostOfASave) {
     const json line = json::parse(json_line(metrics, sample_job()));
     EXPECT_EQ(line["checkpoint_stall_ms"], 12.5);
     EXPECT_EQ(line["time_ms"]["checkpoint"], 12.5);
+}
+
+TEST(JsonLine, HasTheLossOfAValidation) {
+    StepMetrics metrics = sample_step(1);
+    metrics.validation = {.loss = 0.5, .num_tokens = 77};
+    metrics.times.validation_ms = 1500;
+    const json line = json::parse(json_line(metrics, sample_job()));
+    EXPECT_EQ(line["validation_loss"], 0.5);
+    EXPECT_EQ(line["validation_perplexity"], std::exp(0.5));
+    EXPECT_EQ(line["validation_tokens"], 77);
+    EXPECT_EQ(line["time_ms"]["validation"], 1500);
+    EXPECT_EQ(validation_line(metrics, 40),
+              "step  1/40  validation loss   0.5000  perplexity    1.649  77 tokens in 1.500 s");
 }
 
 TEST(JsonLine, KeepsEveryBitOfALoss) {

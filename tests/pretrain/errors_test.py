@@ -136,7 +136,7 @@ class UsersMistakes(run.PretrainTest):
     def test_missing_dataset(self):
         missing = self.folder / "none.h5"
         self.expect_on(MANY, [str(missing)], training__dataset_path=missing)
-        self.expect(["training.dataset_path is not set", "prepare-data"], (2, []))
+        self.expect(["neither training.dataset_path nor data.mixture is set", "prepare-data"], (2, []))
 
     def test_dataset_that_is_not_a_token_file(self):
         other = run.SOURCE / "data" / "tiny.jsonl"

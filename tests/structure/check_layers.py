@@ -30,7 +30,7 @@ FAMILIES = {
 }
 APP_FOREIGN = {"cli", "fmt", "json", "spdlog"}
 # Headers of the C++ standard library have no dot; these headers of C and POSIX are also allowed.
-SYSTEM = re.compile(r"[a-z_]+$|(cpuid|dlfcn|fcntl|ifaddrs|immintrin|malloc|poll|pthread|sched|signal|spawn|unistd)\.h$|"
+SYSTEM = re.compile(r"[a-z_]+$|(cpuid|dlfcn|fcntl|glob|ifaddrs|immintrin|malloc|poll|pthread|sched|signal|spawn|unistd)\.h$|"
                     r"(arpa|linux|net|netinet|sys)/\w+\.h$")
 # Each of these headers takes ten seconds or more to compile; product code includes ATen/core/Tensor.h and
 # ATen/ops/<op>.h.

@@ -55,8 +55,7 @@ class DataFeedTest : public ::testing::Test {
     }
 
     ScratchFolder folder_;
-    data::TokenFile file_{written(folder_ / "tokens.h5")};
-    data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = true}};
+    data::Loader loader_{written(folder_ / "tokens.h5"), {.seq_len = kSeqLen, .seed = 2, .shuffle = true}};
 };
 
 /// Returns this rank's tokens. Checks the batch's shape, and that each target is the successor of its token
@@ -161,8 +160,8 @@ std::vector<std::vector<int64_t>> sample_in_parts(const data::Loader& loader, in
 TEST_F(DataFeedTest, ARankOfAContextAxisGetsItsPartOfEachSample) {
     if (world().size() == 1) GTEST_SKIP() << "wants ranks to share a sample";
     constexpr int64_t kLength = 8, kMicrobatchSize = 2, kCount = 2, kSamples = kMicrobatchSize * kCount;
-    const data::TokenFile file(written_in_documents(folder_ / "documents.h5"));
-    const data::Loader loader(file, {.seq_len = kLength, .seed = 2, .attend_across_documents = false});
+    const data::Loader loader(written_in_documents(folder_ / "documents.h5"),
+                              {.seq_len = kLength, .seed = 2, .attend_across_documents = false});
     for (const auto balance : {layout::ContextBalance::HeadTail, layout::ContextBalance::None}) {
         comm::Mesh mesh({{1, 1, world().size() / 2, 2, 1}}, world());
         const int64_t num_groups = world().size() / 2, global_batch = num_groups * kSamples;
@@ -182,6 +181,48 @@ TEST_F(DataFeedTest, ARankOfAContextAxisGetsItsPartOfEachSample) {
                 EXPECT_TRUE(own.equal(at::tensor(expected[row++], at::kLong))) << "sample " << sample;
             }
         }
+    }
+}
+
+/// Samples from the end on, and tokens after those of a sample, are padding on every mesh.
+TEST_F(DataFeedTest, PaddingDoesNotCount) {
+    constexpr int64_t kEnd = 7, kLength = 5;
+    for (const layout::MeshRequest& request : meshes()) {
+        comm::Mesh mesh(layout::resolve(request, world().size()), world());
+        SCOPED_TRACE(mesh.shape().name());
+        const BatchSizes sizes{.global_batch = 4 * mesh.degree(layout::kDataAxes),
+                               .microbatch_size = 2,
+                               .num_microbatches = 2,
+                               .seq_len = kLength};
+        const int64_t num_steps = (kEnd + sizes.global_batch - 1) / sizes.global_batch;
+        DataFeed feed(loader_, mesh, sizes, 0, num_steps, kEnd);
+        std::vector<int64_t> counted;
+        int64_t job_counted = 0;
+        for (int64_t step = 0; step < num_steps; ++step) {
+            const StepBatch batch = feed.next();
+            job_counted += batch.job_counted_tokens;
+            std::vector<int64_t> tokens, targets;
+            for (const model::Batch& microbatch : batch.microbatches) {
+                EXPECT_EQ(microbatch.seq_len, kLength);
+                const auto* token = microbatch.tokens.const_data_ptr<int64_t>();
+                const auto* target = microbatch.targets.const_data_ptr<int64_t>();
+                tokens.insert(tokens.end(), token, token + microbatch.tokens.numel());
+                targets.insert(targets.end(), target, target + microbatch.targets.numel());
+            }
+            tokens = gathered(tokens, mesh.group(layout::kDataAxes));
+            targets = gathered(targets, mesh.group(layout::kDataAxes));
+            for (size_t i = 0; i < tokens.size(); ++i) {
+                if (targets[i] < 0) {
+                    EXPECT_EQ(tokens[i], 0);
+                    continue;
+                }
+                EXPECT_LT(i % kLength, kSeqLen);
+                EXPECT_EQ(targets[i], tokens[i] + 1);
+                counted.push_back(tokens[i]);
+            }
+        }
+        EXPECT_EQ(counted, samples(0, kEnd));
+        EXPECT_EQ(job_counted, kEnd * kSeqLen);
     }
 }
 

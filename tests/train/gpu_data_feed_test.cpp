@@ -51,8 +51,7 @@ class GpuDataFeed : public ::testing::Test {
 
     bool computes_ = false;
     ScratchFolder folder_;
-    data::TokenFile file_{write_token_file(folder_ / "tokens.h5")};
-    data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
+    data::Loader loader_{write_token_file(folder_ / "tokens.h5"), {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
     comm::Mesh mesh_{layout::resolve({}, 1), testing::world()};
     DataFeed feed_{loader_, mesh_, {.global_batch = 2, .microbatch_size = 1, .num_microbatches = 2}, 0, 3};
 };

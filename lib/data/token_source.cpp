@@ -1,0 +1,82 @@
+#include "data/token_source.h"
+
+#include <glob.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace argosy::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_in_folder(const fs::path& folder) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        if (entry.path().extension() == ".h5" || entry.path().extension() == ".bin")
+            files.push_back(entry.path());
+    }
+    if (files.empty()) throw UserError("{} holds no token file (.h5, or .bin of Megatron)", folder.string());
+    return files;
+}
+
+std::vector<fs::path> files_of_pattern(const std::string& pattern) {
+    glob_t found{};
+    const int code = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+    std::vector<fs::path> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+    if (code != 0 || files.empty()) throw UserError("no file matches {}", pattern);
+    return files;
+}
+
+std::vector<fs::path> find_files(const fs::path& path) {
+    std::error_code ignored;
+    std::vector<fs::path> files = {path};
+    if (fs::is_directory(path, ignored)) {
+        files = files_in_folder(path);
+    } else if (path.string().find_first_of("*?[") != std::string::npos && !fs::exists(path, ignored)) {
+        files = files_of_pattern(path.string());
+    }
+    std::ranges::sort(files);
+    return files;
+}
+
+}  // namespace
+
+std::string tokenizer_of(const TokenInfo& info) {
+    if (!info.tokenizer_digest.empty()) return info.tokenizer_digest;
+    return info.tokenizer == "none" ? "" : info.tokenizer;
+}
+
+TokenSource::TokenSource(const fs::path& path, const SourceOptions& options)
+    : path_(path.string()), max_open_files_(options.max_open_files) {
+    for (const fs::path& file : find_files(path)) files_.push_back(locate_tokens(file, options.vocab_size));
+    if (options.checks == TokenChecks::WhenFirstRead) budget_ = std::make_shared<CheckBudget>();
+}
+
+int64_t TokenSource::num_tokens() const {
+    int64_t sum = 0;
+    for (const StoredTokens& file : files_) sum += file.tokens.num_elements;
+    return sum;
+}
+
+int64_t TokenSource::vocab_size() const {
+    int64_t largest = 0;
+    for (const StoredTokens& file : files_) largest = std::max(largest, file.info.vocab_size);
+    return largest;
+}
+
+std::shared_ptr<const TokenFile> TokenSource::open(size_t file) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(open_, file, &OpenFile::first);
+    if (found != open_.end()) {
+        open_.splice(open_.begin(), open_, found);
+    } else {
+        open_.emplace_front(file, std::make_shared<const TokenFile>(files_.at(file), budget_));
+        if (open_.size() > max_open_files_) open_.pop_back();
+    }
+    return open_.front().second;
+}
+
+}  // namespace argosy::data

@@ -1,0 +1,49 @@
+#include "train/validation.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace argosy::train {
+namespace {
+
+TrainerOptions with_microbatches(TrainerOptions options, int64_t num_microbatches) {
+    options.num_microbatches = num_microbatches;
+    return options;
+}
+
+}  // namespace
+
+Validation::Validation(data::Loader loader, const TrainerOptions& options, const BatchSizes& sizes,
+                       int64_t max_batches, Trainer& trainer, comm::Mesh& mesh)
+    : loader_(std::move(loader)),
+      mesh_(mesh),
+      sizes_(sizes),
+      num_batches_((loader_.num_samples() + sizes.global_batch - 1) / sizes.global_batch),
+      executor_(trainer.model(), mesh,
+                forward_program(with_microbatches(options, sizes.num_microbatches), mesh),
+                forward_executor_options()) {
+    sizes_.seq_len = options.seq_len;
+    if (max_batches != kWholeSet) num_batches_ = std::min(num_batches_, max_batches);
+}
+
+ValidationResult Validation::run() {
+    ValidationResult result;
+    DataFeed feed(loader_, mesh_, sizes_, /*first_sample=*/0, num_batches_, loader_.num_samples());
+    at::Tensor sum = at::zeros({}, at::TensorOptions(mesh_.device()).dtype(at::kDouble));
+    for (int64_t i = 0; i < num_batches_; ++i) {
+        const StepBatch batch = feed.next();
+        sum.add_(executor_.run(batch.microbatches, /*loss_scale=*/1, /*update=*/0));
+        feed.read_meanwhile();
+        result.num_tokens += batch.job_counted_tokens;
+    }
+    // The ranks of a tensor group computed the same losses, so only one of them adds them to the sum.
+    if (mesh_.coordinate(layout::Axis::Tensor) != 0) sum.zero_();
+    mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = sum, .in = sum});
+    mesh_.world().wait_for_gpu();
+    result.loss = sum.cpu().item<double>() / static_cast<double>(result.num_tokens);
+    return result;
+}
+
+}  // namespace argosy::train

@@ -1,0 +1,94 @@
+"""Validation inside of a run: the same loss on every mesh as `eval` finds on the same windows, and a training that it
+does not change."""
+import json
+import math
+import os
+import pathlib
+import subprocess
+import unittest
+
+import run
+from layouts_test import CONTEXT, LAYOUTS, PIPELINE, SCHEDULE, SHARD, TENSOR
+
+EVAL = pathlib.Path(os.environ["ARGOSY_BIN"]) / "eval"
+LENGTH = 32
+NUM_TOKENS = 45 * LENGTH + 9  # 45 samples and a rest that is too short for one
+TOLERANCE = 1e-6  # relative, in float32
+
+CHOSEN = {name: LAYOUTS[name] for name in ("fsdp2", "ddp2", "tp2_async", "pp2", "cp2", "hsdp2x2", "pp2_zbv_tp2",
+                                           "pp2_interleaved", "cp2_fsdp2_ring")}
+
+
+class Validation(run.PretrainTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        lines = (run.SOURCE / "data" / "tiny.jsonl").read_text().splitlines()
+        text = "".join(json.loads(line)["text"] for line in lines)
+        cls.stream = list(text.encode()[-NUM_TOKENS:])
+        cls.valid = cls.shared / "valid.h5"
+        records = cls.shared / "valid.jsonl"
+        records.write_text(json.dumps({"tokens": cls.stream}) + "\n")
+        cls.tokenize(records, cls.valid)
+
+    def validated(self, num_ranks, dump, **settings):
+        settings = {"validation__enable": True, "validation__dataset_path": self.valid, "validation__freq": 2,
+                    "training__steps": 3, "training__global_batch_size": 8} | settings
+        return self.steps_of(num_ranks, dump, **settings)
+
+    def perplexity(self, model, length=LENGTH, num_samples=None):
+        starts = range(0, len(self.stream) - length, length)[:num_samples]
+        task, output = self.folder / "windows.jsonl", self.folder / "results.json"
+        task.write_text("".join(json.dumps({"tokens": self.stream[at:at + length + 1]}) + "\n" for at in starts))
+        subprocess.run([EVAL, "--model", model, "--tasks", task, "--output", output], check=True, capture_output=True)
+        results = json.loads(output.read_text())["results"]["windows"]
+        return next(value for key, value in results.items() if key.startswith("token_perplexity"))
+
+    def test_equals_eval_on_every_mesh_and_does_not_change_training(self):
+        saving = {"checkpoint__enable": True, "checkpoint__interval": 1}
+        expected = self.validated(1, "one", **saving)
+        self.assertEqual([step["step"] for step in expected if "validation_loss" in step], [2, 3])
+        for step in expected[1:]:
+            loss = math.log(self.perplexity(self.folder / "one" / "checkpoint" / f"step-{step['step']:08}"))
+            self.assertAlmostEqual(step["validation_loss"] / loss, 1, delta=TOLERANCE)
+            self.assertAlmostEqual(step["validation_perplexity"], math.exp(step["validation_loss"]), delta=1e-9)
+            self.assertEqual(step["validation_tokens"], 45 * LENGTH)
+            self.assertGreater(step["time_ms"]["validation"], 0)
+        without = self.validated(1, "without", validation__enable=False)
+        self.assertEqual([step["loss"] for step in without], [step["loss"] for step in expected])
+        self.assertEqual([step["grad_norm"] for step in without], [step["grad_norm"] for step in expected])
+        runs = run.at_once([lambda name=name: self.validated(CHOSEN[name][0], name, **CHOSEN[name][1])
+                            for name in CHOSEN], workers=2)
+        for name, steps in zip(CHOSEN, runs):
+            for one, other in zip(steps[1:], expected[1:]):
+                self.assertEqual(one["validation_tokens"], other["validation_tokens"], name)
+                self.assertAlmostEqual(one["validation_loss"] / other["validation_loss"], 1, delta=TOLERANCE, msg=name)
+
+    def test_training_repeats_bit_for_bit_on_meshes(self):
+        for num_ranks, layout in ((2, {PIPELINE: 2, SCHEDULE: "ZBVZeroBubble"}), (2, {SHARD: 2})):
+            name = f"{len(layout)}"
+            with_it, without = (self.validated(num_ranks, f"{name}{enable}", validation__enable=enable,
+                                               validation__freq=1, **layout) for enable in (True, False))
+            self.assertEqual([(step["loss"], step["grad_norm"]) for step in with_it],
+                             [(step["loss"], step["grad_norm"]) for step in without])
+
+    def test_some_batches_of_shorter_samples(self):
+        settings = {"validation__steps": 3, "validation__seq_len": 20, "validation__local_batch_size": 4,
+                    "checkpoint__enable": True, "checkpoint__interval": 3}
+        for num_ranks, layout in ((1, {}), (2, {TENSOR: 2}), (2, {CONTEXT: 2})):
+            name = next(iter(layout), "one")
+            steps = self.validated(num_ranks, name, **settings, **layout)
+            self.assertEqual(steps[-1]["validation_tokens"], 3 * 4 * 20)
+            loss = math.log(self.perplexity(self.folder / name / "checkpoint" / "step-00000003", 20, 12))
+            self.assertAlmostEqual(steps[-1]["validation_loss"] / loss, 1, delta=TOLERANCE, msg=name)
+
+    def test_mistakes(self):
+        missing = self.folder / "none.h5"
+        for parts, settings in (([str(missing)], {"validation__dataset_path": missing}),
+                                (["validation.dataset_path is not set"], {})):
+            done = self.run_ranks(2, *self.small(validation__enable=True, **settings))
+            self.assert_one_error(done, 2, *parts)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
