@@ -21,7 +21,7 @@ struct CommandLine {
                  "prepare-data"};
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
-    std::string tokenizer = tokenizer::kBytes;
+    std::string tokenizer = tokenizer::kBytes, end_of_text;
     std::vector<std::filesystem::path> verified;
 };
 
@@ -42,7 +42,13 @@ void add_synthetic(CommandLine& line) {
 }
 
 void tokenize(const CommandLine& line) {
-    const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer);
+    const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer, line.end_of_text);
+    if (!tokenizer->info().end_of_text) {
+        throw UserError(
+            "{} names no token that ends a text, and neither does a tokenizer_config.json beside it; "
+            "add --end-of-text TOKEN",
+            line.tokenizer);
+    }
     const data::TokenizeResult result = data::tokenize(line.tokenize, *tokenizer);
     const nlohmann::ordered_json report = {
         {"tokens", result.num_tokens},
@@ -64,8 +70,14 @@ void add_tokenize(CommandLine& line) {
                      "JSONL files with {\"text\"} or with {\"tokens\"} records; -: stdin")
         ->required();
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
-    command->add_option("--tokenizer", line.tokenizer, "tokenizer of {\"text\"} records: bytes")
+    command
+        ->add_option("--tokenizer", line.tokenizer,
+                     "tokenizer of {\"text\"} records: bytes, a tokenizer.json with a byte-level BPE,\n"
+                     "or a folder with one")
         ->capture_default_str();
+    command->add_option("--end-of-text", line.end_of_text,
+                        "the token that ends a text; default: eos_token of tokenizer_config.json beside\n"
+                        "the tokenizer's file");
     command->add_option("--vocab-size", line.tokenize.vocab_size,
                         "vocabulary of {\"tokens\"} records; default: their largest token plus one");
     command->callback([&line] { tokenize(line); });
