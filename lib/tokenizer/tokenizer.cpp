@@ -75,6 +75,9 @@ bool is_json(const std::string& content) {
     return begin != content.npos && content[begin] == '{';
 }
 
+/// A SentencePiece model is a message of Protocol Buffers, whose first field is the list of pieces.
+bool is_sentence_piece(const std::string& content) { return content.starts_with('\n'); }
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::string& end_of_text) {
@@ -93,6 +96,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::
     read_config(file);
     if (!end_of_text.empty()) file.end_of_text = end_of_text;
     if (is_json(file.content)) return read_tokenizer_json(file);
+    if (is_tiktoken(file.content)) return read_tiktoken(file);
+    if (is_sentence_piece(file.content)) return read_sentence_piece(file);
     throw UserError("{} is not a tokenizer: neither tokenizer.json, nor tiktoken, nor SentencePiece",
                     file.path.string());
 }
