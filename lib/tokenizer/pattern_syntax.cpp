@@ -82,7 +82,7 @@ class PatternParser {
         if (take("$")) return {.kind = Kind::LineEnd, .parts = {}};
         if (std::string_view("?*+{}^.").find(peek()) != std::string_view::npos)
             refuse(fmt::format("'{}' does not belong there", peek()));
-        if (const auto set = parse_set_escape()) {
+        if (const auto set = parse_set_escape(false)) {
             if (ignore_case_) refuse("(?i:) applies only to characters");
             return set_node(*set);
         }
@@ -198,7 +198,7 @@ class PatternParser {
     }
 
     /// Reads an escape that stands for a set, if there is one.
-    std::optional<CodeSet> parse_set_escape() {
+    std::optional<CodeSet> parse_set_escape(bool in_class) {
         if (peek() != '\\' || at_ + 1 == text_.size()) return std::nullopt;
         const char letter = text_[at_ + 1];
         if (std::string_view("sSdDwWpP").find(letter) == std::string_view::npos) return std::nullopt;
@@ -213,7 +213,7 @@ class PatternParser {
                 set = category_set("Nd");
                 break;
             case 'w':
-                set = word_set();
+                set = in_class ? word_set_in_class() : word_set();
                 break;
             default:
                 set = parse_property(inverted);
@@ -261,7 +261,7 @@ class PatternParser {
     void parse_class_item(CodeSet& set) {
         if (peek() == '[' || text_.substr(at_).starts_with("&&"))
             refuse("a class within a class, and &&, are unknown");
-        if (const auto escaped = parse_set_escape()) {
+        if (const auto escaped = parse_set_escape(true)) {
             if (peek() == '-' && !text_.substr(at_).starts_with("-]")) refuse("a range begins with a set");
             return set.add(*escaped);
         }

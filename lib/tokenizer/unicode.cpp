@@ -154,6 +154,13 @@ CodeSet category_set(std::string_view name) {
 
 CodeSet space_set() { return set_of_pairs(kSpaces); }
 CodeSet word_set() { return word_set_with(kAlsoWord); }
+CodeSet word_set_in_class() {
+    constexpr uint32_t kLatin1 = 256;
+    Numbers others = kAlsoWord;
+    while (!others.empty() && others[1] < kLatin1) others = others.subspan(2);
+    return word_set_with(others);
+}
+
 CodeSet token_neighbor_set() { return word_set_with(kAlsoWordOfTokens); }
 
 CodeTable::CodeTable(const CodeSet& set) : ascii_(256), page_of_((kLastCode + 1) >> 8) {
