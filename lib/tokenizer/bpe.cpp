@@ -40,7 +40,9 @@ class PieceCache {
         uint64_t hash = piece.size();
         for (const uint64_t word : padded) hash = (std::rotl(hash, 23) ^ word) * kFactor;
         Entry& entry = entries_[hash >> (64 - kLogEntries)];
-        if (entry.piece != padded || entry.num_bytes != piece.size()) {
+        uint64_t differences = entry.num_bytes ^ piece.size();
+        for (size_t i = 0; i < padded.size(); ++i) differences |= entry.piece[i] ^ padded[i];
+        if (differences != 0) {
             entry.piece = padded;
             entry.num_bytes = static_cast<uint8_t>(piece.size());
             entry.num_tokens = 0;

@@ -79,12 +79,14 @@ class PatternSearch {
     const char* match(uint32_t instruction, const char* at);
     bool step(const Pattern::Instruction& instruction, uint32_t& next, const char*& at);
     bool loop(const Pattern::Instruction& instruction, uint32_t next, const char*& at);
+    void push(const Entry& entry);
     void count_steps(int64_t steps);
 
     const Pattern& pattern_;
     const char *text_, *at_, *end_;
     int64_t steps_left_;
-    std::vector<Entry>& stack_;  // of this thread
+    std::vector<Entry>& stack_;  // of this thread; the entries from `height_` on are free
+    size_t height_ = 0;
 };
 
 }  // namespace argosy::tokenizer

@@ -40,6 +40,12 @@ bool PatternSearch::next(std::string_view& match) {
     return false;
 }
 
+void PatternSearch::push(const Entry& entry) {
+    constexpr size_t kMinSize = 64;
+    if (height_ == stack_.size()) stack_.resize(std::max(kMinSize, 2 * height_));
+    stack_[height_++] = entry;
+}
+
 void PatternSearch::count_steps(int64_t steps) {
     steps_left_ -= steps;
     if (steps_left_ < 0) {
@@ -49,28 +55,28 @@ void PatternSearch::count_steps(int64_t steps) {
 }
 
 const char* PatternSearch::match(uint32_t instruction, const char* at) {
-    const size_t base = stack_.size();
+    const size_t base = height_;
     int64_t steps = 0;
     for (uint32_t next = instruction;;) {
         const Pattern::Instruction& current = pattern_.program_[next++];
         if (current.op == Op::Accept) break;
         if (++steps % 1024 == 0) count_steps(1024);
         if (step(current, next, at)) continue;
-        if (stack_.size() == base) {
+        if (height_ == base) {
             count_steps(steps % 1024);
             return nullptr;
         }
-        Entry& entry = stack_.back();
+        Entry& entry = stack_[height_ - 1];
         next = entry.target;
         at = entry.at;
         if (entry.at == entry.shortest) {
-            stack_.pop_back();
+            --height_;
         } else {
             do --entry.at;
             while (continues_utf8(*entry.at));
         }
     }
-    stack_.resize(base);
+    height_ = base;
     return at;
 }
 
@@ -87,7 +93,7 @@ bool PatternSearch::step(const Pattern::Instruction& instruction, uint32_t& next
         case Op::Possessive:
             return loop(instruction, next, at);
         case Op::Branch:
-            stack_.push_back({instruction.target, at, at});
+            push({instruction.target, at, at});
             return true;
         case Op::Jump:
             next = instruction.target;
@@ -116,11 +122,13 @@ bool PatternSearch::loop(const Pattern::Instruction& instruction, uint32_t next,
         for (; count < instruction.max && at != end_ && set.contains_at(at); ++count) at += utf8_size(*at);
     }
     if (const int64_t steps = (at - begin) / kBytesOfStep; steps != 0) count_steps(steps);
-    if (at == shortest || instruction.op == Op::Possessive) return true;
+    // A shorter match is not needed if the program ends here.
+    if (at == shortest || instruction.op == Op::Possessive || pattern_.program_[next].op == Op::Accept)
+        return true;
     const char* shorter = at;
     do --shorter;
     while (continues_utf8(*shorter));
-    stack_.push_back({next, shorter, shortest});
+    push({next, shorter, shortest});
     return true;
 }
 

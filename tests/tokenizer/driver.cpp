@@ -1,14 +1,19 @@
 // Runs a tokenizer for the scripts beside it:
 //   tokenizer_driver encode|decode TOKENIZER [END_OF_TEXT] <records >records
 //   tokenizer_driver cut PATTERN <texts >lengths of the matches and of the texts between them
+//   tokenizer_driver time TOKENIZER THREADS <texts; prints the seconds of encoding, and a checksum of the ids
 //   tokenizer_driver nfc <texts >texts
 // A record is a uint32 and as many bytes (a text) or uint32s (ids). `info TOKENIZER` prints its
 // TokenizerInfo.
 #include <fmt/format.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <thread>
 
 #include "base/program.h"
 #include "tokenizer/nfc.h"
@@ -63,6 +68,28 @@ void print_info(const TokenizerInfo& info) {
                fmt::join(info.suffix, ", "), optional(info.begin_of_text), optional(info.end_of_text));
 }
 
+/// Encodes all texts with some threads, and prints the time and a checksum of the ids.
+void time_encoding(const Tokenizer& tokenizer, int num_threads) {
+    std::vector<std::string> texts;
+    for_each_text([&](std::string_view text) { texts.emplace_back(text); });
+    std::vector<Ids> ids(texts.size());
+    std::atomic<size_t> next = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < num_threads; ++i) {
+            threads.emplace_back([&] {
+                for (size_t text = next++; text < texts.size(); text = next++) tokenizer.encode(texts[text], ids[text]);
+            });
+        }
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    uint64_t checksum = 0;
+    for (const Ids& of_text : ids)
+        for (const uint32_t id : of_text) checksum = checksum * 31 + id + 1;
+    fmt::print(R"({{"seconds": {}, "checksum": {}}})", seconds.count(), checksum);
+}
+
 ExitCode run(int argc, char** argv) {
     const std::string command = argc > 1 ? argv[1] : "", source = argc > 2 ? argv[2] : "";
     std::string buffer;
@@ -73,6 +100,10 @@ ExitCode run(int argc, char** argv) {
     }
     if (command == "nfc") {
         for_each_text([&](std::string_view text) { write_record(to_nfc(text, buffer)); });
+        return ExitCode::Done;
+    }
+    if (command == "time") {
+        time_encoding(*open_tokenizer(source), std::atoi(argc > 3 ? argv[3] : "1"));
         return ExitCode::Done;
     }
     const auto tokenizer = open_tokenizer(source, argc > 3 ? argv[3] : "");
