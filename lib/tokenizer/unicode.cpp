@@ -171,8 +171,12 @@ CodeTable::CodeTable(const CodeSet& set) : ascii_(256), page_of_((kLastCode + 1)
         const uint32_t first = page << 8, last = first + 255;
         while (range != set.ranges().end() && range->last < first) ++range;
         for (auto other = range; other != set.ranges().end() && other->first <= last; ++other) {
-            for (uint32_t code = std::max(first, other->first); code <= std::min(last, other->last); ++code)
-                bits[code >> 6 & 3] |= uint64_t{1} << (code & 63);
+            const uint32_t begin = std::max(first, other->first), end = std::min(last, other->last);
+            for (uint32_t word = begin >> 6; word <= end >> 6; ++word) {
+                const uint64_t from = word == begin >> 6 ? ~uint64_t{0} << (begin & 63) : ~uint64_t{0};
+                const uint64_t up_to = word == end >> 6 ? ~uint64_t{0} >> (63 - (end & 63)) : ~uint64_t{0};
+                bits[word & 3] |= from & up_to;
+            }
         }
         const auto [place, is_new] = pages.try_emplace(bits, static_cast<uint16_t>(pages.size()));
         if (is_new) bits_.insert(bits_.end(), bits.begin(), bits.end());

@@ -79,7 +79,8 @@ void time_encoding(const Tokenizer& tokenizer, int num_threads) {
         std::vector<std::jthread> threads;
         for (int i = 0; i < num_threads; ++i) {
             threads.emplace_back([&] {
-                for (size_t text = next++; text < texts.size(); text = next++) tokenizer.encode(texts[text], ids[text]);
+                for (size_t text = next++; text < texts.size(); text = next++)
+                    tokenizer.encode(texts[text], ids[text]);
             });
         }
     }

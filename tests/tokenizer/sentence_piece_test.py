@@ -1,4 +1,8 @@
-"""SentencePiece models: our ids and texts beside those of the package `sentencepiece`."""
+"""SentencePiece models: our ids and texts beside those of the package `sentencepiece`.
+
+Where two ways to cut a text into the pieces of a unigram model have the same score, as in runs of one character, the ids
+depend on the library's version: 0.1.97, which Debian 12 has, to 0.2.0 agree; 0.2.3 differs.
+"""
 import json
 import pathlib
 import subprocess
