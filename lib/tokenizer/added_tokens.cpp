@@ -58,7 +58,7 @@ bool AddedTokenSearch::is_beside_word(std::string_view text, size_t begin, size_
            (end != text.size() && words_.contains_at(text.data() + end));
 }
 
-/// As in the package, a match that is no single word hides shorter tokens at its place, and the white space
+/// A match that is no single word hides shorter tokens at its place, and the white space
 /// that a token includes is searched for further tokens.
 void AddedTokenSearch::split(std::string_view text, std::vector<Part>& parts) const {
     parts.clear();

@@ -17,7 +17,7 @@ namespace argosy::tokenizer {
 
 enum class TrainedPattern { Gpt2, Llama3 };
 
-/// The token that ends a text in trained tokenizers. It has the last id.
+/// The token that ends a text in trained tokenizers, with the last id.
 inline constexpr const char* kTrainedEndOfText = "<|endoftext|>";
 
 /// How the texts of TrainedTokenizer begin, unlike files of other tools.

@@ -89,7 +89,7 @@ std::vector<AddedToken> read_added_tokens(const JsonField& list, const BpeVocabu
     return tokens;
 }
 
-/// The text of each id. As in the package, a token with a character that stands for no byte is its own text.
+/// The text of each id. A token with a character that stands for no byte is its own text.
 std::vector<std::string> decoded_texts(const BpeVocabulary& vocabulary, const std::vector<AddedToken>& added,
                                        const JsonField& vocab) {
     std::vector<const std::string*> tokens;

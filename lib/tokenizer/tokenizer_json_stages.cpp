@@ -139,7 +139,7 @@ void read_post_processor(const JsonField& post_processor, Ids& prefix, Ids& suff
     if (post_processor.is_null()) return;
     const std::string& type = type_of(post_processor);
     if (type == "ByteLevel") {
-        // It only changes the offsets of tokens in the text.
+        // This stage only changes the offsets of tokens in the text.
         post_processor.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     } else if (type == "TemplateProcessing") {
         read_template(post_processor, prefix, suffix);

@@ -107,7 +107,6 @@ class UnicodeTables(unittest.TestCase):
     def test_properties_of_every_code_point(self):
         for pattern in ("|".join(rf"\p{{{name}}}+" for name in CATEGORIES), r"\s+|\w+"):
             self.assertEqual(cut(pattern, [EVERYTHING]), expected(pattern, [EVERYTHING]))
-        
         for name in CATEGORIES:
             self.assertEqual(*(split(rf"\p{{{name}}}", [EVERYTHING[:12_000] + EVERYTHING[0xE000 - 2048:0xE100 - 2048]])
                                for split in (cut, expected)))
