@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 namespace argosy {
@@ -68,7 +69,7 @@ class StrictJson : private nlohmann::json_sax<nlohmann::json> {
     std::string place_;
     std::string_view text_;
     const char* reached_ = nullptr;            // the end of what the parser has read
-    std::vector<std::set<std::string>> open_;  // the keys of each open object; none for a list
+    std::vector<std::unordered_set<std::string>> open_;  // the keys of each open object; none for a list
 };
 
 /// Lists of the outermost object that may be too long to keep: parse_json passes each object in them to

@@ -1,0 +1,144 @@
+// Valid files and patterns, mutated: each is read or refused with a UserError, and what is read encodes a
+// text or refuses it.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "base/error.h"
+#include "support/fuzzing.h"
+#include "tokenizer/bpe_trainer.h"
+#include "tokenizer/byte_level.h"
+#include "tokenizer/tokenizer_file.h"
+
+namespace argosy::tokenizer {
+namespace {
+
+const std::string kText =
+    "It's 12345 \xc3\xa9tudes,\r\n\n  <|endoftext|> e\xcc\x81 \xf0\x9f\x98\x80\xff a\xe2\x80\xa8" +
+    std::string(100, 'x');
+
+TrainedTokenizer trained_sample() {
+    BpeTrainer trainer(TrainedPattern::Llama3, 270);
+    trainer.add("the cat and the other cat, then the dog: the theme");
+    return trainer.train();
+}
+
+std::string base64_of(unsigned char byte) {
+    const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    return {digits[byte >> 2], digits[(byte & 3) << 4], '=', '='};
+}
+
+std::string tiktoken_bytes() {
+    std::string text;
+    for (int byte = 0; byte < 256; ++byte)
+        text += base64_of(static_cast<unsigned char>(byte)) + " " + std::to_string(byte) + "\n";
+    return text;
+}
+
+void fuzz(int64_t rounds, const std::string& valid, const std::vector<std::string>& parts,
+          const std::function<void(const std::string&)>& read) {
+    EXPECT_NO_THROW(read(valid));
+    int accepted = 0;
+    for (const uint64_t seed : testing::FuzzSeeds(rounds)) {
+        std::mt19937_64 random(seed);
+        const std::string text = testing::mutated(valid, parts, random);
+        try {
+            read(text);
+            ++accepted;
+        } catch (const UserError& error) {
+            EXPECT_STRNE(error.what(), "");
+        } catch (const std::exception& error) {
+            ADD_FAILURE() << "seed " << seed << ": " << error.what() << "\n" << text;
+        }
+    }
+    EXPECT_GT(accepted, 0);
+}
+
+void use(const Tokenizer& tokenizer) {
+    Ids ids;
+    tokenizer.encode(kText, ids);
+    for (const uint32_t id : ids) EXPECT_LT(id, tokenizer.info().vocab_size);
+    tokenizer.decode(ids);
+}
+
+TEST(Fuzz, TokenizerJson) {
+    const std::vector<std::string> parts = {"{",
+                                            "}",
+                                            "[",
+                                            "]",
+                                            "\"",
+                                            ",",
+                                            ":",
+                                            "null",
+                                            "true",
+                                            "-1",
+                                            "1e99",
+                                            "0",
+                                            "\\u0000",
+                                            "\xff",
+                                            "\"ByteLevel\"",
+                                            "\"NFC\"",
+                                            "4294967296",
+                                            "\"a b\",",
+                                            "\"id\"",
+                                            "256",
+                                            "\\p",
+                                            "(",
+                                            "\"lstrip\": true,"};
+    const std::string whole = trained_sample().tokenizer_json;
+    // The vocabulary is most of the file, so the part before it is also mutated by itself.
+    const size_t vocab = whole.find("\"vocab\"");
+    fuzz(600, whole, parts, [](const std::string& text) {
+        use(*read_tokenizer_json({.path = "tokenizer.json",
+                                  .content = text,
+                                  .digest = "",
+                                  .begin_of_text = {},
+                                  .end_of_text = {}}));
+    });
+    fuzz(1500, whole.substr(0, vocab), parts, [&](const std::string& text) {
+        use(*read_tokenizer_json({.path = "tokenizer.json",
+                                  .content = text + whole.substr(vocab),
+                                  .digest = "",
+                                  .begin_of_text = {},
+                                  .end_of_text = {}}));
+    });
+}
+
+TEST(Fuzz, Tiktoken) {
+    const std::vector<std::string> parts = {
+        " ", "\n", "\r\n", "=", "==", "AA== 7\n", "-1", "99999999999", "!", "\xff", std::string("\0", 1)};
+    const std::string bytes = tiktoken_bytes();
+    fuzz(1500, "dGg= 256\nZXg= 257\ndGhl 258\nZXhl 259\n", parts, [&](const std::string& tail) {
+        const std::string text = bytes + tail;
+        is_tiktoken(tail);
+        use(*read_tiktoken({.path = "tokenizer.model",
+                            .content = text,
+                            .digest = "",
+                            .begin_of_text = {},
+                            .end_of_text = {}}));
+    });
+}
+
+TEST(Fuzz, Patterns) {
+    const std::vector<std::string> parts = {
+        "(", ")", "(?:", "(?i:",  "(?=", "(?!",      "[",    "]",  "[^",   "|",
+        "?", "*", "+",   "{2,3}", "{",   "}",        ",",    "\\", "\\p{", "\\p{Lu}",
+        "-", "^", "$",   "&&",    "999", "\xc3\xa9", "\xff", "s",  "\\s",  std::string("\0", 1)};
+    std::string repaired;
+    const std::string_view text = repaired_utf8(kText, repaired);
+    for (const char* valid : {kGpt2Pattern, kLlama3Pattern}) {
+        fuzz(1000, valid, parts, [&](const std::string& expression) {
+            const Pattern pattern(expression, "F");
+            PatternSearch search(pattern, text);
+            const char* end = text.data();
+            for (std::string_view match; search.next(match); end = match.data() + match.size()) {
+                ASSERT_GE(match.data(), end);
+                ASSERT_FALSE(match.empty());
+            }
+        });
+    }
+}
+
+}  // namespace
+}  // namespace argosy::tokenizer
