@@ -1,15 +1,23 @@
-#include "eval/perplexity.h"
+#include "eval/score.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
-#include <cmath>
+#include <memory>
 
+#include "eval/packed_attention.h"
 #include "ops/ops_context.h"
 
 namespace argosy::eval {
 namespace {
+
+/// Removes the rows that predict nothing that counts, so that the head computes no logits for them.
+void keep_scored_rows(model::Batch& batch, at::Tensor& stream) {
+    const at::Tensor rows = batch.targets.ge(0).nonzero().squeeze(1);
+    batch.targets = batch.targets.index_select(0, rows);
+    stream = stream.index_select(0, rows);
+}
 
 /// Returns how many batches, counted from the first one, pass each unit in one round.
 size_t round_size(std::span<const WindowBatch> batches, int64_t max_tokens) {
@@ -21,6 +29,7 @@ size_t round_size(std::span<const WindowBatch> batches, int64_t max_tokens) {
     return count;
 }
 
+/// `sums` and `targets` have the rows that the windows score, one window after another.
 void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at::Tensor& targets,
                 std::vector<RecordScore>& scores) {
     // One copy for both results: each copy from a GPU makes the host wait.
@@ -31,20 +40,22 @@ void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at
     int64_t row = 0;
     for (const Window& window : batch.windows) {
         RecordScore& score = scores[window.record];
-        score.log_likelihood -= losses.narrow(0, row, window.num_inputs).sum().item<double>();
-        score.num_greedy += greedy.narrow(0, row, window.num_inputs).sum().item<int64_t>();
+        score.log_likelihood -= losses.narrow(0, row, window.num_scored).sum().item<double>();
+        score.num_greedy += greedy.narrow(0, row, window.num_scored).sum().item<int64_t>();
         score.num_predicted += window.num_scored;
-        row += batch.seq_len();
+        row += window.num_scored;
     }
 }
 
 class Scorer {
   public:
-    Scorer(const LayerwiseModel& model, std::span<const Tokens> records, const PerplexityOptions& options)
+    Scorer(const LayerwiseModel& model, std::span<const Tokens> records, const ScoreOptions& options)
         : model_(model), records_(records), options_(options), scores_(records.size()) {}
 
-    std::vector<RecordScore> run() {
-        const std::vector<WindowBatch> batches = in_batches(windows(), options_.batch_tokens);
+    std::vector<RecordScore> run(const std::vector<Window>& windows) {
+        const std::vector<WindowBatch> batches = model_.options().device().is_cpu()
+                                                     ? in_packed_batches(windows, records_, options_.batch)
+                                                     : in_batches(windows, options_.batch);
         for (const WindowBatch& batch : batches) work_ += batch.num_tokens() * model_.num_units();
         const auto token_bytes =
             static_cast<int64_t>(model_.spec().dim * model_.options().dtype().itemsize());
@@ -58,26 +69,20 @@ class Scorer {
     }
 
   private:
-    std::vector<Window> windows() const {
-        const int64_t longest = longest_window(records_, options_.max_length);
-        std::vector<Window> all;
-        for (size_t i = 0; i < records_.size(); ++i) {
-            append_windows(static_cast<int64_t>(i), std::ssize(records_[i]), longest, all);
-        }
-        return all;
-    }
-
     void run_round(std::span<const WindowBatch> round) {
         std::vector<model::Batch> batches;
+        std::vector<std::unique_ptr<model::ContextAxis>> attention;
         for (const WindowBatch& batch : round) {
             batches.push_back(make_batch(batch, records_, model_.options().device()));
+            if (batch.is_packed()) attention.push_back(std::make_unique<PackedAttention>(batch));
         }
         Streams streams = model_.embed(batches);
         count_unit(round);
         for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
-            model_.run_block(layer, batches, streams);
+            model_.run_block(layer, batches, streams, attention);
             count_unit(round);
         }
+        for (size_t i = 0; i < round.size(); ++i) keep_scored_rows(batches[i], streams[i]);
         const std::vector<ops::SoftmaxSums> sums = model_.softmax_sums(batches, streams);
         for (size_t i = 0; i < round.size(); ++i) add_scores(round[i], sums[i], batches[i].targets, scores_);
         count_unit(round);
@@ -92,23 +97,17 @@ class Scorer {
 
     const LayerwiseModel& model_;
     std::span<const Tokens> records_;
-    const PerplexityOptions& options_;
+    const ScoreOptions& options_;
     std::vector<RecordScore> scores_;
     int64_t work_ = 0, work_done_ = 0;  // tokens times units
 };
 
 }  // namespace
 
-int64_t longest_window(std::span<const Tokens> records, int64_t max_length) {
-    int64_t longest = 0;
-    for (const Tokens& record : records) longest = std::max(longest, std::ssize(record) - 1);
-    return max_length > 0 ? std::min(longest, max_length) : longest;
-}
-
-std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
-                                       const PerplexityOptions& options) {
+std::vector<RecordScore> score_windows(const LayerwiseModel& model, std::span<const Tokens> records,
+                                       const std::vector<Window>& windows, const ScoreOptions& options) {
     const ops::OpsContext context;
-    return Scorer(model, records, options).run();
+    return Scorer(model, records, options).run(windows);
 }
 
 RecordScore total(std::span<const RecordScore> scores) {
@@ -119,10 +118,6 @@ RecordScore total(std::span<const RecordScore> scores) {
         sum.num_greedy += score.num_greedy;
     }
     return sum;
-}
-
-double token_perplexity(const RecordScore& score) {
-    return std::exp(-score.log_likelihood / static_cast<double>(score.num_predicted));
 }
 
 }  // namespace argosy::eval
