@@ -1,27 +1,36 @@
-// Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL records.
+// Makes training data: a synthetic corpus with its evaluation tasks, tokenizers, and token files from JSONL
+// records.
 #include <CLI/CLI.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "command_line.h"
+#include "data/records.h"
 #include "data/synthetic.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
+#include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy {
 namespace {
 
 struct CommandLine {
-    CLI::App app{"Makes training data: a synthetic corpus, and token files from JSONL records.",
+    CLI::App app{"Makes training data: a synthetic corpus, tokenizers, and token files from JSONL records.",
                  "prepare-data"};
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
-    std::string tokenizer = tokenizer::kBytes;
+    std::string tokenizer = tokenizer::kBytes, end_of_text;
+    std::vector<std::filesystem::path> training_inputs;
+    std::filesystem::path trained;
+    int64_t vocab_size = 0;
+    tokenizer::TrainedPattern pattern = tokenizer::TrainedPattern::Llama3;
     std::vector<std::filesystem::path> verified;
 };
 
@@ -42,7 +51,13 @@ void add_synthetic(CommandLine& line) {
 }
 
 void tokenize(const CommandLine& line) {
-    const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer);
+    const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer, line.end_of_text);
+    if (!tokenizer->info().end_of_text) {
+        throw UserError(
+            "{} names no token that ends a text, and neither does a tokenizer_config.json beside it; "
+            "add --end-of-text TOKEN",
+            line.tokenizer);
+    }
     const data::TokenizeResult result = data::tokenize(line.tokenize, *tokenizer);
     const nlohmann::ordered_json report = {
         {"tokens", result.num_tokens},
@@ -64,11 +79,70 @@ void add_tokenize(CommandLine& line) {
                      "JSONL files with {\"text\"} or with {\"tokens\"} records; -: stdin")
         ->required();
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
-    command->add_option("--tokenizer", line.tokenizer, "tokenizer of {\"text\"} records: bytes")
+    command
+        ->add_option("--tokenizer", line.tokenizer,
+                     "tokenizer of {\"text\"} records: bytes, tokenizer.json (byte-level BPE), Llama 3's\n"
+                     "tokenizer.model, a SentencePiece model, or a folder with one of them")
         ->capture_default_str();
+    command->add_option("--end-of-text", line.end_of_text,
+                        "the token that ends a text; default: eos_token of tokenizer_config.json beside\n"
+                        "the tokenizer's file");
     command->add_option("--vocab-size", line.tokenize.vocab_size,
                         "vocabulary of {\"tokens\"} records; default: their largest token plus one");
     command->callback([&line] { tokenize(line); });
+}
+
+void train_tokenizer(const CommandLine& line) {
+    if (line.trained.extension() != ".json") {
+        throw UserError(
+            "--output is {}, but programs know a tokenizer by a name that ends in .json, such as "
+            "tokenizer.json",
+            line.trained.string());
+    }
+    // Opened before the work, so that a bad path is reported at once.
+    ResultFile tokenizer_file(line.trained, begins_with(tokenizer::kTrainedMark));
+    ResultFile config_file(folder_of(line.trained) / "tokenizer_config.json",
+                           begins_with(tokenizer::kTrainedConfigMark));
+    tokenizer::BpeTrainer trainer(line.pattern, line.vocab_size);
+    for (const auto& input : line.training_inputs) {
+        data::RecordReader reader(input, data::kMaxVocabSize);
+        data::Record record;
+        while (reader.next(record)) {
+            if (record.kind != data::RecordKind::Text)
+                throw UserError("{}: a tokenizer is trained on {{\"text\"}} records alone", reader.place());
+            trainer.add(record.text);
+        }
+    }
+    const tokenizer::TrainedTokenizer trained = trainer.train();
+    if (trained.vocab_size < line.vocab_size) {
+        spdlog::warn("the vocabulary has {} tokens, not {}: no further pair occurs twice in the texts",
+                     trained.vocab_size, line.vocab_size);
+    }
+    tokenizer_file.write(trained.tokenizer_json);
+    config_file.write(trained.tokenizer_config_json);
+    spdlog::info("wrote {} with {} tokens, and tokenizer_config.json beside it", line.trained.string(),
+                 trained.vocab_size);
+}
+
+void add_train_tokenizer(CommandLine& line) {
+    CLI::App* command = line.app.add_subcommand(
+        "train-tokenizer", "train a byte-level BPE on {\"text\"} records, as Hugging Face's tokenizer.json");
+    command->add_option("--input", line.training_inputs, "JSONL files with {\"text\"} records; -: stdin")
+        ->required();
+    command
+        ->add_option("--vocab-size", line.vocab_size,
+                     "number of tokens, of which 256 are bytes and one, <|endoftext|>, ends texts")
+        ->required();
+    command
+        ->add_option("--output", line.trained,
+                     "the file to write (tokenizer.json); tokenizer_config.json beside it names the\n"
+                     "end of text")
+        ->required();
+    const std::map<std::string, tokenizer::TrainedPattern> patterns = {
+        {"gpt2", tokenizer::TrainedPattern::Gpt2}, {"llama3", tokenizer::TrainedPattern::Llama3}};
+    command->add_option("--pattern", line.pattern, "how texts are cut into pieces: gpt2 or llama3 (default)")
+        ->transform(CLI::CheckedTransformer(patterns));
+    command->callback([&line] { train_tokenizer(line); });
 }
 
 /// Reads a token file wholly, and prints what it holds, or logs every fault.
@@ -114,11 +188,13 @@ ExitCode run(int argc, char** argv) {
                         "prints a line of JSON for each");
     add_synthetic(line);
     add_tokenize(line);
+    add_train_tokenizer(line);
     if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
     if (!line.verified.empty()) return verify_all(line, environment);
     if (line.app.get_subcommands().empty()) {
         throw UserError(
-            "there is nothing to do: name a subcommand (synthetic or tokenize), or --verify F.h5");
+            "there is nothing to do: name a subcommand (synthetic, tokenize or train-tokenizer), or --verify "
+            "F.h5");
     }
     return ExitCode::Done;
 }

@@ -38,6 +38,12 @@ find_library(ARGOSY_XXHASH_LIBRARY xxhash REQUIRED)
 target_include_directories(foreign_xxhash SYSTEM INTERFACE ${ARGOSY_XXHASH_INCLUDE})
 target_link_libraries(foreign_xxhash INTERFACE ${ARGOSY_XXHASH_LIBRARY})
 
+add_library(foreign_sentencepiece INTERFACE)  # likewise; its library for training is not needed
+find_path(ARGOSY_SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
+find_library(ARGOSY_SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+target_include_directories(foreign_sentencepiece SYSTEM INTERFACE ${ARGOSY_SENTENCEPIECE_INCLUDE})
+target_link_libraries(foreign_sentencepiece INTERFACE ${ARGOSY_SENTENCEPIECE_LIBRARY})
+
 # LibTorch. Its own CMake package insists on a CUDA toolkit, so the two libraries are named here. Its include folder
 # carries another fmt: -idirafter keeps <fmt/...> the system's.
 if(NOT ARGOSY_TORCH_DIR)

@@ -1,9 +1,19 @@
 #include "tokenizer/tokenizer.h"
 
+#include <xxhash.h>
+
 #include "base/error.h"
+#include "base/raw_file.h"
+#include "base/strict_json.h"
+#include "tokenizer/json_field.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace argosy::tokenizer {
 namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of a tokenizer's file; published ones have up to 40 MB
 
 /// Each byte of a text is a token.
 class ByteTokenizer : public Tokenizer {
@@ -28,16 +38,68 @@ class ByteTokenizer : public Tokenizer {
     static constexpr uint32_t kEndOfText = 256;
 };
 
+std::string digest_of(const std::string& content) {
+    const XXH128_hash_t hash = XXH3_128bits(content.data(), content.size());
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+/// Returns the file of a tokenizer's folder.
+fs::path file_in(const fs::path& folder) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model"})
+        if (fs::exists(folder / name)) return folder / name;
+    throw UserError("the folder {} has no tokenizer.json and no tokenizer.model", folder.string());
+}
+
+/// The name of a token: a string, or an object with `content`.
+std::optional<std::string> read_token_name(const JsonField& token) {
+    if (token.is_null()) return std::nullopt;
+    return token.is_object() ? token["content"].string() : token.string();
+}
+
+/// Reads the tokens' names from tokenizer_config.json beside the file, if it is there.
+void read_config(TokenizerFile& file) {
+    const fs::path path = folder_of(file.path) / "tokenizer_config.json";
+    if (!fs::exists(path)) return;
+    const std::string name = path.string();
+    const nlohmann::ordered_json json = parse_json(read_text(path, kMaxBytes), name);
+    const JsonField root(json, name);
+    root.members();
+    file.begin_of_text = read_token_name(root["bos_token"]);
+    file.end_of_text = read_token_name(root["eos_token"]);
+    file.add_begin_of_text = root["add_bos_token"].boolean(false);
+    file.add_end_of_text = root["add_eos_token"].boolean(false);
+}
+
+bool is_json(const std::string& content) {
+    const size_t begin = content.find_first_not_of(" \t\r\n");
+    return begin != content.npos && content[begin] == '{';
+}
+
+/// A SentencePiece model is a message of Protocol Buffers, whose first field is the list of pieces.
+bool is_sentence_piece(const std::string& content) { return content.starts_with('\n'); }
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::string& end_of_text) {
-    if (source != kBytes)
-        throw UserError("the tokenizer is '{}'; the only tokenizer so far is '{}'", source, kBytes);
-    if (!end_of_text.empty()) {
+    if (source == kBytes) {
+        if (end_of_text.empty()) return std::make_unique<ByteTokenizer>();
         throw UserError("the tokenizer '{}' has an end of text of its own; leave out '{}'", kBytes,
                         end_of_text);
     }
-    return std::make_unique<ByteTokenizer>();
+    if (!fs::exists(source)) {
+        throw UserError("there is no tokenizer '{}': name '{}', a tokenizer's file, or a folder with one",
+                        source, kBytes);
+    }
+    TokenizerFile file{.path = fs::is_directory(source) ? file_in(source) : fs::path(source)};
+    file.content = read_text(file.path, kMaxBytes);
+    file.digest = digest_of(file.content);
+    read_config(file);
+    if (!end_of_text.empty()) file.end_of_text = end_of_text;
+    if (is_json(file.content)) return read_tokenizer_json(file);
+    if (is_tiktoken(file.content)) return read_tiktoken(file);
+    if (is_sentence_piece(file.content)) return read_sentence_piece(file);
+    throw UserError("{} is not a tokenizer: neither tokenizer.json, nor tiktoken, nor SentencePiece",
+                    file.path.string());
 }
 
 }  // namespace argosy::tokenizer

@@ -20,6 +20,7 @@ FAMILIES = {
     "json": r"nlohmann/",
     "mpi": r"mpi(-ext)?\.h$",
     "nccl": r"nccl\w*\.h$",
+    "sentencepiece": r"sentencepiece_processor\.h$",
     "spdlog": r"spdlog/",
     "toml": r"toml\+\+/",
     "torch": r"(ATen|c10|torch)/",

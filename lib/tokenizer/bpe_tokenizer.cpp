@@ -1,0 +1,134 @@
+#include "tokenizer/bpe_tokenizer.h"
+
+#include "base/error.h"
+#include "tokenizer/nfc.h"
+#include "tokenizer/unicode.h"
+
+namespace argosy::tokenizer {
+namespace {
+
+/// Calls `take` for each piece of a text.
+template <class Take>
+void cut(const Split& split, std::string_view text, const Take& take) {
+    if (!split.pattern) return take(text);
+    PatternSearch search(*split.pattern, text);
+    std::string_view match;
+    using Behavior = Split::Behavior;
+    if (split.behavior == Behavior::Isolated) {
+        const char* done = text.data();
+        while (search.next(match)) {
+            if (match.data() != done) take({done, match.data()});
+            take(match);
+            done = match.data() + match.size();
+        }
+        const char* end = text.data() + text.size();
+        if (done != end) take({done, end});
+        return;
+    }
+    // `held` is a piece to which the next one may be merged.
+    std::string_view held;
+    bool held_matches = false;
+    const auto flush = [&] {
+        if (!held.empty()) take(held);
+        held = {};
+    };
+    const auto add = [&](std::string_view part, bool matches) {
+        if (part.empty()) return;
+        if (split.behavior == Behavior::Removed) {
+            if (!matches) take(part);
+            return;
+        }
+        const bool merges =
+            !held.empty() && ((split.behavior == Behavior::MergedWithPrevious && matches && !held_matches) ||
+                              (split.behavior == Behavior::MergedWithNext && !matches && held_matches) ||
+                              (split.behavior == Behavior::Contiguous && matches == held_matches));
+        if (!merges) flush();
+        held = merges ? std::string_view(held.data(), held.size() + part.size()) : part;
+        held_matches = matches;
+    };
+    const char* done = text.data();
+    while (search.next(match)) {
+        add({done, match.data()}, split.invert);
+        add(match, !split.invert);
+        done = match.data() + match.size();
+    }
+    add({done, text.data() + text.size()}, split.invert);
+    flush();
+}
+
+class BpeTokenizer : public Tokenizer {
+  public:
+    explicit BpeTokenizer(BpeParts parts)
+        : Tokenizer(std::move(parts.info)),
+          raw_tokens_(tokens_of(parts, false)),
+          normalized_tokens_(tokens_of(parts, true)),
+          normalize_to_nfc_(parts.normalize_to_nfc),
+          splits_(std::move(parts.splits)),
+          bpe_(parts.byte_ids, parts.merges, std::move(parts.whole_pieces)),
+          texts_(std::move(parts.texts)) {}
+
+    void encode(std::string_view text, Ids& ids) const override {
+        if (text.size() >= UINT32_MAX / 3)
+            throw UserError("a text of {} bytes is too long for a tokenizer; divide it", text.size());
+        std::string repaired, normalized;
+        std::vector<AddedTokenSearch::Part> parts, inner_parts;
+        raw_tokens_.split(repaired_utf8(text, repaired), parts);
+        for (const auto& part : parts) {
+            if (part.token != nullptr) {
+                ids.push_back(part.token->id);
+                continue;
+            }
+            normalized_tokens_.split(normalize_to_nfc_ ? to_nfc(part.text, normalized) : part.text,
+                                     inner_parts);
+            for (const auto& inner : inner_parts) {
+                if (inner.token != nullptr) {
+                    ids.push_back(inner.token->id);
+                } else {
+                    encode_piece(inner.text, 0, ids);
+                }
+            }
+        }
+    }
+
+    std::string decode(std::span<const uint32_t> ids) const override {
+        std::string text;
+        for (const uint32_t id : ids) text += texts_.at(id);
+        return text;
+    }
+
+  private:
+    static AddedTokenSearch tokens_of(const BpeParts& parts, bool normalized) {
+        std::vector<AddedToken> tokens;
+        std::string buffer;
+        for (AddedToken token : parts.added_tokens) {
+            if (token.normalized != normalized) continue;
+            if (normalized && parts.normalize_to_nfc) token.content = to_nfc(token.content, buffer);
+            tokens.push_back(std::move(token));
+        }
+        return AddedTokenSearch(std::move(tokens));
+    }
+
+    /// Applies the splits from `first` on to a piece, then the model.
+    void encode_piece(std::string_view piece, size_t first, Ids& ids) const {
+        if (first == splits_.size()) return bpe_.encode(piece, ids);
+        const Split& split = splits_[first];
+        const auto encode_part = [&](std::string_view part) { encode_piece(part, first + 1, ids); };
+        if (split.add_prefix_space && !piece.starts_with(' '))
+            return cut(split, " " + std::string(piece), encode_part);
+        cut(split, piece, encode_part);
+    }
+
+    const AddedTokenSearch raw_tokens_, normalized_tokens_;
+    const bool normalize_to_nfc_;
+    const std::vector<Split> splits_;
+    const Bpe bpe_;
+    const std::vector<std::string> texts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeParts parts) {
+    return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+}  // namespace argosy::tokenizer

@@ -1,0 +1,69 @@
+#include <sentencepiece_processor.h>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "tokenizer/tokenizer_file.h"
+#include "tokenizer/unicode.h"
+
+namespace argosy::tokenizer {
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+
+void check_status(const sentencepiece::util::Status& status, const std::string& what) {
+    if (!status.ok()) throw UserError("{}: SentencePiece says: {}", what, status.ToString());
+}
+
+class SentencePieceTokenizer : public Tokenizer {
+  public:
+    SentencePieceTokenizer(TokenizerInfo info, std::unique_ptr<SentencePieceProcessor> processor)
+        : Tokenizer(std::move(info)), processor_(std::move(processor)) {}
+
+    void encode(std::string_view text, Ids& ids) const override {
+        std::string repaired;
+        std::vector<int> pieces;
+        check_status(processor_->Encode(repaired_utf8(text, repaired), &pieces), info().name);
+        ids.insert(ids.end(), pieces.begin(), pieces.end());
+    }
+
+    std::string decode(std::span<const uint32_t> ids) const override {
+        std::string text;
+        check_status(processor_->Decode(std::vector<int>(ids.begin(), ids.end()), &text), info().name);
+        return text;
+    }
+
+  private:
+    const std::unique_ptr<SentencePieceProcessor> processor_;
+};
+
+/// The id of a token that is named, else of the model's own; none if the model has none (-1).
+std::optional<uint32_t> find_piece(const SentencePieceProcessor& processor,
+                                   const std::optional<std::string>& name, int own, const std::string& file) {
+    if (!name) return own < 0 ? std::nullopt : std::optional<uint32_t>(own);
+    const int id = processor.PieceToId(*name);
+    if (processor.IdToPiece(id) != *name)
+        throw UserError("{} has no token {}, which tokenizer_config.json or --end-of-text names", file,
+                        shown(*name));
+    return id;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_sentence_piece(const TokenizerFile& file) {
+    const std::string name = file.path.string();
+    auto processor = std::make_unique<SentencePieceProcessor>();
+    check_status(processor->LoadFromSerializedProto(file.content), name);
+    TokenizerInfo info = {
+        .name = file.path.filename().string(),
+        .digest = file.digest,
+        .vocab_size = processor->GetPieceSize(),
+        .prefix = {},
+        .suffix = {},
+        .begin_of_text = find_piece(*processor, file.begin_of_text, processor->bos_id(), name),
+        .end_of_text = find_piece(*processor, file.end_of_text, processor->eos_id(), name)};
+    if (file.add_begin_of_text && info.begin_of_text) info.prefix.push_back(*info.begin_of_text);
+    if (file.add_end_of_text && info.end_of_text) info.suffix.push_back(*info.end_of_text);
+    return std::make_unique<SentencePieceTokenizer>(std::move(info), std::move(processor));
+}
+
+}  // namespace argosy::tokenizer
