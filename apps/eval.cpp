@@ -87,7 +87,7 @@ void add_options(CLI::App& app, Options& options) {
                    "JSON file for the results; replaces only earlier results. -: stdout, and the\ntable goes "
                    "to stderr");
     app.add_option("--tokenizer", options.tokenizer,
-                   "tokenizer.json, a folder with one, or `bytes`; default: that of the model's folder")
+                   "tokenizer.json, a folder with one, or `bytes`; default: the model folder's")
         ->option_text("PATH|bytes");
     app.add_option("--limit", options.task.limit, "maximum number of records of a task")
         ->check(at_least_one());

@@ -73,7 +73,7 @@ class Eval(EvalTest):
         self.assertEqual(results["n-samples"]["two"], {"original": 6, "effective": 6})
         config = results["config"]
         self.assertEqual(config["model"], "argosy")
-        self.assertEqual(config["model_args"], {"path": str(self.model), "dtype": "fp32", "max_length": 5})
+        self.assertEqual(config["model_args"], {"path": str(self.model), "dtype": "fp32", "tokenizer": None, "max_length": 5})
         self.assertEqual(config["model_num_parameters"], sum(math.prod(shape) for shape in shapes().values()))
         self.assertEqual((config["batch_tokens"], config["device"]), (16, "cpu"))
         self.assertTrue(before - 1 < results["date"] < time.time() + 1)

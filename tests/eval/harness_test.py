@@ -75,13 +75,21 @@ class Harness(EvalTest):
     def test_bytes_with_examples(self):
         self.compare(RECORDED["bytes"]["fewshot_2"], "--tokenizer", "bytes")
 
+    def test_trained_tokenizer(self):
+        """A template's begin of text, and tokens that cross the border between a context and its continuation."""
+        self.compare(RECORDED["trained"]["fewshot_0"], "--tokenizer", HARNESS)
+
+    def test_trained_tokenizer_with_examples(self):
+        self.compare(RECORDED["trained"]["fewshot_2"], "--tokenizer", HARNESS / "tokenizer.json")
+
     def test_generation(self):
         """Greedy: token for token what transformers generates, as text on stdout."""
         write_model(self.model, **RECORDED["model"])
-        for case in RECORDED["bytes"]["generated"]:
-            done = self.run_program("--model", self.model, "--tokenizer", "bytes", "--generate", case["prompt"],
-                                    "--max-new-tokens", len(case["new_ids"]))
-            self.assertEqual(done.stdout, case["text"] + "\n")
+        for tokenizer in ("bytes", "trained"):
+            for case in RECORDED[tokenizer]["generated"]:
+                done = self.run_program("--model", self.model, "--tokenizer", HARNESS if tokenizer == "trained" else tokenizer,
+                                        "--generate", case["prompt"], "--max-new-tokens", len(case["new_ids"]))
+                self.assertEqual(done.stdout, case["text"] + "\n", case)
 
     def test_sampling(self):
         write_model(self.model, **RECORDED["model"])

@@ -101,8 +101,9 @@ def generate(model):
     made = []
     for prompt in PROMPTS:
         ids = model.tok_encode(prompt)
-        out = model.model.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False, pad_token_id=0,
-                                   eos_token_id=model.tokenizer.eos_token_id)[0]
+        tokens = torch.tensor([ids])
+        out = model.model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=40, do_sample=False,
+                                   pad_token_id=0, eos_token_id=model.tokenizer.eos_token_id)[0]
         made.append({"prompt": prompt, "ids": ids, "new_ids": out[len(ids):].tolist(),
                      "text": model.tokenizer.decode(out[len(ids):], skip_special_tokens=True)})
     return made
