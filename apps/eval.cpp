@@ -152,77 +152,14 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
     interop::run_transfers(source, weights, transfer_options, [](auto&&...) {});
 }
 
-/// A task with the requests that the model answers.
-struct Work {
-    eval::Task task;
-    eval::Requests requests;
-};
-
 /// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
 struct Inputs {
     interop::ModelSource source;
     std::string tokenizer_name;
-    std::vector<Work> work;
+    std::vector<eval::Work> work;
 };
 
-void warn_of_long_windows(const Work& work, int64_t max_context) {
-    const int64_t longest = eval::longest(work.requests.windows);
-    if (longest <= max_context) return;
-    spdlog::warn(
-        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
-        "splits "
-        "longer records",
-        work.task.file.path.string(), longest, max_context);
-}
-
-void warn_of_left_out_parts(const Work& work) {
-    const eval::Task& task = work.task;
-    if (task.num_short > 0) {
-        spdlog::warn(
-            "{}: {} of {} records are left out, because they have fewer than two tokens and so predict none; "
-            "the first is {}",
-            task.file.name, task.num_short, task.num_records, task.first_short);
-    }
-    if (work.requests.num_cut > 0) {
-        spdlog::warn("{}: {} of {} requests are longer than a window and lose their beginning (--max-length)",
-                     task.file.name, work.requests.num_cut, work.requests.records.size());
-    }
-}
-
-/// The tokenizer of --tokenizer, else that of the model's folder; null if there is neither.
-std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
-                                                     const interop::ModelSource& source) {
-    const std::filesystem::path own = source.path / "tokenizer.json";
-    std::error_code unknown;
-    if (wanted.empty() && !std::filesystem::exists(own, unknown)) return nullptr;
-    auto opened = tokenizer::open_tokenizer(wanted.empty() ? source.path.string() : wanted);
-    if (opened->info().vocab_size > source.spec.vocab_size) {
-        throw UserError(
-            "the tokenizer {} has {} ids, and the vocabulary of the model {} has {}; --tokenizer must "
-            "name the model's own",
-            opened->info().name, opened->info().vocab_size, source.path.string(), source.spec.vocab_size);
-    }
-    return opened;
-}
-
-Work make_work(eval::Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_length,
-               const interop::ModelSource& source) {
-    const bool texts = eval::has_texts(task.type());
-    if (texts && tokenizer == nullptr) {
-        throw UserError(
-            "{} holds records of text, which need a tokenizer, and the model {} has no "
-            "tokenizer.json; name one with --tokenizer PATH|bytes",
-            task.documents[0].place, source.path.string());
-    }
-    const int64_t limit = texts && max_length == 0 ? source.spec.max_context : max_length;
-    eval::Requests requests = eval::make_requests(task.documents, task.type(), tokenizer, limit);
-    Work work{std::move(task), std::move(requests)};
-    warn_of_left_out_parts(work);
-    warn_of_long_windows(work, source.spec.max_context);
-    return work;
-}
-
-/// Where --log-samples writes.
+/// The file that --log-samples writes for a task.
 std::filesystem::path samples_path(const Options& options, const std::string& task) {
     return options.output.parent_path() / fmt::format("samples_{}.jsonl", task);
 }
@@ -251,16 +188,16 @@ Inputs open_inputs(Options& options) {
     options.task.vocab_size = inputs.source.spec.vocab_size;
     const std::vector<eval::TaskName> names = eval::task_names(options.tasks);
     check_output(options, names, inputs.source);
-    const auto tokenizer = open_tokenizer(options.tokenizer, inputs.source);
+    const auto tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
     if (tokenizer) inputs.tokenizer_name = tokenizer->info().name;
     for (const eval::TaskName& name : names) {
-        inputs.work.push_back(make_work(eval::read_task(name, options.task), tokenizer.get(),
-                                        options.max_length, inputs.source));
+        inputs.work.push_back(eval::make_work(eval::read_task(name, options.task), tokenizer.get(),
+                                              options.max_length, inputs.source));
     }
     return inputs;
 }
 
-eval::TaskResult run_task(const eval::LayerwiseModel& model, Work work, eval::ScoreOptions options,
+eval::TaskResult run_task(const eval::LayerwiseModel& model, eval::Work work, eval::ScoreOptions options,
                           const Environment& environment) {
     Progress progress("evaluating " + work.task.file.name, environment);
     options.progress = [&](double share) {
@@ -276,10 +213,10 @@ eval::TaskResult run_task(const eval::LayerwiseModel& model, Work work, eval::Sc
 /// The files of the results, locked from the beginning and written at the end.
 class Outputs {
   public:
-    Outputs(const Options& options, std::span<const Work> work)
+    Outputs(const Options& options, std::span<const eval::Work> work)
         : results_(options.output, is_json_of_format(eval::kResultsMark)) {
         if (!options.log_samples) return;
-        for (const Work& each : work) {
+        for (const eval::Work& each : work) {
             samples_.push_back(std::make_unique<ResultFile>(samples_path(options, each.task.file.name),
                                                             begins_with("{\"doc_id\":0,")));
         }
@@ -323,7 +260,7 @@ void evaluate(Options options, const Environment& environment) {
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
                  static_cast<double>(evaluation.num_parameters), options.dtype, device.text());
     check_bytes(source, environment);
-    for (Work& work : all_work) {
+    for (eval::Work& work : all_work) {
         const int64_t longest = eval::longest(work.requests.windows);
         try {
             evaluation.tasks.push_back(run_task(model, std::move(work), options.score, environment));
@@ -340,7 +277,7 @@ void evaluate(Options options, const Environment& environment) {
 /// Streams the continuation of a prompt to stdout.
 void generate(Options options, const Environment& environment) {
     const interop::ModelSource source = interop::open_model(options.model, {options.accepted_keys});
-    const auto tokenizer = open_tokenizer(options.tokenizer, source);
+    const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
     if (!tokenizer) {
         throw UserError(
             "--generate needs a tokenizer, and the model {} has no tokenizer.json; name one with "

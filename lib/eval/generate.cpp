@@ -20,29 +20,33 @@ double uniform(uint64_t seed, uint64_t index) {
     return static_cast<double>(bits) / static_cast<double>(uint64_t{1} << 53);
 }
 
-/// The bytes of the character that begins the text: {size, whether it is whole}. Of a malformed sequence, the
-/// bytes that one U+FFFD replaces; 0 of an empty text, or of one that may become a character.
+/// The bytes of the character that begins the text: {size, whether it is whole}. A malformed sequence has the
+/// size that one U+FFFD replaces; an empty text, or one that may become a character, has size 0.
 struct Character {
     size_t size;
     bool whole;
 };
 
+/// The bytes of a character by its first byte; 0 if no character begins so.
+size_t character_size(unsigned char lead) {
+    if (lead < 0x80) return 1;
+    if (lead >= 0xC2 && lead < 0xE0) return 2;
+    if (lead >= 0xE0 && lead < 0xF0) return 3;
+    return lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+}
+
 Character first_character(std::string_view text) {
     if (text.empty()) return {0, false};
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char lead = byte(0);
-    if (lead < 0x80) return {1, true};
-    const size_t size = lead >= 0xC2 && lead < 0xE0   ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 0;
+    const auto lead = static_cast<unsigned char>(text[0]);
+    const size_t size = character_size(lead);
     if (size == 0) return {1, false};
     for (size_t i = 1; i < size; ++i) {
         if (i == text.size()) return {0, false};
         // The second byte excludes long forms, surrogates and what lies above U+10FFFF.
         const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
         const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-        if (byte(i) < low || byte(i) > high) return {i, false};
+        const auto byte = static_cast<unsigned char>(text[i]);
+        if (byte < low || byte > high) return {i, false};
     }
     return {size, true};
 }

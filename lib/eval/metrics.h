@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "eval/document.h"
+#include "eval/readers.h"
 #include "eval/score.h"
 
 namespace argosy::eval {
 
-/// What a document adds to a metric. The sums over documents are aggregated.
+/// The contribution of a document to a metric. The sums over documents are aggregated.
 struct Term {
     double value = 0;   // a log-likelihood, or 1 for a right answer
     double weight = 1;  // a number of words, bytes or tokens

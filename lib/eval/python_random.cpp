@@ -60,24 +60,26 @@ size_t PythonRandom::below(size_t limit) {
 }
 
 std::vector<size_t> PythonRandom::sample(size_t size, size_t count) {
-    std::vector<size_t> drawn;
     // CPython takes from a list of all elements if it is smaller than a set of the drawn ones.
     double set_size = 21;
     if (count > 5) set_size += std::pow(4, std::ceil(std::log(static_cast<double>(count) * 3) / std::log(4)));
-    if (static_cast<double>(size) <= set_size) {
-        std::vector<size_t> pool(size);
-        std::iota(pool.begin(), pool.end(), size_t{0});
-        for (size_t left = size; drawn.size() < count; --left) {
-            const size_t at = below(left);
-            drawn.push_back(pool[at]);
-            pool[at] = pool[left - 1];
-        }
-        return drawn;
-    }
+    if (static_cast<double>(size) <= set_size) return sample_from_list(size, count);
+    std::vector<size_t> drawn;
     std::set<size_t> known;
     while (drawn.size() < count) {
         const size_t index = below(size);
         if (known.insert(index).second) drawn.push_back(index);
+    }
+    return drawn;
+}
+
+std::vector<size_t> PythonRandom::sample_from_list(size_t size, size_t count) {
+    std::vector<size_t> drawn, pool(size);
+    std::iota(pool.begin(), pool.end(), size_t{0});
+    for (size_t left = size; drawn.size() < count; --left) {
+        const size_t at = below(left);
+        drawn.push_back(pool[at]);
+        pool[at] = pool[left - 1];
     }
     return drawn;
 }

@@ -23,6 +23,7 @@ class PythonRandom {
 
   private:
     size_t below(size_t limit);
+    std::vector<size_t> sample_from_list(size_t size, size_t count);
 
     std::mt19937 twister_;
 };

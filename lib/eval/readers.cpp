@@ -33,6 +33,16 @@ Document read_continuation(const Fields& fields, int64_t) {
     return last_word(fields.text("context"), fields.text("continuation"));
 }
 
+/// The layouts that are recognised, for messages: {"text"}, {"tokens"}, ...
+std::string own_layouts() {
+    std::vector<std::string> layouts;
+    for (const Reader& reader : readers()) {
+        if (reader.keys.empty()) continue;
+        layouts.push_back(fmt::format("{{\"{}\"}}", fmt::join(reader.keys, "\", \"")));
+    }
+    return fmt::format("{}", fmt::join(layouts, ", "));
+}
+
 }  // namespace
 
 const std::vector<Reader>& readers() {
@@ -84,22 +94,16 @@ const Reader* find_reader(const std::string& name) {
 
 const Reader& recognise(const nlohmann::ordered_json& record, const std::string& place) {
     if (!record.is_object()) throw UserError("{}: the record is not a JSON object", place);
-    const auto fits = [&](const Reader& reader) {
-        return !reader.keys.empty() &&
-               std::ranges::all_of(reader.keys, [&](const std::string& key) { return record.contains(key); });
-    };
     std::vector<const Reader*> found;
-    std::vector<std::string> layouts;
     for (const Reader& reader : readers()) {
-        if (fits(reader)) found.push_back(&reader);
-        if (!reader.keys.empty())
-            layouts.push_back(fmt::format("{{\"{}\"}}", fmt::join(reader.keys, "\", \"")));
+        const auto has = [&](const std::string& key) { return record.contains(key); };
+        if (!reader.keys.empty() && std::ranges::all_of(reader.keys, has)) found.push_back(&reader);
     }
     if (found.size() == 1) return *found[0];
     throw UserError(
-        "{}: the record has the keys of {} layouts; it must have those of one of {}, or --tasks "
-        "must name a layout: READER=FILE (--help lists them)",
-        place, found.empty() ? "none" : "several", fmt::join(layouts, ", "));
+        "{}: the record has the keys of {} layouts; it must have those of one of {}, or --tasks must name a "
+        "layout: READER=FILE (--help lists them)",
+        place, found.empty() ? "none" : "several", own_layouts());
 }
 
 Fields::Fields(const nlohmann::ordered_json& object, const std::string& place)

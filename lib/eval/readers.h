@@ -1,16 +1,46 @@
+// Documents, which are what the lines of a task's file ask of the model, and the readers that make them.
 // The layouts of a task's records, one row of a table each. Four are this program's own and are recognised by
 // their keys. The others are the layouts in which public data sets are distributed; with them go the prompts
 // and metrics of lm-evaluation-harness 0.4.13 for these data sets.
 #pragma once
 
-#include <filesystem>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "eval/document.h"
+#include "eval/windows.h"
 
 namespace argosy::eval {
+
+/// The kind of a task's scores. The names in the comments are those of lm-evaluation-harness (`output_type`).
+enum class OutputType {
+    TokenIds,      // the log-likelihood of tokens after the first one; no counterpart in the harness
+    Rolling,       // loglikelihood_rolling: that of a text
+    Continuation,  // loglikelihood: that of a continuation after a context
+    Choices,       // multiple_choice: that of several continuations
+};
+
+/// Whether the documents hold texts, which need a tokenizer.
+inline bool has_texts(OutputType type) { return type != OutputType::TokenIds; }
+
+struct Document {
+    nlohmann::ordered_json record = {};  // as it was read
+    std::string place = {};              // "file:line"
+
+    Tokens tokens = {};     // of OutputType::TokenIds
+    std::string text = {};  // of OutputType::Rolling
+
+    /// The other types have continuations, each of which begins with its delimiter. There is one context for
+    /// all of them, or one for each.
+    std::vector<std::string> contexts = {}, continuations = {};
+    std::vector<std::string> choices = {};  // of OutputType::Choices: the texts whose lengths normalise
+    int64_t gold = 0;                       // the index of the right choice
+
+    /// The document as an example in the prompt of another one: `question`, a space, `answer`.
+    std::string question = {}, answer = {};
+    std::string description = {};  // begins the prompt, before the examples
+};
 
 /// How the examples of a prompt are chosen.
 enum class FewshotSampler {
@@ -56,7 +86,8 @@ const std::vector<Reader>& readers();
 /// The part of readers() that reads public data sets.
 std::vector<Reader> public_readers();
 
-// What readers make of a record. The harness's target_delimiter, a space, precedes each continuation.
+// The documents that readers make of a record. The harness's target_delimiter, a space, precedes each
+// continuation.
 
 /// A question whose choices follow one context. Refuses a gold, the value of `gold_key`, that is no choice.
 Document multiple_choice(const Fields& fields, std::string context, std::vector<std::string> choices,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "eval/text.h"
 
 namespace argosy::eval {
@@ -111,6 +112,30 @@ void add_text(const Encoder& encoder, const Document& document, OutputType type,
     }
 }
 
+void warn_of_long_windows(const Work& work, int64_t max_context) {
+    const int64_t num_inputs = longest(work.requests.windows);
+    if (num_inputs <= max_context) return;
+    spdlog::warn(
+        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
+        "splits "
+        "longer records",
+        work.task.file.path.string(), num_inputs, max_context);
+}
+
+void warn_of_left_out_parts(const Work& work) {
+    const Task& task = work.task;
+    if (task.num_short > 0) {
+        spdlog::warn(
+            "{}: {} of {} records are left out, because they have fewer than two tokens and so predict none; "
+            "the first is {}",
+            task.file.name, task.num_short, task.num_records, task.first_short);
+    }
+    if (work.requests.num_cut > 0) {
+        spdlog::warn("{}: {} of {} requests are longer than a window and lose their beginning (--max-length)",
+                     task.file.name, work.requests.num_cut, work.requests.records.size());
+    }
+}
+
 }  // namespace
 
 Requests make_requests(std::span<const Document> documents, OutputType type,
@@ -130,6 +155,38 @@ Requests make_requests(std::span<const Document> documents, OutputType type,
         requests.first_record.push_back(requests.records.size());
     }
     return requests;
+}
+
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
+                                                     const interop::ModelSource& source) {
+    const std::filesystem::path own = source.path / "tokenizer.json";
+    std::error_code unknown;
+    if (wanted.empty() && !std::filesystem::exists(own, unknown)) return nullptr;
+    auto opened = tokenizer::open_tokenizer(wanted.empty() ? source.path.string() : wanted);
+    if (opened->info().vocab_size > source.spec.vocab_size) {
+        throw UserError(
+            "the tokenizer {} has {} ids, and the vocabulary of the model {} has {}; --tokenizer must "
+            "name the model's own",
+            opened->info().name, opened->info().vocab_size, source.path.string(), source.spec.vocab_size);
+    }
+    return opened;
+}
+
+Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_length,
+               const interop::ModelSource& source) {
+    const bool texts = has_texts(task.type());
+    if (texts && tokenizer == nullptr) {
+        throw UserError(
+            "{} holds records of text, which need a tokenizer, and the model {} has no "
+            "tokenizer.json; name one with --tokenizer PATH|bytes",
+            task.documents[0].place, source.path.string());
+    }
+    const int64_t limit = texts && max_length == 0 ? source.spec.max_context : max_length;
+    Requests requests = make_requests(task.documents, task.type(), tokenizer, limit);
+    Work work{std::move(task), std::move(requests)};
+    warn_of_left_out_parts(work);
+    warn_of_long_windows(work, source.spec.max_context);
+    return work;
 }
 
 }  // namespace argosy::eval

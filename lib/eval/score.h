@@ -26,7 +26,7 @@ struct RecordScore {
     int64_t num_greedy = 0;  // number of predicted tokens to which the model gives the highest probability
 };
 
-/// What the model says about a document: one score for its text, or one for each continuation.
+/// The scores of a document: one score for its text, or one for each continuation.
 using DocumentScores = std::span<const RecordScore>;
 
 /// On a processor, windows are packed, so that what they share is computed once; on a GPU they are padded.

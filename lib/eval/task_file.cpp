@@ -37,45 +37,52 @@ TaskName task_name(const std::string& word) {
     return task;
 }
 
-/// Calls take(record, place) for each line of the file that is not blank.
-template <class Take>
-void for_each_record(const std::filesystem::path& path, Take take) {
-    const bool is_stdin = is_standard_stream(path);
-    std::ifstream file;
+/// Opens a file, unless it is stdin. Returns the stream to read from.
+std::istream& open_lines(const std::filesystem::path& path, std::ifstream& file) {
+    if (is_standard_stream(path)) return std::cin;
     std::error_code unknown;
     if (std::filesystem::is_directory(path, unknown))
         throw UserError("cannot read {}: it is a folder", path.string());
-    if (!is_stdin) file.open(path, std::ios::binary);
-    if (!is_stdin && !file) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
-    std::istream& lines = is_stdin ? std::cin : file;
+    file.open(path, std::ios::binary);
+    if (!file) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
+    return file;
+}
+
+/// Calls take(record, place) for each line of the file that is not blank.
+template <class Take>
+void for_each_record(const std::filesystem::path& path, Take take) {
+    std::ifstream file;
+    std::istream& lines = open_lines(path, file);
+    const std::string name = is_standard_stream(path) ? "stdin" : path.string();
     int64_t number = 0;
     for (std::string line; std::getline(lines, line);) {
         throw_if_stop_requested();
         ++number;
         if (line.find_first_not_of(" \t\r\n") == line.npos) continue;
-        std::string place = fmt::format("{}:{}", is_stdin ? "stdin" : path.string(), number);
-        nlohmann::ordered_json record = parse_json(line, place);
-        take(std::move(record), std::move(place));
+        const std::string place = fmt::format("{}:{}", name, number);
+        take(parse_json(line, place), place);
     }
-    if (lines.bad()) throw RunError("cannot read {} beyond line {}", path.string(), number);
+    if (lines.bad()) throw RunError("cannot read {} beyond line {}", name, number);
+}
+
+/// Refuses a record without the key that all records of a recognised layout have.
+void check_layout(const nlohmann::ordered_json& record, const std::string& place, const Reader& reader) {
+    if (reader.keys.empty() || !record.is_object() || record.contains(reader.keys[0])) return;
+    throw UserError(
+        "{}: the record has the layout '{}', and the first one has '{}'; put them into files of their own",
+        place, recognise(record, place).name, reader.name);
 }
 
 /// All documents of a file. `reader` is set by the first record if it is null.
 std::vector<Document> read_documents(const std::filesystem::path& path, const Reader*& reader,
                                      int64_t vocab_size) {
     std::vector<Document> documents;
-    for_each_record(path, [&](nlohmann::ordered_json record, std::string place) {
+    for_each_record(path, [&](nlohmann::ordered_json record, const std::string& place) {
         if (reader == nullptr) reader = &recognise(record, place);
-        if (!reader->keys.empty() && !record.contains(reader->keys[0]) && !documents.empty()) {
-            const Reader& other = recognise(record, place);
-            throw UserError(
-                "{}: the record has the layout '{}', and the first one has '{}'; put them into "
-                "files of their own",
-                place, other.name, reader->name);
-        }
+        check_layout(record, place, *reader);
         Document document = reader->read(Fields(record, place), vocab_size);
         document.record = std::move(record);
-        document.place = std::move(place);
+        document.place = place;
         documents.push_back(std::move(document));
     });
     return documents;

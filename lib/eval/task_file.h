@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "eval/document.h"
 #include "eval/readers.h"
 
 namespace argosy::eval {

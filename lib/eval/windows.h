@@ -55,7 +55,7 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, const BatchLimi
 
 /// Sorts the windows by their inputs, so that windows with the same beginning follow each other, and fills
 /// packed batches in this order. A window shares no input whose prediction it scores. Attention to packed
-/// windows is that of PackedAttention (packed_attention.h).
+/// windows is in score.cpp.
 std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::span<const Tokens> records,
                                            const BatchLimits& limits);
 

@@ -126,7 +126,7 @@ def main():
             (place / "tokenizer_config.json").write_text(json.dumps(config))
             if name == "trained":
                 for file in ("tokenizer.json", "tokenizer_config.json"):
-                    (folder / file).write_text((place / file).read_text())
+                    (folder / file).write_text((place / file).read_text().rstrip() + "\n")
             model = HFLM(pretrained=str(place), device="cpu", dtype="float32")
             recorded[name] = {"fewshot_0": evaluate(model, folder, 0), "fewshot_2": evaluate(model, folder, 2),
                               "generated": generate(model)}

@@ -143,6 +143,29 @@ TEST_F(Scores, OfAContinuationAreThoseOfTheWholeWithoutItsContext) {
     EXPECT_EQ(found.num_predicted, num_scored);
 }
 
+/// Equal bit for bit: the keys and values that a window shares are those that it would compute.
+TEST_F(Scores, DoNotDependOnWhatWindowsShare) {
+    Tokens text(60);
+    for (size_t i = 0; i < text.size(); ++i) text[i] = i * i % 47;
+    std::vector<Tokens> records;
+    std::vector<Window> windows;
+    for (const int64_t context : {40, 40, 40, 25, 1, 60}) {
+        Tokens record(text.begin(), text.begin() + context);
+        for (uint32_t i = 0; i < 3 + records.size() % 3; ++i) record.push_back((7 * records.size() + i) % 50);
+        const int64_t size = std::ssize(record);
+        windows.push_back({std::ssize(records), 0, size - 1, size - context});
+        records.push_back(std::move(record));
+    }
+    const auto together = score_windows(model_, records, windows, {});
+    const auto packed = in_packed_batches(windows, records, {});
+    EXPECT_GT(std::ranges::count_if(packed[0].num_shared, [](int64_t shared) { return shared > 0; }), 3);
+    for (size_t i = 0; i < records.size(); ++i) {
+        const auto alone = score_windows(model_, records, {windows[i]}, {})[i];
+        EXPECT_EQ(together[i].log_likelihood, alone.log_likelihood) << "record " << i;
+        EXPECT_EQ(together[i].num_greedy, alone.num_greedy) << "record " << i;
+    }
+}
+
 TEST_F(Scores, ReportsItsProgress) {
     std::vector<double> shares;
     const auto progress = [&](double share) { shares.push_back(share); };
