@@ -96,7 +96,7 @@ void add_options(CLI::App& app, Options& options) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--fewshot-file", options.task.fewshot_file, "JSONL file with records like the tasks'");
     app.add_flag("--log-samples", options.log_samples,
-                 "also write samples_TASK.jsonl beside --output: requests and scores of each record");
+                 "also write samples_TASK.jsonl beside --output: requests and scores of records");
     app.add_option("--dtype", options.dtype,
                    "type of the computation: fp32, bf16 or fp16, for every checkpoint type. On\n"
                    "a GPU bf16 is many times faster, and long windows need far less memory")
@@ -131,7 +131,7 @@ void add_generate_options(CLI::App& app, Options& options) {
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--temperature", options.generate.sampling.temperature,
-                   "0: the likeliest token each time; else logits are divided by it and tokens drawn")
+                   "0: the likeliest token each time; else logits are divided by it, tokens drawn")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     app.add_option("--top-p", options.generate.sampling.top_p,
