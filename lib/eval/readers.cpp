@@ -19,14 +19,18 @@ Document read_tokens(const Fields& fields, int64_t vocab_size) {
     return {.tokens = fields.tokens("tokens", vocab_size)};
 }
 
-Document read_choices(const Fields& fields, int64_t) {
+Document choices_after(const Fields& fields, const char* context) {
     std::vector<std::string> choices = fields.texts("choices");
     const auto empty = std::ranges::find(choices, "");
     if (empty != choices.end()) {  // acc_norm divides by the length of a choice
         fields.refuse("", fmt::format("choice {}, counted from 0, is empty", empty - choices.begin()));
     }
-    return multiple_choice(fields, fields.text("query"), std::move(choices), fields.integer("gold"), "gold");
+    return multiple_choice(fields, fields.text(context), std::move(choices), fields.integer("gold"), "gold");
 }
+
+Document read_choices(const Fields& fields, int64_t) { return choices_after(fields, "query"); }
+
+Document read_context_choices(const Fields& fields, int64_t) { return choices_after(fields, "context"); }
 
 Document read_continuation(const Fields& fields, int64_t) {
     if (fields.text("continuation").empty()) fields.refuse("continuation", "leaves nothing to predict");
@@ -59,6 +63,11 @@ const std::vector<Reader>& readers() {
              OutputType::Choices,
              {"acc", "acc_norm", "acc_bytes"},
              read_choices},
+            {"context_choices",
+             {"context", "choices", "gold"},
+             OutputType::Choices,
+             {"acc", "acc_norm", "acc_bytes"},
+             read_context_choices},
             {"continuation",
              {"context", "continuation"},
              OutputType::Continuation,

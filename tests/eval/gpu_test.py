@@ -112,7 +112,7 @@ class StandIns(GpuTest):
     def test_a_batch_that_does_not_fit(self):
         task = self.task(random_records(60, 50))
         arguments = ["--model", self.model, "--tasks", task, "--output", self.output]
-        self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_400_000)}
+        self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_000_000)}
         self.expect_error(*arguments, program=GPU_EVAL, code=1, parts=[
             "out of memory: ", " requested; of the GPU's ", "tensors ", "free ",
             "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); "

@@ -46,6 +46,9 @@ TEST_F(TaskFile, RecordsAreRecognisedByTheirKeys) {
               OutputType::Continuation);
     const Task task = read("{\"query\": \"q\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n\n");
     EXPECT_EQ(task.type(), OutputType::Choices);
+    const Task other = read("{\"context\": \"q\", \"choices\": [\"a\", \"b\"], \"gold\": 1}");
+    EXPECT_EQ(other.documents[0].contexts, task.documents[0].contexts);
+    EXPECT_EQ(other.documents[0].continuations, task.documents[0].continuations);
     EXPECT_EQ(task.num_records, 1);
     EXPECT_EQ(task.documents[0].contexts, std::vector<std::string>{"q"});
     EXPECT_EQ(task.documents[0].continuations, (std::vector<std::string>{" a", " b"}));
