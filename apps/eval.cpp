@@ -1,4 +1,4 @@
-// Evaluates a checkpoint of any form: token perplexity over records of tokens.
+// Evaluates a checkpoint of any form over tasks: perplexities, multiple choice, last words.
 #include <CLI/CLI.hpp>
 #include <cmath>
 
@@ -11,11 +11,15 @@
 #include "base/progress.h"
 #include "command_line.h"
 #include "eval/device.h"
+#include "eval/generate.h"
 #include "eval/layerwise_model.h"
-#include "eval/perplexity.h"
+#include "eval/readers.h"
+#include "eval/requests.h"
+#include "eval/resident_model.h"
 #include "eval/results.h"
+#include "eval/task_file.h"
+#include "eval/task_result.h"
 #include "eval/weights.h"
-#include "eval/windows.h"
 #include "interop/byte_progress.h"
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
@@ -23,27 +27,47 @@
 #include "observe/memory.h"
 #include "observe/shortage.h"
 #include "ops/ops_context.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy {
 namespace {
 
 constexpr const char* kAbout =
-    "Evaluates a checkpoint: perplexity over tokens, with results in the layout of lm-evaluation-harness.\n"
+    "Evaluates a checkpoint over tasks, with the scores, standard errors and results of "
+    "lm-evaluation-harness.\n"
     "\n"
-    "A task is a JSONL file of {\"tokens\": [...]} records; its name is the file's name without extension.\n"
-    "The first token of a record is context, so records of fewer than two tokens are left out and counted.\n"
-    "No token is added; token_perplexity =\n"
-    "exp(-sum of log-likelihoods / sum of (length - 1)). Records of {\"text\"} and multiple choice, as in\n"
-    "tasks/ of `prepare-data synthetic`, need a tokenizer, which eval does not have yet.\n";
+    "A task is a JSONL file; its name is the file's name without extension. Its records are one of\n"
+    "  {\"text\"}                    word, byte and token perplexity and bits per byte of texts\n"
+    "  {\"query\",\"choices\",\"gold\"}  acc, acc_norm, acc_bytes: whether choice number `gold` is the "
+    "likeliest\n"
+    "                              the same with \"context\" for \"query\"\n"
+    "  {\"context\",\"continuation\"}  acc: whether the model continues so; perplexity of the continuation\n"
+    "  {\"tokens\"}                  perplexity and accuracy of tokens after a record's first one, which "
+    "is\n"
+    "                              context. Records of fewer than two tokens are left out and counted\n"
+    "or have the layout of a public data set, which READER= names.\n"
+    "\n"
+    "With --generate it continues a text instead; the continuation alone goes to stdout.\n";
 
 struct Options {
-    std::string model, dtype = "fp32", device = "auto";
-    std::vector<std::filesystem::path> tasks;
+    std::string model, dtype = "fp32", device = "auto", tokenizer;
+    std::vector<std::string> tasks;
     std::filesystem::path output;
+    bool log_samples = false;
     std::vector<std::string> accepted_keys;
-    eval::PerplexityOptions perplexity;
+    eval::TaskOptions task;
+    int64_t max_length = 0;
+    eval::ScoreOptions score;
+    std::optional<std::string> prompt;  // of --generate
+    eval::GenerateOptions generate;
     int num_threads = 0;
 };
+
+std::string reader_names() {
+    std::string names;
+    for (const eval::Reader& reader : eval::readers()) names += fmt::format(" {}", reader.name);
+    return names.substr(1);
+}
 
 void add_options(CLI::App& app, Options& options) {
     app.footer(
@@ -57,13 +81,23 @@ void add_options(CLI::App& app, Options& options) {
                    "a full file, a Hugging Face folder")
         ->required();
     add_accepted_keys(app, options.accepted_keys);
-    app.add_option("--tasks", options.tasks, "JSONL files, separated by commas; -: stdin")
-        ->required()
+    app.add_option("--tasks", options.tasks,
+                   fmt::format("[READER=]FILE, separated by commas; -: stdin. Readers:\n{}", reader_names()))
         ->delimiter(',');
     app.add_option("--output", options.output,
                    "JSON file for the results; replaces only earlier results. -: stdout, and the\ntable goes "
-                   "to stderr")
-        ->required();
+                   "to stderr");
+    app.add_option("--tokenizer", options.tokenizer,
+                   "tokenizer.json, a folder with one, or `bytes`; default: the model folder's")
+        ->option_text("PATH|bytes");
+    app.add_option("--limit", options.task.limit, "maximum number of records of a task")
+        ->check(at_least_one());
+    app.add_option("--num-fewshot", options.task.num_fewshot,
+                   "examples before each question, from --fewshot-file, chosen as the harness does")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--fewshot-file", options.task.fewshot_file, "JSONL file with records like the tasks'");
+    app.add_flag("--log-samples", options.log_samples,
+                 "also write samples_TASK.jsonl beside --output: requests and scores of records");
     app.add_option("--dtype", options.dtype,
                    "type of the computation: fp32, bf16 or fp16, for every checkpoint type. On\n"
                    "a GPU bf16 is many times faster, and long windows need far less memory")
@@ -73,18 +107,39 @@ void add_options(CLI::App& app, Options& options) {
                    "auto: gpu if there is one")
         ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
         ->option_text("TEXT=auto");
-    app.add_option("--max-length", options.perplexity.max_length,
-                   "maximum number of tokens in a window; longer records are split into windows,\n"
-                   "and each token is predicted once. Default: the longest record")
+    app.add_option("--max-length", options.max_length,
+                   "maximum number of tokens in a window; longer texts are split into windows, and\n"
+                   "each token is predicted once; longer prompts lose their beginning. Default: the\n"
+                   "model's max_position_embeddings; the longest record for {\"tokens\"}")
         ->check(at_least_one());
-    app.add_option("--batch-tokens", options.perplexity.batch_tokens,
+    app.add_option("--batch-tokens", options.score.batch.num_tokens,
                    "tokens in one batch, padding included; results do not depend on it, except\n"
                    "for rounding on a GPU")
         ->check(at_least_one())
         ->capture_default_str();
+    app.add_option("--batch-size", options.score.batch.num_windows, "maximum number of windows in one batch")
+        ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")
         ->check(at_least_one());
+}
+
+void add_generate_options(CLI::App& app, Options& options) {
+    app.add_option("--generate", options.prompt, "the text to continue")
+        ->excludes(app.get_option("--tasks"))
+        ->excludes(app.get_option("--output"));
+    app.add_option("--max-new-tokens", options.generate.max_new_tokens, "maximum number of generated tokens")
+        ->check(at_least_one())
+        ->capture_default_str();
+    app.add_option("--temperature", options.generate.sampling.temperature,
+                   "0: the likeliest token each time; else logits are divided by it, tokens drawn")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_option("--top-p", options.generate.sampling.top_p,
+                   "draw from the fewest tokens that together have this probability")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    app.add_option("--seed", options.generate.sampling.seed, "of the drawing")->capture_default_str();
 }
 
 /// Verifies all weights before the run. The run itself may read part of a stored slab, and a check covers
@@ -98,113 +153,164 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
     interop::run_transfers(source, weights, transfer_options, [](auto&&...) {});
 }
 
-void warn_of_long_windows(const interop::ModelSource& source, const std::vector<eval::TokenTask>& tasks,
-                          int64_t max_length) {
-    for (const eval::TokenTask& task : tasks) {
-        const int64_t longest = eval::longest_window(task.records, max_length);
-        if (longest <= source.spec.max_context) continue;
-        spdlog::warn(
-            "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
-            "splits longer records",
-            task.path.string(), longest, source.spec.max_context);
+/// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
+struct Inputs {
+    interop::ModelSource source;
+    std::string tokenizer_name;
+    std::vector<eval::Work> work;
+};
+
+/// The file that --log-samples writes for a task.
+std::filesystem::path samples_path(const Options& options, const std::string& task) {
+    return options.output.parent_path() / fmt::format("samples_{}.jsonl", task);
+}
+
+/// Refuses an output path that would replace an input.
+void check_output(const Options& options, std::span<const eval::TaskName> tasks,
+                  const interop::ModelSource& source) {
+    for (const eval::TaskName& task : tasks) {
+        std::error_code none;
+        if (!std::filesystem::equivalent(task.path, options.output, none)) continue;
+        throw UserError("--output {} is a task file and would replace it; name another file",
+                        options.output.string());
+    }
+    if (!is_standard_stream(options.output)) {
+        interop::refuse_inside(options.output, source.path);
+    } else if (options.log_samples) {
+        throw UserError("--log-samples writes files beside --output, which is stdout; name a file");
     }
 }
 
-void warn_of_short_records(const std::vector<eval::TokenTask>& tasks) {
-    for (const eval::TokenTask& task : tasks) {
-        if (task.num_short == 0) continue;
-        spdlog::warn(
-            "{}: {} of {} records are left out, because they have fewer than two tokens and so predict none; "
-            "the first is {}",
-            task.name, task.num_short, task.num_short + std::ssize(task.records), task.first_short);
+Inputs open_inputs(Options& options) {
+    if (options.task.num_fewshot > 0 && options.task.fewshot_file.empty()) {
+        throw UserError("--num-fewshot {} needs --fewshot-file", options.task.num_fewshot);
     }
+    Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), "", {}};
+    options.task.vocab_size = inputs.source.spec.vocab_size;
+    const std::vector<eval::TaskName> names = eval::task_names(options.tasks);
+    check_output(options, names, inputs.source);
+    const auto tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
+    if (tokenizer) inputs.tokenizer_name = tokenizer->info().name;
+    for (const eval::TaskName& name : names) {
+        inputs.work.push_back(eval::make_work(eval::read_task(name, options.task), tokenizer.get(),
+                                              options.max_length, inputs.source));
+    }
+    return inputs;
 }
 
-/// Scores the records of a task. Throws UserError if the log-likelihood of a record is not finite, because
-/// the mean would not be finite either.
-eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTask& task,
-                          eval::PerplexityOptions options, const Environment& environment) {
-    Progress progress("evaluating " + task.name, environment);
+eval::TaskResult run_task(const eval::LayerwiseModel& model, eval::Work work, eval::ScoreOptions options,
+                          const Environment& environment) {
+    Progress progress("evaluating " + work.task.file.name, environment);
     options.progress = [&](double share) {
         throw_if_stop_requested();
         if (progress.due()) progress.show(share);
     };
-    const auto scores = eval::score_records(model, task.records, options);
-    for (size_t i = 0; i < scores.size(); ++i) {
-        if (std::isfinite(scores[i].log_likelihood)) continue;
-        throw UserError(
-            "{}: the model's log-likelihood of the record is {}; its weights are not finite, or too large "
-            "for --dtype (fp32 is the widest)",
-            task.places[i], scores[i].log_likelihood);
-    }
-    const eval::RecordScore score = eval::total(scores);
-    spdlog::info("{}: {} tokens of {} records in {:.1f} s", task.name, score.num_predicted, scores.size(),
-                 progress.seconds());
-    return {task.name, task.path.string(), std::ssize(scores), score, task.num_short};
+    eval::TaskResult result = eval::evaluate(model, std::move(work.task), work.requests, options);
+    spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
+                 result.task.documents.size(), progress.seconds());
+    return result;
 }
 
-/// Refuses an output path that would replace an input.
-void check_output(const Options& options, const interop::ModelSource& source) {
-    for (const auto& task : options.tasks) {
-        std::error_code none;
-        if (!std::filesystem::equivalent(task, options.output, none)) continue;
-        throw UserError("--output {} is a task file and would replace it; name another file",
-                        options.output.string());
+/// The files of the results, locked from the beginning and written at the end.
+class Outputs {
+  public:
+    Outputs(const Options& options, std::span<const eval::Work> work)
+        : results_(options.output, is_json_of_format(eval::kResultsMark)) {
+        if (!options.log_samples) return;
+        for (const eval::Work& each : work) {
+            samples_.push_back(std::make_unique<ResultFile>(samples_path(options, each.task.file.name),
+                                                            begins_with("{\"doc_id\":0,")));
+        }
     }
-    if (!is_standard_stream(options.output)) interop::refuse_inside(options.output, source.path);
-}
 
-/// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
-struct Inputs {
-    interop::ModelSource source;
-    std::vector<eval::TokenTask> tasks;
+    void write(const eval::Evaluation& evaluation) {
+        for (size_t i = 0; i < samples_.size(); ++i) {
+            samples_[i]->write(eval::samples_jsonl(evaluation.tasks[i]));
+        }
+        results_.write(eval::results_json(evaluation));
+    }
+
+  private:
+    ResultFile results_;
+    std::vector<std::unique_ptr<ResultFile>> samples_;
 };
-
-Inputs open_inputs(const Options& options) {
-    Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), {}};
-    inputs.tasks = eval::read_token_tasks(options.tasks, inputs.source.spec.vocab_size);
-    warn_of_short_records(inputs.tasks);
-    warn_of_long_windows(inputs.source, inputs.tasks, options.perplexity.max_length);
-    check_output(options, inputs.source);
-    return inputs;
-}
 
 void evaluate(Options options, const Environment& environment) {
     const double started = seconds_now();
-    if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
     const at::ScalarType type = eval::compute_type(options.dtype);
     eval::Evaluation evaluation{.model = options.model,
                                 .dtype = options.dtype,
-                                .batch_tokens = options.perplexity.batch_tokens,
-                                .max_length = options.perplexity.max_length,
+                                .batch_tokens = options.score.batch.num_tokens,
+                                .batch_size = options.score.batch.num_windows,
+                                .max_length = options.max_length,
+                                .limit = options.task.limit,
                                 .started = seconds_since_1970()};
-    const auto [source, tasks] = open_inputs(options);
-    ResultFile output(options.output, is_json_of_format(eval::kResultsMark));
+    auto [source, tokenizer_name, all_work] = open_inputs(options);
+    Outputs outputs(options, all_work);
     const eval::Device device = eval::choose_device(options.device);
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
     const ops::OpsContext context;
-    options.perplexity.stream_bytes = eval::stream_bytes(device, options.perplexity.stream_bytes);
+    options.score.stream_bytes = eval::stream_bytes(device, options.score.stream_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
                                      at::TensorOptions(type).device(device.torch_device));
     evaluation.device = device.name();
+    evaluation.tokenizer = tokenizer_name;
     evaluation.num_parameters = model::num_parameters(source.spec);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
                  static_cast<double>(evaluation.num_parameters), options.dtype, device.text());
     check_bytes(source, environment);
-    for (const eval::TokenTask& task : tasks) {
-        const int64_t longest = eval::longest_window(task.records, options.perplexity.max_length);
+    for (eval::Work& work : all_work) {
+        const int64_t longest = eval::longest(work.requests.windows);
         try {
-            evaluation.tasks.push_back(run_task(model, task, options.perplexity, environment));
+            evaluation.tasks.push_back(run_task(model, std::move(work), options.score, environment));
         } catch (...) {
             observe::explain_shortage(
-                {device.gpu.has_value(), options.dtype, options.perplexity.batch_tokens, longest});
+                {device.gpu.has_value(), options.dtype, options.score.batch.num_tokens, longest});
         }
     }
     evaluation.seconds = seconds_now() - started;
-    output.write(eval::results_json(evaluation));
+    outputs.write(evaluation);
     print_text(eval::results_table(evaluation), is_standard_stream(options.output) ? stderr : stdout);
+}
+
+/// Streams the continuation of a prompt to stdout.
+void generate(Options options, const Environment& environment) {
+    const interop::ModelSource source = interop::open_model(options.model, {options.accepted_keys});
+    const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
+    if (!tokenizer) {
+        throw UserError(
+            "--generate needs a tokenizer, and the model {} has no tokenizer.json; name one with "
+            "--tokenizer PATH|bytes",
+            source.path.string());
+    }
+    const auto prompt = eval::prompt_tokens(*tokenizer, *options.prompt);
+    const int64_t room = source.spec.max_context - std::ssize(prompt);
+    if (room < 1) {
+        throw UserError("the prompt has {} tokens, and the model's max_position_embeddings is {}",
+                        prompt.size(), source.spec.max_context);
+    }
+    if (options.generate.max_new_tokens > room) {
+        spdlog::warn("the text ends after {} new tokens, at the model's max_position_embeddings, {}", room,
+                     source.spec.max_context);
+        options.generate.max_new_tokens = room;
+    }
+    const eval::Device device = eval::choose_device(options.device);
+    const ops::OpsContext context;
+    check_bytes(source, environment);
+    eval::ResidentModel model(
+        *source.tensors, source.spec,
+        at::TensorOptions(eval::compute_type(options.dtype)).device(device.torch_device),
+        std::ssize(prompt) + options.generate.max_new_tokens);
+    const double started = seconds_now();
+    const int64_t count =
+        eval::generate(model, *tokenizer, prompt, options.generate, [](const std::string& text) {
+            throw_if_stop_requested();
+            if (!text.empty()) print_text(text, stdout);
+        });
+    print_text("\n", stdout);
+    spdlog::info("{} tokens in {:.1f} s", count, seconds_now() - started);
 }
 
 ExitCode run(int argc, char** argv) {
@@ -214,8 +320,17 @@ ExitCode run(int argc, char** argv) {
     CLI::App app{kAbout, "eval"};
     Options options;
     add_options(app, options);
+    add_generate_options(app, options);
     if (!parse_options(app, argc, argv)) return ExitCode::Done;
-    evaluate(options, environment);
+    if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
+    if (options.prompt) {
+        generate(options, environment);
+    } else {
+        for (const char* needed : {"--tasks", "--output"}) {
+            if (app.count(needed) == 0) throw UserError("{} is required (or --generate)", needed);
+        }
+        evaluate(options, environment);
+    }
     return ExitCode::Done;
 }
 

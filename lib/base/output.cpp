@@ -158,7 +158,7 @@ IsOwn is_json_of_format(const std::string& format) {
 bool is_standard_stream(const fs::path& path) { return path == "-"; }
 
 void print_text(const std::string& text, std::FILE* stream) {
-    if (std::fputs(text.c_str(), stream) < 0 || std::fflush(stream) != 0)
+    if (std::fwrite(text.data(), 1, text.size(), stream) != text.size() || std::fflush(stream) != 0)
         throw RunError("cannot write to {}", stream == stdout ? "stdout" : "stderr");
 }
 

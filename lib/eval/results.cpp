@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/program.h"
 
 namespace argosy::eval {
@@ -14,21 +15,20 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kTaskVersion = 1;  // increase it when the meaning of a task's numbers changes
 constexpr const char* kNotAvailable = "N/A";
 
-struct Metric {
-    const char* name;
-    bool higher_is_better;
-    double (*value)(const RecordScore& score);
-};
-
-double token_accuracy(const RecordScore& score) {
-    return static_cast<double>(score.num_greedy) / static_cast<double>(score.num_predicted);
+const char* output_type(OutputType type) {
+    switch (type) {
+        case OutputType::TokenIds:
+        case OutputType::Rolling:
+            return "loglikelihood_rolling";
+        case OutputType::Continuation:
+            return "loglikelihood";
+        case OutputType::Choices:
+            return "multiple_choice";
+    }
+    ARGOSY_CHECK(false, "output type {}", static_cast<int>(type));
 }
-
-constexpr Metric kMetrics[] = {{"token_accuracy", true, token_accuracy},
-                               {"token_perplexity", false, token_perplexity}};
 
 /// Returns the commit that version() names, as in "0.1.0 (1a2b3c4d5e6f)"; empty if version() names none.
 std::string commit() {
@@ -37,43 +37,62 @@ std::string commit() {
     return begin == text.npos ? "" : std::string(text.substr(begin + 1, end - begin - 1));
 }
 
-ordered_json metrics_of(const TaskResult& task) {
-    ordered_json values = {{"alias", task.name}};
-    for (const Metric& metric : kMetrics) {
-        values[fmt::format("{},none", metric.name)] = metric.value(task.score);
-        values[fmt::format("{}_stderr,none", metric.name)] = kNotAvailable;
+ordered_json error_of(const MetricValue& found) {
+    return found.standard_error ? ordered_json(*found.standard_error) : ordered_json(kNotAvailable);
+}
+
+ordered_json metrics_of(const TaskResult& result) {
+    ordered_json values = {{"alias", result.task.file.name}};
+    for (const MetricValue& found : result.metrics) {
+        values[fmt::format("{},none", found.metric->name)] = found.value;
+        values[fmt::format("{}_stderr,none", found.metric->name)] = error_of(found);
     }
     return values;
 }
 
-ordered_json config_of(const TaskResult& task) {
+ordered_json config_of(const TaskResult& result) {
     ordered_json metrics = ordered_json::array();
-    for (const Metric& metric : kMetrics) {
-        metrics.push_back({{"metric", metric.name}, {"higher_is_better", metric.higher_is_better}});
+    for (const MetricValue& found : result.metrics) {
+        metrics.push_back(
+            {{"metric", found.metric->name}, {"higher_is_better", found.metric->higher_is_better}});
     }
-    return {
-        {"task", task.name}, {"dataset_path", task.path},         {"output_type", "loglikelihood_rolling"},
-        {"num_fewshot", 0},  {"metric_list", std::move(metrics)}, {"metadata", {{"version", kTaskVersion}}}};
+    const Task& task = result.task;
+    return {{"task", task.file.name},
+            {"dataset_path", task.file.path.string()},
+            {"reader", task.reader->name},
+            {"output_type", output_type(task.type())},
+            {"num_fewshot", task.num_fewshot},
+            {"metric_list", std::move(metrics)},
+            {"metadata", {{"version", task.reader->version}}}};
 }
 
-ordered_json directions() {
+ordered_json directions(const TaskResult& result) {
     ordered_json directions;
-    for (const Metric& metric : kMetrics) directions[metric.name] = metric.higher_is_better;
+    for (const MetricValue& found : result.metrics) {
+        directions[found.metric->name] = found.metric->higher_is_better;
+    }
     return directions;
 }
+
+/// null for 0, which stands for "not given".
+ordered_json given(int64_t number) { return number > 0 ? ordered_json(number) : ordered_json(nullptr); }
 
 ordered_json run_config(const Evaluation& evaluation) {
     return {{"model", "argosy"},
             {"model_args",
              {{"path", evaluation.model},
               {"dtype", evaluation.dtype},
-              {"max_length", evaluation.max_length > 0 ? ordered_json(evaluation.max_length) : nullptr}}},
+              {"tokenizer",
+               evaluation.tokenizer.empty() ? ordered_json(nullptr) : ordered_json(evaluation.tokenizer)},
+              {"max_length", given(evaluation.max_length)}}},
             {"model_num_parameters", evaluation.num_parameters},
             {"model_dtype", evaluation.dtype},
+            {"batch_size", given(evaluation.batch_size)},
             {"batch_tokens", evaluation.batch_tokens},
             {"device", evaluation.device},
-            {"limit", nullptr},
-            {"random_seed", nullptr}};  // the evaluation draws no random numbers
+            {"limit", given(evaluation.limit)},
+            {"random_seed", nullptr},  // the harness seeds what a task may draw from; no task here does
+            {"fewshot_seed", kFewshotSeed}};
 }
 
 struct Column {
@@ -101,34 +120,37 @@ std::string line(const Row& cells, const Widths& widths) {
     return text + '\n';
 }
 
-Row row_of(const TaskResult& task, const Metric& metric) {
+Row row_of(const TaskResult& result, const MetricValue& found) {
     constexpr const char *kUp = "\u2191", *kDown = "\u2193", *kPlusMinus = "\u00b1";
-    return {task.name,
-            std::to_string(kTaskVersion),
+    const bool higher = found.metric->higher_is_better;
+    return {result.task.file.name,
+            fmt::format("{}", result.task.reader->version),
             "none",
-            "0",
-            metric.name,
-            metric.higher_is_better ? kUp : kDown,
-            fmt::format("{:.4f}", metric.value(task.score)),
+            std::to_string(result.task.num_fewshot),
+            found.metric->name,
+            higher ? kUp : kDown,
+            fmt::format("{:.4f}", found.value),
             kPlusMinus,
-            kNotAvailable};
+            found.standard_error ? fmt::format("{:.4f}", *found.standard_error) : kNotAvailable};
 }
 
 }  // namespace
 
 std::string results_json(const Evaluation& evaluation) {
     ordered_json out = {{"format", kResultsMark}};
-    for (const TaskResult& task : evaluation.tasks) {
-        out["results"][task.name] = metrics_of(task);
-        out["group_subtasks"][task.name] = ordered_json::array();
-        out["configs"][task.name] = config_of(task);
-        out["versions"][task.name] = kTaskVersion;
-        out["n-shot"][task.name] = 0;
-        out["higher_is_better"][task.name] = directions();
-        out["n-samples"][task.name] = {{"original", task.num_records + task.num_short},
-                                       {"effective", task.num_records}};
-        out["n-short"][task.name] = task.num_short;
-        out["n-tokens"][task.name] = task.score.num_predicted;
+    for (const TaskResult& result : evaluation.tasks) {
+        const std::string& name = result.task.file.name;
+        out["results"][name] = metrics_of(result);
+        out["group_subtasks"][name] = ordered_json::array();
+        out["configs"][name] = config_of(result);
+        out["versions"][name] = result.task.reader->version;
+        out["n-shot"][name] = result.task.num_fewshot;
+        out["higher_is_better"][name] = directions(result);
+        out["n-samples"][name] = {{"original", result.task.num_records},
+                                  {"effective", result.task.documents.size()}};
+        out["n-short"][name] = result.task.num_short;
+        out["n-cut"][name] = result.num_cut;
+        out["n-tokens"][name] = result.num_predicted;
     }
     out["config"] = run_config(evaluation);
     out["git_hash"] = commit();
@@ -143,8 +165,8 @@ std::string results_json(const Evaluation& evaluation) {
 
 std::string results_table(const Evaluation& evaluation) {
     std::vector<Row> rows;
-    for (const TaskResult& task : evaluation.tasks) {
-        for (const Metric& metric : kMetrics) rows.push_back(row_of(task, metric));
+    for (const TaskResult& result : evaluation.tasks) {
+        for (const MetricValue& found : result.metrics) rows.push_back(row_of(result, found));
     }
     Widths widths;
     for (size_t i = 0; i < kColumns.size(); ++i) {

@@ -3,11 +3,9 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <map>
+#include <numeric>
 
 #include "base/error.h"
-#include "base/output.h"
-#include "data/records.h"
 
 namespace argosy::eval {
 namespace {
@@ -18,33 +16,9 @@ constexpr int64_t kNotCounted = -1;
 // windows of a batch.
 constexpr size_t kMaxWindows = 65535;
 
-std::string task_name(const std::filesystem::path& path) {
-    return is_standard_stream(path) ? "stdin" : path.stem().string();
-}
-
-TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {
-    TokenTask task{.name = task_name(path), .path = path};
-    data::RecordReader reader(path, vocab_size);
-    data::Record record;
-    while (reader.next(record)) {
-        if (record.kind == data::RecordKind::Text) {
-            throw UserError(
-                "{}: the record is {}, which needs a tokenizer, and eval has none yet; use {} records",
-                reader.place(), data::name(record.kind), data::name(data::RecordKind::Tokens));
-        }
-        if (record.tokens.size() < 2) {
-            if (task.num_short++ == 0) task.first_short = reader.place();
-            continue;
-        }
-        task.records.push_back(std::move(record.tokens));
-        task.places.push_back(reader.place());
-    }
-    if (task.records.empty()) {
-        throw UserError(
-            "{} holds no records of two tokens or more ({} are shorter); the first token is context",
-            path.string(), task.num_short);
-    }
-    return task;
+bool has_all_windows(const WindowBatch& batch, const BatchLimits& limits) {
+    const size_t limit = limits.num_windows > 0 ? limits.num_windows : kMaxWindows;
+    return batch.windows.size() >= std::min(limit, kMaxWindows);
 }
 
 }  // namespace
@@ -62,11 +36,24 @@ void append_windows(int64_t record, int64_t num_tokens, int64_t max_inputs, std:
     }
 }
 
-std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens) {
+int64_t longest(std::span<const Window> windows) {
+    int64_t inputs = 0;
+    for (const Window& window : windows) inputs = std::max(inputs, window.num_inputs);
+    return inputs;
+}
+
+int64_t WindowBatch::num_tokens() const {
+    if (!is_packed()) return static_cast<int64_t>(windows.size()) * seq_len();
+    int64_t count = 0;
+    for (size_t i = 0; i < windows.size(); ++i) count += windows[i].num_inputs - num_shared[i];
+    return count;
+}
+
+std::vector<WindowBatch> in_batches(std::vector<Window> windows, const BatchLimits& limits) {
     std::ranges::stable_sort(windows, std::greater(), &Window::num_inputs);
     std::vector<WindowBatch> batches;
     const auto is_full = [&](const WindowBatch& batch) {
-        return batch.num_tokens() + batch.seq_len() > batch_tokens || batch.windows.size() == kMaxWindows;
+        return batch.num_tokens() + batch.seq_len() > limits.num_tokens || has_all_windows(batch, limits);
     };
     for (const Window& window : windows) {
         if (batches.empty() || is_full(batches.back())) batches.emplace_back();
@@ -75,33 +62,61 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_t
     return batches;
 }
 
-model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records, c10::Device device) {
-    const at::Tensor tokens = at::full({batch.num_tokens()}, kPadding, at::kLong);
-    const at::Tensor targets = at::full({batch.num_tokens()}, kNotCounted, at::kLong);
-    auto *token = tokens.mutable_data_ptr<int64_t>(), *target = targets.mutable_data_ptr<int64_t>();
-    for (const Window& window : batch.windows) {
-        const auto inputs = records[window.record].begin() + window.begin;
-        std::copy_n(inputs, window.num_inputs, token);
-        const int64_t context = window.num_inputs - window.num_scored;
-        std::copy_n(inputs + context + 1, window.num_scored, target + context);
-        token += batch.seq_len();
-        target += batch.seq_len();
+std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::span<const Tokens> records,
+                                           const BatchLimits& limits) {
+    const auto inputs = [&](const Window& window) {
+        return std::span(records[window.record]).subspan(window.begin, window.num_inputs);
+    };
+    std::ranges::stable_sort(windows, [&](const Window& one, const Window& other) {
+        return std::ranges::lexicographical_compare(inputs(one), inputs(other));
+    });
+    std::vector<WindowBatch> batches;
+    int64_t num_tokens = 0;  // of the last batch
+    for (const Window& window : windows) {
+        int64_t shared = 0;
+        if (!batches.empty()) {
+            const auto own = inputs(window).first(window.num_inputs - window.num_scored);
+            shared = std::ranges::mismatch(own, inputs(batches.back().windows.back())).in1 - own.begin();
+        }
+        const bool fits = !batches.empty() && num_tokens + window.num_inputs - shared <= limits.num_tokens &&
+                          !has_all_windows(batches.back(), limits);
+        if (!fits) {
+            batches.emplace_back();
+            shared = num_tokens = 0;
+        }
+        batches.back().windows.push_back(window);
+        batches.back().num_shared.push_back(shared);
+        num_tokens += window.num_inputs - shared;
     }
-    return {tokens.to(device), targets.to(device), static_cast<int64_t>(batch.windows.size()),
-            batch.seq_len()};
+    return batches;
 }
 
-std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size) {
-    std::map<std::string, std::filesystem::path> named;
-    for (const auto& path : paths) {
-        const auto [at, added] = named.emplace(task_name(path), path);
-        if (added) continue;
-        throw UserError("the tasks {} and {} have the same name '{}'; rename one", at->second.string(),
-                        path.string(), at->first);
+model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records, c10::Device device) {
+    const int64_t num_tokens = batch.num_tokens();
+    const at::Tensor tokens = at::full({num_tokens}, kPadding, at::kLong);
+    const at::Tensor targets = at::full({num_tokens}, kNotCounted, at::kLong);
+    const at::Tensor positions = at::full({batch.is_packed() ? num_tokens : 0}, 0, at::kLong);
+    auto *token = tokens.mutable_data_ptr<int64_t>(), *target = targets.mutable_data_ptr<int64_t>(),
+         *position = positions.mutable_data_ptr<int64_t>();
+    for (size_t i = 0; i < batch.windows.size(); ++i) {
+        const Window& window = batch.windows[i];
+        const int64_t shared = batch.is_packed() ? batch.num_shared[i] : 0;
+        const int64_t num_rows = window.num_inputs - shared, context = num_rows - window.num_scored;
+        const auto inputs = records[window.record].begin() + window.begin + shared;
+        std::copy_n(inputs, num_rows, token);
+        std::copy_n(inputs + context + 1, window.num_scored, target + context);
+        if (batch.is_packed()) {
+            std::iota(position, position + num_rows, shared);
+            position += num_rows;
+        }
+        token += batch.is_packed() ? num_rows : batch.seq_len();
+        target += batch.is_packed() ? num_rows : batch.seq_len();
     }
-    std::vector<TokenTask> tasks;
-    for (const auto& path : paths) tasks.push_back(read(path, vocab_size));
-    return tasks;
+    model::Batch made{.tokens = tokens.to(device), .targets = targets.to(device)};
+    made.num_sequences = batch.is_packed() ? 1 : std::ssize(batch.windows);
+    made.seq_len = num_tokens / made.num_sequences;
+    if (batch.is_packed()) made.positions = positions.to(device);
+    return made;
 }
 
 }  // namespace argosy::eval

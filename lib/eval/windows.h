@@ -1,13 +1,11 @@
-// Reads records of tokens, cuts them into windows, and groups windows into batches. A window holds
-// consecutive tokens of one record, which the model processes as one sequence.
+// Cuts records of tokens into windows, and groups windows into batches. A window holds consecutive tokens of
+// one record, which the model processes as one sequence.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "model/layer.h"
@@ -32,32 +30,38 @@ void append_windows(int64_t record, int64_t num_tokens, int64_t max_inputs, std:
 
 struct WindowBatch {
     std::vector<Window> windows;
+    /// Of a packed batch: how many inputs each window shares with the one before it. The windows' other
+    /// inputs lie behind each other, without padding. Empty: each window is padded to the length of the first
+    /// one.
+    std::vector<int64_t> num_shared = {};
+
+    bool is_packed() const { return !num_shared.empty(); }
+    /// Length of a padded window.
     int64_t seq_len() const { return windows.front().num_inputs; }
-    int64_t num_tokens() const { return static_cast<int64_t>(windows.size()) * seq_len(); }
+    int64_t num_tokens() const;
 };
 
-/// Sorts the windows by length, longest first, and fills batches in this order. A batch is padded to its
-/// longest window and takes as many windows as fit into `batch_tokens`, but at least one and at most 65535.
-std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens);
+/// Limits of a batch, which has one window at least.
+struct BatchLimits {
+    int64_t num_tokens = 2048;  // padding included
+    int64_t num_windows = 0;    // 0: 65535
+};
 
-/// Pads shorter windows at their end. Attention is causal, so that padding does not change the results of
-/// earlier tokens. Padded targets do not count.
+/// The maximum number of inputs in a window; 0 if there are no windows.
+int64_t longest(std::span<const Window> windows);
+
+/// Sorts the windows by length, longest first, and fills padded batches in this order.
+std::vector<WindowBatch> in_batches(std::vector<Window> windows, const BatchLimits& limits);
+
+/// Sorts the windows by their inputs, so that windows with the same beginning follow each other, and fills
+/// packed batches in this order. A window shares no input whose prediction it scores. Attention to packed
+/// windows is in score.cpp.
+std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::span<const Tokens> records,
+                                           const BatchLimits& limits);
+
+/// Attention is causal, so padding after a window does not change the results of its tokens. Padded targets
+/// do not count. A packed batch is one sequence, with each token's position in its window.
 model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
                         c10::Device device = c10::kCPU);
-
-// A task is a JSONL file of records {"tokens": [...]}. The first token of a record is context.
-
-struct TokenTask {
-    std::string name;  // the file's name, without folder and extension; "stdin" for "-"
-    std::filesystem::path path;
-    std::vector<Tokens> records;
-    std::vector<std::string> places;  // "file:line" of each record
-    int64_t num_short = 0;    // records of fewer than two tokens, which predict nothing; not in `records`
-    std::string first_short;  // "file:line" of the first of them
-};
-
-/// UserError, naming file and line, for a record that is broken, of another kind or outside the vocabulary;
-/// also for a file without records that predict a token, and for two files with the same name.
-std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size);
 
 }  // namespace argosy::eval

@@ -73,7 +73,7 @@ class Eval(EvalTest):
         self.assertEqual(results["n-samples"]["two"], {"original": 6, "effective": 6})
         config = results["config"]
         self.assertEqual(config["model"], "argosy")
-        self.assertEqual(config["model_args"], {"path": str(self.model), "dtype": "fp32", "max_length": 5})
+        self.assertEqual(config["model_args"], {"path": str(self.model), "dtype": "fp32", "tokenizer": None, "max_length": 5})
         self.assertEqual(config["model_num_parameters"], sum(math.prod(shape) for shape in shapes().values()))
         self.assertEqual((config["batch_tokens"], config["device"]), (16, "cpu"))
         self.assertTrue(before - 1 < results["date"] < time.time() + 1)
@@ -125,6 +125,8 @@ class Eval(EvalTest):
         task = self.task([[1, 2, 3]])
         good = ["--model", self.model, "--tasks", task, "--output", self.output]
         self.expect_error(*good[2:], parts=["--model"])
+        self.expect_error(*good[:2], *good[4:], parts=["--tasks is required"])
+        self.expect_error(*good[:4], parts=["--output is required"])
         self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 or fp16"])
         self.expect_error(*good, "--batch-tokens", "0", parts=["--batch-tokens"])
         self.expect_error(*good, "--device", "tpu", parts=["--device", "tpu", "auto", "gpu"])
@@ -178,7 +180,7 @@ class Eval(EvalTest):
     def test_bad_records(self):
         write_model(self.model)
         for line, parts in (('{"tokens": [1, 40]}', ["token 40", "0 .. 39"]),
-                            ('{"text": "a"}', ["tokenizer"]), ('{"tokens": [1, ', ["bad JSON"])):
+                            ('{"text": "a"}', ["layout 'text'"]), ('{"tokens": [1, ', ["bad JSON"])):
             path = self.task([[1, 2]])
             path.write_text(path.read_text() + line + "\n")
             self.expect_error("--model", self.model, "--tasks", path, "--output", self.output,

@@ -50,6 +50,22 @@ class Gpu(GpuTest):
                 records = random_records(12, longest)
                 self.assert_near(self.score("gpu", records, *more), self.score("cpu", records, *more), FP32_TOLERANCE)
 
+    def test_choices_and_generation_equal_the_cpus(self):
+        """On a CPU, windows are packed and share the context; on a GPU each is padded."""
+        model, task, results, texts = self.folder / "bytes", self.folder / "choices.jsonl", [], []
+        write_model(model, vocabulary=257)
+        task.write_text("".join(json.dumps({"query": "a longer query " * n, "choices": ["one", "three", "a fifth"], "gold": n % 3})
+                                + "\n" for n in range(1, 5)))
+        for place, program in (("cpu", BIN / "eval"), ("gpu", GPU_EVAL)):
+            more = ["--model", model, "--tokenizer", "bytes", "--device", place]
+            self.run_program(*more, "--tasks", task, "--output", self.output, "--log-samples", program=program)
+            lines = (self.folder / "samples_choices.jsonl").read_text().splitlines()
+            results.append([float(answer[0]) for line in lines for answer in json.loads(line)["filtered_resps"]])
+            texts.append(self.run_program(*more, "--generate", "a query", "--max-new-tokens", 20, program=program).stdout)
+        for one, other in zip(*results):
+            self.assertAlmostEqual(one / other, 1, delta=FP32_TOLERANCE)
+        self.assertEqual(*texts)
+
     def test_narrow_types_stay_within_tolerance(self):
         records = random_records(12, 30)
         exact = self.score("cpu", records)
@@ -96,7 +112,7 @@ class StandIns(GpuTest):
     def test_a_batch_that_does_not_fit(self):
         task = self.task(random_records(60, 50))
         arguments = ["--model", self.model, "--tasks", task, "--output", self.output]
-        self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_400_000)}
+        self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_000_000)}
         self.expect_error(*arguments, program=GPU_EVAL, code=1, parts=[
             "out of memory: ", " requested; of the GPU's ", "tensors ", "free ",
             "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); "

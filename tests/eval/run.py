@@ -13,10 +13,10 @@ BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["A
 VOCABULARY, DIM, HEADS, HIDDEN, LAYERS, EPS = 40, 16, 2, 24, 2, 1e-5
 
 
-def shapes(dim=DIM, key_dim=DIM):
+def shapes(dim=DIM, key_dim=DIM, vocabulary=VOCABULARY):
     """{name: shape} of a Llama with these sizes."""
-    tensors = {"model.embed_tokens.weight": [VOCABULARY, dim], "model.norm.weight": [dim],
-               "lm_head.weight": [VOCABULARY, dim]}
+    tensors = {"model.embed_tokens.weight": [vocabulary, dim], "model.norm.weight": [dim],
+               "lm_head.weight": [vocabulary, dim]}
     for layer in range(LAYERS):
         start = f"model.layers.{layer}."
         tensors |= {start + f"self_attn.{letter}_proj.weight": [dim, dim] for letter in "qo"}
@@ -27,12 +27,12 @@ def shapes(dim=DIM, key_dim=DIM):
     return tensors
 
 
-def write_model(folder, change=lambda name, value: value):
+def write_model(folder, change=lambda name, value: value, vocabulary=VOCABULARY, positions=64):
     """Writes a Hugging Face folder of random fp32 weights. Returns {name: values}."""
     folder.mkdir()
     numbers = random.Random(5)
     values, header, data = {}, {}, b""
-    for name, shape in sorted(shapes().items()):
+    for name, shape in sorted(shapes(vocabulary=vocabulary).items()):
         values[name] = [change(name, struct.unpack("<f", struct.pack("<f", numbers.gauss(0, 0.5)))[0])
                         for _ in range(math.prod(shape))]
         packed = struct.pack(f"<{len(values[name])}f", *values[name])
@@ -41,10 +41,10 @@ def write_model(folder, change=lambda name, value: value):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": DIM,
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary, "hidden_size": DIM,
               "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS,
               "intermediate_size": HIDDEN, "rms_norm_eps": EPS, "rope_theta": 10000.0, "tie_word_embeddings": False,
-              "max_position_embeddings": 64, "hidden_act": "silu"}
+              "max_position_embeddings": positions, "hidden_act": "silu"}
     (folder / "config.json").write_text(json.dumps(config))
     return values
 

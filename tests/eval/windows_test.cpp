@@ -59,14 +59,37 @@ TEST(Windows, BatchesAreFilledLongestFirst) {
         return records;
     };
     using Records = std::vector<std::vector<int64_t>>;
-    EXPECT_EQ(records_in(in_batches(mixed, 16)), (Records{{1, 3}, {2, 0, 4}}));
-    EXPECT_EQ(records_in(in_batches(mixed, 23)), (Records{{1, 3}, {2, 0, 4}}));
-    EXPECT_EQ(records_in(in_batches(mixed, 24)), (Records{{1, 3, 2}, {0, 4}}));
-    EXPECT_EQ(records_in(in_batches(mixed, 1)), (Records{{1}, {3}, {2}, {0}, {4}})) << "one at least";
+    EXPECT_EQ(records_in(in_batches(mixed, {16})), (Records{{1, 3}, {2, 0, 4}}));
+    EXPECT_EQ(records_in(in_batches(mixed, {23})), (Records{{1, 3}, {2, 0, 4}}));
+    EXPECT_EQ(records_in(in_batches(mixed, {24})), (Records{{1, 3, 2}, {0, 4}}));
+    EXPECT_EQ(records_in(in_batches(mixed, {1})), (Records{{1}, {3}, {2}, {0}, {4}})) << "one at least";
+}
+
+/// Equal beginnings are shared, but only before what a window scores.
+TEST(Windows, PackedBatchesShareBeginnings) {
+    const std::vector<Tokens> records = {
+        {1, 2, 3, 4, 5}, {7, 8, 9}, {1, 2, 3, 6}, {1, 2, 3, 4, 9}, {7, 8, 9}};
+    const std::vector<Window> windows = {
+        {0, 0, 4, 1}, {1, 0, 2, 1}, {2, 0, 3, 1}, {3, 0, 4, 1}, {4, 0, 2, 2}};
+    const auto batches = in_packed_batches(windows, records, {100});
+    ASSERT_EQ(batches.size(), 1u);
+    EXPECT_EQ(batches[0].windows,
+              (std::vector<Window>{windows[2], windows[0], windows[3], windows[1], windows[4]}));
+    EXPECT_EQ(batches[0].num_shared, (std::vector<int64_t>{0, 3, 3, 0, 0}));
+    const model::Batch batch = make_batch(batches[0], records);
+    EXPECT_EQ(batch.num_sequences, 1);
+    EXPECT_EQ(batch.seq_len, 3 + 1 + 1 + 2 + 2);
+    EXPECT_EQ(values(batch.tokens), (std::vector<int64_t>{1, 2, 3, 4, 4, 7, 8, 7, 8}));
+    EXPECT_EQ(values(batch.targets), (std::vector<int64_t>{-1, -1, 6, 5, 9, -1, 9, 8, 9}));
+    EXPECT_EQ(values(batch.positions), (std::vector<int64_t>{0, 1, 2, 3, 3, 0, 1, 0, 1}));
+    const auto small = in_packed_batches(windows, records, {4});
+    ASSERT_EQ(small.size(), 3u) << "a batch begins without shared inputs";
+    EXPECT_EQ(small[1].num_shared, (std::vector<int64_t>{0}));
+    EXPECT_EQ(in_packed_batches(windows, records, {100, 2}).size(), 3u);
 }
 
 TEST(Windows, BatchesAreNoLongerThanAGrid) {
-    const auto batches = in_batches(std::vector<Window>(2 * 65535 + 1, {0, 0, 1, 1}), int64_t{1} << 18);
+    const auto batches = in_batches(std::vector<Window>(2 * 65535 + 1, {0, 0, 1, 1}), {int64_t{1} << 18});
     ASSERT_EQ(batches.size(), 3);
     EXPECT_EQ(batches[0].windows.size(), 65535);
     EXPECT_EQ(batches[1].windows.size(), 65535);

@@ -1,4 +1,4 @@
-#include "eval/perplexity.h"
+#include "eval/score.h"
 
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -6,11 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "base/error.h"
 #include "eval/memory_source.h"
 #include "eval/windows.h"
-#include "expect_error.h"
-#include "scratch_folder.h"
 #include "support/reference.h"
 
 namespace argosy::eval {
@@ -38,9 +35,24 @@ RecordScore plain_score(const at::Tensor& logits, const Tokens& record) {
     return score;
 }
 
+struct RecordOptions : ScoreOptions {
+    int64_t max_length = 0;  // 0: a window holds the longest record
+};
+
+std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
+                                       const RecordOptions& options = {}) {
+    std::vector<Window> windows;
+    for (size_t i = 0; i < records.size(); ++i) {
+        const int64_t size = std::ssize(records[i]);
+        append_windows(static_cast<int64_t>(i), size, options.max_length > 0 ? options.max_length : size - 1,
+                       windows);
+    }
+    return score_windows(model, records, windows, options);
+}
+
 class AgainstTransformers : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(AgainstTransformers, TokenPerplexity) {
+TEST_P(AgainstTransformers, LogLikelihoods) {
     const Reference reference(GetParam());
     const MemorySource source(reference.spec(), reference.seed());
     const LayerwiseModel model(source, reference.spec(), at::kFloat);
@@ -52,23 +64,20 @@ TEST_P(AgainstTransformers, TokenPerplexity) {
         // Causality: the logits of a prefix are the prefix of the logits.
         records.emplace_back(first, first + tokens.size(1) - 2 * sample);
         const RecordScore score = plain_score(logits[sample].contiguous(), records.back());
-        const RecordScore found = score_records(model, std::span(&records.back(), 1), {})[0];
+        const RecordScore found = score_records(model, std::span(&records.back(), 1))[0];
         EXPECT_NEAR(found.log_likelihood / score.log_likelihood, 1, 1e-6);
         expected = total(std::vector{expected, score});
     }
-    const RecordScore found = total(score_records(model, records, {}));
+    const RecordScore found = total(score_records(model, records));
     EXPECT_EQ(found.num_predicted, expected.num_predicted);
     EXPECT_EQ(found.num_greedy, expected.num_greedy);
-    const double perplexity =
-        std::exp(-expected.log_likelihood / static_cast<double>(expected.num_predicted));
-    EXPECT_NEAR(token_perplexity(found) / perplexity, 1, 1e-6);
-    EXPECT_GT(perplexity, 2);
+    EXPECT_NEAR(found.log_likelihood / expected.log_likelihood, 1, 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(Reference::names_of_all()),
                          [](const auto& model) { return model.param; });
 
-class Perplexity : public ::testing::Test {
+class Scores : public ::testing::Test {
   protected:
     static std::vector<Tokens> random_records(int64_t vocab_size) {
         std::mt19937 random(3);
@@ -88,12 +97,12 @@ class Perplexity : public ::testing::Test {
 
 /// Results are equal bit for bit: padding comes after the tokens that count, and no sum depends on the rest
 /// of the batch.
-TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
-    const auto alone = score_records(model_, records_, {.batch_tokens = 1});
+TEST_F(Scores, DoesNotDependOnBatchesAndRounds) {
+    const auto alone = score_records(model_, records_, {{.batch = {1}}});
     for (const int64_t batch_tokens : {64, 300, 100000}) {
         for (const int64_t stream_bytes : {1, 40000, 1 << 29}) {
             const auto found =
-                score_records(model_, records_, {.batch_tokens = batch_tokens, .stream_bytes = stream_bytes});
+                score_records(model_, records_, {{.batch = {batch_tokens}, .stream_bytes = stream_bytes}});
             for (size_t i = 0; i < records_.size(); ++i) {
                 EXPECT_EQ(found[i].log_likelihood, alone[i].log_likelihood) << "record " << i;
                 EXPECT_EQ(found[i].num_greedy, alone[i].num_greedy) << "record " << i;
@@ -105,10 +114,10 @@ TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
 
 /// The score of a record in windows is the sum of its windows' scores, each computed as a record whose
 /// context does not count.
-TEST_F(Perplexity, LongRecordsAreSplitIntoRollingWindows) {
+TEST_F(Scores, LongRecordsAreSplitIntoRollingWindows) {
     const Tokens record(records_[0].begin(), records_[0].begin() + 30);
     const auto likelihood = [&](const Tokens& tokens, int64_t max_length) {
-        return score_records(model_, {&tokens, 1}, {.max_length = max_length})[0].log_likelihood;
+        return score_records(model_, {&tokens, 1}, {{}, max_length})[0].log_likelihood;
     };
     const auto part = [&](int64_t begin, int64_t end) {
         return likelihood(Tokens(record.begin() + begin, record.begin() + end), 0);
@@ -118,68 +127,52 @@ TEST_F(Perplexity, LongRecordsAreSplitIntoRollingWindows) {
     EXPECT_NEAR(likelihood(record, 12) / expected, 1, 1e-12);
     EXPECT_NE(likelihood(record, 12), part(0, 30));
     EXPECT_EQ(likelihood(record, 29), part(0, 30));
-    EXPECT_EQ(score_records(model_, {&record, 1}, {.max_length = 12})[0].num_predicted, 29);
+    EXPECT_EQ(score_records(model_, {&record, 1}, {{}, 12})[0].num_predicted, 29);
 }
 
-TEST_F(Perplexity, ReportsItsProgress) {
+/// Also where the context does not count, which the head leaves out.
+TEST_F(Scores, OfAContinuationAreThoseOfTheWholeWithoutItsContext) {
+    const Tokens& record = records_[0];
+    const int64_t size = std::ssize(record), num_scored = 5;
+    const Tokens context(record.begin(), record.end() - num_scored);
+    const auto found = score_windows(model_, {&record, 1}, {{0, 0, size - 1, num_scored}}, {})[0];
+    const auto whole = score_records(model_, {&record, 1})[0],
+               before = score_records(model_, {&context, 1})[0];
+    EXPECT_NEAR(found.log_likelihood / (whole.log_likelihood - before.log_likelihood), 1, 1e-9);
+    EXPECT_EQ(found.num_greedy, whole.num_greedy - before.num_greedy);
+    EXPECT_EQ(found.num_predicted, num_scored);
+}
+
+/// Equal bit for bit: the keys and values that a window shares are those that it would compute.
+TEST_F(Scores, DoNotDependOnWhatWindowsShare) {
+    Tokens text(60);
+    for (size_t i = 0; i < text.size(); ++i) text[i] = i * i % 47;
+    std::vector<Tokens> records;
+    std::vector<Window> windows;
+    for (const int64_t context : {40, 40, 40, 25, 1, 60}) {
+        Tokens record(text.begin(), text.begin() + context);
+        for (uint32_t i = 0; i < 3 + records.size() % 3; ++i) record.push_back((7 * records.size() + i) % 50);
+        const int64_t size = std::ssize(record);
+        windows.push_back({std::ssize(records), 0, size - 1, size - context});
+        records.push_back(std::move(record));
+    }
+    const auto together = score_windows(model_, records, windows, {});
+    const auto packed = in_packed_batches(windows, records, {});
+    EXPECT_GT(std::ranges::count_if(packed[0].num_shared, [](int64_t shared) { return shared > 0; }), 3);
+    for (size_t i = 0; i < records.size(); ++i) {
+        const auto alone = score_windows(model_, records, {windows[i]}, {})[i];
+        EXPECT_EQ(together[i].log_likelihood, alone.log_likelihood) << "record " << i;
+        EXPECT_EQ(together[i].num_greedy, alone.num_greedy) << "record " << i;
+    }
+}
+
+TEST_F(Scores, ReportsItsProgress) {
     std::vector<double> shares;
     const auto progress = [&](double share) { shares.push_back(share); };
-    score_records(model_, records_, {.batch_tokens = 64, .stream_bytes = 40000, .progress = progress});
+    score_records(model_, records_, {{.batch = {64}, .stream_bytes = 40000, .progress = progress}});
     EXPECT_GE(std::ssize(shares), 2 * model_.num_units()) << "of several rounds";
     EXPECT_TRUE(std::ranges::is_sorted(shares));
     EXPECT_EQ(shares.back(), 1);
-}
-
-class TokenTasks : public ::testing::Test {
-  protected:
-    std::filesystem::path file(const std::string& name, const std::string& text) {
-        write_file(folder_ / name, text);
-        return folder_ / name;
-    }
-
-    static constexpr int64_t kVocabSize = 10;
-    const ScratchFolder folder_;
-};
-
-TEST_F(TokenTasks, AreNamedAfterTheirFiles) {
-    const auto tasks =
-        read_token_tasks({file("one.jsonl", "{\"tokens\": [1, 2, 9]}\n\n{\"tokens\": [0, 0], \"id\": 7}\n"),
-                          file("two.b.jsonl", "{\"tokens\": [3, 4]}")},
-                         kVocabSize);
-    ASSERT_EQ(tasks.size(), 2u);
-    EXPECT_EQ(tasks[0].name, "one");
-    EXPECT_EQ(tasks[0].records, (std::vector<Tokens>{{1, 2, 9}, {0, 0}}));
-    EXPECT_EQ(tasks[1].name, "two.b");
-    EXPECT_EQ(tasks[1].records, (std::vector<Tokens>{{3, 4}}));
-}
-
-TEST_F(TokenTasks, CountRecordsThatPredictNothing) {
-    const auto path =
-        file("t.jsonl", "{\"tokens\": [1, 2]}\n{\"tokens\": []}\n{\"tokens\": [1]}\n{\"tokens\": [3, 4]}");
-    const TokenTask task = read_token_tasks({path}, kVocabSize).front();
-    EXPECT_EQ(task.records, (std::vector<Tokens>{{1, 2}, {3, 4}}));
-    EXPECT_EQ(task.places, (std::vector<std::string>{path.string() + ":1", path.string() + ":4"}));
-    EXPECT_EQ(task.num_short, 2);
-    EXPECT_EQ(task.first_short, path.string() + ":2");
-}
-
-TEST_F(TokenTasks, RefuseRecordsThatTheyCannotScore) {
-    const auto read = [&](const std::string& second_line) {
-        return read_token_tasks({file("t.jsonl", "{\"tokens\": [1, 2]}\n" + second_line)}, kVocabSize);
-    };
-    EXPECT_ERROR(read("{\"text\": \"a b\"}"), UserError, "t.jsonl:2", "{\"text\"}", "tokenizer");
-    EXPECT_ERROR(read("{\"tokens\": [1, 10]}"), UserError, "t.jsonl:2", "token 10", "0 .. 9");
-    EXPECT_ERROR(read("{\"tokens\": [1, -1]}"), UserError, "t.jsonl:2", "token -1");
-    EXPECT_ERROR(read("{\"tokens\": [1, 2"), UserError, "t.jsonl:2", "bad JSON");
-    EXPECT_ERROR(read("{\"context\": \"a\", \"choices\": []}"), UserError, "t.jsonl:2", "\"tokens\"");
-    EXPECT_ERROR(read_token_tasks({file("empty.jsonl", "\n")}, kVocabSize), UserError, "empty.jsonl",
-                 "no records", "0 are shorter");
-    EXPECT_ERROR(read_token_tasks({file("short.jsonl", "{\"tokens\": [1]}")}, kVocabSize), UserError,
-                 "short.jsonl", "no records of two tokens or more (1 are shorter)");
-    EXPECT_ERROR(read_token_tasks({folder_ / "missing.jsonl"}, kVocabSize), UserError, "missing.jsonl");
-    std::filesystem::create_directory(folder_ / "b");
-    EXPECT_ERROR(read_token_tasks({folder_ / "t.jsonl", folder_ / "b/t.jsonl"}, kVocabSize), UserError,
-                 "b/t.jsonl", "'t'");
 }
 
 }  // namespace

@@ -1,0 +1,169 @@
+#include "eval/score.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "model/tensor_axis.h"
+#include "ops/ops_context.h"
+
+namespace argosy::eval {
+namespace {
+
+/// Attention of a packed batch, in which the beginning of a window is computed only once if it is also that
+/// of the window before it. The blocks reach it as their context axis. A call for each window would be slow
+/// on a GPU.
+class PackedAttention : public model::ContextAxis {
+  public:
+    /// REQUIRES: `batch` is packed and outlives this object.
+    explicit PackedAttention(const WindowBatch& batch) : batch_(batch) {}
+
+    /// Only y of the result is defined, which suffices without a backward pass.
+    ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const ops::AttentionShape& shape,
+                                   const at::Tensor& positions) const override;
+
+  private:
+    const WindowBatch& batch_;
+};
+
+/// `keys` and `values` hold those of the current window, from its first input on. They still hold those of
+/// the window before, so the shared ones are there already.
+ops::AttentionOutput PackedAttention::attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                const ops::AttentionShape& shape, const at::Tensor&) const {
+    const int64_t longest_window = longest(batch_.windows);
+    const at::Tensor keys = at::empty({longest_window, k.size(1)}, k.options()),
+                     values = at::empty_like(keys);
+    const at::Tensor y = at::empty(q.sizes(), q.options());
+    int64_t row = 0;
+    for (size_t i = 0; i < batch_.windows.size(); ++i) {
+        const int64_t num_keys = batch_.windows[i].num_inputs, shared = batch_.num_shared[i];
+        const int64_t num_rows = num_keys - shared;
+        keys.narrow(0, shared, num_rows).copy_(k.narrow(0, row, num_rows));
+        values.narrow(0, shared, num_rows).copy_(v.narrow(0, row, num_rows));
+        const ops::AttentionShape part{.num_sequences = 1,
+                                       .q_len = num_rows,
+                                       .k_len = num_keys,
+                                       .head_dim = shape.head_dim,
+                                       .q_offset = shared,
+                                       .window = shape.window};
+        const ops::AttentionOutput found = ops::attention(
+            q.narrow(0, row, num_rows), keys.narrow(0, 0, num_keys), values.narrow(0, 0, num_keys), part);
+        y.narrow(0, row, num_rows).copy_(found.y);
+        row += num_rows;
+    }
+    return {.y = y, .log_sum_exp = {}};
+}
+
+/// Removes the rows that predict nothing that counts, so that the head computes no logits for them.
+void keep_scored_rows(model::Batch& batch, at::Tensor& stream) {
+    const at::Tensor rows = batch.targets.ge(0).nonzero().squeeze(1);
+    batch.targets = batch.targets.index_select(0, rows);
+    stream = stream.index_select(0, rows);
+}
+
+/// Returns how many batches, counted from the first one, pass each unit in one round.
+size_t round_size(std::span<const WindowBatch> batches, int64_t max_tokens) {
+    size_t count = 1;
+    int64_t num_tokens = batches[0].num_tokens();
+    while (count < batches.size() && num_tokens + batches[count].num_tokens() <= max_tokens) {
+        num_tokens += batches[count++].num_tokens();
+    }
+    return count;
+}
+
+/// `sums` and `targets` have the rows that the windows score, one window after another.
+void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at::Tensor& targets,
+                std::vector<RecordScore>& scores) {
+    // One copy for both results: each copy from a GPU makes the host wait.
+    const at::Tensor loss = ops::cross_entropy(sums, targets);
+    const at::Tensor found =
+        at::stack({loss, ops::target_is_largest(sums, targets).to(loss.scalar_type())}).cpu();
+    const at::Tensor losses = found[0].to(at::kDouble), greedy = found[1].to(at::kLong);
+    int64_t row = 0;
+    for (const Window& window : batch.windows) {
+        RecordScore& score = scores[window.record];
+        score.log_likelihood -= losses.narrow(0, row, window.num_scored).sum().item<double>();
+        score.num_greedy += greedy.narrow(0, row, window.num_scored).sum().item<int64_t>();
+        score.num_predicted += window.num_scored;
+        row += window.num_scored;
+    }
+}
+
+class Scorer {
+  public:
+    Scorer(const LayerwiseModel& model, std::span<const Tokens> records, const ScoreOptions& options)
+        : model_(model), records_(records), options_(options), scores_(records.size()) {}
+
+    std::vector<RecordScore> run(const std::vector<Window>& windows) {
+        const std::vector<WindowBatch> batches = model_.options().device().is_cpu()
+                                                     ? in_packed_batches(windows, records_, options_.batch)
+                                                     : in_batches(windows, options_.batch);
+        for (const WindowBatch& batch : batches) work_ += batch.num_tokens() * model_.num_units();
+        const auto token_bytes =
+            static_cast<int64_t>(model_.spec().dim * model_.options().dtype().itemsize());
+        std::span<const WindowBatch> left = batches;
+        while (!left.empty()) {
+            const size_t count = round_size(left, options_.stream_bytes / token_bytes);
+            run_round(left.first(count));
+            left = left.subspan(count);
+        }
+        return std::move(scores_);
+    }
+
+  private:
+    void run_round(std::span<const WindowBatch> round) {
+        std::vector<model::Batch> batches;
+        std::vector<std::unique_ptr<model::ContextAxis>> attention;
+        for (const WindowBatch& batch : round) {
+            batches.push_back(make_batch(batch, records_, model_.options().device()));
+            if (batch.is_packed()) attention.push_back(std::make_unique<PackedAttention>(batch));
+        }
+        Streams streams = model_.embed(batches);
+        count_unit(round);
+        for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+            model_.run_block(layer, batches, streams, attention);
+            count_unit(round);
+        }
+        for (size_t i = 0; i < round.size(); ++i) keep_scored_rows(batches[i], streams[i]);
+        const std::vector<ops::SoftmaxSums> sums = model_.softmax_sums(batches, streams);
+        for (size_t i = 0; i < round.size(); ++i) add_scores(round[i], sums[i], batches[i].targets, scores_);
+        count_unit(round);
+    }
+
+    void count_unit(std::span<const WindowBatch> round) {
+        for (const WindowBatch& batch : round) work_done_ += batch.num_tokens();
+        if (options_.progress) {
+            options_.progress(static_cast<double>(work_done_) / static_cast<double>(work_));
+        }
+    }
+
+    const LayerwiseModel& model_;
+    std::span<const Tokens> records_;
+    const ScoreOptions& options_;
+    std::vector<RecordScore> scores_;
+    int64_t work_ = 0, work_done_ = 0;  // tokens times units
+};
+
+}  // namespace
+
+std::vector<RecordScore> score_windows(const LayerwiseModel& model, std::span<const Tokens> records,
+                                       const std::vector<Window>& windows, const ScoreOptions& options) {
+    const ops::OpsContext context;
+    return Scorer(model, records, options).run(windows);
+}
+
+RecordScore total(std::span<const RecordScore> scores) {
+    RecordScore sum;
+    for (const RecordScore& score : scores) {
+        sum.log_likelihood += score.log_likelihood;
+        sum.num_predicted += score.num_predicted;
+        sum.num_greedy += score.num_greedy;
+    }
+    return sum;
+}
+
+}  // namespace argosy::eval

@@ -1,0 +1,35 @@
+// The evaluation of one task: from documents to metrics.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "eval/layerwise_model.h"
+#include "eval/metrics.h"
+#include "eval/requests.h"
+#include "eval/task_file.h"
+
+namespace argosy::eval {
+
+struct TaskResult {
+    Task task;
+    std::vector<std::vector<Term>> terms;  // of each metric: one for each document
+    std::vector<MetricValue> metrics;
+    std::vector<std::vector<RecordScore>> scores;  // of each document
+    int64_t num_predicted = 0;                     // tokens
+    int64_t num_cut = 0;  // requests of which the beginning is left out, because they are too long
+};
+
+/// Scores the requests, which are those of the task's documents. Throws UserError, with the place of the
+/// document, if a log-likelihood is not finite: no mean would be finite then.
+TaskResult evaluate(const LayerwiseModel& model, Task task, const Requests& requests,
+                    const ScoreOptions& options);
+
+/// The lines of a samples file, one JSON object for each document, with the keys of the harness's files
+/// except for the hashes: what was asked, what the model answered, and what each metric makes of it.
+std::string samples_jsonl(const TaskResult& result);
+
+}  // namespace argosy::eval

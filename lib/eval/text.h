@@ -1,0 +1,27 @@
+// What Python says about a text, on which the definitions of lm-evaluation-harness rest: its code points, its
+// whitespace, its words, its case. Texts are valid UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace argosy::eval {
+
+/// len(text).
+int64_t num_code_points(std::string_view text);
+
+/// The texts without whitespace at both ends and at the right end: text.strip(), text.rstrip().
+std::string_view stripped(std::string_view text);
+std::string_view right_stripped(std::string_view text);
+
+/// len(re.split(r"\s+", text)).
+int64_t num_words(std::string_view text);
+
+/// text.capitalize(): the first character in title case, all others in lower case.
+std::string capitalized(std::string_view text);
+
+/// text.replace(from, to).
+std::string replaced(std::string_view text, std::string_view from, std::string_view to);
+
+}  // namespace argosy::eval

@@ -1,0 +1,123 @@
+"""eval against lm-evaluation-harness and transformers, whose results record_harness.py recorded in harness/."""
+import json
+import math
+import pathlib
+import unittest
+
+from run import EvalTest, write_model
+
+HARNESS = pathlib.Path(__file__).resolve().parent / "harness"
+RECORDED = json.loads((HARNESS / "harness.json").read_text())
+READERS = {"hellaswag": "hellaswag", "piqa": "piqa", "arc_easy": "arc", "winogrande": "winogrande", "lambada_openai": "lambada",
+           "mmlu_anatomy": "mmlu"}
+TOLERANCE = 1e-6
+
+
+class Harness(EvalTest):
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+
+    def evaluate_all(self, recorded, *more):
+        """{task: results} of the tasks that were recorded, and {task: samples}. A task with examples has a run of its own."""
+        write_model(self.model, **RECORDED["model"])
+        found, samples = {}, {}
+        for tasks in self.runs(recorded):
+            names = ",".join(f"{READERS[task]}={HARNESS / task}.jsonl" if task in READERS else str(HARNESS / f"{task}.jsonl")
+                             for task in tasks)
+            examples = ["--num-fewshot", 2, "--fewshot-file", HARNESS / f"{tasks[0]}_fewshot.jsonl"]
+            results, _ = self.evaluate(names, *more, "--log-samples", *(examples if len(tasks) == 1 else []))
+            for task in tasks:
+                found[task] = {key: results[key][task] for key in ("results", "higher_is_better", "versions", "n-samples", "n-shot")}
+                lines = (self.folder / f"samples_{task}.jsonl").read_text().splitlines()
+                samples[task] = [json.loads(line) for line in lines]
+        return found, samples
+
+    @staticmethod
+    def runs(recorded):
+        tasks = list(recorded["results"])
+        return [tasks] if "texts" in tasks else [[task] for task in tasks]
+
+    def compare(self, recorded, *more):
+        found, samples = self.evaluate_all(recorded, *more)
+        for task, expected in recorded["results"].items():
+            with self.subTest(task):
+                values = found[task]["results"]
+                self.assertLessEqual(set(expected), set(values))
+                for key, value in expected.items():
+                    self.compare_value(key, values[key], value)
+                for key in ("versions", "n-samples"):
+                    self.assertEqual(found[task][key], recorded[key][task])
+                directions = recorded["higher_is_better"][task]
+                self.assertEqual({key: found[task]["higher_is_better"][key] for key in directions}, directions)
+                self.compare_samples(samples[task], recorded["samples"][task])
+
+    def compare_value(self, key, found, expected):
+        """Perplexities and their errors are compared as likelihoods: the harness sums these in fp32."""
+        if isinstance(expected, str) or isinstance(found, str):
+            return self.assertEqual(found, expected, key)
+        if "perplexity" in key:
+            found, expected = math.log(found), math.log(expected)
+        self.assertAlmostEqual(found, expected, delta=TOLERANCE * max(1, abs(expected)), msg=key)
+
+    def compare_samples(self, lines, expected):
+        self.assertEqual([line["doc_id"] for line in lines], list(range(len(expected))))
+        for line, responses in zip(lines, expected):
+            self.assertEqual(len(line["filtered_resps"]), len(responses))
+            for found, response in zip(line["filtered_resps"], responses):
+                likelihood, greedy = response if isinstance(response, list) else (response, None)
+                if greedy is not None:
+                    self.assertEqual(found[1], str(greedy), line["arguments"])
+                value = float(found[0] if greedy is not None else found)
+                self.assertAlmostEqual(value, likelihood, delta=TOLERANCE * max(1, abs(likelihood)), msg=line["arguments"])
+
+    def test_bytes(self):
+        self.compare(RECORDED["bytes"]["fewshot_0"], "--tokenizer", "bytes")
+
+    def test_bytes_with_examples(self):
+        self.compare(RECORDED["bytes"]["fewshot_2"], "--tokenizer", "bytes")
+
+    def test_trained_tokenizer(self):
+        """A template's begin of text, and tokens that cross the border between a context and its continuation."""
+        self.compare(RECORDED["trained"]["fewshot_0"], "--tokenizer", HARNESS)
+
+    def test_trained_tokenizer_with_examples(self):
+        self.compare(RECORDED["trained"]["fewshot_2"], "--tokenizer", HARNESS / "tokenizer.json")
+
+    def test_generation(self):
+        """Greedy: token for token what transformers generates, as text on stdout."""
+        write_model(self.model, **RECORDED["model"])
+        for tokenizer in ("bytes", "trained"):
+            for case in RECORDED[tokenizer]["generated"]:
+                done = self.run_program("--model", self.model, "--tokenizer", HARNESS if tokenizer == "trained" else tokenizer,
+                                        "--generate", case["prompt"], "--max-new-tokens", len(case["new_ids"]))
+                self.assertEqual(done.stdout, case["text"] + "\n", case)
+
+    def test_sampling(self):
+        write_model(self.model, **RECORDED["model"])
+
+        def text(*more):
+            return self.run_program("--model", self.model, "--tokenizer", "bytes", "--generate", "The captain",
+                                    "--max-new-tokens", 20, *more).stdout
+        hot = ["--temperature", "1.5"]
+        self.assertEqual(text(*hot, "--seed", 1), text(*hot, "--seed", 1))
+        self.assertNotEqual(text(*hot, "--seed", 1), text(*hot, "--seed", 2))
+        self.assertNotEqual(text(*hot, "--seed", 1), text())
+        self.assertEqual(text(*hot, "--top-p", "1e-9"), text(), "only the likeliest token is left")
+
+    def test_bad_command_lines(self):
+        write_model(self.model, **RECORDED["model"])
+        task = HARNESS / "choices.jsonl"
+        good = ["--model", self.model, "--tasks", task, "--output", self.output]
+        self.expect_error(*good, parts=[f"{task}:1", "--tokenizer PATH|bytes"])
+        self.expect_error(*good, "--tokenizer", "bytes", "--num-fewshot", 2, parts=["--num-fewshot 2", "--fewshot-file"])
+        self.expect_error(*good[:4], "--output", "-", "--tokenizer", "bytes", "--log-samples", parts=["--log-samples", "stdout"])
+        self.expect_error(*good, "--generate", "a", parts=["--generate", "--tasks"])
+        self.expect_error("--model", self.model, "--generate", "a", parts=["--tokenizer PATH|bytes"])
+        self.expect_error("--model", self.model, "--generate", "a" * 128, "--tokenizer", "bytes", parts=["128 tokens", "is 128"])
+        done = self.run_program("--model", self.model, "--generate", "a" * 120, "--tokenizer", "bytes")
+        self.assertIn("ends after 8 new tokens", done.stderr)
+        write_model(self.folder / "small", vocabulary=256)
+        self.expect_error("--model", self.folder / "small", *good[2:], "--tokenizer", "bytes", parts=["257 ids", "256"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,136 @@
+"""Records what lm-evaluation-harness and transformers compute for small tasks, as the oracle of harness_test.py.
+usage: record_harness.py FOLDER, with a Python that has lm-eval 0.4.13 and transformers 4.57.6 (CPU). FOLDER gets the task
+files, a trained tokenizer.json, and harness.json: the harness's results and, for each sample, its responses. The model is
+the one that run.write_model() makes, so that its weights need not be stored."""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ.setdefault("ARGOSY_BIN", "")
+os.environ.setdefault("ARGOSY_SOURCE", "")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["DISABLE_MULTIPROC"] = "1"
+
+import lm_eval  # noqa: E402
+import tokenizers  # noqa: E402
+import torch  # noqa: E402
+from lm_eval.models.huggingface import HFLM  # noqa: E402
+from lm_eval.tasks import TaskManager  # noqa: E402
+from lm_eval.tasks._yaml_loader import load_yaml  # noqa: E402
+
+from harness_tasks import FEWSHOT, PROMPTS, TASKS, TEXTS  # noqa: E402
+from run import write_model  # noqa: E402
+
+END = "<|endoftext|>"
+MODEL = {"vocabulary": 320, "positions": 128}
+OWN = {
+    "texts": {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{text}}",
+              "metric_list": [{"metric": m} for m in ("word_perplexity", "byte_perplexity", "bits_per_byte")]},
+    "choices": {"output_type": "multiple_choice", "doc_to_text": "{{query}}", "doc_to_target": "{{gold}}",
+                "doc_to_choice": "{{choices}}", "metric_list": [{"metric": m} for m in ("acc", "acc_norm", "acc_bytes")]},
+    "words": {"output_type": "loglikelihood", "doc_to_text": "{{context}}", "doc_to_target": "{{' '+continuation}}",
+              "metric_list": [{"metric": "acc"}, {"metric": "perplexity"}]},
+}
+# The file of lm_eval/tasks, the split of the task's file, and that of its examples.
+PUBLIC = {"hellaswag": ("hellaswag/hellaswag.yaml", "validation", "train"), "piqa": ("piqa/piqa.yaml", "validation", "train"),
+          "arc_easy": ("arc/arc_easy.yaml", "test", "train"),
+          "winogrande": ("winogrande/default.yaml", "validation", "train"),
+          "lambada_openai": ("lambada/lambada_openai.yaml", "test", None),
+          "mmlu_anatomy": ("mmlu/default/mmlu_anatomy.yaml", "test", "dev")}
+
+
+def byte_tokenizer():
+    """The tokenizer `bytes`: a token for each byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    names = {byte: chr(byte) for byte in printable}
+    names |= {byte: chr(256 + i) for i, byte in enumerate(b for b in range(256) if b not in names)}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({names[byte]: byte for byte in range(256)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens([END])
+    return made, {"eos_token": END}
+
+
+def trained_tokenizer():
+    """A byte-level BPE whose template puts a begin of text before each text."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.train_from_iterator(TEXTS, tokenizers.trainers.BpeTrainer(
+        vocab_size=MODEL["vocabulary"], special_tokens=["<|begin|>", END], show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    made.post_processor = tokenizers.processors.TemplateProcessing("<|begin|> $A", special_tokens=[("<|begin|>", 0)])
+    return made, {"bos_token": "<|begin|>", "eos_token": END}
+
+
+def task_configs(folder):
+    for name, config in OWN.items():
+        files = {"test": str(folder / f"{name}.jsonl")}
+        if name in FEWSHOT:
+            files["train"] = str(folder / f"{name}_fewshot.jsonl")
+        yield config | {"task": name, "dataset_path": "json", "test_split": "test", "metadata": {"version": 1.0},
+                        "fewshot_split": "train" if name in FEWSHOT else None, "dataset_kwargs": {"data_files": files}}
+    for name, (file, split, examples) in PUBLIC.items():
+        files = {split: str(folder / f"{name}.jsonl")}
+        if examples:
+            files[examples] = str(folder / f"{name}_fewshot.jsonl")
+        config = load_yaml(pathlib.Path(lm_eval.__file__).parent / "tasks" / file)
+        yield config | {"task": name, "dataset_path": "json", "dataset_name": None, "tag": None,
+                        "dataset_kwargs": {"data_files": files}}
+
+
+def evaluate(model, folder, num_fewshot):
+    configs = [config for config in task_configs(folder) if num_fewshot == 0 or config["task"] in FEWSHOT]
+    found = lm_eval.simple_evaluate(model=model, tasks=configs, num_fewshot=num_fewshot, log_samples=True,
+                                    task_manager=TaskManager(), batch_size=4)
+    metrics = {task: {key: value for key, value in values.items() if "," in key}
+               for task, values in found["results"].items()}
+    def numbers(response):
+        return float(response) if isinstance(response, (int, float)) else [response[0], bool(response[1])]
+    samples = {task: [[numbers(response[0]) for response in sample["resps"]]
+                      for sample in sorted(lines, key=lambda line: line["doc_id"])]
+               for task, lines in found["samples"].items()}
+    return {"results": metrics, "higher_is_better": found["higher_is_better"], "versions": found["versions"],
+            "n-samples": found["n-samples"], "samples": samples}
+
+
+def generate(model):
+    """The text that transformers generates greedily after each prompt."""
+    made = []
+    for prompt in PROMPTS:
+        ids = model.tok_encode(prompt)
+        tokens = torch.tensor([ids])
+        out = model.model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=40, do_sample=False,
+                                   pad_token_id=0, eos_token_id=model.tokenizer.eos_token_id)[0]
+        made.append({"prompt": prompt, "ids": ids, "new_ids": out[len(ids):].tolist(),
+                     "text": model.tokenizer.decode(out[len(ids):], skip_special_tokens=True)})
+    return made
+
+
+def main():
+    torch.set_num_threads(1)
+    folder = pathlib.Path(sys.argv[1]).resolve()
+    folder.mkdir(exist_ok=True)
+    for name, records in TASKS.items():
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        (folder / f"{name}.jsonl").write_text(text)
+    recorded = {"model": MODEL}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, (tokenizer, config) in (("bytes", byte_tokenizer()), ("trained", trained_tokenizer())):
+            place = pathlib.Path(scratch) / name
+            write_model(place, **MODEL)
+            tokenizer.save(str(place / "tokenizer.json"))
+            config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+            (place / "tokenizer_config.json").write_text(json.dumps(config))
+            if name == "trained":
+                for file in ("tokenizer.json", "tokenizer_config.json"):
+                    (folder / file).write_text((place / file).read_text().rstrip() + "\n")
+            model = HFLM(pretrained=str(place), device="cpu", dtype="float32")
+            recorded[name] = {"fewshot_0": evaluate(model, folder, 0), "fewshot_2": evaluate(model, folder, 2),
+                              "generated": generate(model)}
+    (folder / "harness.json").write_text(json.dumps(recorded, indent=1) + "\n")
+
+
+main()
