@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -77,30 +78,16 @@ class Team {
     const mpi::Comm* ranks_;
 };
 
-/// Makes the token file together with the other processes.
-void tokenize(CommandLine& line, const Team& team, const Environment& environment) {
-    const auto tokenizer = tokenizer::open_tokenizer(line.tokenizer, line.end_of_text);
-    if (!tokenizer->info().end_of_text) {
-        throw UserError(
-            "{} names no token that ends a text, and neither does a tokenizer_config.json beside it; "
-            "add --end-of-text TOKEN",
-            line.tokenizer);
-    }
-    std::optional<Progress> progress;
-    if (team.rank() == 0) progress.emplace("tokenizing", environment);
-    line.tokenize.progress = [&](double share, int64_t num_bytes, const char* what) {
-        throw_if_stop_requested();
-        if (!progress || !progress->due()) return;
-        const double rate = static_cast<double>(num_bytes) / 1e6 / std::max(progress->seconds(), 1e-3);
-        progress->show(share, num_bytes > 0 ? fmt::format("{}: {:.1f} MB/s", what, rate) : what);
-    };
-    data::TokenizeJob job(line.tokenize, *tokenizer);
-    if (team.rank() == 0) job.begin();
-    team.meet();
-    job.make_parts(team.rank(), team.size());
-    team.meet();
-    if (team.rank() != 0) return;
-    const data::TokenizeResult result = job.finish();
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const CommandLine& line) {
+    auto tokenizer = tokenizer::open_tokenizer(line.tokenizer, line.end_of_text);
+    if (tokenizer->info().end_of_text) return tokenizer;
+    throw UserError(
+        "{} names no token that ends a text, and neither does a tokenizer_config.json beside it; "
+        "add --end-of-text TOKEN",
+        line.tokenizer);
+}
+
+void print_report(const data::TokenizeResult& result) {
     if (result.num_skipped > 0) {
         spdlog::warn("{} records could not be read and are left out (--on-error skip)", result.num_skipped);
     }
@@ -114,6 +101,25 @@ void tokenize(CommandLine& line, const Team& team, const Environment& environmen
         {"bigram_tokens", result.bigram_tokens},
     };
     print_result(report.dump() + "\n");
+}
+
+/// Makes the token file together with the other processes.
+void tokenize(CommandLine& line, const Team& team, const Environment& environment) {
+    const auto tokenizer = open_tokenizer(line);
+    std::optional<Progress> progress;
+    if (team.rank() == 0) progress.emplace("tokenizing", environment);
+    line.tokenize.progress = [&](double share, int64_t num_bytes, const char* what) {
+        throw_if_stop_requested();
+        if (!progress || !progress->due()) return;
+        const double rate = static_cast<double>(num_bytes) / 1e6 / std::max(progress->seconds(), 1e-3);
+        progress->show(share, num_bytes > 0 ? fmt::format("{}: {:.1f} MB/s", what, rate) : what);
+    };
+    data::TokenizeJob job(line.tokenize, *tokenizer);
+    if (team.rank() == 0) job.begin();
+    team.meet();
+    job.make_parts(team.rank(), team.size());
+    team.meet();
+    if (team.rank() == 0) print_report(job.finish());
 }
 
 /// Adds an option whose value is one of `choices`.

@@ -148,11 +148,7 @@ void DocumentBatch::add(std::string_view document, int64_t line_number) {
 std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options) {
     using enum DocumentBatch::Kind;
     const InputFormat format = format_of(range.path, options);
-    if (format == InputFormat::Parquet) {
-        if (!options.open_parquet)
-            throw UserError("{} is Parquet, which is not read here", range.path.string());
-        return options.open_parquet(range);
-    }
+    if (format == InputFormat::Parquet) return options.open_parquet(range);
     if (format == InputFormat::Jsonl) return std::make_unique<LineDocuments>(range, JsonLine);
     switch (options.text_document) {
         case TextDocument::File:
@@ -163,6 +159,10 @@ std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const In
             return std::make_unique<Paragraphs>(range);
     }
     return nullptr;
+}
+
+std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range) {
+    throw UserError("{} is Parquet, which is not read here", range.path.string());
 }
 
 bool can_be_divided(const std::filesystem::path& path, const InputOptions& options) {

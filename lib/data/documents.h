@@ -56,11 +56,14 @@ class DocumentReader {
     virtual int64_t stored_bytes_read() const = 0;
 };
 
+/// Throws UserError.
+[[noreturn]] std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range);
+
 struct InputOptions {
     InputFormat format = InputFormat::Auto;
     TextDocument text_document = TextDocument::File;
     /// Opens a Parquet file. This module does not know the library for it, because training reads no Parquet.
-    std::function<std::unique_ptr<DocumentReader>(const InputRange&)> open_parquet = nullptr;
+    std::function<std::unique_ptr<DocumentReader>(const InputRange&)> open_parquet = refuse_parquet;
 };
 
 /// Throws UserError if the input cannot be opened.

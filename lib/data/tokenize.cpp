@@ -15,24 +15,27 @@
 namespace argosy::data {
 namespace {
 
-void check_options(const TokenizeOptions& options) {
+void check_inputs(const TokenizeOptions& options) {
     if (options.inputs.empty()) throw UserError("there are no input files");
-    const int64_t vocab_size = options.vocab_size.value_or(kMaxVocabSize);
-    if (vocab_size < 1 || vocab_size > kMaxVocabSize) {
-        throw UserError("the vocabulary size is {}; it must be in 1 .. {}", vocab_size, kMaxVocabSize);
-    }
-    if (is_standard_stream(options.output))
-        throw UserError("a token file is HDF5, which cannot be written to stdout (-); name a file");
     if (std::ranges::count_if(options.inputs, is_standard_stream) > 1)
         throw UserError("--input names stdin (-) twice; name it once");
     for (const auto& input : options.inputs) {
         std::error_code absent;
         if (!is_standard_stream(input) && !std::filesystem::exists(input, absent))
             throw UserError("cannot open {}: {}", input.string(), absent ? absent.message() : "No such file");
-        if (std::filesystem::equivalent(input, options.output, absent)) {
+        if (std::filesystem::equivalent(input, options.output, absent))
             throw UserError("{} is both input and output", input.string());
-        }
     }
+}
+
+void check_options(const TokenizeOptions& options) {
+    check_inputs(options);
+    const int64_t vocab_size = options.vocab_size.value_or(kMaxVocabSize);
+    if (vocab_size < 1 || vocab_size > kMaxVocabSize) {
+        throw UserError("the vocabulary size is {}; it must be in 1 .. {}", vocab_size, kMaxVocabSize);
+    }
+    if (is_standard_stream(options.output))
+        throw UserError("a token file is HDF5, which cannot be written to stdout (-); name a file");
 }
 
 /// The size of an input; 0 for stdin and other streams, whose size is not known.
@@ -66,6 +69,7 @@ class TokenizeJob::Builder {
           writer_(options.output, options.vocab_size.value_or(kMaxVocabSize)) {}
 
     void add(const EncodedDocuments& documents) {
+        count_skipped(std::ssize(documents.skipped));
         if (!documents.kind) return;
         if (!kind_) set_kind(*documents.kind);
         if (*documents.kind != *kind_) refuse_mixed_kinds(documents.first_place, *documents.kind, *kind_);
@@ -78,14 +82,16 @@ class TokenizeJob::Builder {
         statistics_.add(documents.tokens);
     }
 
-    TokenizeResult commit(int64_t num_skipped) {
+    void count_skipped(int64_t count) { num_skipped_ += count; }
+
+    TokenizeResult commit() {
         if (!kind_) throw UserError("{} holds no records", options_.inputs.front().string());
         const TokenInfo info = token_info();
         writer_.commit(info);
         return {.num_tokens = writer_.size(),
                 .num_documents = writer_.num_documents(),
                 .vocab_size = info.vocab_size,
-                .num_skipped = num_skipped,
+                .num_skipped = num_skipped_,
                 .unigram_entropy = statistics_.unigram_entropy(),
                 .bigram_entropy = statistics_.bigram_entropy(),
                 .bigram_tokens = statistics_.bigram_tokens()};
@@ -122,6 +128,7 @@ class TokenizeJob::Builder {
     std::optional<RecordKind> kind_;
     StreamStatistics statistics_;
     uint32_t largest_ = 0;
+    int64_t num_skipped_ = 0;
 };
 
 TokenizeJob::TokenizeJob(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
@@ -205,23 +212,17 @@ void TokenizeJob::make_parts(int process, int num_processes) {
 }
 
 TokenizeResult TokenizeJob::finish() {
-    int64_t num_skipped = 0;
+    const auto add = [&](const EncodedDocuments& documents) { builder_->add(documents); };
     if (pieces_.size() == 1) {
-        encode(pieces_.front(), 0, stored_bytes(pieces_.front()), [&](const EncodedDocuments& documents) {
-            builder_->add(documents);
-            num_skipped += std::ssize(documents.skipped);
-        });
-    } else {
-        for (int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
-            const PartSummary part =
-                read_part(parts_.part_path(piece),
-                          [&](const EncodedDocuments& documents) { builder_->add(documents); });
-            num_skipped += part.num_skipped;
-            show_progress(piece, std::ssize(pieces_), 0, "joining");
-        }
+        encode(pieces_.front(), 0, stored_bytes(pieces_.front()), add);
+        return builder_->commit();
     }
-    const TokenizeResult result = builder_->commit(num_skipped);
-    if (pieces_.size() > 1) parts_.remove();
+    for (int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
+        builder_->count_skipped(read_part(parts_.part_path(piece), add).num_skipped);
+        show_progress(piece, std::ssize(pieces_), 0, "joining");
+    }
+    const TokenizeResult result = builder_->commit();
+    parts_.remove();
     return result;
 }
 
