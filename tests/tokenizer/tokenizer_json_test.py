@@ -42,6 +42,8 @@ def training(patterns, is_nfc):
 def trained(patterns=None, is_nfc=False, specials=("<|endoftext|>",), ignore_merges=False):
     content = json.loads(training(patterns, is_nfc))
     content["model"]["ignore_merges"] = ignore_merges
+    if ignore_merges:  # without some merges, only whole pieces become their tokens
+        content["model"]["merges"] = [merge for number, merge in enumerate(content["model"]["merges"]) if number % 3]
     tokenizer = Tokenizer.from_str(json.dumps(content))
     tokenizer.add_special_tokens([AddedToken(special, special=True) for special in specials])
     return tokenizer
@@ -156,7 +158,11 @@ class TokenizerJson(unittest.TestCase):
         ids = samples.encode(path, texts)
         self.assertEqual(samples.decode(path, ids), texts)
         self.assertLess(time.monotonic() - begin, 10)
-        self.compare(path, [text[:100_000] for text in texts])
+        draw = random.Random(13)
+        words = "".join(letter for text in samples.training_texts() for letter in text if letter.isalpha())
+        random_pieces = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(40, 3000))) for _ in range(50)]
+        random_pieces += [words[begin:begin + draw.randint(40, 3000)] for begin in range(0, 100_000, 2_000)]
+        self.compare(path, [text[:100_000] for text in texts] + random_pieces)
 
     def test_config_beside_the_file(self):
         tokenizer = trained(specials=["<s>", "</s>", "<|endoftext|>"])
