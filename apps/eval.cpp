@@ -63,10 +63,13 @@ struct Options {
     int num_threads = 0;
 };
 
+/// The readers: those that records name by their keys, and in a second line those of public data sets.
 std::string reader_names() {
-    std::string names;
-    for (const eval::Reader& reader : eval::readers()) names += fmt::format(" {}", reader.name);
-    return names.substr(1);
+    std::string own, others;
+    for (const eval::Reader& reader : eval::readers()) {
+        (reader.keys.empty() ? others : own) += fmt::format("{} ", reader.name);
+    }
+    return fmt::format("{}\n{}", own, others);
 }
 
 void add_options(CLI::App& app, Options& options) {

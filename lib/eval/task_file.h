@@ -37,7 +37,7 @@ struct Task {
     std::vector<Document> documents;  // those to score
     int64_t num_records = 0;          // in the file
     int64_t num_fewshot = 0;
-    /// Of OutputType::TokenIds: records of fewer than two tokens, which predict nothing and are not in
+    /// Only for OutputType::TokenIds: records of fewer than two tokens, which predict nothing and are not in
     /// `documents`; and "file:line" of the first of them.
     int64_t num_short = 0;
     std::string first_short = {};

@@ -28,7 +28,7 @@ ordered_json json_of(const Term& term, Aggregation aggregation) {
     return {term.value, term.weight};
 }
 
-/// What the model was asked, as the harness names it: (context, continuation) or (text,) of each request.
+/// The requests, as the harness names them: (context, continuation) or (text,) of each request.
 ordered_json arguments_of(const Document& document, OutputType type) {
     ordered_json arguments = ordered_json::object();
     if (type == OutputType::Rolling) arguments["gen_args_0"] = {{"arg_0", document.text}};

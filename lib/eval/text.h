@@ -1,5 +1,5 @@
-// What Python says about a text, on which the definitions of lm-evaluation-harness rest: its code points, its
-// whitespace, its words, its case. Texts are valid UTF-8.
+// Properties of a text as Python defines them, on which the definitions of lm-evaluation-harness rest: its
+// code points, its whitespace, its words, its case. Texts are valid UTF-8.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ void append_windows(int64_t record, int64_t num_tokens, int64_t max_inputs, std:
 
 struct WindowBatch {
     std::vector<Window> windows;
-    /// Of a packed batch: how many inputs each window shares with the one before it. The windows' other
+    /// Only in a packed batch: how many inputs each window shares with the one before it. The windows' other
     /// inputs lie behind each other, without padding. Empty: each window is padded to the length of the first
     /// one.
     std::vector<int64_t> num_shared = {};
