@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # quickstart.sh [--section.key value ...]: from a clone to a trained model in under ten minutes on two cores. Builds
-# the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, interrupts the run as a scheduler
-# does and resumes it from its checkpoint, converts the model to Hugging Face's format and back, and checks that it has
-# learned more than pairs of tokens: the exit code is 3 if the final loss is not below the corpus's bigram entropy.
-# Arguments go to pretrain.
+# the apps, writes a synthetic corpus, trains a tokenizer on it, trains configs/debug_cpu.toml on two ranks, interrupts the
+# run as a scheduler does and resumes it from its checkpoint, converts the model to Hugging Face's format and back,
+# evaluates it, lets it continue a text, and checks that it has learned more than pairs of tokens: the exit code is 3 if the
+# final loss is not below the corpus's bigram entropy. Arguments go to pretrain.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/outputs/quickstart
@@ -16,12 +16,14 @@ esac
 
 "$root/jobs/build.sh"
 
-echo "quickstart: writing a synthetic corpus to outputs/quickstart/" >&2
+echo "quickstart: writing a synthetic corpus to outputs/quickstart/, and training a tokenizer of 512 tokens" >&2
 rm -rf "$output"
-mkdir -p "$output"
+mkdir -p "$output/tokenizer"
 "$bin/prepare-data" synthetic --output "$output/corpus" --megabytes 8
-"$bin/prepare-data" tokenize --input "$output/corpus/train.jsonl" --output "$output/train.h5" --tokenizer bytes \
-    >"$output/corpus.json"
+"$bin/prepare-data" train-tokenizer --input "$output/corpus/train.jsonl" --vocab-size 512 \
+    --output "$output/tokenizer/tokenizer.json"
+"$bin/prepare-data" tokenize --input "$output/corpus/train.jsonl" --output "$output/train.h5" \
+    --tokenizer "$output/tokenizer" >"$output/corpus.json"
 
 # Behind mpirun, stderr of pretrain is a pipe, even if mpirun writes to a terminal.
 live=()
@@ -54,6 +56,14 @@ fi
 echo "quickstart: converting the model to Hugging Face's format and back, and comparing every element and the logits" >&2
 "$bin/convert-checkpoint" "$output" "$output/hf" --to hf --verify
 "$bin/convert-checkpoint" "$output/hf" "$output/model.h5" --to full --verify
+cp "$output"/tokenizer/*.json "$output/hf/"
+
+echo "quickstart: evaluating the model on held-out tasks of the corpus; it may then continue a text" >&2
+tasks=$output/corpus/tasks
+"$bin/eval" --model "$output/hf" --tasks "$tasks/agreement.jsonl,lambada=$tasks/last_word.jsonl,$tasks/perplexity.jsonl" \
+    --threads 1 --output "$output/results.json"
+beginning="In Oslo there lived a"
+echo "$beginning$("$bin/eval" --model "$output/hf" --generate "$beginning" --max-new-tokens 60)"
 
 echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in total" >&2
 python3 - "$output/metrics.jsonl" "$output/corpus.json" <<'PYTHON'
