@@ -16,7 +16,7 @@ namespace argosy::data {
 /// Auto: by the name, without .gz or .zst: .txt is text, .parquet is Parquet, everything else JSONL.
 enum class InputFormat { Auto, Jsonl, Text, Parquet };
 
-/// What a document of a text file is: the file, a line that is not blank, or the lines between blank lines.
+/// A document of a text file: the whole file, a line that is not blank, or the lines between blank lines.
 enum class TextDocument { File, Line, Paragraph };
 
 /// The part of an input whose documents begin in bytes begin .. end-1. Only a JSONL file that is not

@@ -15,7 +15,7 @@
 
 namespace argosy::data {
 
-/// What happens at a record that cannot be read: the program ends with its error, or leaves the record out.
+/// A record that cannot be read ends the program with its error, or is left out.
 enum class OnError { Fail, Skip };
 
 /// The tokens of consecutive documents of one input.

@@ -15,7 +15,7 @@
 
 namespace argosy::data {
 
-/// What a part holds.
+/// The contents of a part.
 struct PartSummary {
     std::optional<RecordKind> kind;  // none: the piece has no documents
     int64_t num_tokens = 0, num_documents = 0, num_skipped = 0;

@@ -4,14 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <map>
 
 #include "base/error.h"
 #include "base/output.h"
-#include "base/program.h"
 #include "base/strict_json.h"
+#include "data/records.h"
 #include "eval/python_random.h"
 
 namespace argosy::eval {
@@ -37,32 +35,17 @@ TaskName task_name(const std::string& word) {
     return task;
 }
 
-/// Opens a file, unless it is stdin. Returns the stream to read from.
-std::istream& open_lines(const std::filesystem::path& path, std::ifstream& file) {
-    if (is_standard_stream(path)) return std::cin;
-    std::error_code unknown;
-    if (std::filesystem::is_directory(path, unknown))
-        throw UserError("cannot read {}: it is a folder", path.string());
-    file.open(path, std::ios::binary);
-    if (!file) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
-    return file;
-}
-
 /// Calls take(record, place) for each line of the file that is not blank.
 template <class Take>
 void for_each_record(const std::filesystem::path& path, Take take) {
-    std::ifstream file;
-    std::istream& lines = open_lines(path, file);
-    const std::string name = is_standard_stream(path) ? "stdin" : path.string();
+    data::LineReader lines(path);
     int64_t number = 0;
-    for (std::string line; std::getline(lines, line);) {
-        throw_if_stop_requested();
+    for (std::string_view line; lines.next(line);) {
         ++number;
-        if (line.find_first_not_of(" \t\r\n") == line.npos) continue;
-        const std::string place = fmt::format("{}:{}", name, number);
-        take(parse_json(line, place), place);
+        if (data::is_blank(line)) continue;
+        const std::string place = fmt::format("{}:{}", lines.source().name(), number);
+        take(parse_json(std::string(line), place), place);
     }
-    if (lines.bad()) throw RunError("cannot read {} beyond line {}", name, number);
 }
 
 /// Refuses a record without the key that all records of a recognised layout have.

@@ -17,7 +17,7 @@ namespace argosy::tokenizer {
 
 /// A cut of pieces into smaller ones.
 struct Split {
-    /// What becomes of the matches and of the texts between them.
+    /// The pieces that the matches and the texts between them become.
     enum class Behavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
 
     std::shared_ptr<const Pattern> pattern;  // null: nothing matches

@@ -38,7 +38,7 @@ class BpeTrainer {
     /// Counts the pieces of a text.
     void add(std::string_view text);
 
-    /// Returns the trained tokenizer. Its vocabulary is smaller than asked for if no pair occurs twice any
+    /// Returns the trained tokenizer. The vocabulary is smaller than requested if no pair occurs twice any
     /// more.
     TrainedTokenizer train() const;
 
