@@ -44,7 +44,7 @@ void for_each_record(const std::filesystem::path& path, Take take) {
         ++number;
         if (data::is_blank(line)) continue;
         const std::string place = fmt::format("{}:{}", lines.source().name(), number);
-        take(parse_json(std::string(line), place), place);
+        take(parse_json(line, place), place);
     }
 }
 
