@@ -32,7 +32,7 @@ struct CommandLine {
     CLI::App app{"Makes training data: a synthetic corpus, tokenizers, and token files.", "prepare-data"};
     data::SyntheticOptions synthetic;
     data::TokenizeOptions tokenize;
-    std::string tokenizer = tokenizer::kBytes, end_of_text, column = "text";
+    std::string tokenizer = tokenizer::kBytes, end_of_text;
     std::vector<std::filesystem::path> training_inputs;
     std::filesystem::path trained;
     int64_t vocab_size = 0;
@@ -120,6 +120,7 @@ void tokenize(CommandLine& line, const Team& team, const Environment& environmen
     job.make_parts(team.rank(), team.size());
     team.meet();
     if (team.rank() == 0) print_report(job.finish());
+    team.meet();  // the others must not wait in MPI_Finalize, which has a timeout
 }
 
 /// Adds an option whose value is one of `choices`.
@@ -131,7 +132,13 @@ void add_choice(CLI::App* command, const std::string& name, Value& value,
         names += (names.empty() ? "" : "|") + word;
         if (choice == value) names += " (default)";
     }
-    command->add_option(name, value, help)->transform(CLI::CheckedTransformer(choices))->option_text(names);
+    const auto number_of = [choices](std::string& word) {
+        const auto found = choices.find(word);
+        if (found == choices.end()) return fmt::format("there is no choice '{}'; see --help", word);
+        word = std::to_string(static_cast<int>(found->second));
+        return std::string();
+    };
+    command->add_option(name, value, help)->transform(CLI::Validator(number_of, ""))->option_text(names);
 }
 
 void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
@@ -157,7 +164,7 @@ void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
     command
         ->add_option("--threads", options.num_threads,
                      "threads that tokenize; default: all cores of this process")
-        ->check(at_least_one());
+        ->check(CLI::Range(1, 1024).name("INT in 1 .. 1024"));
     command
         ->add_option_function<int64_t>(
             "--piece-megabytes",
@@ -167,7 +174,7 @@ void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
             "was, and processes of one mpirun share the pieces. The\nfolder OUTPUT.parts keeps them until "
             "the "
             "end. Default: 1074")
-        ->check(at_least_one());
+        ->check(CLI::Range(1, 1'000'000'000).name("INT in 1 .. 1000000000"));
 }
 
 void add_tokenize(CommandLine& line) {
@@ -176,11 +183,10 @@ void add_tokenize(CommandLine& line) {
         "make a token file from JSONL or text; prints its counts, and its entropies in nats\nper token");
     line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     add_input_options(command, line.tokenize);
-    command->add_option("--column", line.column, "column of Parquet files that holds the texts")
+    command
+        ->add_option("--column", line.tokenize.input.column, "column of Parquet files that holds the texts")
         ->capture_default_str();
-    line.tokenize.input.open_parquet = [&line](const data::InputRange& range) {
-        return parquet::open_documents(range, line.column);
-    };
+    line.tokenize.input.open_parquet = parquet::open_documents;
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
     command
         ->add_option("--tokenizer", line.tokenizer,
@@ -289,11 +295,9 @@ ExitCode run(int argc, char** argv, const Environment& environment, const Team& 
     add_tokenize(line);
     add_train_tokenizer(line);
     if (!parse_options(line.app, argc, argv, team.rank() == 0)) return ExitCode::Done;
-    if (line.app.got_subcommand("tokenize")) {
-        tokenize(line, team, environment);
-        return ExitCode::Done;
-    }
-    if (team.size() > 1) throw UserError("only the subcommand tokenize can use several processes");
+    if (team.size() > 1 && (!line.app.got_subcommand("tokenize") || !line.verified.empty()))
+        throw UserError("only the subcommand tokenize, without --verify, can use several processes");
+    if (line.app.got_subcommand("tokenize")) tokenize(line, team, environment);
     if (line.app.got_subcommand("synthetic")) write_corpus(line);
     if (line.app.got_subcommand("train-tokenizer")) train_tokenizer(line);
     if (!line.verified.empty()) return verify_all(line, environment);

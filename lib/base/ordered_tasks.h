@@ -16,7 +16,8 @@ namespace argosy {
 template <class Result>
 class OrderedTasks {
   public:
-    explicit OrderedTasks(int num_threads) {
+    /// Throws std::system_error if a thread cannot be started.
+    explicit OrderedTasks(int num_threads) : OrderedTasks() {
         for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
     }
 
@@ -55,6 +56,8 @@ class OrderedTasks {
     }
 
   private:
+    OrderedTasks() = default;  // the destructor runs if the other constructor throws
+
     void run() {
         for (;;) {
             std::unique_lock lock(mutex_);

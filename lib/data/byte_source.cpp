@@ -21,6 +21,8 @@ namespace argosy::data {
 namespace {
 
 constexpr std::string_view kGzipMark = "\x1f\x8b", kZstandardMark = "\x28\xb5\x2f\xfd";
+// Parallel compressors begin with a frame to be skipped, whose first byte is 0x50 .. 0x5f.
+constexpr std::string_view kSkippedFrameMark = "\x2a\x4d\x18";
 constexpr size_t kInputBufferBytes = 1 << 17;
 
 Descriptor open_input(const std::filesystem::path& path) {
@@ -55,14 +57,14 @@ class ByteSource::Input {
     }
     void take(size_t count) { begin_ += count; }
 
-    /// Whether the input begins with `mark`. REQUIRES: nothing was taken.
-    bool begins_with(std::string_view mark) {
-        while (end_ < mark.size()) {
-            const size_t count = read_some(std::span(buffer_).subspan(end_));
-            if (count == 0) return false;
-            end_ += count;
+    /// The first bytes of the input, at most `count`. REQUIRES: nothing was taken.
+    std::string_view first_bytes(size_t count) {
+        while (end_ < count) {
+            const size_t num_read = read_some(std::span(buffer_).subspan(end_));
+            if (num_read == 0) break;
+            end_ += num_read;
         }
-        return std::string_view(buffer_.data(), end_).starts_with(mark);
+        return std::string_view(buffer_.data(), end_).substr(0, count);
     }
 
     void seek(int64_t offset) {
@@ -165,6 +167,9 @@ class ByteSource::ZstandardDecoder : public Decoder {
     explicit ZstandardDecoder(Input& input)
         : Decoder(input), stream_(ZSTD_createDStream(), ZSTD_freeDStream) {
         ARGOSY_CHECK(stream_ != nullptr);
+        // zstd --long needs a window of up to 2 GiB, which the library would refuse.
+        const ZSTD_bounds window = ZSTD_dParam_getBounds(ZSTD_d_windowLogMax);
+        ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, window.upperBound);
     }
     Compression compression() const override { return Compression::Zstandard; }
 
@@ -194,9 +199,12 @@ class ByteSource::ZstandardDecoder : public Decoder {
 /// Waits for the first bytes of the input at the first call.
 ByteSource::Decoder& ByteSource::decoder() {
     if (decoder_) return *decoder_;
-    if (input_->begins_with(kGzipMark)) {
+    const std::string_view first = input_->first_bytes(kZstandardMark.size());
+    const bool is_skipped =
+        !first.empty() && (first[0] & 0xf0) == 0x50 && first.substr(1) == kSkippedFrameMark;
+    if (first.starts_with(kGzipMark)) {
         decoder_ = std::make_unique<GzipDecoder>(*input_);
-    } else if (input_->begins_with(kZstandardMark)) {
+    } else if (is_skipped || first == kZstandardMark) {
         decoder_ = std::make_unique<ZstandardDecoder>(*input_);
     } else {
         decoder_ = std::make_unique<PlainDecoder>(*input_);
@@ -218,7 +226,10 @@ void ByteSource::seek(int64_t offset) {
     input_->seek(offset);
 }
 
-size_t ByteSource::read(std::span<char> bytes) { return decoder().read_some(bytes); }
+size_t ByteSource::read(std::span<char> bytes) {
+    constexpr size_t kMaxBytes = size_t{1} << 30;  // zlib counts with 32 bits
+    return decoder().read_some(bytes.first(std::min(bytes.size(), kMaxBytes)));
+}
 
 int64_t ByteSource::stored_bytes_read() const { return input_->num_read(); }
 

@@ -148,7 +148,7 @@ void DocumentBatch::add(std::string_view document, int64_t line_number) {
 std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options) {
     using enum DocumentBatch::Kind;
     const InputFormat format = format_of(range.path, options);
-    if (format == InputFormat::Parquet) return options.open_parquet(range);
+    if (format == InputFormat::Parquet) return options.open_parquet(range, options.column);
     if (format == InputFormat::Jsonl) return std::make_unique<LineDocuments>(range, JsonLine);
     switch (options.text_document) {
         case TextDocument::File:
@@ -161,7 +161,7 @@ std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const In
     return nullptr;
 }
 
-std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range) {
+std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range, const std::string& /*column*/) {
     throw UserError("{} is Parquet, which is not read here", range.path.string());
 }
 

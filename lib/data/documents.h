@@ -57,13 +57,16 @@ class DocumentReader {
 };
 
 /// Throws UserError.
-[[noreturn]] std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range);
+[[noreturn]] std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range,
+                                                            const std::string& column);
 
 struct InputOptions {
     InputFormat format = InputFormat::Auto;
     TextDocument text_document = TextDocument::File;
     /// Opens a Parquet file. This module does not know the library for it, because training reads no Parquet.
-    std::function<std::unique_ptr<DocumentReader>(const InputRange&)> open_parquet = refuse_parquet;
+    std::function<std::unique_ptr<DocumentReader>(const InputRange&, const std::string& column)>
+        open_parquet = refuse_parquet;
+    std::string column = "text";  // of Parquet files
 };
 
 /// Throws UserError if the input cannot be opened.

@@ -49,10 +49,18 @@ class BatchEncoder {
         encoded_.skipped.push_back(error);
     }
 
+    /// "file:line", or within a piece, where that would read the file up to the piece for each document that
+    /// is left out, the line from the piece's first byte on.
+    std::string place_of(size_t i) const {
+        if (options_.on_error == OnError::Fail || batch_.range.begin == 0) return batch_.place(i);
+        return fmt::format("{}, line {} after byte {}", batch_.source, batch_.line_numbers[i],
+                           batch_.range.begin);
+    }
+
     std::string error_of(size_t i) const {
         Record record;
         try {
-            parse_record(batch_.document(i), batch_.place(i), options_.vocab_size, record);
+            parse_record(batch_.document(i), place_of(i), options_.vocab_size, record);
         } catch (const UserError& error) {
             return error.what();
         }
@@ -66,12 +74,21 @@ class BatchEncoder {
         }
         if (record.kind != *encoded_.kind) refuse_mixed_kinds(batch_.place(i), record.kind, *encoded_.kind);
         const size_t size = encoded_.tokens.size();
+        try {
+            append_record(record);
+            encoded_.sizes.push_back(static_cast<int64_t>(encoded_.tokens.size() - size));
+        } catch (const UserError& error) {  // a text that the tokenizer refuses
+            encoded_.tokens.resize(size);
+            leave_out(fmt::format("{}: {}", place_of(i), error.what()));
+        }
+    }
+
+    void append_record(const Record& record) {
         if (record.kind == RecordKind::Text) {
             append_text(record.text);
         } else {
             append(record.tokens);
         }
-        encoded_.sizes.push_back(static_cast<int64_t>(encoded_.tokens.size() - size));
     }
 
     void append_text(const std::string& text) {
@@ -102,23 +119,27 @@ void encode_documents(std::span<const InputRange> ranges, const EncodeOptions& o
     const auto take_all = [&] {
         while (tasks.size() > 0) take(tasks.take());
     };
+    // Reads from an input; an error of an earlier record comes before the input's own.
+    const auto reading = [&](auto work) {
+        try {
+            return work();
+        } catch (const UserError&) {
+            take_all();
+            throw;
+        }
+    };
     int64_t earlier_bytes = 0;  // of the ranges before this one
-    const auto add_all = [&](DocumentReader& reader) {
+    for (const InputRange& range : ranges) {
+        const auto reader = reading([&] { return open_documents(range, options.input); });
         for (;;) {
             const auto batch = std::make_shared<DocumentBatch>();
-            if (!reader.next(*batch)) break;
+            if (!reading([&] { return reader->next(*batch); })) break;
             tasks.add(
                 [&options, &tokenizer, batch] { return BatchEncoder(options, tokenizer, *batch).encode(); });
             if (tasks.full()) take(tasks.take());
-            read(earlier_bytes + reader.stored_bytes_read());
+            read(earlier_bytes + reader->stored_bytes_read());
         }
-        earlier_bytes += reader.stored_bytes_read();
-    };
-    try {
-        for (const InputRange& range : ranges) add_all(*open_documents(range, options.input));
-    } catch (const UserError&) {
-        take_all();  // an error of an earlier record comes first
-        throw;
+        earlier_bytes += reader->stored_bytes_read();
     }
     take_all();
 }

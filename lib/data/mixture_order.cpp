@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 
@@ -24,10 +25,10 @@ struct Decimal {
 };
 
 Decimal decimal_of(double number) {
-    std::string text = fmt::format("{:e}", number);
+    std::string text;
     for (int precision = 0; precision < 17; ++precision) {
         text = fmt::format("{:.{}e}", number, precision);
-        if (std::stod(text) == number) break;
+        if (std::strtod(text.c_str(), nullptr) == number) break;
     }
     const std::size_t e = text.find('e');
     Decimal decimal{.exponent = std::stoi(text.substr(e + 1))};

@@ -144,8 +144,10 @@ void TokenFile::copy_positions(int64_t begin, int64_t count, int64_t* out) const
         return;
     }
     int64_t next = first_document_after(begin);
+    const auto start_of_next = [&] { return next < *num_documents() ? document_start(next) : size(); };
+    int64_t start = start_of_next();
     for (int64_t i = 0, position = 0; i < count; ++i, ++position) {
-        for (; next < *num_documents() && document_start(next) <= begin + i; ++next) position = 0;
+        for (; start <= begin + i; ++next, start = start_of_next()) position = 0;
         out[i] = position;
     }
 }

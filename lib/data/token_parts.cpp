@@ -43,7 +43,9 @@ void PartFolder::open() const {
     std::filesystem::create_directories(folder_);
     const std::filesystem::path plan = folder_ / kPlanFile;
     if (!std::filesystem::exists(plan)) {
-        write_text(plan, plan_);
+        PartialFile file(plan, [](const auto&) { return true; });
+        file.append(plan_);
+        file.commit();
     } else if (read_text(plan, kMaxPlanBytes) != plan_) {
         throw UserError(
             "{} is left from an interrupted run with other inputs, other options, or inputs that have "

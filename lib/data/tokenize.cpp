@@ -51,6 +51,13 @@ int64_t stored_bytes(const std::vector<InputRange>& ranges) {
     return sum;
 }
 
+EncodeOptions encode_options(const TokenizeOptions& options) {
+    return {.input = options.input,
+            .vocab_size = options.vocab_size.value_or(kMaxVocabSize),
+            .on_error = options.on_error,
+            .num_threads = options.num_threads};
+}
+
 /// Logs the first records that were left out; their number is in the result.
 void warn_of_skipped(const std::vector<std::string>& errors, int64_t num_before) {
     constexpr int64_t kMaxShown = 10;
@@ -135,9 +142,23 @@ TokenizeJob::TokenizeJob(const TokenizeOptions& options, const tokenizer::Tokeni
     : options_(options),
       tokenizer_(tokenizer),
       pieces_((check_options(options), plan_pieces())),
-      parts_(std::filesystem::path(options.output) += ".parts", plan_text()) {}
+      parts_(std::filesystem::path(options.output) += ".parts", plan_text()) {
+    if (pieces_.size() > 1) refuse_streams();
+}
 
 TokenizeJob::~TokenizeJob() = default;
+
+/// A stream can be read once, and only by the process that has it.
+void TokenizeJob::refuse_streams() const {
+    for (const auto& input : options_.inputs) {
+        std::error_code unknown;
+        if (std::filesystem::is_regular_file(input, unknown)) continue;
+        throw UserError(
+            "{} is not a file, so it cannot be one of several pieces; make a file of it, or raise "
+            "--piece-megabytes above the size of all inputs",
+            input.string());
+    }
+}
 
 /// Inputs are joined to pieces, and divided where that is possible, so that a piece has about piece_bytes.
 std::vector<TokenizeJob::Piece> TokenizeJob::plan_pieces() const {
@@ -181,11 +202,13 @@ std::string TokenizeJob::plan_text() const {
         {"piece_bytes", options_.piece_bytes},
         {"input_format", static_cast<int>(options_.input.format)},
         {"text_document", static_cast<int>(options_.input.text_document)},
+        {"column", options_.input.column},
         {"on_error", static_cast<int>(options_.on_error)},
         {"vocab_size", options_.vocab_size.value_or(0)},
         {"tokenizer", {info.name, info.digest, info.prefix, info.suffix, info.end_of_text.value_or(0)}},
     };
-    return plan.dump(1) + "\n";
+    constexpr auto kReplace = nlohmann::json::error_handler_t::replace;  // names need not be UTF-8
+    return plan.dump(1, ' ', false, kReplace) + "\n";
 }
 
 void TokenizeJob::begin() {
@@ -229,12 +252,8 @@ TokenizeResult TokenizeJob::finish() {
 void TokenizeJob::encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,
                          const std::function<void(const EncodedDocuments&)>& take) const {
     int64_t num_skipped = 0;
-    const EncodeOptions options{.input = options_.input,
-                                .vocab_size = options_.vocab_size.value_or(kMaxVocabSize),
-                                .on_error = options_.on_error,
-                                .num_threads = options_.num_threads};
     encode_documents(
-        piece, options, tokenizer_,
+        piece, encode_options(options_), tokenizer_,
         [&](const EncodedDocuments& documents) {
             warn_of_skipped(documents.skipped, num_skipped);
             num_skipped += std::ssize(documents.skipped);

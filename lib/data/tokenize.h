@@ -63,6 +63,7 @@ class TokenizeJob {
     class Builder;
     using Piece = std::vector<InputRange>;
     std::vector<Piece> plan_pieces() const;
+    void refuse_streams() const;
     std::string plan_text() const;
     void encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,
                 const std::function<void(const EncodedDocuments&)>& take) const;

@@ -1,5 +1,6 @@
 #include "setup/data_sources.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -12,11 +13,10 @@
 namespace argosy::setup {
 namespace {
 
-std::shared_ptr<const data::TokenSource> open_source(const std::string& path, bool verify,
+std::shared_ptr<const data::TokenSource> open_source(const std::string& path,
+                                                     const data::SourceOptions& options,
                                                      const model::ModelSpec& spec) {
-    const auto checks = verify ? data::TokenChecks::WhenFirstRead : data::TokenChecks::None;
-    auto source = std::make_shared<const data::TokenSource>(
-        path, data::SourceOptions{.checks = checks, .vocab_size = spec.vocab_size});
+    auto source = std::make_shared<const data::TokenSource>(path, options);
     if (source->vocab_size() <= spec.vocab_size) return source;
     throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
                     path, source->vocab_size(), spec.vocab_size);
@@ -43,9 +43,13 @@ void check_tokenizer(const config::Model& model, const std::vector<data::Weighte
 std::vector<data::WeightedSource> open_sources(const config::JobConfig& config,
                                                const std::vector<config::MixtureSource>& named,
                                                const model::ModelSpec& spec) {
+    constexpr size_t kMaxOpenFiles = 128;  // of all sources; a process may often have 1024 descriptors
+    const data::SourceOptions options{
+        .checks = config.training.verify_dataset ? data::TokenChecks::WhenFirstRead : data::TokenChecks::None,
+        .vocab_size = spec.vocab_size,
+        .max_open_files = std::max<size_t>(1, kMaxOpenFiles / named.size())};
     std::vector<data::WeightedSource> sources;
-    for (const auto& [path, weight] : named)
-        sources.push_back({open_source(path, config.training.verify_dataset, spec), weight});
+    for (const auto& [path, weight] : named) sources.push_back({open_source(path, options, spec), weight});
     check_tokenizer(config.model, sources);
     return sources;
 }

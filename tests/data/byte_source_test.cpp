@@ -72,6 +72,9 @@ TEST_F(ByteSourceTest, DecompressesWhatTheFirstBytesSay) {
 TEST_F(ByteSourceTest, ReadsSeveralMembersAndFrames) {
     EXPECT_EQ(read(gzip("one") + gzip("") + gzip("two")), "onetwo");
     EXPECT_EQ(read(zstandard("one") + zstandard("") + zstandard("two")), "onetwo");
+    // pzstd puts the size of the frame that follows into a frame to be skipped.
+    const std::string skipped("\x50\x2a\x4d\x18\x04\0\0\0size", 12);
+    EXPECT_EQ(read(skipped + zstandard("one") + skipped + zstandard("two")), "onetwo");
 }
 
 TEST_F(ByteSourceTest, RefusesDamagedAndTruncatedBytes) {

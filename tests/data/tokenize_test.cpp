@@ -154,6 +154,22 @@ TEST_F(Pieces, ErrorsNameTheLineOfTheFile) {
     EXPECT_EQ(result.num_documents, 3021);
 }
 
+TEST_F(Pieces, TheFirstErrorIsReportedWhateverTheNumberOfThreads) {
+    const std::string bad = "{\"text\": 5}\n";
+    write_file(folder_ / "a.jsonl",
+               many_records(10) + bad + many_records(1500) + bad + many_records(1500) + bad);
+    for (const int num_threads : {1, 2, 16}) {
+        EXPECT_ERROR(tokenize_bytes(options("t.h5", int64_t{1} << 30, num_threads)), UserError,
+                     "a.jsonl:12:");
+    }
+}
+
+TEST_F(Pieces, AStreamIsNoPiece) {
+    TokenizeOptions several = options("t.h5", 100'000, 1);
+    several.inputs.emplace_back("-");
+    EXPECT_ERROR(tokenize_bytes(several), UserError, "- is not a file", "--piece-megabytes");
+}
+
 TEST_F(Pieces, PartsOfOtherKindsAreRefused) {
     write_file(folder_ / "b.jsonl", "{\"tokens\": [1]}\n");
     EXPECT_ERROR(tokenize_bytes(options("t.h5", 2'900'000, 1)), UserError, "{\"tokens\"} record");

@@ -41,13 +41,16 @@ class ParquetDocuments : public data::DocumentReader {
 
     bool next(data::DocumentBatch& batch) override {
         batch = {.kind = data::DocumentBatch::Kind::Text, .range = range_, .source = place_};
-        while (batch.size() == 0 && batch.unreadable.empty()) {
+        while (batch.bytes.size() < kBatchBytes) {
             throw_if_stop_requested();
-            const auto rows = value_of(batches_->Next(), place_);
-            if (!rows) return false;
-            add(*rows->column(0), batch);
+            if (rows_ == nullptr || row_of_rows_ == rows_->num_rows()) {
+                rows_ = value_of(batches_->Next(), place_);
+                row_of_rows_ = 0;
+                if (rows_ == nullptr) break;
+            }
+            add(*rows_->column(0), batch);
         }
-        return true;
+        return batch.size() > 0 || !batch.unreadable.empty();
     }
 
     /// Arrow does not say which bytes it has read: the share of the rows stands for the share of the bytes.
@@ -60,6 +63,7 @@ class ParquetDocuments : public data::DocumentReader {
 
   private:
     static constexpr int64_t kRowsPerBatch = 1024;
+    static constexpr size_t kBatchBytes = 1 << 20;
 
     int column_index(const std::string& name) const {
         std::shared_ptr<arrow::Schema> schema;
@@ -87,22 +91,23 @@ class ParquetDocuments : public data::DocumentReader {
         throw UserError("{} has no plain column '{}'", place_, name);
     }
 
+    /// Adds rows until the batch is large enough.
     void add(const arrow::Array& column, data::DocumentBatch& batch) {
-        const auto add_all = [&](const auto& strings) {
-            for (int64_t i = 0; i < strings.length(); ++i) {
+        const auto add_rows = [&](const auto& strings) {
+            for (; row_of_rows_ < strings.length() && batch.bytes.size() < kBatchBytes; ++row_of_rows_) {
                 ++row_;
-                if (strings.IsNull(i)) {
+                if (strings.IsNull(row_of_rows_)) {
                     batch.unreadable.push_back(
                         fmt::format("{}:{}: the row has no text (null)", place_, row_));
                 } else {
-                    batch.add(strings.GetView(i), row_);
+                    batch.add(strings.GetView(row_of_rows_), row_);
                 }
             }
         };
         if (column.type_id() == arrow::Type::LARGE_STRING) {
-            add_all(static_cast<const arrow::LargeStringArray&>(column));
+            add_rows(static_cast<const arrow::LargeStringArray&>(column));
         } else {
-            add_all(static_cast<const arrow::StringArray&>(column));
+            add_rows(static_cast<const arrow::StringArray&>(column));
         }
     }
 
@@ -112,6 +117,8 @@ class ParquetDocuments : public data::DocumentReader {
     int64_t row_ = 0;  // rows read so far
     std::unique_ptr<::parquet::arrow::FileReader> reader_;
     std::shared_ptr<arrow::RecordBatchReader> batches_;
+    std::shared_ptr<arrow::RecordBatch> rows_;  // those that Arrow read last
+    int64_t row_of_rows_ = 0;                   // the next one of them
 };
 
 }  // namespace
