@@ -63,7 +63,7 @@ expect 2 "$(setup env REFUSE=version)" "needs Python 3.10 or newer, and python3 
 expect 2 "$(setup env REFUSE=venv)" "python3-venv"
 expect 2 "$(setup env REFUSE=pip)" "PIP_INDEX_URL"
 [ ! -e "$folder/tree/.deps/venv/argosy-wheels" ] || fail "a failed pip left a stamp"
-expect 0 "$(setup env)" "LibTorch and CMake into .deps/venv"
+expect 0 "$(setup env)" "CMake and pyarrow into .deps/venv"
 
 start=$(date +%s%N)
 expect_silence
@@ -73,7 +73,7 @@ for damage in "rm $folder/tree/.deps/venv/lib/python3.11/site-packages/torch/lib
               "rm $folder/tree/.deps/venv/argosy-wheels" \
               "sed -i 1s,/bin/bash,/gone/python, $folder/tree/.deps/venv/bin/cmake"; do
     $damage
-    expect 0 "$(setup env)" "LibTorch and CMake into .deps/venv"
+    expect 0 "$(setup env)" "CMake and pyarrow into .deps/venv"
     expect_silence
 done
 expect_silence ABSENT=libhdf5-dev ARGOSY_SKIP_PACKAGES=1

@@ -80,7 +80,7 @@ class Layers(Catches):
         self.expect(check_layers, "library toml", model("#include <toml++/toml.h>"))
         self.expect(check_layers, "library cli", model("#include <CLI/CLI.hpp>"))
         self.expect(check_layers, "library json", model("#include <nlohmann/json_fwd.hpp>"))
-        self.expect(check_layers, "no known library", model("#include <zlib.h>"))
+        self.expect(check_layers, "no known library", model("#include <bzlib.h>"))
         self.expect(check_layers, "no known library", model("#include <gtest/gtest.h>"))
         self.expect(check_layers, "too heavy", model("#include <ATen/ATen.h>"))
         self.expect(check_layers, "not spelled", model('#include "block_parts.h"'))
