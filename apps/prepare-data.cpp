@@ -212,6 +212,7 @@ void train_tokenizer(const CommandLine& line) {
     ResultFile config_file(folder_of(line.trained) / "tokenizer_config.json",
                            begins_with(tokenizer::kTrainedConfigMark));
     tokenizer::BpeTrainer trainer(line.pattern, line.vocab_size);
+    int64_t num_records = 0;
     for (const auto& input : line.training_inputs) {
         data::RecordReader reader(input, data::kMaxVocabSize);
         data::Record record;
@@ -219,8 +220,10 @@ void train_tokenizer(const CommandLine& line) {
             if (record.kind != data::RecordKind::Text)
                 throw UserError("{}: a tokenizer is trained on {{\"text\"}} records alone", reader.place());
             trainer.add(record.text);
+            ++num_records;
         }
     }
+    if (num_records == 0) throw UserError("the inputs hold no records, so there is nothing to train on");
     const tokenizer::TrainedTokenizer trained = trainer.train();
     if (trained.vocab_size < line.vocab_size) {
         spdlog::warn("the vocabulary has {} tokens, not {}: no further pair occurs twice in the texts",

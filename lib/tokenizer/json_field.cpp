@@ -1,5 +1,7 @@
 #include "tokenizer/json_field.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -21,6 +23,12 @@ void JsonField::allow_only(std::initializer_list<std::string_view> keys) const {
     for (const auto& [key, value] : members()) {
         if (std::ranges::find(keys, key) == keys.end()) (*this)[key].refuse("is a key that is not supported");
     }
+}
+
+const std::string& JsonField::only_key(std::initializer_list<std::string_view> keys) const {
+    allow_only(keys);
+    if (members().size() != 1) refuse(fmt::format("must have one of the keys {}", fmt::join(keys, ", ")));
+    return members().begin()->first;
 }
 
 const std::string& JsonField::string() const {

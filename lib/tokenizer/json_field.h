@@ -26,6 +26,8 @@ class JsonField {
     JsonField operator[](const std::string& key) const;
     /// UserError if this is no object, or has other keys.
     void allow_only(std::initializer_list<std::string_view> keys) const;
+    /// The one key of this object. UserError if it is none of `keys`, or not the only one.
+    const std::string& only_key(std::initializer_list<std::string_view> keys) const;
 
     bool is_null() const { return value_->is_null(); }
     bool is_object() const { return value_->is_object(); }

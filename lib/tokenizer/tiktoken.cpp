@@ -83,7 +83,7 @@ std::vector<std::string> read_tokens(const TokenizerFile& file) {
         if (line.ends_with('\r')) line.remove_suffix(1);
         auto token = read_token_line(line);
         if (!token) {
-            throw UserError("{}:{}: {} is no token in base 64 with its rank", file.path.string(), number,
+            throw UserError("{}:{}: {} is not a base-64 token with its rank", file.path.string(), number,
                             shown(line));
         }
         if (token->rank != tokens.size()) {

@@ -129,7 +129,8 @@ std::optional<uint32_t> find_token(const std::optional<std::string>& name, const
         if (token.content == *name) return token.id;
     const auto found = vocabulary.find(*name);
     if (found == vocabulary.end())
-        root.refuse("has no token " + shown(*name) + ", which tokenizer_config.json or --end-of-text names");
+        root.refuse("has no token " + shown(*name) +
+                    ", which tokenizer_config.json or --end-of-text names; name another one");
     return found->second;
 }
 
@@ -141,6 +142,8 @@ BpeModelFile read_bpe_model(const JsonField& model) {
     // A vocabulary that has every byte never needs unk_token, fuse_unk and byte_fallback.
     model.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                       "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+    if (!model["unk_token"].is_null()) model["unk_token"].string();
+    for (const char* key : {"fuse_unk", "byte_fallback"}) model[key].boolean(false);
     if (!model["dropout"].is_null()) model["dropout"].refuse("must be null");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
         if (!model[key].is_null() && !model[key].string().empty()) model[key].refuse("must be null or empty");
@@ -148,7 +151,7 @@ BpeModelFile read_bpe_model(const JsonField& model) {
     const JsonField vocab = model["vocab"];
     file.vocabulary.reserve(vocab.members().size());
     for (const auto& [token, id] : vocab.members()) {
-        if (!id.is_number_unsigned()) vocab.refuse("gives " + shown(token) + " an id that is no number");
+        if (!id.is_number_unsigned()) vocab.refuse("gives " + shown(token) + " an id that is not a number");
         file.vocabulary.emplace(token, JsonField(id, vocab.file()).id());
     }
     file.ignore_merges = model["ignore_merges"].boolean(false);
@@ -163,6 +166,8 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file) {
     const JsonField root(json, name);
     root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                      "post_processor", "decoder", "model"});
+    if (!root["version"].is_null() && root["version"].string() != "1.0")
+        root["version"].refuse("is " + root["version"].shown_value() + "; only 1.0 is known");
     for (const char* key : {"truncation", "padding"})
         if (!root[key].is_null()) root[key].refuse("must be null, because texts are encoded whole");
 

@@ -43,8 +43,7 @@ std::shared_ptr<const Pattern> make_pattern(const std::string& expression, const
 Split read_split(const JsonField& stage) {
     stage.allow_only({"type", "pattern", "behavior", "invert"});
     const JsonField pattern = stage["pattern"];
-    pattern.allow_only({"Regex", "String"});
-    const bool is_regex = !pattern["Regex"].is_null();
+    const bool is_regex = pattern.only_key({"Regex", "String"}) == "Regex";
     const std::string expression = is_regex ? pattern["Regex"].string() : escaped(pattern["String"].string());
     return {.pattern = make_pattern(expression, pattern),
             .behavior = read_behavior(stage["behavior"]),
@@ -58,8 +57,14 @@ Split read_digits(const JsonField& stage) {
             .behavior = individual ? Split::Behavior::Isolated : Split::Behavior::Contiguous};
 }
 
-Split read_byte_level(const JsonField& stage) {
+/// A text's ids do not depend on trim_offsets.
+void check_byte_level(const JsonField& stage) {
     stage.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) stage[key].boolean(true);
+}
+
+Split read_byte_level(const JsonField& stage) {
+    check_byte_level(stage);
     return {.pattern = stage["use_regex"].boolean(true) ? make_pattern(kGpt2Pattern, stage) : nullptr,
             .add_prefix_space = stage["add_prefix_space"].boolean(true)};
 }
@@ -77,18 +82,22 @@ void read_template(const JsonField& stage, Ids& prefix, Ids& suffix) {
     Ids before, after;
     size_t num_texts = 0;
     for (const JsonField& entry : stage["single"].list()) {
-        entry.allow_only({"SpecialToken", "Sequence"});
-        if (!entry["Sequence"].is_null()) {
+        const std::string& kind = entry.only_key({"SpecialToken", "Sequence"});
+        const JsonField part = entry[kind];
+        part.allow_only({"id", "type_id"});
+        if (kind == "Sequence") {
+            if (part["id"].string() != "A") part["id"].refuse("must be \"A\", the one text");
             ++num_texts;
             continue;
         }
-        const std::string& name = entry["SpecialToken"]["id"].string();
-        for (const JsonField& id : stage["special_tokens"][name]["ids"].list())
-            (num_texts == 0 ? before : after).push_back(id.id());
+        const JsonField token = stage["special_tokens"][part["id"].string()];
+        if (token.is_null()) part["id"].refuse("names a token that special_tokens lacks");
+        token.allow_only({"id", "ids", "tokens"});
+        for (const JsonField& id : token["ids"].list()) (num_texts == 0 ? before : after).push_back(id.id());
     }
     if (num_texts != 1) stage["single"].refuse("must hold the text once");
-    prefix.insert(prefix.begin(), before.begin(), before.end());
-    suffix.insert(suffix.end(), after.begin(), after.end());
+    prefix = before;
+    suffix = after;
 }
 
 }  // namespace
@@ -131,17 +140,18 @@ std::vector<Split> read_pre_tokenizer(const JsonField& pre_tokenizer) {
 }
 
 void check_decoder(const JsonField& decoder) {
+    if (decoder.is_null()) decoder.refuse("is missing; supported is ByteLevel");
     if (type_of(decoder) != "ByteLevel") refuse_type(decoder, "ByteLevel");
-    decoder.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    check_byte_level(decoder);
 }
 
 void read_post_processor(const JsonField& post_processor, Ids& prefix, Ids& suffix) {
     if (post_processor.is_null()) return;
     const std::string& type = type_of(post_processor);
     if (type == "ByteLevel") {
-        // This stage only changes the offsets of tokens in the text.
-        post_processor.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+        check_byte_level(post_processor);  // only changes the offsets of tokens in the text
     } else if (type == "TemplateProcessing") {
+        if (!prefix.empty() || !suffix.empty()) post_processor.refuse("is a second template");
         read_template(post_processor, prefix, suffix);
     } else if (type == "Sequence") {
         post_processor.allow_only({"type", "processors"});

@@ -49,6 +49,10 @@ def trained(patterns=None, is_nfc=False, specials=("<|endoftext|>",), ignore_mer
     return tokenizer
 
 
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+END = {"SpecialToken": {"id": "end", "type_id": 0}}
+
+
 class TokenizerJson(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -200,6 +204,13 @@ class TokenizerJson(unittest.TestCase):
                 content[keys[-1]] = value
             return edit
 
+        def processing(single):
+            return {"type": "TemplateProcessing", "single": single, "pair": [],
+                    "special_tokens": {"end": {"id": "end", "ids": [5], "tokens": ["end"]}}}
+
+        def template(single):
+            return setting("post_processor", value=processing(single))
+
         def without_byte(content):
             vocab = content["model"]["vocab"]
             vocab["zz"] = vocab.pop("a")
@@ -215,6 +226,18 @@ class TokenizerJson(unittest.TestCase):
                 ("model.vocab gives", setting("model", "vocab", "a", value=5_000_000)), ("model.vocab gives", setting("model", "vocab", "a", value=7)),
                 ("model.vocab", setting("model", "vocab", "a", value=-1)), ("model.vocab has no token for the byte 0x61", without_byte),
                 ("added_tokens[0].id is 4", setting("added_tokens", 0, "id", value=4)), ("added_tokens[0].content is empty", setting("added_tokens", 0, "content", value="")),
+                ('version is "2.0"', setting("version", value="2.0")), ("model.unk_token is 7", setting("model", "unk_token", value=7)),
+                ('model.byte_fallback is "yes"', setting("model", "byte_fallback", value="yes")),
+                ("decoder.trim_offsets is 1", setting("decoder", "trim_offsets", value=1)), ("decoder is missing", setting("decoder", value=None)),
+                ("pre_tokenizer.pretokenizers[0].pattern must have one of the keys Regex, String", setting("pre_tokenizer", value={
+                    "type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "a", "String": "b"},
+                                                           "behavior": "Isolated"}, {"type": "ByteLevel"}]})),
+                ("post_processor.single[0] must have one of the keys", template([{**TEXT, **END}])),
+                ('post_processor.single[0].Sequence.id must be "A"', template([{"Sequence": {"id": "B", "type_id": 0}}])),
+                ("post_processor.single[0].SpecialToken.id names a token that", template([{"SpecialToken": {"id": "no"}}, TEXT])),
+                ("post_processor.single must hold the text once", template([END])),
+                ("post_processor.processors[1] is a second template", lambda content: content.update(post_processor={
+                    "type": "Sequence", "processors": [processing([TEXT, END]), processing([END, TEXT])]})),
                 ("pre_tokenizer.pretokenizers[0].pattern: the pattern", setting("pre_tokenizer", value={"type": "Sequence", "pretokenizers": [
                     {"type": "Split", "pattern": {"Regex": "(?<=a)b"}, "behavior": "Isolated", "invert": False}, {"type": "ByteLevel"}]}))):
             with self.subTest(reason):

@@ -128,6 +128,8 @@ class TrainTokenizer(unittest.TestCase):
         self.assertIn("tokenizer.json", self.train("o", code=2)[1].stderr)
         self.corpus.write_text('{"tokens": [1]}\n')
         self.assertIn('corpus.jsonl:1: a tokenizer is trained on {"text"} records alone', self.train("e", code=2)[1].stderr)
+        self.corpus.write_text("")
+        self.assertIn("the inputs hold no records", self.train("e", code=2)[1].stderr)
 
 
 if __name__ == "__main__":
