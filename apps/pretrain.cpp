@@ -4,6 +4,7 @@
 
 #include "account/training_memory.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "config/parse.h"
 #include "config/print.h"
@@ -11,7 +12,9 @@
 #include "mpi/program.h"
 #include "observe/metrics_writer.h"
 #include "observe/skipped_updates.h"
+#include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
+#include "plan/plan.h"
 #include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"
 #include "resume/restore.h"
@@ -137,9 +140,20 @@ struct Run {
     }
 };
 
+ExitCode print_plan(const mpi::Comm& ranks, const config::CommandLine& line) {
+    if (ranks.rank() != 0) return ExitCode::Done;
+    config::PlanRequest request = line.plan;
+    if (request.num_ranks == 0) request.num_ranks = ranks.size();
+    const ops::OpsContext tensors(setup::operation_path(line.config));
+    const plan::Plan plan = plan::make_plan(line.config, request);
+    print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
+    return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
+}
+
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const config::CommandLine line = config::parse_command_line(words);
+    if (line.command == config::Command::Plan) return print_plan(ranks, line);
     if (line.command != config::Command::Run) {
         if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
         return ExitCode::Done;

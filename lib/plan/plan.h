@@ -1,0 +1,56 @@
+// The plan of a run: whether it fits into the memory of its devices, and how long a step takes and why. A
+// plan runs a step of one rank of each pipeline stage on tensors without data, on one processor.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/job_config.h"
+#include "config/parse.h"
+#include "layout/mesh_shape.h"
+#include "plan/machine.h"
+#include "plan/rank_trace.h"
+#include "plan/simulate.h"
+
+namespace argosy::plan {
+
+struct RankPlan {
+    RankTrace trace;
+    RankTime time;
+};
+
+struct Plan {
+    std::string title;  // the model
+    layout::MeshShape mesh;
+    Machine machine;
+    std::vector<RankPlan> ranks;  // one of each pipeline stage
+    int64_t tokens = 0;           // of a step
+    double seconds = 0;           // of a step
+    double model_flops = 0;       // of a step and a device, by the causal formula (observe/peak_flops.h)
+    double peak_flops = 0;        // of a device in the type of computation
+
+    const RankPlan& fullest() const;  // the rank with the largest peak of memory
+    /// The memory of a device that tensors can have; 0: unknown.
+    int64_t room_bytes() const;
+    bool fits() const;
+    double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
+    double utilisation() const { return model_flops / seconds / peak_flops; }
+};
+
+/// Throws UserError for a configuration that pretrain refuses on `request.num_ranks` ranks. REQUIRES: an
+/// ops::OpsContext exists.
+Plan make_plan(const config::JobConfig& config, const config::PlanRequest& request);
+
+/// The plan for people, some lines that end with a line break.
+std::string plan_text(const Plan& plan);
+
+/// One JSON object with the keys
+///   model, mesh, machine, num_ranks, ranks_per_node, fits, memory_room_bytes, step_seconds, tokens,
+///   tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory {peak_bytes, moment,
+///   weights, copies, gradients, moments, gathered, other}, moved_bytes {axes: {sent, received}},
+///   flops, seconds {total, compute, optimizer, bubble, exposed {axes: s}, products, attention, passes}}]
+/// Memory and bytes are exact for the tensors of a step on processors; times are estimates.
+std::string plan_json(const Plan& plan);
+
+}  // namespace argosy::plan
