@@ -15,6 +15,7 @@
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
 #include "plan/plan.h"
+#include "plan/search.h"
 #include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"
 #include "resume/restore.h"
@@ -140,12 +141,18 @@ struct Run {
     }
 };
 
-ExitCode print_plan(const mpi::Comm& ranks, const config::CommandLine& line) {
-    if (ranks.rank() != 0) return ExitCode::Done;
+/// Answers --plan and --search. 3: no plan fits.
+ExitCode print_plan(const config::CommandLine& line, int num_started) {
     config::PlanRequest request = line.plan;
-    if (request.num_ranks == 0) request.num_ranks = ranks.size();
+    if (request.num_ranks == 0) request.num_ranks = num_started;
     const ops::OpsContext tensors(setup::operation_path(line.config));
-    const plan::Plan plan = plan::make_plan(line.config, request);
+    const plan::Machine machine = plan::choose_machine(line.config, request);
+    if (line.command == config::Command::Search) {
+        const plan::Search found = plan::search(line.config, request.num_ranks, machine);
+        print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
+        return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;
+    }
+    const plan::Plan plan = plan::make_plan(line.config, request.num_ranks, machine);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
     return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
 }
@@ -153,7 +160,9 @@ ExitCode print_plan(const mpi::Comm& ranks, const config::CommandLine& line) {
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const config::CommandLine line = config::parse_command_line(words);
-    if (line.command == config::Command::Plan) return print_plan(ranks, line);
+    if (line.command == config::Command::Plan || line.command == config::Command::Search) {
+        return ranks.rank() == 0 ? print_plan(line, ranks.size()) : ExitCode::Done;
+    }
     if (line.command != config::Command::Run) {
         if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
         return ExitCode::Done;

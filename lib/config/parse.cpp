@@ -30,7 +30,8 @@ namespace {
 const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"version", Command::Version},
                                                   {"print-config", Command::PrintConfig},
-                                                  {"plan", Command::Plan}};
+                                                  {"plan", Command::Plan},
+                                                  {"search", Command::Search}};
 const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "json"};
 
 /// One `--name`, `--name=value` or `--name value`.
@@ -96,7 +97,7 @@ int positive_number(const Option& option) {
     throw UserError("--{} must be an integer >= 1, but is '{}'", option.name, word);
 }
 
-/// Sets the option of --plan that `option` is. REQUIRES: it is one.
+/// Sets the option of --plan and --search that `option` is. REQUIRES: it is one.
 void apply_plan_option(const Option& option, PlanRequest& plan) {
     if (option.name == "gpus") plan.num_ranks = positive_number(option);
     if (option.name == "gpus-per-node") plan.gpus_per_node = positive_number(option);
@@ -314,8 +315,8 @@ CommandLine parse(const std::vector<std::string>& words) {
         }
     }
     if (result.command == Command::Version) return result;
-    if (plan_option && result.command != Command::Plan)
-        throw UserError("--{} is an option of --plan; add --plan", *plan_option);
+    const bool plans = result.command == Command::Plan || result.command == Command::Search;
+    if (plan_option && !plans) throw UserError("--{} is an option of --plan; add --plan", *plan_option);
 
     if (file) {
         for (const Setting& setting : read_toml(*file)) apply(setting, result.config);

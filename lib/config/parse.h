@@ -9,9 +9,9 @@
 
 namespace argosy::config {
 
-enum class Command { Run, Help, Version, PrintConfig, Plan };
+enum class Command { Run, Help, Version, PrintConfig, Plan, Search };
 
-/// The machine for which --plan plans.
+/// The machine for which --plan and --search plan.
 struct PlanRequest {
     static constexpr const char* kCpu = "cpu";  // this processor, which is measured
     int num_ranks = 0;                          // --gpus; 0: as many as were started

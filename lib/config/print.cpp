@@ -80,6 +80,8 @@ constexpr const char* kUsage =
     "                       each rank needs, and stop: with 0 if the run fits, with 3 if it does not.\n"
     "                       --gpus N (default: as many ranks as were started), --gpu cpu|a100|h100|h200|b200\n"
     "                       (default: cpu, which is measured), --gpus-per-node N (default: 8), --json\n"
+    "  --search             plan other meshes, microbatches, recomputation and schedules for the same model and\n"
+    "                       batch, print the best that fit and the keys to set, and stop; options as --plan\n"
     "  --version            print version and commit, and stop\n"
     "  --help               print this, and stop\n"
     "\nKeys, with accepted values and default:\n";

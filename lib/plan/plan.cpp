@@ -3,33 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
 #include "observe/peak_flops.h"
 #include "observe/shortage.h"
+#include "setup/element_types.h"
 #include "setup/setup.h"
 
 namespace argosy::plan {
 namespace {
 
 using nlohmann::ordered_json;
-
-Machine choose_machine(const config::PlanRequest& request, at::ScalarType type) {
-    if (request.device == config::PlanRequest::kCpu) {
-        Machine machine = measure_processor(type);
-        machine.ranks_per_node = request.num_ranks;
-        return machine;
-    }
-    auto machine = find_machine(request.device);
-    if (!machine) {
-        throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
-                        fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
-    }
-    machine->ranks_per_node = request.gpus_per_node;
-    return *machine;
-}
 
 std::string gib(int64_t bytes) { return observe::gibibytes_text(bytes); }
 
@@ -91,10 +78,55 @@ ordered_json rank_json(const RankPlan& rank) {
               {"passes", compute(ops::WorkKind::Pass)}}}};
 }
 
+/// The time of `factor` times as many microbatches: the pipeline fills and empties once.
+RankTime extended(RankTime time, double factor) {
+    time.compute *= factor;
+    time.total = time.compute + time.optimizer + time.bubble;
+    for (auto& [group, seconds] : time.exposed) {
+        seconds *= factor;
+        time.total += seconds;
+    }
+    return time;
+}
+
+/// Plans from a step of at most `max_microbatches`.
+Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Machine& machine,
+                       int64_t max_microbatches) {
+    const model::ModelSpec spec = setup::choose_model(config.model);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    train::TrainerOptions options = setup::trainer_options(config, spec, mesh);
+    const int64_t planned = std::min(options.num_microbatches, max_microbatches);
+    const double factor =
+        static_cast<double>(std::exchange(options.num_microbatches, planned)) / static_cast<double>(planned);
+    Plan plan{.title = setup::model_title(config.model, spec),
+              .mesh = mesh,
+              .machine = machine,
+              .tokens = setup::batch_sizes(config, mesh).global_tokens};
+    std::vector<RankTrace> traces;
+    layout::Coordinates first = {};
+    for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
+         stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+        traces.push_back(trace_rank(options, mesh, mesh.rank(first), machine));
+    }
+    const std::vector<RankTime> times = simulate_step(traces);
+    for (size_t i = 0; i < traces.size(); ++i) {
+        plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});
+        plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
+    }
+    plan.peak_flops = machine.peak(options.precision.compute);
+    plan.model_flops = observe::flops_per_token(spec, config.training.seq_len).causal *
+                       static_cast<double>(plan.tokens) / mesh.num_ranks();
+    return plan;
+}
+
 }  // namespace
 
 const RankPlan& Plan::fullest() const {
     return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.trace.peak.bytes; });
+}
+
+const RankPlan& Plan::slowest() const {
+    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.time.total; });
 }
 
 int64_t Plan::room_bytes() const {
@@ -103,30 +135,27 @@ int64_t Plan::room_bytes() const {
 
 bool Plan::fits() const { return room_bytes() == 0 || fullest().trace.peak.bytes <= room_bytes(); }
 
-Plan make_plan(const config::JobConfig& config, const config::PlanRequest& request) {
-    const model::ModelSpec spec = setup::choose_model(config.model);
-    const layout::MeshShape mesh =
-        layout::resolve(setup::mesh_request(config.parallelism), request.num_ranks);
-    const train::TrainerOptions options = setup::trainer_options(config, spec, mesh);
-    Plan plan{.title = setup::model_title(config.model, spec),
-              .mesh = mesh,
-              .machine = choose_machine(request, options.precision.compute),
-              .tokens = setup::batch_sizes(config, mesh).global_tokens};
-    std::vector<RankTrace> traces;
-    layout::Coordinates first = {};
-    for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
-         stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
-        traces.push_back(trace_rank(options, mesh, mesh.rank(first), plan.machine));
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
+    if (request.device == config::PlanRequest::kCpu) {
+        Machine machine = measure_processor(setup::scalar_type(config.training.mixed_precision_param));
+        machine.ranks_per_node = request.num_ranks;
+        return machine;
     }
-    const std::vector<RankTime> times = simulate_step(traces);
-    for (size_t i = 0; i < traces.size(); ++i) {
-        plan.seconds = std::max(plan.seconds, times[i].total);
-        plan.ranks.push_back({std::move(traces[i]), times[i]});
+    auto machine = find_machine(request.device);
+    if (!machine) {
+        throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
+                        fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
     }
-    plan.peak_flops = plan.machine.peak(options.precision.compute);
-    plan.model_flops = observe::flops_per_token(spec, config.training.seq_len).causal *
-                       static_cast<double>(plan.tokens) / mesh.num_ranks();
-    return plan;
+    machine->ranks_per_node = request.gpus_per_node;
+    return *machine;
+}
+
+Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
+    return plan_microbatches(config, num_ranks, machine, std::numeric_limits<int64_t>::max());
+}
+
+Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
+    return plan_microbatches(config, num_ranks, machine, 2 * config.parallelism.pipeline_parallel_degree);
 }
 
 std::string plan_text(const Plan& plan) {

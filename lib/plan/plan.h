@@ -31,6 +31,7 @@ struct Plan {
     double peak_flops = 0;        // of a device in the type of computation
 
     const RankPlan& fullest() const;  // the rank with the largest peak of memory
+    const RankPlan& slowest() const;
     /// The memory of a device that tensors can have; 0: unknown.
     int64_t room_bytes() const;
     bool fits() const;
@@ -38,9 +39,17 @@ struct Plan {
     double utilisation() const { return model_flops / seconds / peak_flops; }
 };
 
-/// Throws UserError for a configuration that pretrain refuses on `request.num_ranks` ranks. REQUIRES: an
+/// The machine that `request` names. Measures this processor if it names none.
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request);
+
+/// Throws UserError for a configuration that pretrain refuses on `num_ranks` ranks. REQUIRES: an
 /// ops::OpsContext exists.
-Plan make_plan(const config::JobConfig& config, const config::PlanRequest& request);
+Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
+
+/// The same from a step of fewer microbatches, which takes less time: computation and exposed communication
+/// are extended to all of them. Memory is that of make_plan(); FLOPs and bytes are those of the fewer
+/// microbatches.
+Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 /// The plan for people, some lines that end with a line break.
 std::string plan_text(const Plan& plan);

@@ -79,6 +79,16 @@ class PlanTest(run.PretrainTest):
         self.assertEqual(one["ranks"][0]["moved_bytes"], many["ranks"][0]["moved_bytes"])
         self.assertGreater(many["step_seconds"], one["step_seconds"])
 
+    def test_search_prints_keys_that_run(self):
+        job = ["--search", "--gpus", 2, "--gpu", "h100", "--training.seq_len", 64]
+        done = subprocess.run([run.PRETRAIN, *map(str, job)], capture_output=True, text=True, timeout=run.LIMIT_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        keys = self.folder / "keys.toml"
+        keys.write_text(done.stdout.partition("# Number 1 is the given configuration with these keys:\n")[2])
+        found = subprocess.run([run.PRETRAIN, *map(str, job), "--json"], capture_output=True, text=True, check=True)
+        best = json.loads(found.stdout)["best"][0]["plan"]
+        self.assertEqual(self.plan("--gpus", 2, "--gpu", "h100", "--config", keys, training__seq_len=64), best)
+
     def test_errors(self):
         for options, code, message in (
                 (["--gpu", "h1000"], 2, "--gpu h1000 is unknown; known are a100, h100, h200, b200 and cpu"),

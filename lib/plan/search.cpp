@@ -1,0 +1,352 @@
+#include "plan/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "config/schema.h"
+#include "setup/setup.h"
+
+namespace argosy::plan {
+namespace {
+
+using config::JobConfig;
+using config::PipelineSchedule;
+using config::RecomputeMode;
+
+constexpr size_t kMaxRows = 6;
+constexpr int64_t kLongSequence = 32768;  // a context axis is tried from this length on
+
+/// The global batch of the given configuration, in samples.
+int64_t global_batch(const JobConfig& config, int num_ranks) {
+    if (config.training.global_batch_size != -1) return config.training.global_batch_size;
+    const auto& mesh = config.parallelism;
+    const int others =
+        mesh.tensor_parallel_degree * mesh.pipeline_parallel_degree * mesh.context_parallel_degree;
+    return config.training.local_batch_size * std::max(1, num_ranks / others);
+}
+
+std::vector<int> powers_of_two(int largest) {
+    std::vector<int> numbers;
+    for (int number = 1; number <= largest; number *= 2) numbers.push_back(number);
+    return numbers;
+}
+
+/// Whether the configuration fixes the pipeline's stages.
+bool has_own_stages(const config::Parallelism& mesh) {
+    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty() ||
+           !mesh.module_fqns_per_model_part.empty();
+}
+
+/// Shards over all of `data` ranks, and over those on a node, `near`.
+std::vector<int> shard_degrees(int data, int near) {
+    std::vector<int> degrees = {data};
+    if (near >= 1 && near < data && data % near == 0) degrees.push_back(near);
+    return degrees;
+}
+
+/// The meshes to try: the given configuration with other degrees.
+std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
+    std::vector<JobConfig> found;
+    const int per_node = std::min(machine.ranks_per_node, num_ranks);
+    const bool is_long = given.training.seq_len >= kLongSequence;
+    for (const int tensor : powers_of_two(per_node)) {
+        for (const int context : powers_of_two(is_long ? per_node : 1)) {
+            for (const int pipeline : powers_of_two(num_ranks / tensor / context)) {
+                JobConfig one = given;
+                auto& mesh = one.parallelism;
+                if (has_own_stages(mesh) && pipeline != mesh.pipeline_parallel_degree) continue;
+                const int group = tensor * context * pipeline;
+                if (num_ranks % group != 0) continue;
+                mesh.tensor_parallel_degree = tensor;
+                mesh.context_parallel_degree = context;
+                mesh.pipeline_parallel_degree = pipeline;
+                const int data = num_ranks / group;
+                for (const int shard : shard_degrees(data, per_node / (tensor * context))) {
+                    mesh.data_parallel_shard_degree = shard;
+                    mesh.data_parallel_replicate_degree = data / shard;
+                    found.push_back(one);
+                }
+            }
+        }
+    }
+    return found;
+}
+
+/// Sets the number of sequences of a microbatch. Returns whether the global batch divides into them.
+bool set_microbatch(JobConfig& config, int64_t batch, int64_t microbatch, int num_ranks) {
+    const auto& mesh = config.parallelism;
+    const int64_t data = num_ranks / (mesh.tensor_parallel_degree * mesh.context_parallel_degree *
+                                      mesh.pipeline_parallel_degree);
+    const int64_t samples = batch / data;  // of a data-parallel rank
+    if (batch % data != 0 || samples % microbatch != 0) return false;
+    const bool pipelined = mesh.pipeline_parallel_degree > 1;
+    if (pipelined && samples / microbatch < mesh.pipeline_parallel_degree) return false;
+    config.training.global_batch_size = batch;
+    config.training.local_batch_size = pipelined ? samples : microbatch;
+    config.parallelism.pipeline_parallel_microbatch_size = pipelined ? microbatch : 1;
+    return true;
+}
+
+/// The keys of `changed` with other values than in `given`.
+std::vector<std::pair<std::string, std::string>> changes_of(const JobConfig& given,
+                                                            const JobConfig& changed) {
+    std::vector<std::pair<std::string, std::string>> found;
+    for (const config::Section& section : config::schema()) {
+        for (const config::Field& field : section.fields) {
+            const config::Value now = field.get(changed);
+            if (now != field.get(given)) found.emplace_back(field.key, toml_text(now));
+        }
+    }
+    return found;
+}
+
+double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+double gibibytes(const Plan& plan) { return gibibytes(plan.fullest().trace.peak.bytes); }
+
+class Searcher {
+  public:
+    Searcher(const JobConfig& given, int num_ranks, const Machine& machine)
+        : given_(given), num_ranks_(num_ranks), machine_(machine), batch_(global_batch(given, num_ranks)) {}
+
+    Search run() {
+        for (const JobConfig& mesh : meshes(given_, num_ranks_, machine_)) try_microbatches(mesh);
+        if (found_.num_planned == 0) {
+            throw UserError("no mesh of {} ranks can train this model: {}", num_ranks_, first_refusal_);
+        }
+        keep_front();
+        refine();
+        keep_front();
+        plan_in_full();
+        keep_front();
+        if (found_.best.empty()) return std::move(found_);
+        found_.nearest.clear();
+        found_.reason = reason_for_shards();
+        return std::move(found_);
+    }
+
+  private:
+    void try_microbatches(const JobConfig& mesh) {
+        for (int64_t microbatch = 1; microbatch <= 16; microbatch *= 2) {
+            JobConfig config = mesh;
+            if (!set_microbatch(config, batch_, microbatch, num_ranks_)) break;
+            bool any_fits = false;
+            for (const RecomputeMode mode :
+                 {RecomputeMode::Full, RecomputeMode::Selective, RecomputeMode::None}) {
+                config.activation_checkpoint.mode = mode;
+                if (!consider(config)) break;
+                any_fits = true;
+            }
+            if (!any_fits) break;
+        }
+    }
+
+    /// Plans a configuration. Returns whether it fits.
+    bool consider(const JobConfig& config) {
+        try {
+            Candidate candidate{changes_of(given_, config), make_rough_plan(config, num_ranks_, machine_)};
+            ++found_.num_planned;
+            tried_.emplace_back(config, candidate.plan.seconds, candidate.plan.fullest().trace.peak.bytes);
+            if (!candidate.plan.fits()) {
+                ++found_.num_too_large;
+                keep_nearest(std::move(candidate));
+                return false;
+            }
+            configs_.push_back(config);
+            found_.best.push_back(std::move(candidate));
+            return true;
+        } catch (const UserError& error) {
+            if (first_refusal_.empty()) first_refusal_ = error.what();
+            return false;
+        }
+    }
+
+    void keep_nearest(Candidate candidate) {
+        const auto bytes = [](const Candidate& one) { return one.plan.fullest().trace.peak.bytes; };
+        if (!found_.nearest.empty() && bytes(found_.nearest[0]) <= bytes(candidate)) return;
+        found_.nearest.clear();
+        found_.nearest.push_back(std::move(candidate));
+    }
+
+    /// Other schedules and asynchronous tensor parallelism for the best candidates.
+    void refine() {
+        const size_t count = std::min(configs_.size(), kMaxRows);
+        for (size_t i = 0; i < count; ++i) {
+            JobConfig config = configs_[i];
+            auto& mesh = config.parallelism;
+            if (mesh.tensor_parallel_degree > 1 && !mesh.enable_async_tensor_parallel) {
+                mesh.enable_async_tensor_parallel = true;
+                consider(config);
+            }
+            if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) continue;
+            for (const PipelineSchedule schedule :
+                 {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
+                mesh.pipeline_parallel_schedule = schedule;
+                consider(config);
+            }
+        }
+    }
+
+    void plan_in_full() {
+        const size_t count = std::min(configs_.size(), kMaxRows);
+        found_.best.resize(count);
+        configs_.resize(count);
+        for (size_t i = 0; i < count; ++i) found_.best[i].plan = make_plan(configs_[i], num_ranks_, machine_);
+    }
+
+    /// Why the best candidate's shards are spread over its number of ranks: compares it with the candidate
+    /// that has the other number and is the same otherwise. Empty if there is none.
+    std::string reason_for_shards() const {
+        // The refinements are left out, because they are tried for few candidates only.
+        const auto without_shards = [](JobConfig config) {
+            auto& mesh = config.parallelism;
+            mesh.data_parallel_shard_degree = mesh.data_parallel_replicate_degree = 1;
+            mesh.enable_async_tensor_parallel = false;
+            mesh.pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
+            return config;
+        };
+        const JobConfig& best = configs_.front();
+        const int shards = best.parallelism.data_parallel_shard_degree;
+        for (const Tried& other : tried_) {
+            const int other_shards = other.config.parallelism.data_parallel_shard_degree;
+            if (other_shards == shards || without_shards(other.config) != without_shards(best)) continue;
+            const Plan& plan = found_.best.front().plan;
+            const double more = 100 * (other.seconds / plan.seconds - 1);
+            const bool fits = other.bytes <= plan.room_bytes() || plan.room_bytes() == 0;
+            return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
+                               fits ? fmt::format("a step would take {:.3g} % {} time", std::abs(more),
+                                                  more < 0 ? "less" : "more")
+                                    : fmt::format("a rank would need {:.1f} GiB", gibibytes(other.bytes)));
+        }
+        return "";
+    }
+
+    /// Keeps the candidates of which no faster one needs less memory, fastest first.
+    void keep_front() {
+        std::vector<size_t> order(found_.best.size());
+        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+        const auto& all = found_.best;
+        std::ranges::stable_sort(order, {}, [&](size_t i) { return all[i].plan.seconds; });
+        std::vector<Candidate> front;
+        std::vector<JobConfig> configs;
+        for (const size_t i : order) {
+            const int64_t bytes = all[i].plan.fullest().trace.peak.bytes;
+            if (!front.empty() && bytes >= front.back().plan.fullest().trace.peak.bytes) continue;
+            front.push_back(std::move(found_.best[i]));
+            configs.push_back(std::move(configs_[i]));
+        }
+        found_.best = std::move(front);
+        configs_ = std::move(configs);
+    }
+
+    const JobConfig& given_;
+    int num_ranks_;
+    const Machine& machine_;
+    int64_t batch_;
+    Search found_;
+    std::vector<JobConfig> configs_;  // of found_.best
+    struct Tried {
+        JobConfig config;
+        double seconds;
+        int64_t bytes;
+    };
+    std::vector<Tried> tried_;
+    std::string first_refusal_;
+};
+
+/// The parts of a step's time by name.
+std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
+    std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
+                                                         {"the optimizer", time.optimizer},
+                                                         {"waiting for other stages", time.bubble}};
+    for (const auto& [group, seconds] : time.exposed) parts.emplace_back("exposed " + group, seconds);
+    return parts;
+}
+
+/// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
+std::string largest_growth(const Plan& from, const Plan& to) {
+    const auto before = parts_of(from.slowest().time);
+    std::pair<std::string, double> largest = {"", 0};
+    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
+        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
+        const double growth = seconds - (same == before.end() ? 0 : same->second);
+        if (growth > largest.second) largest = {name, growth};
+    }
+    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
+}
+
+std::string row(const Candidate& candidate, size_t number) {
+    const Plan& plan = candidate.plan;
+    std::vector<std::string> others;
+    for (const auto& [key, value] : candidate.changes) {
+        if (!key.ends_with("_degree") && !key.ends_with("global_batch_size"))
+            others.push_back(fmt::format("{} {}", key.substr(key.rfind('.') + 1), value));
+    }
+    return fmt::format("{:>2}  {:>9.4g}  {:>12.0f}  {:>5.1f} %  {:>7.1f}  {}; {}\n", number, plan.seconds,
+                       plan.tokens_per_second() / plan.mesh.num_ranks(), 100 * plan.utilisation(),
+                       gibibytes(plan), plan.mesh.name(), fmt::join(others, ", "));
+}
+
+/// The keys as TOML, by section.
+std::string toml_of(const std::vector<std::pair<std::string, std::string>>& changes) {
+    std::string text, section;
+    for (const auto& [key, value] : changes) {
+        const size_t dot = key.find('.');
+        if (key.substr(0, dot) != section) {
+            section = key.substr(0, dot);
+            text += fmt::format("[{}]\n", section);
+        }
+        text += fmt::format("{} = {}\n", key.substr(dot + 1), value);
+    }
+    return text;
+}
+
+}  // namespace
+
+Search search(const JobConfig& config, int num_ranks, const Machine& machine) {
+    return Searcher(config, num_ranks, machine).run();
+}
+
+std::string search_text(const Search& found) {
+    std::string text = fmt::format("{} configurations planned, {} of them too large\n", found.num_planned,
+                                   found.num_too_large);
+    if (found.best.empty()) {
+        const Candidate& nearest = found.nearest.front();
+        return text +
+               fmt::format(
+                   "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
+                   gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()), toml_of(nearest.changes));
+    }
+    text += "     step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+    for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], i + 1);
+    for (size_t i = 1; i < found.best.size(); ++i) {
+        const Plan &before = found.best[i - 1].plan, &plan = found.best[i].plan;
+        text += fmt::format("{} needs {:.1f} GiB less than {}, but {:.1f} % more time{}\n", i + 1,
+                            gibibytes(before) - gibibytes(plan), i, 100 * (plan.seconds / before.seconds - 1),
+                            largest_growth(before, plan));
+    }
+    text += found.reason;
+    const auto& changes = found.best.front().changes;
+    if (changes.empty()) return text + "\nThe given configuration is number 1.\n";
+    return text + "\n# Number 1 is the given configuration with these keys:\n" + toml_of(changes);
+}
+
+std::string search_json(const Search& found) {
+    nlohmann::ordered_json best = nlohmann::ordered_json::array();
+    for (const Candidate& candidate : found.best) {
+        nlohmann::ordered_json changes = nlohmann::ordered_json::object();
+        for (const auto& [key, value] : candidate.changes) changes[key] = value;
+        best.push_back(
+            {{"changes", changes}, {"plan", nlohmann::ordered_json::parse(plan_json(candidate.plan))}});
+    }
+    const nlohmann::ordered_json json = {
+        {"num_planned", found.num_planned}, {"num_too_large", found.num_too_large}, {"best", best}};
+    return json.dump(2) + "\n";
+}
+
+}  // namespace argosy::plan
