@@ -143,16 +143,17 @@ struct Run {
 
 /// Answers --plan and --search. 3: no plan fits.
 ExitCode print_plan(const config::CommandLine& line, int num_started) {
-    config::PlanRequest request = line.plan;
-    if (request.num_ranks == 0) request.num_ranks = num_started;
+    const config::PlanRequest& request = line.plan;
+    const int num_ranks = request.num_ranks > 0 ? request.num_ranks : num_started;
+    observe::keep_freed_memory();
     const ops::OpsContext tensors(setup::operation_path(line.config));
-    const plan::Machine machine = plan::choose_machine(line.config, request);
+    const plan::Machine machine = plan::choose_machine(line.config, request, num_ranks);
     if (line.command == config::Command::Search) {
-        const plan::Search found = plan::search(line.config, request.num_ranks, machine);
+        const plan::Search found = plan::search(line.config, num_ranks, machine);
         print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
         return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;
     }
-    const plan::Plan plan = plan::make_plan(line.config, request.num_ranks, machine);
+    const plan::Plan plan = plan::make_plan(line.config, num_ranks, machine);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
     return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
 }

@@ -291,7 +291,7 @@ AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) 
 /// attention() with y in `y_type`: that of q, or the accumulation type.
 AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
-    note_attention(q, k, shape, /*passes=*/2);
+    note_attention(WorkKind::Attention, q, k, shape);
     if (gpu_serves(q, shape, positions)) return with_output_type(gpu_forward(q, k, v, shape), y_type);
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
         return composed_forward(q, k, v, shape, positions, y_type);
@@ -334,7 +334,7 @@ AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOut
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape, const at::Tensor& positions) {
-    note_attention(q, k, shape, /*passes=*/5);
+    note_attention(WorkKind::AttentionBackward, q, k, shape);
     if (gpu_serves(q, shape, positions)) return gpu_backward(dy, q, k, v, output, shape);
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
         return composed_attention_backward(dy, q, k, v, output, shape, positions);

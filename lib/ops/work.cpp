@@ -44,13 +44,17 @@ void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t term
          .terms = terms});
 }
 
-void note_attention(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape, int passes) {
+void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape) {
     if (!observer) return;
+    const int passes = kind == WorkKind::Attention ? 2 : 5;  // products of a head's queries and keys
     const auto heads = static_cast<double>(q.size(1) / shape.head_dim * shape.num_sequences);
-    (*observer)({.kind = WorkKind::Attention,
+    (*observer)({.kind = kind,
                  .type = q.scalar_type(),
                  .flops = 2.0 * passes * visible_pairs(shape) * heads * static_cast<double>(shape.head_dim),
-                 .bytes = passes * static_cast<double>(q.nbytes() + k.nbytes())});
+                 .bytes = passes * static_cast<double>(q.nbytes() + k.nbytes()),
+                 .rows = shape.q_len,
+                 .columns = q.size(1),
+                 .terms = shape.head_dim});
 }
 
 void note_pass(std::initializer_list<at::Tensor> tensors) {

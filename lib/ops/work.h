@@ -14,8 +14,9 @@ namespace argosy::ops {
 
 enum class WorkKind {
     Product,    // a matrix product
-    Attention,  // forward or backward
-    Pass,       // an operation that is bound by memory: it passes over its tensors once
+    Attention,  // the forward pass
+    AttentionBackward,
+    Pass,  // an operation that is bound by memory: it passes over its tensors once
 };
 
 struct Work {
@@ -23,7 +24,8 @@ struct Work {
     at::ScalarType type;  // of the operands
     double flops = 0;     // 0 for Pass
     double bytes = 0;     // of all operands and results, each counted once
-    /// Of a product: the rows and columns of the result, and the terms of a sum. Else 0.
+    /// Of a product: the rows and columns of the result, and the terms of a sum. Of attention: q_len,
+    /// the columns of q, and head_dim. Else 0.
     int64_t rows = 0, columns = 0, terms = 0;
 };
 
@@ -44,8 +46,8 @@ class WorkObserver {
 
 /// out = a product with `terms` terms in each element's sum, of operands of `operand`'s type.
 void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms);
-/// `passes`: the products of heads with keys, 2 in the forward pass and 5 in the backward pass.
-void note_attention(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape, int passes);
+/// `kind`: Attention or AttentionBackward.
+void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape);
 /// The first tensor's type is that of the work. Undefined tensors do not count.
 void note_pass(std::initializer_list<at::Tensor> tensors);
 

@@ -7,10 +7,13 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <thread>
 
 #include "base/clock.h"
 #include "observe/peak_flops.h"
 #include "ops/attention.h"
+#include "ops/matmul.h"
+#include "ops/ops_context.h"
 #include "ops/swiglu.h"
 
 namespace argosy::plan {
@@ -55,11 +58,11 @@ bool is_message(const comm::RecordedOp& op) {
 /// How many times a collective goes around the ring.
 int rounds(comm::OpKind kind) { return kind == comm::OpKind::AllReduce ? 2 : 1; }
 
-/// Runs `work` again and again for 0.2 s, and 20 times at least. Returns the shortest time.
+/// Runs `work` again and again for 0.05 s, and 5 times at least. Returns the shortest time.
 double best_seconds(const std::function<void()>& work) {
-    constexpr int kMinRuns = 20;
+    constexpr int kMinRuns = 5;
     double best = std::numeric_limits<double>::infinity();
-    const double deadline = seconds_now() + 0.2;
+    const double deadline = seconds_now() + 0.05;
     for (int done = 0; done < kMinRuns || seconds_now() < deadline; ++done) {
         const double start = seconds_now();
         work();
@@ -68,13 +71,38 @@ double best_seconds(const std::function<void()>& work) {
     return best;
 }
 
-/// Calls `work` once and returns its Work.
-ops::Work work_of(const std::function<void()>& work) {
+at::Tensor matrix(int64_t rows, int64_t columns, at::ScalarType type) {
+    return at::full({rows, columns}, 0.1, type);
+}
+
+/// The operation of a size, to be timed. None if its tensors would be too large.
+std::function<void()> operation(const Machine::Size& size, at::ScalarType type) {
+    constexpr double kMaxElements = 1e8;
+    const auto rows = static_cast<double>(size.rows), columns = static_cast<double>(size.columns),
+               terms = static_cast<double>(size.terms);
+    if (rows * columns + (rows + columns) * terms > kMaxElements) return nullptr;
+    if (size.kind == ops::WorkKind::Product) {
+        return [x = matrix(size.rows, size.terms, type), w = matrix(size.columns, size.terms, type)] {
+            ops::linear(x, w);
+        };
+    }
+    const auto shape = ops::AttentionShape::of_whole_sequences(1, size.rows, size.terms);
+    const at::Tensor q = matrix(size.rows, size.columns, type);
+    if (size.kind == ops::WorkKind::Attention) return [q, shape] { ops::attention(q, q, q, shape); };
+    return [q, shape, output = ops::attention(q, q, q, shape)] {
+        ops::attention_backward(q, q, q, q, output, shape);
+    };
+}
+
+/// Calls `run` once and returns its Work.
+ops::Work work_of(const std::function<void()>& run) {
     ops::Work found;
     const ops::WorkObserver observer([&](const ops::Work& each) { found = each; });
-    work();
+    run();
     return found;
 }
+
+Machine::Size size_of(const ops::Work& work) { return {work.kind, work.rows, work.columns, work.terms}; }
 
 }  // namespace
 
@@ -87,7 +115,9 @@ double Machine::seconds(const ops::Work& work) const {
     const double in_memory = work.bytes / (memory_speed * pass_share);
     if (work.kind == ops::WorkKind::Pass) return in_memory + launch_seconds;
     const double share = work.kind == ops::WorkKind::Product ? product_share : attention_share;
-    return std::max(in_memory, work.flops / (peak(work.type) * share)) + launch_seconds;
+    const auto measured = measured_flops.find(size_of(work));
+    const double speed = measured == measured_flops.end() ? peak(work.type) * share : measured->second;
+    return std::max(in_memory, work.flops / speed) + launch_seconds;
 }
 
 double Machine::seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const {
@@ -141,19 +171,22 @@ std::vector<std::string> machine_names() {
     return names;
 }
 
-Machine measure_processor(at::ScalarType type) {
-    constexpr int64_t kTokens = 512, kColumns = 2048, kHeadDim = 64;
-    const double product_flops = observe::measure_gemm_peak(type).flops_per_second;
-    const at::Tensor x = at::full({kTokens, kColumns}, 0.1, type);
-    const auto pass = [&] { ops::swiglu(x); };
-    const auto attend = [&] {
-        ops::attention(x, x, x, ops::AttentionShape::of_whole_sequences(1, kTokens, kHeadDim));
-    };
-    Machine machine{.name = "cpu", .memory_speed = work_of(pass).bytes / best_seconds(pass)};
-    machine.narrow_flops = machine.fp32_flops = machine.fp64_flops = product_flops;
-    machine.attention_share = work_of(attend).flops / best_seconds(attend) / product_flops;
+Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {
+    const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
+    const double crowded = std::max(1.0, static_cast<double>(num_ranks * ops::num_threads()) / num_cores);
+    const auto pass = [x = matrix(512, 2048, type)] { ops::swiglu(x); };
+    Machine machine{.name = "cpu",
+                    .ranks_per_node = num_ranks,
+                    .memory_speed = work_of(pass).bytes / best_seconds(pass) / crowded,
+                    .launch_seconds = 1e-6};
+    for (const ops::Work& each : work) {
+        if (each.kind == ops::WorkKind::Pass || machine.measured_flops.contains(size_of(each))) continue;
+        const std::function<void()> run = operation(size_of(each), type);
+        if (run) machine.measured_flops[size_of(each)] = work_of(run).flops / best_seconds(run) / crowded;
+    }
+    const double peak = observe::measure_gemm_peak(type).flops_per_second / crowded;
+    machine.narrow_flops = machine.fp32_flops = machine.fp64_flops = peak;
     machine.in_node = machine.between_nodes = {machine.memory_speed / 4, 2e-5};
-    machine.launch_seconds = 1e-6;
     return machine;
 }
 

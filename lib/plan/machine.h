@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +40,13 @@ struct Machine {
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1, link_share = 1;
     double launch_seconds = 0;  // of an operation
+    /// What products and attention of these sizes reach, where that was measured.
+    struct Size {
+        ops::WorkKind kind;
+        int64_t rows, columns, terms;  // as in ops::Work
+        auto operator<=>(const Size&) const = default;
+    };
+    std::map<Size, double> measured_flops = {};  // per second
 
     double peak(at::ScalarType type) const;
     double seconds(const ops::Work& work) const;
@@ -51,8 +59,9 @@ std::optional<Machine> find_machine(const std::string& name);
 /// The names of the table.
 std::vector<std::string> machine_names();
 
-/// Measures this processor with this process's number of threads: products and attention of `type`, passes
-/// over memory. Ranks of one node exchange data through its memory.
-Machine measure_processor(at::ScalarType type);
+/// Measures this processor for a step of `num_ranks` ranks, each with as many threads as this process:
+/// passes over memory, and the products and attention of `work`, one of each size. Ranks exchange data
+/// through the machine's memory. More threads than cores share them. REQUIRES: all work is of one type.
+Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks);
 
 }  // namespace argosy::plan

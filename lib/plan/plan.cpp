@@ -12,6 +12,7 @@
 #include "observe/shortage.h"
 #include "setup/element_types.h"
 #include "setup/setup.h"
+#include "train/dry_step.h"
 
 namespace argosy::plan {
 namespace {
@@ -74,7 +75,7 @@ ordered_json rank_json(const RankPlan& rank) {
               {"bubble", time.bubble},
               {"exposed", time.exposed.empty() ? ordered_json::object() : ordered_json(time.exposed)},
               {"products", compute(ops::WorkKind::Product)},
-              {"attention", compute(ops::WorkKind::Attention)},
+              {"attention", compute(ops::WorkKind::Attention) + compute(ops::WorkKind::AttentionBackward)},
               {"passes", compute(ops::WorkKind::Pass)}}}};
 }
 
@@ -89,16 +90,38 @@ RankTime extended(RankTime time, double factor) {
     return time;
 }
 
+train::TrainerOptions trainer_options(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    return setup::trainer_options(config, setup::choose_model(config.model), mesh);
+}
+
+/// One work of each size that the first rank of each stage does.
+std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_ranks) {
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    train::TrainerOptions options = trainer_options(config, mesh);
+    options.num_microbatches =
+        std::min<int64_t>(options.num_microbatches, mesh.degree(layout::Axis::Pipeline));
+    std::map<Machine::Size, ops::Work> sizes;
+    const ops::WorkObserver observer([&](const ops::Work& work) {
+        sizes.try_emplace({work.kind, work.rows, work.columns, work.terms}, work);
+    });
+    for (int stage = 0; stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+        comm::Recording recording;
+        train::record_step(options, mesh, mesh.rank({stage, 0, 0, 0, 0}), recording);
+    }
+    std::vector<ops::Work> work;
+    for (const auto& [size, each] : sizes) work.push_back(each);
+    return work;
+}
+
 /// Plans from a step of at most `max_microbatches`.
 Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Machine& machine,
                        int64_t max_microbatches) {
-    const model::ModelSpec spec = setup::choose_model(config.model);
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
-    train::TrainerOptions options = setup::trainer_options(config, spec, mesh);
+    train::TrainerOptions options = trainer_options(config, mesh);
     const int64_t planned = std::min(options.num_microbatches, max_microbatches);
     const double factor =
         static_cast<double>(std::exchange(options.num_microbatches, planned)) / static_cast<double>(planned);
-    Plan plan{.title = setup::model_title(config.model, spec),
+    Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,
               .tokens = setup::batch_sizes(config, mesh).global_tokens};
@@ -114,7 +137,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
         plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
     }
     plan.peak_flops = machine.peak(options.precision.compute);
-    plan.model_flops = observe::flops_per_token(spec, config.training.seq_len).causal *
+    plan.model_flops = observe::flops_per_token(options.spec, config.training.seq_len).causal *
                        static_cast<double>(plan.tokens) / mesh.num_ranks();
     return plan;
 }
@@ -135,11 +158,10 @@ int64_t Plan::room_bytes() const {
 
 bool Plan::fits() const { return room_bytes() == 0 || fullest().trace.peak.bytes <= room_bytes(); }
 
-Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request, int num_ranks) {
     if (request.device == config::PlanRequest::kCpu) {
-        Machine machine = measure_processor(setup::scalar_type(config.training.mixed_precision_param));
-        machine.ranks_per_node = request.num_ranks;
-        return machine;
+        const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
+        return measure_processor(work_of_a_step(config, num_ranks), type, num_ranks);
     }
     auto machine = find_machine(request.device);
     if (!machine) {

@@ -39,8 +39,8 @@ struct Plan {
     double utilisation() const { return model_flops / seconds / peak_flops; }
 };
 
-/// The machine that `request` names. Measures this processor if it names none.
-Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request);
+/// The machine that `request` names. Measures this processor for the configuration's step if it names none.
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request, int num_ranks);
 
 /// Throws UserError for a configuration that pretrain refuses on `num_ranks` ranks. REQUIRES: an
 /// ops::OpsContext exists.

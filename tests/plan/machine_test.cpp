@@ -77,10 +77,15 @@ TEST(Machine, TableHasItsNames) {
 }
 
 TEST(Machine, OfThisProcessorIsMeasured) {
-    const Machine machine = measure_processor(at::kFloat);
+    const std::vector<ops::Work> work = {
+        {ops::WorkKind::Product, at::kFloat, 2.0 * 64 * 32 * 16, 0, 64, 32, 16},
+        {ops::WorkKind::Attention, at::kFloat, 1e5, 0, 64, 32, 16},
+        {ops::WorkKind::Pass, at::kFloat, 0, 1e6}};
+    const Machine machine = measure_processor(work, at::kFloat, 2);
     EXPECT_GT(machine.peak(at::kFloat), 1e8);
     EXPECT_GT(machine.memory_speed, 1e7);
-    EXPECT_GT(machine.attention_share, 0);
+    EXPECT_EQ(machine.measured_flops.size(), 2);
+    for (const auto& [size, flops] : machine.measured_flops) EXPECT_GT(flops, 1e6);
 }
 
 }  // namespace
