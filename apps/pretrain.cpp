@@ -15,6 +15,7 @@
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
 #include "plan/plan.h"
+#include "plan/report.h"
 #include "plan/search.h"
 #include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"

@@ -47,7 +47,7 @@ MovedBytes moved_bytes(const RecordedOp& op);
 /// The operations that a rank has submitted to a world and to the groups made from it.
 class Recording {
   public:
-    /// A submission. Its operations are launched together.
+    /// A submission, whose operations are launched together.
     struct Launch {
         int64_t number;  // counts the submissions of all groups
         const Communicator& group;

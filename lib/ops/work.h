@@ -24,8 +24,8 @@ struct Work {
     at::ScalarType type;  // of the operands
     double flops = 0;     // 0 for Pass
     double bytes = 0;     // of all operands and results, each counted once
-    /// Of a product: the rows and columns of the result, and the terms of a sum. Of attention: q_len,
-    /// the columns of q, and head_dim. Else 0.
+    /// A product has the rows and columns of its result, and the terms of a sum. Attention has q_len, the
+    /// columns of q, and head_dim. A pass has 0.
     int64_t rows = 0, columns = 0, terms = 0;
 };
 

@@ -40,7 +40,7 @@ struct Machine {
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1, link_share = 1;
     double launch_seconds = 0;  // of an operation
-    /// What products and attention of these sizes reach, where that was measured.
+    /// The sizes of products and attention whose speed was measured.
     struct Size {
         ops::WorkKind kind;
         int64_t rows, columns, terms;  // as in ops::Work

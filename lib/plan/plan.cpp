@@ -4,80 +4,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
 #include "observe/peak_flops.h"
-#include "observe/shortage.h"
 #include "setup/element_types.h"
 #include "setup/setup.h"
 #include "train/dry_step.h"
 
 namespace argosy::plan {
 namespace {
-
-using nlohmann::ordered_json;
-
-std::string gib(int64_t bytes) { return observe::gibibytes_text(bytes); }
-
-/// "27.1 GiB weights, 1.2 GiB gathered": the parts that are not 0.
-std::string memory_parts(const PeakMemory& peak) {
-    const std::pair<const char*, int64_t> parts[] = {
-        {"weights", peak.held.weights},         {"their copies for computation", peak.held.copies},
-        {"gradients", peak.held.gradients},     {"optimizer states", peak.held.moments},
-        {"gathered units", peak.held.gathered}, {"activations and the rest", peak.other_bytes()}};
-    std::vector<std::string> texts;
-    for (const auto& [name, bytes] : parts) {
-        if (bytes > 0) texts.push_back(fmt::format("{} {}", name, gib(bytes)));
-    }
-    return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-/// The parts of a step's time, largest first: "compute 71 %, dp_shard 12 %".
-std::string time_parts(const RankTime& time) {
-    std::vector<std::pair<double, std::string>> parts = {
-        {time.compute, "compute"}, {time.optimizer, "optimizer"}, {time.bubble, "waiting for other stages"}};
-    for (const auto& [group, seconds] : time.exposed) parts.emplace_back(seconds, "exposed " + group);
-    std::ranges::sort(parts, std::greater<>());
-    std::vector<std::string> texts;
-    for (const auto& [seconds, name] : parts) {
-        const double share = 100 * seconds / time.total;
-        if (share >= 0.1) texts.push_back(fmt::format("{} {:.1f} %", name, share));
-    }
-    return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-ordered_json memory_json(const PeakMemory& peak) {
-    return {{"peak_bytes", peak.bytes},         {"moment", peak.moment},
-            {"weights", peak.held.weights},     {"copies", peak.held.copies},
-            {"gradients", peak.held.gradients}, {"moments", peak.held.moments},
-            {"gathered", peak.held.gathered},   {"other", peak.other_bytes()}};
-}
-
-ordered_json rank_json(const RankPlan& rank) {
-    const auto compute = [&](ops::WorkKind kind) {
-        const auto found = rank.trace.compute_seconds.find(kind);
-        return found == rank.trace.compute_seconds.end() ? 0.0 : found->second;
-    };
-    ordered_json moved = ordered_json::object();
-    for (const auto& [group, bytes] : rank.trace.moved)
-        moved[group] = {{"sent", bytes.sent}, {"received", bytes.received}};
-    const RankTime& time = rank.time;
-    return {{"rank", rank.trace.rank},
-            {"memory", memory_json(rank.trace.peak)},
-            {"moved_bytes", std::move(moved)},
-            {"flops", rank.trace.flops},
-            {"seconds",
-             {{"total", time.total},
-              {"compute", time.compute},
-              {"optimizer", time.optimizer},
-              {"bubble", time.bubble},
-              {"exposed", time.exposed.empty() ? ordered_json::object() : ordered_json(time.exposed)},
-              {"products", compute(ops::WorkKind::Product)},
-              {"attention", compute(ops::WorkKind::Attention) + compute(ops::WorkKind::AttentionBackward)},
-              {"passes", compute(ops::WorkKind::Pass)}}}};
-}
 
 /// The time of `factor` times as many microbatches: the pipeline fills and empties once.
 RankTime extended(RankTime time, double factor) {
@@ -178,52 +114,6 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     return plan_microbatches(config, num_ranks, machine, 2 * config.parallelism.pipeline_parallel_degree);
-}
-
-std::string plan_text(const Plan& plan) {
-    const RankPlan& fullest = plan.fullest();
-    const PeakMemory& peak = fullest.trace.peak;
-    const RankPlan& slowest =
-        *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.time.total; });
-    std::string text = fmt::format("{} on {} x {} ({}), {} on a node\n", plan.title, plan.mesh.num_ranks(),
-                                   plan.machine.name, plan.mesh.name(), plan.machine.ranks_per_node);
-    text += fmt::format("memory    {} at most, rank {}, in {}: {}\n", gib(peak.bytes), fullest.trace.rank,
-                        peak.moment, memory_parts(peak));
-    if (plan.room_bytes() > 0) {
-        text += fmt::format("          {}: a device has {}, of which {} are left for tensors\n",
-                            plan.fits() ? "fits" : "DOES NOT FIT", gib(plan.machine.memory_bytes),
-                            gib(plan.room_bytes()));
-    }
-    text += fmt::format("step      {:.3g} s (estimate): {}\n", slowest.time.total, time_parts(slowest.time));
-    text +=
-        fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
-                    plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
-                    100 * plan.utilisation(), plan.peak_flops / 1e12);
-    for (const auto& [group, bytes] : slowest.trace.moved) {
-        text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
-                            gib(bytes.received));
-    }
-    return text;
-}
-
-std::string plan_json(const Plan& plan) {
-    ordered_json ranks = ordered_json::array();
-    for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
-    const ordered_json json = {
-        {"model", plan.title},
-        {"mesh", plan.mesh.name()},
-        {"machine", plan.machine.name},
-        {"num_ranks", plan.mesh.num_ranks()},
-        {"ranks_per_node", plan.machine.ranks_per_node},
-        {"fits", plan.fits()},
-        {"memory_room_bytes", plan.room_bytes()},
-        {"step_seconds", plan.seconds},
-        {"tokens", plan.tokens},
-        {"tokens_per_second", plan.tokens_per_second()},
-        {"tokens_per_second_per_device", plan.tokens_per_second() / plan.mesh.num_ranks()},
-        {"mfu_causal", plan.utilisation()},
-        {"ranks", std::move(ranks)}};
-    return json.dump(2) + "\n";
 }
 
 }  // namespace argosy::plan

@@ -51,15 +51,4 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 /// microbatches.
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
-/// The plan for people, some lines that end with a line break.
-std::string plan_text(const Plan& plan);
-
-/// One JSON object with the keys
-///   model, mesh, machine, num_ranks, ranks_per_node, fits, memory_room_bytes, step_seconds, tokens,
-///   tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory {peak_bytes, moment,
-///   weights, copies, gradients, moments, gathered, other}, moved_bytes {axes: {sent, received}},
-///   flops, seconds {total, compute, optimizer, bubble, exposed {axes: s}, products, attention, passes}}]
-/// Memory and bytes are exact for the tensors of a step on processors; times are estimates.
-std::string plan_json(const Plan& plan);
-
 }  // namespace argosy::plan

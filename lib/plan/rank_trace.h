@@ -42,7 +42,7 @@ struct PeakMemory {
     int64_t other_bytes() const { return bytes - held.total(); }
 };
 
-/// What a rank does next.
+/// A rank does one event after another.
 struct Event {
     enum class Kind {
         Compute,
@@ -60,7 +60,7 @@ struct Launch {
     std::string group;  // the name of its axes
     int channel = 0;    // number of the group among this rank's groups of this name
     double seconds = 0;
-    /// Of a launch of messages: the world's ranks to which this rank sends, and from which it receives.
+    /// Messages: the world's ranks to which this rank sends, and from which it receives.
     std::vector<int> send_to = {}, receive_from = {};
     bool is_message() const { return !send_to.empty() || !receive_from.empty(); }
 };

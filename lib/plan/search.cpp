@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "config/schema.h"
+#include "observe/shortage.h"
 #include "setup/setup.h"
 
 namespace argosy::plan {
@@ -50,28 +51,37 @@ std::vector<int> shard_degrees(int data, int near) {
     return degrees;
 }
 
-/// The meshes to try: the given configuration with other degrees.
+/// The given configuration with these degrees, once for each number of shards. Nothing if the ranks cannot be
+/// divided so, or if the configuration has stages of its own for another number of pipeline ranks.
+std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int context, int pipeline,
+                                    int num_ranks, int per_node) {
+    const int group = tensor * context * pipeline;
+    if (num_ranks % group != 0) return {};
+    JobConfig one = given;
+    auto& mesh = one.parallelism;
+    if (has_own_stages(mesh) && pipeline != mesh.pipeline_parallel_degree) return {};
+    mesh.tensor_parallel_degree = tensor;
+    mesh.context_parallel_degree = context;
+    mesh.pipeline_parallel_degree = pipeline;
+    std::vector<JobConfig> found;
+    for (const int shard : shard_degrees(num_ranks / group, per_node / (tensor * context))) {
+        mesh.data_parallel_shard_degree = shard;
+        mesh.data_parallel_replicate_degree = num_ranks / group / shard;
+        found.push_back(one);
+    }
+    return found;
+}
+
+/// The meshes to try: tensor and context groups inside of a node.
 std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
     std::vector<JobConfig> found;
     const int per_node = std::min(machine.ranks_per_node, num_ranks);
     const bool is_long = given.training.seq_len >= kLongSequence;
     for (const int tensor : powers_of_two(per_node)) {
-        for (const int context : powers_of_two(is_long ? per_node : 1)) {
+        for (const int context : powers_of_two(is_long ? per_node / tensor : 1)) {
             for (const int pipeline : powers_of_two(num_ranks / tensor / context)) {
-                JobConfig one = given;
-                auto& mesh = one.parallelism;
-                if (has_own_stages(mesh) && pipeline != mesh.pipeline_parallel_degree) continue;
-                const int group = tensor * context * pipeline;
-                if (num_ranks % group != 0) continue;
-                mesh.tensor_parallel_degree = tensor;
-                mesh.context_parallel_degree = context;
-                mesh.pipeline_parallel_degree = pipeline;
-                const int data = num_ranks / group;
-                for (const int shard : shard_degrees(data, per_node / (tensor * context))) {
-                    mesh.data_parallel_shard_degree = shard;
-                    mesh.data_parallel_replicate_degree = data / shard;
-                    found.push_back(one);
-                }
+                std::ranges::move(with_degrees(given, tensor, context, pipeline, num_ranks, per_node),
+                                  std::back_inserter(found));
             }
         }
     }
@@ -105,9 +115,6 @@ std::vector<std::pair<std::string, std::string>> changes_of(const JobConfig& giv
     }
     return found;
 }
-
-double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
-double gibibytes(const Plan& plan) { return gibibytes(plan.fullest().trace.peak.bytes); }
 
 class Searcher {
   public:
@@ -221,7 +228,7 @@ class Searcher {
             return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
                                fits ? fmt::format("a step would take {:.3g} % {} time", std::abs(more),
                                                   more < 0 ? "less" : "more")
-                                    : fmt::format("a rank would need {:.1f} GiB", gibibytes(other.bytes)));
+                                    : "a rank would need " + observe::gibibytes_text(other.bytes));
         }
         return "";
     }
@@ -259,94 +266,10 @@ class Searcher {
     std::string first_refusal_;
 };
 
-/// The parts of a step's time by name.
-std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
-    std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
-                                                         {"the optimizer", time.optimizer},
-                                                         {"waiting for other stages", time.bubble}};
-    for (const auto& [group, seconds] : time.exposed) parts.emplace_back("exposed " + group, seconds);
-    return parts;
-}
-
-/// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
-std::string largest_growth(const Plan& from, const Plan& to) {
-    const auto before = parts_of(from.slowest().time);
-    std::pair<std::string, double> largest = {"", 0};
-    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
-        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
-        const double growth = seconds - (same == before.end() ? 0 : same->second);
-        if (growth > largest.second) largest = {name, growth};
-    }
-    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
-}
-
-std::string row(const Candidate& candidate, size_t number) {
-    const Plan& plan = candidate.plan;
-    std::vector<std::string> others;
-    for (const auto& [key, value] : candidate.changes) {
-        if (!key.ends_with("_degree") && !key.ends_with("global_batch_size"))
-            others.push_back(fmt::format("{} {}", key.substr(key.rfind('.') + 1), value));
-    }
-    return fmt::format("{:>2}  {:>9.4g}  {:>12.0f}  {:>5.1f} %  {:>7.1f}  {}; {}\n", number, plan.seconds,
-                       plan.tokens_per_second() / plan.mesh.num_ranks(), 100 * plan.utilisation(),
-                       gibibytes(plan), plan.mesh.name(), fmt::join(others, ", "));
-}
-
-/// The keys as TOML, by section.
-std::string toml_of(const std::vector<std::pair<std::string, std::string>>& changes) {
-    std::string text, section;
-    for (const auto& [key, value] : changes) {
-        const size_t dot = key.find('.');
-        if (key.substr(0, dot) != section) {
-            section = key.substr(0, dot);
-            text += fmt::format("[{}]\n", section);
-        }
-        text += fmt::format("{} = {}\n", key.substr(dot + 1), value);
-    }
-    return text;
-}
-
 }  // namespace
 
 Search search(const JobConfig& config, int num_ranks, const Machine& machine) {
     return Searcher(config, num_ranks, machine).run();
-}
-
-std::string search_text(const Search& found) {
-    std::string text = fmt::format("{} configurations planned, {} of them too large\n", found.num_planned,
-                                   found.num_too_large);
-    if (found.best.empty()) {
-        const Candidate& nearest = found.nearest.front();
-        return text +
-               fmt::format(
-                   "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
-                   gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()), toml_of(nearest.changes));
-    }
-    text += "     step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
-    for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], i + 1);
-    for (size_t i = 1; i < found.best.size(); ++i) {
-        const Plan &before = found.best[i - 1].plan, &plan = found.best[i].plan;
-        text += fmt::format("{} needs {:.1f} GiB less than {}, but {:.1f} % more time{}\n", i + 1,
-                            gibibytes(before) - gibibytes(plan), i, 100 * (plan.seconds / before.seconds - 1),
-                            largest_growth(before, plan));
-    }
-    text += found.reason;
-    const auto& changes = found.best.front().changes;
-    if (changes.empty()) return text + "\nThe given configuration is number 1.\n";
-    return text + "\n# Number 1 is the given configuration with these keys:\n" + toml_of(changes);
-}
-
-std::string search_json(const Search& found) {
-    nlohmann::ordered_json best = nlohmann::ordered_json::array();
-    for (const Candidate& candidate : found.best) {
-        nlohmann::ordered_json changes = nlohmann::ordered_json::object();
-        for (const auto& [key, value] : candidate.changes) changes[key] = value;
-        best.push_back(
-            {{"changes", changes}, {"plan", nlohmann::ordered_json::parse(plan_json(candidate.plan))}});
-    }
-    const nlohmann::ordered_json json = {
-        {"num_planned", found.num_planned}, {"num_too_large", found.num_too_large}, {"best", best}};
-    return json.dump(2) + "\n";
 }
 
 }  // namespace argosy::plan

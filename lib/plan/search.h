@@ -3,7 +3,7 @@
 //
 // The idea: the legal degrees are few (powers of two). For each mesh the configuration that needs the least
 // memory is planned first; if it does not fit, no other one of this mesh does. make_rough_plan() is fast.
-// What remains is the Pareto front of step time and memory, which is planned again in full.
+// The Pareto front of step time and memory remains; it is planned again in full.
 #pragma once
 
 #include <string>
@@ -32,12 +32,5 @@ struct Search {
 
 /// Throws UserError if no mesh of `num_ranks` ranks can train the model. REQUIRES: an ops::OpsContext exists.
 Search search(const config::JobConfig& config, int num_ranks, const Machine& machine);
-
-/// A table, why each row loses to the row before it, and the keys to set for the first row, as TOML.
-std::string search_text(const Search& found);
-
-/// One JSON object: num_planned, num_too_large, best [{changes {key: value}, plan}], where `plan` is that of
-/// plan_json().
-std::string search_json(const Search& found);
 
 }  // namespace argosy::plan

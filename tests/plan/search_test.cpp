@@ -8,6 +8,7 @@
 #include "config/schema.h"
 #include "expect_error.h"
 #include "ops/ops_context.h"
+#include "plan/report.h"
 
 namespace argosy::plan {
 namespace {
