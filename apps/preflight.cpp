@@ -58,7 +58,9 @@ std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& 
     layout::Coordinates first = {};
     for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
          stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
-        comm::Recording recording([&](auto launch) { preflight::add_launch(step, launch, mesh); });
+        comm::Recording recording({.launched = [&](const comm::Recording::Launch& launch) {
+            preflight::add_launch(step, launch.ops, mesh);
+        }});
         train::record_step(options, mesh, mesh.rank(first), recording);
     }
     return step;

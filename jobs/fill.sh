@@ -12,10 +12,13 @@ read_site() {
     check_site
 }
 
-# settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it. With
-# pyxis, pretrain runs in a job of one task: only compute nodes are certain to have enroot, whose own `start` also takes no
-# image of a registry. Within an allocation that task is a step of it.
-settings_of() {
+# settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it.
+settings_of() { ask_pretrain "$@" --print-config; }
+
+# ask_pretrain CONFIG OPTION ...: runs pretrain for an answer that needs no ranks. With pyxis, pretrain runs in a job of
+# one task: only compute nodes are certain to have enroot, whose own `start` also takes no image of a registry. Within an
+# allocation that task is a step of it.
+ask_pretrain() {
     local container_words container_options container_variables common
     load_modules
     inside_container "$PWD" "$(dirname "$(realpath "$1")")"
@@ -24,7 +27,7 @@ settings_of() {
         container_words=(env "${container_variables[@]}" srun "--mpi=$ARGOSY_MPI" --nodes=1 --ntasks=1 --time=10 --input=none
                          --job-name=read-settings "${common[@]}" "${container_options[@]}")
     fi
-    "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
+    "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@"
 }
 
 # fill TEMPLATE "--option=value ..." WORD ...: prints the template as a complete script for sbatch. These #SBATCH options

@@ -101,6 +101,25 @@ if [ -n "$points" ]; then
 else
     sbatch_options+=" --output=$run/logs/%j.log"
 fi
+
+# Refuses a run that cannot train on the site's GPUs: pretrain refuses the number of ranks, or the tensors do not fit into
+# memory. In that case it shows the nearest configuration that fits.
+check_plan() {
+    local how code=0 answer
+    how=("$config" "${options[@]}" --gpus $((nodes * here)) --gpus-per-node "$here" --gpu "$ARGOSY_PLAN")
+    answer=$(ARGOSY_LOG=warn ask_pretrain "${how[@]}" --plan 2>&1) || code=$?
+    case $code in
+        0) return ;;
+        2) say "$answer" ;;
+        3) say "$answer"
+           say "$(ARGOSY_LOG=warn ask_pretrain "${how[@]}" --search 2>&1 || true)" ;;
+        *) say "warning: pretrain --plan ended with $code, so it is not known whether the run fits: $answer"
+           return ;;
+    esac
+    fail "the run cannot train on $((nodes * here)) GPUs ($ARGOSY_PLAN): change the configuration or the number of nodes;" \
+         "ARGOSY_PLAN=no submits it without this check"
+}
+[ "$ARGOSY_PLAN" = no ] || [ -n "$points" ] || check_plan
 use_scripts_of "$run"
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 time=$(option time "$script") signal=$(option signal "$script")

@@ -5,14 +5,11 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "layout/param_spec.h"
-#include "ops/numerics.h"
 #include "setup/setup.h"
 
 namespace argosy::account {
@@ -20,6 +17,7 @@ namespace {
 
 using observe::gibibytes_text;
 using observe::Shortage;
+using plan::HeldBytes;
 
 std::vector<std::string> lasting_parts(const HeldBytes& held) {
     return {"weights " + gibibytes_text(held.weights),
@@ -121,31 +119,10 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
     return found;
 }
 
-int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-
-/// The number of elements that ShardedParameter allocates for this rank's shard, padding rows included.
-int64_t padded_elements(const layout::ParamSpec& spec, const comm::Mesh& mesh) {
-    int64_t count = 1;
-    for (const int64_t size : parallel::shard_shape(spec, mesh.shape(), mesh.coordinates())) count *= size;
-    return count;
-}
-
-int64_t elements_of(const parallel::ModelPlacement& placement, const comm::Mesh& mesh) {
-    std::set<std::string> seen;  // a tied embedding table counts once
-    int64_t elements = 0;
-    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
-        if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
-        for (const model::Parameter& parameter : placement.units[unit]) {
-            if (seen.insert(parameter.spec.name).second) elements += padded_elements(parameter.spec, mesh);
-        }
-    }
-    return elements;
-}
-
 }  // namespace
 
 train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh) {
-    planned_ = planned_bytes(options, mesh);
+    planned_ = plan::planned_bytes(options, mesh.shape(), mesh.world().rank());
     tensors_ = large_tensors(options, mesh);
     enter_phase("the construction of the model");
     return train::Trainer(options, mesh);
@@ -162,7 +139,7 @@ void MemoryAccount::Watch::record() const {
 
 void MemoryAccount::record(train::Trainer& trainer) {
     if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
-    held_ = held_bytes(trainer.model(), trainer.step().optimizer());
+    held_ = plan::held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
 /// The number of bytes that the failed allocation requested, and the tensors that have this size.
@@ -187,38 +164,6 @@ void MemoryAccount::explain() const {
     }
     throw RunError("out of memory{}{}{}. What would need less: {}", request(*found), place(),
                    breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
-}
-
-HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer) {
-    HeldBytes held;
-    for (const auto& parameter : model.parameters()) {
-        held.weights += num_bytes(parameter->master());
-        if (!parameter->compute().is_same(parameter->master()))
-            held.copies += num_bytes(parameter->compute());
-        held.gradients += num_bytes(parameter->gradient().sum);
-    }
-    for (const auto& [first, second] : optimizer.moments())
-        held.moments += num_bytes(first) + num_bytes(second);
-    for (const parallel::Stage& stage : model.stages()) {
-        for (const parallel::ShardedUnit& unit : stage.units) {
-            held.gathered += unit.gathered_bytes();
-            held.gradients += unit.gradient_bytes();
-        }
-    }
-    return held;
-}
-
-HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& mesh) {
-    const int64_t elements = elements_of(place_parameters(options, mesh.shape()), mesh);
-    const auto bytes = [&](at::ScalarType type) {
-        return elements * static_cast<int64_t>(c10::elementSize(type));
-    };
-    const at::ScalarType master = options.precision.master, compute = options.precision.compute;
-    const auto moments = options.step.adamw.moments.value_or(ops::accumulation_type(master));
-    return {.weights = bytes(master),
-            .copies = compute == master ? 0 : bytes(compute),
-            .gradients = bytes(options.precision.gradient()),
-            .moments = 2 * bytes(moments)};
 }
 
 }  // namespace argosy::account

@@ -16,26 +16,10 @@
 #include "optim/adamw.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
+#include "plan/rank_trace.h"
 #include "train/trainer.h"
 
 namespace argosy::account {
-
-// The bytes that a rank holds during training, by purpose, without activations.
-
-struct HeldBytes {
-    int64_t weights = 0;    // the weights that the optimizer updates
-    int64_t copies = 0;     // copies of the weights in the type of computation, if that type differs
-    int64_t gradients = 0;  // sums per parameter, and gradients of units that are not reduced yet
-    int64_t moments = 0;    // of the optimizer
-    int64_t gathered = 0;   // weights of units that are gathered now
-    int64_t total() const { return weights + copies + gradients + moments + gathered; }
-};
-
-/// Bytes that this rank holds now.
-HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer);
-
-/// Bytes that this rank's Trainer will hold after its construction. Allocates nothing.
-HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& mesh);
 
 class MemoryAccount {
   public:
@@ -100,7 +84,7 @@ class MemoryAccount {
     std::string request(const observe::Shortage& found) const;
 
     const config::JobConfig& config_;
-    std::optional<HeldBytes> planned_, held_;
+    std::optional<plan::HeldBytes> planned_, held_;
     std::vector<LargeTensor> tensors_;
     const char* phase_ = nullptr;  // null: no phase named yet
     std::optional<parallel::UnitOp> under_way_;

@@ -1,6 +1,7 @@
 #include "comm/recording.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -8,9 +9,14 @@
 namespace argosy::comm {
 namespace {
 
-class NothingToWaitFor : public Completion {
+class RecordedWait : public Completion {
   public:
-    void wait() override {}
+    RecordedWait(const Recording& recording, int64_t launch) : recording_(recording), launch_(launch) {}
+    void wait() override { recording_.wait(launch_); }
+
+  private:
+    const Recording& recording_;
+    int64_t launch_;
 };
 
 int64_t num_elements(const at::Tensor& tensor) { return tensor.defined() ? tensor.numel() : 0; }
@@ -51,14 +57,19 @@ MovedBytes moved_bytes(const RecordedOp& op) {
     return {};
 }
 
-void Recording::add(const Communicator& group, std::span<const Op> ops) {
+int64_t Recording::add(const Communicator& group, std::span<const Op> ops) {
     std::vector<RecordedOp> launch;
     for (const Op& op : ops) {
         check(op, group.size());
         launch.push_back(record_of(group, op));
         ++counts_[launch.back()];
     }
-    if (observer_ && !launch.empty()) observer_(launch);
+    if (observer_.launched && !launch.empty()) observer_.launched({num_launches_, group, launch});
+    return num_launches_++;
+}
+
+void Recording::wait(int64_t number) const {
+    if (observer_.waited) observer_.waited(number);
 }
 
 std::map<std::string, MovedBytes> Recording::bytes_by_group() const {
@@ -74,23 +85,31 @@ std::map<std::string, MovedBytes> Recording::bytes_by_group() const {
 
 RecordingCommunicator::RecordingCommunicator(int rank, int size, Recording& recording, c10::Device device,
                                              std::string name)
-    : Communicator(std::move(name), device), rank_(rank), size_(size), recording_(recording) {
+    : Communicator(std::move(name), device),
+      rank_(rank),
+      size_(size),
+      world_ranks_(size),
+      recording_(recording) {
     ARGOSY_CHECK(rank >= 0 && rank < size, "rank {} of {} ranks", rank, size);
+    std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
 }
 
 std::unique_ptr<Communicator> RecordingCommunicator::subgroup(std::span<const int> ranks,
                                                               std::string name) const {
     const auto own = std::ranges::find(ranks, rank_);
     ARGOSY_CHECK(own != ranks.end(), "rank {} is not a member of its group {}", rank_, name);
-    return std::make_unique<RecordingCommunicator>(static_cast<int>(own - ranks.begin()),
-                                                   static_cast<int>(ranks.size()), recording_, device(),
-                                                   std::move(name));
+    auto group = std::make_unique<RecordingCommunicator>(static_cast<int>(own - ranks.begin()),
+                                                         static_cast<int>(ranks.size()), recording_, device(),
+                                                         std::move(name));
+    std::ranges::transform(ranks, group->world_ranks_.begin(), [&](int rank) { return world_ranks_[rank]; });
+    return group;
 }
 
 Pending RecordingCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
-    recording_.add(*this, ops);
-    return Pending(std::make_unique<NothingToWaitFor>(), tensors_of(ops), /*exposed_seconds=*/nullptr);
+    const int64_t number = recording_.add(*this, ops);
+    return Pending(std::make_unique<RecordedWait>(recording_, number), tensors_of(ops),
+                   /*exposed_seconds=*/nullptr);
 }
 
 }  // namespace argosy::comm

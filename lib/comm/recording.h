@@ -47,13 +47,26 @@ MovedBytes moved_bytes(const RecordedOp& op);
 /// The operations that a rank has submitted to a world and to the groups made from it.
 class Recording {
   public:
-    /// Gets the operations of each submission, submissions in their order.
-    using Observer = std::function<void(std::span<const RecordedOp> launch)>;
-    explicit Recording(Observer observer = nullptr) : observer_(std::move(observer)) {}
+    /// A submission, whose operations are launched together.
+    struct Launch {
+        int64_t number;  // counts the submissions of all groups
+        const Communicator& group;
+        std::span<const RecordedOp> ops;
+    };
+    /// `launched` gets each submission and `waited` the number of a submission whose end the program waits
+    /// for, both in the order of the program.
+    struct Observer {
+        std::function<void(const Launch&)> launched = nullptr;
+        std::function<void(int64_t number)> waited = nullptr;
+    };
+    Recording() = default;
+    explicit Recording(Observer observer) : observer_(std::move(observer)) {}
 
-    /// Records a submission to `group`. Throws RunError as check() does. Memory grows with the number of
-    /// different operations, not with the number of submissions.
-    void add(const Communicator& group, std::span<const Op> ops);
+    /// Records a submission to `group` and returns its number. Throws RunError as check() does. Memory grows
+    /// with the number of different operations, not with the number of submissions.
+    int64_t add(const Communicator& group, std::span<const Op> ops);
+    /// The program waits for the end of a submission.
+    void wait(int64_t number) const;
     void clear() { counts_.clear(); }
 
     /// How often each operation was submitted.
@@ -63,6 +76,7 @@ class Recording {
 
   private:
     Observer observer_;
+    int64_t num_launches_ = 0;
     std::map<RecordedOp, int64_t> counts_;
 };
 
@@ -78,6 +92,8 @@ class RecordingCommunicator : public Communicator {
 
     int rank() const override { return rank_; }
     int size() const override { return size_; }
+    /// The numbers of the group's ranks in the world, ascending.
+    const std::vector<int>& world_ranks() const { return world_ranks_; }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
@@ -85,6 +101,7 @@ class RecordingCommunicator : public Communicator {
 
   private:
     int rank_, size_;
+    std::vector<int> world_ranks_;
     Recording& recording_;
 };
 

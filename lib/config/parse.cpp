@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -26,8 +27,12 @@
 namespace argosy::config {
 namespace {
 
-const std::map<std::string, Command> kCommands = {
-    {"help", Command::Help}, {"version", Command::Version}, {"print-config", Command::PrintConfig}};
+const std::map<std::string, Command> kCommands = {{"help", Command::Help},
+                                                  {"version", Command::Version},
+                                                  {"print-config", Command::PrintConfig},
+                                                  {"plan", Command::Plan},
+                                                  {"search", Command::Search}};
+const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "json"};
 
 /// One `--name`, `--name=value` or `--name value`.
 struct Option {
@@ -49,7 +54,8 @@ Option take_option(const std::vector<std::string>& words, std::size_t& next) {
     Option option{word.substr(2, equals == std::string::npos ? equals : equals - 2), std::nullopt};
     if (equals != std::string::npos) {
         option.value = word.substr(equals + 1);
-    } else if (!kCommands.contains(option.name) && next < words.size() && !is_option(words[next])) {
+    } else if (!kCommands.contains(option.name) && option.name != "json" && next < words.size() &&
+               !is_option(words[next])) {
         option.value = words[next++];
     }
     return option;
@@ -66,6 +72,7 @@ const std::string& value_of(const Option& option) {
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string> candidates = keys();
     for (const auto& [command_name, command] : kCommands) candidates.push_back(command_name);
+    candidates.insert(candidates.end(), kPlanOptions.begin(), kPlanOptions.end());
     candidates.push_back("config");
     const std::string meant = nearest(name, candidates);
     throw UserError("unknown option --{}; {}", name,
@@ -80,6 +87,24 @@ Setting setting_of(const Option& option) {
         throw UserError("{} on the command line must be {}, but is '{}'", option.name, range, word);
     }
     return {option.name, value_from_word(field->type, word), "'" + word + "'", "on the command line"};
+}
+
+int positive_number(const Option& option) {
+    const std::string& word = value_of(option);
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error == std::errc() && end == word.data() + word.size() && number > 0) return number;
+    throw UserError("--{} must be an integer >= 1, but is '{}'", option.name, word);
+}
+
+/// Sets the option of --plan and --search that `option` is. REQUIRES: it is one.
+void apply_plan_option(const Option& option, PlanRequest& plan) {
+    if (option.name == "gpus") plan.num_ranks = positive_number(option);
+    if (option.name == "gpus-per-node") plan.gpus_per_node = positive_number(option);
+    if (option.name == "gpu") plan.device = value_of(option);
+    if (option.name != "json") return;
+    if (option.value) throw UserError("--json takes no value, but got '{}'", *option.value);
+    plan.json = true;
 }
 
 std::string content_of(const std::string& path) {
@@ -270,6 +295,7 @@ CommandLine parse(const std::vector<std::string>& words) {
     CommandLine result;
     std::optional<std::string> file;
     std::vector<Setting> settings;
+    std::optional<std::string> plan_option;
     for (std::size_t next = 0; next < words.size();) {
         const Option option = take_option(words, next);
         if (const auto command = kCommands.find(option.name); command != kCommands.end()) {
@@ -281,11 +307,16 @@ CommandLine parse(const std::vector<std::string>& words) {
                 throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
                                 value_of(option));
             file = value_of(option);
+        } else if (std::ranges::find(kPlanOptions, option.name) != kPlanOptions.end()) {
+            apply_plan_option(option, result.plan);
+            plan_option = option.name;
         } else {
             settings.push_back(setting_of(option));
         }
     }
     if (result.command == Command::Version) return result;
+    const bool plans = result.command == Command::Plan || result.command == Command::Search;
+    if (plan_option && !plans) throw UserError("--{} is an option of --plan; add --plan", *plan_option);
 
     if (file) {
         for (const Setting& setting : read_toml(*file)) apply(setting, result.config);

@@ -9,15 +9,25 @@
 
 namespace argosy::config {
 
-enum class Command { Run, Help, Version, PrintConfig };
+enum class Command { Run, Help, Version, PrintConfig, Plan, Search };
+
+/// The machine for which --plan and --search plan.
+struct PlanRequest {
+    static constexpr const char* kCpu = "cpu";  // this processor, which is measured
+    int num_ranks = 0;                          // --gpus; 0: as many as were started
+    std::string device = kCpu;                  // --gpu
+    int gpus_per_node = 8;                      // --gpus-per-node
+    bool json = false;                          // --json
+};
 
 struct CommandLine {
     Command command = Command::Run;
+    PlanRequest plan = {};
     JobConfig config = {};  // the defaults for Help and Version, which read no file
 };
 
 /// Accepts `--config F.toml`, `--section.key value`, `--section.key=value`, `--help`, `--version`,
-/// `--print-config`, in any order. A key on the command line overrides the file; the last one wins if a key
+/// `--print-config`, `--plan` and its options, in any order. A key on the command line overrides the file; the last one wins if a key
 /// is given twice. Throws UserError. `words` is the command line without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
 

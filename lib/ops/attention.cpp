@@ -18,6 +18,7 @@
 #include "gpu/device.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 // Four implementations: LibTorch's kernels for GPUs (gpu_), Argosy's kernels for processors (kernel_),
 // LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations (composed_).
@@ -290,6 +291,7 @@ AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) 
 /// attention() with y in `y_type`: that of q, or the accumulation type.
 AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
+    note_attention(WorkKind::Attention, q, k, shape);
     if (gpu_serves(q, shape, positions)) return with_output_type(gpu_forward(q, k, v, shape), y_type);
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
         return composed_forward(q, k, v, shape, positions, y_type);
@@ -332,6 +334,7 @@ AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOut
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape, const at::Tensor& positions) {
+    note_attention(WorkKind::AttentionBackward, q, k, shape);
     if (gpu_serves(q, shape, positions)) return gpu_backward(dy, q, k, v, output, shape);
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
         return composed_attention_backward(dy, q, k, v, output, shape, positions);

@@ -11,6 +11,7 @@
 
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -119,6 +120,7 @@ SoftmaxSums gpu_sums_and_gradient(at::Tensor& logits, const at::Tensor& targets,
 }  // namespace
 
 SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+    note_pass({logits});
     if (logits.size(1) == 0) {
         const auto options = logits.options().dtype(accumulation_type(logits.scalar_type()));
         const int64_t num_rows = logits.size(0);
@@ -156,6 +158,7 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) 
 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
                                       int64_t begin, const at::Tensor& scale) {
+    note_pass({logits, logits});
     if (logits.size(1) == 0) return;
     if (!has_kernels(logits) || !logits.is_contiguous())
         return plain_gradient(logits, all, targets, begin, scale);

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "ops/kernel_calls.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -79,12 +80,17 @@ void kernel_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& to
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
-    if (has_kernels(table)) return kernel_lookup(table.contiguous(), tokens.contiguous(), begin);
+    if (has_kernels(table)) {
+        at::Tensor x = kernel_lookup(table.contiguous(), tokens.contiguous(), begin);
+        note_pass({x, x});  // each row is read once
+        return x;
+    }
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
     return at::index(table, {row}).masked_fill_(absent.unsqueeze(1), 0);
 }
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
+    note_pass({dx, dx, dx});
     if (out.size(0) == 0) return;
     if (has_kernels(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
         return kernel_gradient(out, dx.contiguous(), tokens.contiguous(), begin);

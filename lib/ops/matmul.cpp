@@ -14,6 +14,7 @@
 #include "gpu/element_type.h"
 #include "ops/kernel_calls.h"
 #include "ops/ops_context.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -106,8 +107,16 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, const at:
 at::Tensor product_of(std::span<const Factors> factors) {
     const at::Tensor& a = factors[0].a;
     at::Tensor out = at::empty({a.size(0), factors[0].b.size(1)}, a.options());
+    for (const Factors& one : factors) note_product(out, one.a, one.a.size(1));
     multiply(out, factors);
     return out;
+}
+
+at::Tensor plain_product(std::span<const Factors> factors) {
+    at::Tensor sum = at::mm(factors[0].a, factors[0].b);
+    for (const Factors& one : factors) note_product(sum, one.a, one.a.size(1));
+    for (const Factors& one : factors.subspan(1)) sum.addmm_(one.a, one.b);
+    return sum;
 }
 
 /// Whether the kernels can write dy^T x to `out`.
@@ -135,6 +144,7 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
 
 /// y = x W^T + bias. `y` may be some columns of a wider matrix.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    note_product(y, x, x.size(1));
     if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*addend=*/{}, bias);
     if (has_kernels(x)) {
         const Factors factors[] = {{x, weight.t()}};
@@ -208,6 +218,7 @@ at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::T
                      addend.size(1) == weight.size(0),
                  "an addend of another kind than the product");
     at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+    note_product(y, x, x.size(1));
     if (gpu::holds(x)) {
         gpu_multiply(y, x, weight.t(), addend.contiguous(), bias);
         return y;
@@ -219,20 +230,18 @@ at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::T
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
     const Factors factors[] = {{dy, weight}};
-    return has_kernels(dy) ? product_of(factors) : at::mm(dy, weight);
+    return has_kernels(dy) ? product_of(factors) : plain_product(factors);
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight) {
     if (has_kernels(dy) && gpu::holds(dy) && weight.all.defined())
         return linear_input_gradient(dy, weight.all);
     const std::vector<Factors> factors = factors_of(dy, weight);
-    if (has_kernels(dy)) return product_of(factors);
-    at::Tensor sum = at::mm(factors[0].a, factors[0].b);
-    for (size_t i = 1; i < factors.size(); ++i) sum.addmm_(factors[i].a, factors[i].b);
-    return sum;
+    return has_kernels(dy) ? product_of(factors) : plain_product(factors);
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {
+    note_product(out, dy, dy.size(1));
     if (!has_kernels(dy)) {
         out.copy_(at::mm(dy, weight));
         return;
@@ -242,6 +251,7 @@ void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, co
 }
 
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
+    note_product(out, dy, dy.size(0));
     if (!has_kernels(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};
     multiply(out, factors, accumulate ? out : at::Tensor());

@@ -11,6 +11,7 @@
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/sums.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -139,12 +140,14 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 }  // namespace
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+    note_pass({x, x});
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
     return kernel_forward(with_rows_in_groups(x), weight, eps);
 }
 
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual) {
+    note_pass({x, x, dy, residual});
     if (!has_kernels(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
     const bool kernel_adds = residual.defined() && fused();
     RmsNormGradient gradient = new_gradient({dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms,
@@ -155,6 +158,7 @@ RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, con
 
 at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
                                    const at::Tensor& weight, const at::Tensor& inverse_rms) {
+    note_pass({x, dx, dy});
     if (has_kernels(x)) {
         return kernel_backward(
             dx, {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});

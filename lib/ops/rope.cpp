@@ -9,6 +9,7 @@
 
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -62,6 +63,7 @@ void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& 
 void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& table,
                    const at::Tensor& positions, Rotation rotation) {
     ARGOSY_CHECK(y.sizes() == x.sizes(), "RoPE: x and y have different shapes");
+    note_pass({x, y});
     if (has_kernels(x)) {
         kernel_rotation(y, with_dense_rows(x), table, positions, rotation);
     } else {

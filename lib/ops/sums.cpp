@@ -11,6 +11,7 @@
 
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -83,6 +84,7 @@ at::Tensor gpu_squared_norms(std::span<const at::Tensor> tensors) {
 }
 
 at::Tensor squared_norm(const at::Tensor& x) {
+    note_pass({x});
     if (!has_norm_kernels(x)) return plain_squared_norm(x);
     return gpu::holds(x) ? gpu_squared_norms({&x, 1})[0] : processor_squared_norm(x);
 }
@@ -90,6 +92,7 @@ at::Tensor squared_norm(const at::Tensor& x) {
 }  // namespace
 
 void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
+    note_pass({x});
     if (has_kernels(x) && has_float_kernels(sum)) return kernel_row_sum(sum, with_dense_rows(x));
     sum.add_(widened(x).sum(0));
 }

@@ -7,6 +7,7 @@
 
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
@@ -78,10 +79,13 @@ at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
-    return has_kernels(gate_up) ? kernel_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
+    at::Tensor y = has_kernels(gate_up) ? kernel_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
+    note_pass({gate_up, y});
+    return y;
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+    note_pass({gate_up, gate_up, dy});
     if (!has_kernels(gate_up)) return plain_backward(dy, gate_up);
     return kernel_backward(dy.contiguous(), gate_up.contiguous());
 }

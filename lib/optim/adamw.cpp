@@ -11,6 +11,7 @@
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/stochastic_rounding.h"
+#include "ops/work.h"
 
 // The update exists twice: as a composition of LibTorch's operations, which defines it, and in kernels, which
 // compute the same bits in one pass over memory.
@@ -174,6 +175,13 @@ void update_on_gpu(std::span<const ParameterUpdate> updates) {
     kernels::gpu_table()->adamw(tensors, gpu::current_stream());
 }
 
+/// An update reads and writes weights and moments, reads the gradient and writes the copy for computation.
+void note_update(const AdamW::Parameter& parameter, const AdamW::Moments& moments) {
+    const bool has_copy = !parameter.compute.is_same(parameter.weights);
+    ops::note_pass({parameter.weights, parameter.weights, moments.first, moments.first, moments.second,
+                    moments.second, parameter.gradient, has_copy ? parameter.compute : at::Tensor()});
+}
+
 /// Computes the same bits as update_by_operations(). On a GPU the kernels are queued on the current stream.
 void update_by_kernels(std::span<const ParameterUpdate> updates) {
     const bool on_gpu = gpu::holds(updates[0].parameter.weights);
@@ -201,6 +209,7 @@ void AdamW::step(double lr, double gradient_factor) {
     std::vector<ParameterUpdate> updates;
     for (size_t i = 0; i < parameters_.size(); ++i) {
         update.decay_factor = parameters_[i].decay ? 1 - lr * options_.weight_decay : 1;
+        note_update(parameters_[i], moments_[i]);
         updates.push_back({parameters_[i], moments_[i], update});
     }
     if (!parameters_.empty() && ops::has_kernels(parameters_[0].weights)) return update_by_kernels(updates);

@@ -6,20 +6,31 @@
 
 namespace argosy::train {
 
+DryRank::DryRank(const TrainerOptions& options, const layout::MeshShape& shape, int rank,
+                 comm::Recording& recording)
+    : world_(rank, shape.num_ranks(), recording),
+      mesh_(shape, world_),
+      trainer_(options, mesh_),
+      microbatch_size_(options.microbatch_size),
+      seq_len_(options.seq_len / shape.degree(layout::Axis::Context)),
+      num_microbatches_(options.num_microbatches) {}
+
+StepBatch DryRank::batch() const {
+    const int64_t num_tokens = microbatch_size_ * seq_len_;
+    const at::Tensor tokens = at::empty({num_tokens}, at::TensorOptions(mesh_.device()).dtype(at::kLong));
+    const bool has_positions = mesh_.degree(layout::Axis::Context) > 1;
+    const model::Batch microbatch{tokens, tokens, microbatch_size_, seq_len_,
+                                  has_positions ? tokens : at::Tensor()};
+    return {.microbatches = std::vector(num_microbatches_, microbatch),
+            .counted_tokens = num_tokens * num_microbatches_,
+            .job_counted_tokens = num_tokens * num_microbatches_};
+}
+
 void record_step(const TrainerOptions& options, const layout::MeshShape& shape, int rank,
                  comm::Recording& recording) {
-    comm::RecordingCommunicator world(rank, shape.num_ranks(), recording);
-    comm::Mesh mesh(shape, world);
-    Trainer trainer(options, mesh);
-    const int context = shape.degree(layout::Axis::Context);
-    const int64_t seq_len = options.seq_len / context, num_tokens = options.microbatch_size * seq_len;
-    const at::Tensor tokens = at::empty({num_tokens}, at::TensorOptions(mesh.device()).dtype(at::kLong));
-    const model::Batch microbatch{tokens, tokens, options.microbatch_size, seq_len,
-                                  context > 1 ? tokens : at::Tensor()};
-    const StepBatch batch{.microbatches = std::vector(options.num_microbatches, microbatch),
-                          .counted_tokens = num_tokens * options.num_microbatches,
-                          .job_counted_tokens = num_tokens * options.num_microbatches};
-    trainer.step().update(trainer.step().forward_backward(batch), /*lr=*/1e-3);
+    DryRank dry(options, shape, rank, recording);
+    Step& step = dry.trainer().step();
+    step.update(step.forward_backward(dry.batch()), /*lr=*/1e-3);
 }
 
 }  // namespace argosy::train

@@ -96,7 +96,10 @@ parallel::RankActions forward_actions(const parallel::ScheduleShape& shape) {
 }
 
 parallel::ExecutorOptions executor_options(const TrainerOptions& options) {
-    return {.recompute = options.recompute, .graphs = options.graphs, .side_stream = options.side_stream};
+    return {.recompute = options.recompute,
+            .graphs = options.graphs,
+            .side_stream = options.side_stream,
+            .observer = options.observer};
 }
 
 /// The optimizer uses the run's seed, too, so that one seed determines all random numbers of a run.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct TrainerOptions {
     int64_t num_microbatches = 1;
     uint64_t seed = 0;
     StepOptions step = {};
+    /// See parallel::ExecutorOptions.
+    std::function<void(const parallel::UnitOp&)> observer = nullptr;
 };
 
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.

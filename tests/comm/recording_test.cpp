@@ -6,6 +6,8 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "comm/mesh.h"
 #include "expect_error.h"
@@ -53,10 +55,14 @@ TEST(RecordingCommunicator, RefusesARankOutsideOfTheWorldOrOfTheGroup) {
 
 TEST(RecordingCommunicator, CountsEqualOperationsAndShowsEachSubmissionInOrder) {
     std::vector<std::vector<OpKind>> seen;
-    Recording recording([&](std::span<const RecordedOp> launch) {
-        auto& kinds = seen.emplace_back();
-        for (const RecordedOp& op : launch) kinds.push_back(op.kind);
-    });
+    std::vector<int64_t> waited;
+    Recording recording({.launched =
+                             [&](const Recording::Launch& launch) {
+                                 EXPECT_EQ(launch.number, std::ssize(seen));
+                                 auto& kinds = seen.emplace_back();
+                                 for (const RecordedOp& op : launch.ops) kinds.push_back(op.kind);
+                             },
+                         .waited = [&](int64_t number) { waited.push_back(number); }});
     RecordingCommunicator world(2, 4, recording);
     const Op gather{.kind = OpKind::AllGather, .out = without_data(40), .in = without_data(10)};
     const Op reduce{.kind = OpKind::ReduceScatter, .out = without_data(10), .in = without_data(40)};
@@ -76,6 +82,9 @@ TEST(RecordingCommunicator, CountsEqualOperationsAndShowsEachSubmissionInOrder) 
     ASSERT_EQ(seen.size(), kTimes + 1);
     EXPECT_EQ(seen.front(), (std::vector{OpKind::AllGather, OpKind::ReduceScatter, OpKind::AllGather}));
     EXPECT_EQ(seen.back(), std::vector{OpKind::Send});
+    std::vector<int64_t> all(seen.size());
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(waited, all);
     const int64_t gathered = 3 * 160 * 3 / 4 * kTimes;
     EXPECT_EQ(recording.bytes_by_group(),
               (std::map<std::string, MovedBytes>{{"world", {gathered + 6, gathered}}}));

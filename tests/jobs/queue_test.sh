@@ -76,6 +76,16 @@ ARGOSY_MODULES=hdf5 refused "the modules cannot be loaded"
 unset -f module
 refused "there is no file /nowhere/site.conf" --site /nowhere/site.conf
 
+# A plan of the run for the site's GPUs: memory, and the number of ranks.
+big=(--model.flavor 70B --training.seq_len 4096)
+ARGOSY_PLAN=h100 refused "DOES NOT FIT: a device has 80 GiB" "${big[@]}"
+ARGOSY_PLAN=h100 refused "NONE FITS" "${big[@]}"
+ARGOSY_GPU_TYPE=h100 refused "the run cannot train on 2 GPUs (h100)" "${big[@]}" --nodes 2
+ARGOSY_PLAN=h100 refused "tp 2 takes a multiple of 2 ranks" --parallelism.tensor_parallel_degree 2
+ARGOSY_PLAN=h1000 refused "--gpu h1000 is unknown"
+said=$(ARGOSY_PLAN=no ARGOSY_GPU_TYPE=h100 "$jobs/submit.sh" "$config" "${big[@]}" --dry-run) || fail "ARGOSY_PLAN=no: $said"
+said=$(ARGOSY_PLAN=h100 "$jobs/submit.sh" "$config" --dry-run) || fail "a run that fits: $said"
+
 # Names that Slurm would change.
 for name in "run%j" "a b" "it's"; do
     refused "Slurm's options cannot contain spaces, quotes, %" --job.dump_folder "$folder/$name"

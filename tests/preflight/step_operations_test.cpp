@@ -86,7 +86,7 @@ std::vector<StepOperation> operations_of(const layout::MeshShape& mesh, train::T
     options.num_microbatches = 4;
     const ops::OpsContext tensors;
     std::vector<StepLaunches> step;
-    comm::Recording recording([&](auto launch) { add_launch(step, launch, mesh); });
+    comm::Recording recording({.launched = [&](const auto& launch) { add_launch(step, launch.ops, mesh); }});
     for (int stage = 0; stage < mesh.degree(Axis::Pipeline); ++stage) {
         train::record_step(options, mesh, mesh.rank({stage, 0, 0, 0, 0}), recording);
     }

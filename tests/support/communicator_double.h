@@ -66,8 +66,9 @@ inline std::vector<comm::OpKind> kinds(const std::vector<comm::RecordedOp>& laun
 /// recorded().
 struct Submissions {
     std::vector<std::vector<comm::RecordedOp>> log;
-    comm::Recording recording{
-        [this](std::span<const comm::RecordedOp> launch) { log.emplace_back(launch.begin(), launch.end()); }};
+    comm::Recording recording{{.launched = [this](const comm::Recording::Launch& launch) {
+        log.emplace_back(launch.ops.begin(), launch.ops.end());
+    }}};
 
     Submissions() = default;
     Submissions(const Submissions&) = delete;

@@ -1,18 +1,18 @@
 // The report of a rank's memory, computed before the step and from its tensors after it, against the
 // allocator's count.
-#include "account/training_memory.h"
-
 #include <gtest/gtest.h>
 
 #include "account/layouts.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
+#include "plan/rank_trace.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
+using account::layouts;
 using testing::Layout;
 
 observe::MemoryMeter& meter() {
@@ -50,7 +50,7 @@ TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
             for (const Types& types : kTypes) {
                 SCOPED_TRACE(layout.name + " " + family + " " + toString(types.precision.master));
                 const train::TrainerOptions options = options_of(layout, family, types);
-                const HeldBytes planned = planned_bytes(options, mesh);
+                const HeldBytes planned = planned_bytes(options, mesh.shape(), mesh.world().rank());
                 const int64_t before = meter().current_bytes();
                 train::Trainer trainer(options, mesh);
                 const int64_t counted = meter().current_bytes() - before;
@@ -73,9 +73,11 @@ TEST(HeldBytes, AreEightPerParameterWithEverythingInBf16) {
     comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
     train::TrainerOptions options = options_of({"one"}, "llama3", kTypes.back());
     options.spec = model::preset("qwen2", "7B");
-    EXPECT_EQ(planned_bytes(options, mesh).total(), 8 * model::num_parameters(options.spec));
+    EXPECT_EQ(planned_bytes(options, mesh.shape(), mesh.world().rank()).total(),
+              8 * model::num_parameters(options.spec));
     options.precision.bf16_gradients = false;
-    EXPECT_EQ(planned_bytes(options, mesh).total(), 10 * model::num_parameters(options.spec));
+    EXPECT_EQ(planned_bytes(options, mesh.shape(), mesh.world().rank()).total(),
+              10 * model::num_parameters(options.spec));
 }
 
 TEST(HeldBytes, HaveUnitsThatAreGathered) {
@@ -100,4 +102,4 @@ TEST(HeldBytes, HaveUnitsThatAreGathered) {
 }
 
 }  // namespace
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -1,0 +1,193 @@
+#include "plan/machine.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <thread>
+
+#include "base/clock.h"
+#include "observe/peak_flops.h"
+#include "ops/attention.h"
+#include "ops/matmul.h"
+#include "ops/ops_context.h"
+#include "ops/swiglu.h"
+
+namespace argosy::plan {
+namespace {
+
+constexpr double kTera = 1e12, kGiga = 1e9;
+constexpr int64_t kGibibyte = int64_t{1} << 30;
+
+/// Source: NVIDIA's datasheets (dense products; NVLink in one direction). Between nodes: one 400 Gb/s adapter
+/// for each GPU, 200 Gb/s for A100.
+struct Sheet {
+    const char* name;
+    double narrow_tflops, fp32_tflops, fp64_tflops;
+    int64_t memory_gib;
+    double memory_gb_per_second, nvlink_gb_per_second, network_gb_per_second;
+};
+constexpr Sheet kSheets[] = {
+    {"a100", 312, 19.5, 19.5, 80, 2039, 300, 25},
+    {"h100", 989, 67, 67, 80, 3350, 450, 50},
+    {"h200", 989, 67, 67, 141, 4800, 450, 50},
+    {"b200", 2250, 80, 40, 180, 8000, 900, 50},
+};
+
+// One factor was fitted to one published run: Llama 3.1 8B on 8 H100 (500 W) with FSDP, compiled, bf16, 8192
+// tokens, 2 sequences a rank, selective recomputation, at 6,667 tokens/s a GPU. The ratios between the shares
+// are assumptions.
+constexpr double kProductShare = 0.404, kAttentionShare = 0.283, kPassShare = 0.6, kLinkShare = 0.8;
+constexpr double kLaunchSeconds = 3e-6, kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
+// The context of CUDA, workspaces of products and buffers of NCCL.
+constexpr int64_t kReservedBytes = 3 * kGibibyte;
+
+/// The bytes that a rank's ring moves over each link of the ring.
+double ring_bytes(const comm::RecordedOp& op) {
+    const comm::MovedBytes moved = comm::moved_bytes(op);
+    return static_cast<double>(std::max(moved.sent, moved.received));
+}
+
+bool is_message(const comm::RecordedOp& op) {
+    return op.kind == comm::OpKind::Send || op.kind == comm::OpKind::Receive;
+}
+
+/// How many times a collective goes around the ring.
+int rounds(comm::OpKind kind) { return kind == comm::OpKind::AllReduce ? 2 : 1; }
+
+/// Runs `work` again and again for 0.05 s, and 5 times at least. Returns the shortest time.
+double best_seconds(const std::function<void()>& work) {
+    constexpr int kMinRuns = 5;
+    double best = std::numeric_limits<double>::infinity();
+    const double deadline = seconds_now() + 0.05;
+    for (int done = 0; done < kMinRuns || seconds_now() < deadline; ++done) {
+        const double start = seconds_now();
+        work();
+        best = std::min(best, seconds_now() - start);
+    }
+    return best;
+}
+
+at::Tensor matrix(int64_t rows, int64_t columns, at::ScalarType type) {
+    return at::full({rows, columns}, 0.1, type);
+}
+
+/// The operation of a size, to be timed. None if its tensors would be too large.
+std::function<void()> operation(const Machine::Size& size, at::ScalarType type) {
+    constexpr double kMaxElements = 1e8;
+    const auto rows = static_cast<double>(size.rows), columns = static_cast<double>(size.columns),
+               terms = static_cast<double>(size.terms);
+    if (rows * columns + (rows + columns) * terms > kMaxElements) return nullptr;
+    if (size.kind == ops::WorkKind::Product) {
+        return [x = matrix(size.rows, size.terms, type), w = matrix(size.columns, size.terms, type)] {
+            ops::linear(x, w);
+        };
+    }
+    const auto shape = ops::AttentionShape::of_whole_sequences(1, size.rows, size.terms);
+    const at::Tensor q = matrix(size.rows, size.columns, type);
+    if (size.kind == ops::WorkKind::Attention) return [q, shape] { ops::attention(q, q, q, shape); };
+    return [q, shape, output = ops::attention(q, q, q, shape)] {
+        ops::attention_backward(q, q, q, q, output, shape);
+    };
+}
+
+/// Calls `run` once and returns its Work.
+ops::Work work_of(const std::function<void()>& run) {
+    ops::Work found;
+    const ops::WorkObserver observer([&](const ops::Work& each) { found = each; });
+    run();
+    return found;
+}
+
+Machine::Size size_of(const ops::Work& work) { return {work.kind, work.rows, work.columns, work.terms}; }
+
+}  // namespace
+
+double Machine::peak(at::ScalarType type) const {
+    if (type == at::kBFloat16 || type == at::kHalf) return narrow_flops;
+    return type == at::kDouble ? fp64_flops : fp32_flops;
+}
+
+double Machine::seconds(const ops::Work& work) const {
+    const double in_memory = work.bytes / (memory_speed * pass_share);
+    if (work.kind == ops::WorkKind::Pass) return in_memory + launch_seconds;
+    const double share = work.kind == ops::WorkKind::Product ? product_share : attention_share;
+    const auto measured = measured_flops.find(size_of(work));
+    const double speed = measured == measured_flops.end() ? peak(work.type) * share : measured->second;
+    return std::max(in_memory, work.flops / speed) + launch_seconds;
+}
+
+double Machine::seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const {
+    std::set<int> nodes;
+    const auto node_of = [&](int rank) { return rank / ranks_per_node; };
+    for (const int rank : world_ranks) nodes.insert(node_of(rank));
+    const auto num_ranks = static_cast<int>(world_ranks.size()), num_nodes = static_cast<int>(nodes.size());
+    double in_node_bytes = 0, between_bytes = 0, latency = 0;
+    for (const comm::RecordedOp& op : launch) {
+        if (is_message(op)) {
+            const bool near = node_of(world_ranks[op.peer]) == node_of(world_ranks[op.rank]);
+            (near ? in_node_bytes : between_bytes) += ring_bytes(op);
+            latency = std::max(latency, near ? in_node.latency_seconds : between_nodes.latency_seconds);
+            continue;
+        }
+        if (num_ranks == 1) continue;
+        const double bytes = ring_bytes(op);
+        if (num_ranks > num_nodes) in_node_bytes += bytes;
+        if (num_nodes > 1) between_bytes += bytes * num_nodes / num_ranks;
+        const int hops_between = num_nodes > 1 ? num_nodes : 0;
+        latency =
+            std::max(latency, rounds(op.kind) * ((num_ranks - 1 - hops_between) * in_node.latency_seconds +
+                                                 hops_between * between_nodes.latency_seconds));
+    }
+    return latency + std::max(in_node_bytes / (in_node.bytes_per_second * link_share),
+                              between_bytes / (between_nodes.bytes_per_second * link_share));
+}
+
+std::optional<Machine> find_machine(const std::string& name) {
+    const auto sheet = std::ranges::find(kSheets, name, &Sheet::name);
+    if (sheet == std::end(kSheets)) return std::nullopt;
+    return Machine{.name = name,
+                   .memory_bytes = sheet->memory_gib * kGibibyte,
+                   .reserved_bytes = kReservedBytes,
+                   .narrow_flops = sheet->narrow_tflops * kTera,
+                   .fp32_flops = sheet->fp32_tflops * kTera,
+                   .fp64_flops = sheet->fp64_tflops * kTera,
+                   .memory_speed = sheet->memory_gb_per_second * kGiga,
+                   .in_node = {sheet->nvlink_gb_per_second * kGiga, kInNodeLatency},
+                   .between_nodes = {sheet->network_gb_per_second * kGiga, kBetweenNodesLatency},
+                   .product_share = kProductShare,
+                   .attention_share = kAttentionShare,
+                   .pass_share = kPassShare,
+                   .link_share = kLinkShare,
+                   .launch_seconds = kLaunchSeconds};
+}
+
+std::vector<std::string> machine_names() {
+    std::vector<std::string> names;
+    for (const Sheet& sheet : kSheets) names.emplace_back(sheet.name);
+    return names;
+}
+
+Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {
+    const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
+    const double crowded = std::max(1.0, static_cast<double>(num_ranks * ops::num_threads()) / num_cores);
+    const auto pass = [x = matrix(512, 2048, type)] { ops::swiglu(x); };
+    Machine machine{.name = "cpu",
+                    .ranks_per_node = num_ranks,
+                    .memory_speed = work_of(pass).bytes / best_seconds(pass) / crowded,
+                    .launch_seconds = 1e-6};
+    for (const ops::Work& each : work) {
+        if (each.kind == ops::WorkKind::Pass || machine.measured_flops.contains(size_of(each))) continue;
+        const std::function<void()> run = operation(size_of(each), type);
+        if (run) machine.measured_flops[size_of(each)] = work_of(run).flops / best_seconds(run) / crowded;
+    }
+    const double peak = observe::measure_gemm_peak(type).flops_per_second / crowded;
+    machine.narrow_flops = machine.fp32_flops = machine.fp64_flops = peak;
+    machine.in_node = machine.between_nodes = {machine.memory_speed / 4, 2e-5};
+    return machine;
+}
+
+}  // namespace argosy::plan

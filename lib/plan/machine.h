@@ -1,0 +1,67 @@
+// The machine on which a step is planned: the speeds of its devices and of the links between them, and the
+// memory of a device. The speeds that a step reaches are shares of the makers' figures.
+//
+// Costs, in seconds:
+//   a product or attention   max(FLOPs / (peak * share), bytes / (memory speed * share)) + launch
+//   a pass over memory       bytes / (memory speed * share) + launch
+//   a collective of n ranks  max over the links that a ring through all ranks crosses, of
+//                            (bytes that the ring moves over the link) / (speed * share); plus a latency for
+//                            each hop. Between nodes a ring for each rank of the node shares the adapters, so
+//                            a group with k ranks on each node has the adapters of k ranks.
+//   a message                bytes / (speed * share) + latency
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/recording.h"
+#include "ops/work.h"
+
+namespace argosy::plan {
+
+/// A link of one device, in one direction.
+struct Link {
+    double bytes_per_second = 0;
+    double latency_seconds = 0;  // of a hop
+};
+
+struct Machine {
+    std::string name;
+    int ranks_per_node = 8;
+    int64_t memory_bytes = 0;                                 // of a device; 0: unknown
+    int64_t reserved_bytes = 0;                               // memory of a device that tensors cannot have
+    double narrow_flops = 0, fp32_flops = 0, fp64_flops = 0;  // peaks per second; narrow: bf16 and fp16
+    double memory_speed = 0;                                  // bytes per second
+    Link in_node, between_nodes;
+    // The shares of the peaks that are reached.
+    double product_share = 1, attention_share = 1, pass_share = 1, link_share = 1;
+    double launch_seconds = 0;  // of an operation
+    /// The sizes of products and attention whose speed was measured.
+    struct Size {
+        ops::WorkKind kind;
+        int64_t rows, columns, terms;  // as in ops::Work
+        auto operator<=>(const Size&) const = default;
+    };
+    std::map<Size, double> measured_flops = {};  // per second
+
+    double peak(at::ScalarType type) const;
+    double seconds(const ops::Work& work) const;
+    /// The time of operations that a rank of the group `world_ranks` launches together.
+    double seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const;
+};
+
+/// A row of the table of GPUs: "a100", "h100", "h200", "b200". None for another name.
+std::optional<Machine> find_machine(const std::string& name);
+/// The names of the table.
+std::vector<std::string> machine_names();
+
+/// Measures this processor for a step of `num_ranks` ranks, each with as many threads as this process:
+/// passes over memory, and the products and attention of `work`, one of each size. Ranks exchange data
+/// through the machine's memory. More threads than cores share them. REQUIRES: all work is of one type.
+Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks);
+
+}  // namespace argosy::plan

@@ -1,0 +1,119 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "observe/peak_flops.h"
+#include "setup/element_types.h"
+#include "setup/setup.h"
+#include "train/dry_step.h"
+
+namespace argosy::plan {
+namespace {
+
+/// The time of `factor` times as many microbatches: the pipeline fills and empties once.
+RankTime extended(RankTime time, double factor) {
+    time.compute *= factor;
+    time.total = time.compute + time.optimizer + time.bubble;
+    for (auto& [group, seconds] : time.exposed) {
+        seconds *= factor;
+        time.total += seconds;
+    }
+    return time;
+}
+
+train::TrainerOptions trainer_options(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    return setup::trainer_options(config, setup::choose_model(config.model), mesh);
+}
+
+/// One work of each size that the first rank of each stage does.
+std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_ranks) {
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    train::TrainerOptions options = trainer_options(config, mesh);
+    options.num_microbatches =
+        std::min<int64_t>(options.num_microbatches, mesh.degree(layout::Axis::Pipeline));
+    std::map<Machine::Size, ops::Work> sizes;
+    const ops::WorkObserver observer([&](const ops::Work& work) {
+        sizes.try_emplace({work.kind, work.rows, work.columns, work.terms}, work);
+    });
+    for (int stage = 0; stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+        comm::Recording recording;
+        train::record_step(options, mesh, mesh.rank({stage, 0, 0, 0, 0}), recording);
+    }
+    std::vector<ops::Work> work;
+    for (const auto& [size, each] : sizes) work.push_back(each);
+    return work;
+}
+
+/// Plans from a step of at most `max_microbatches`.
+Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Machine& machine,
+                       int64_t max_microbatches) {
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    train::TrainerOptions options = trainer_options(config, mesh);
+    const int64_t planned = std::min(options.num_microbatches, max_microbatches);
+    const double factor =
+        static_cast<double>(std::exchange(options.num_microbatches, planned)) / static_cast<double>(planned);
+    Plan plan{.title = setup::model_title(config.model, options.spec),
+              .mesh = mesh,
+              .machine = machine,
+              .tokens = setup::batch_sizes(config, mesh).global_tokens};
+    std::vector<RankTrace> traces;
+    layout::Coordinates first = {};
+    for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
+         stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+        traces.push_back(trace_rank(options, mesh, mesh.rank(first), machine));
+    }
+    const std::vector<RankTime> times = simulate_step(traces);
+    for (size_t i = 0; i < traces.size(); ++i) {
+        plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});
+        plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
+    }
+    plan.peak_flops = machine.peak(options.precision.compute);
+    plan.model_flops = observe::flops_per_token(options.spec, config.training.seq_len).causal *
+                       static_cast<double>(plan.tokens) / mesh.num_ranks();
+    return plan;
+}
+
+}  // namespace
+
+const RankPlan& Plan::fullest() const {
+    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.trace.peak.bytes; });
+}
+
+const RankPlan& Plan::slowest() const {
+    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.time.total; });
+}
+
+int64_t Plan::room_bytes() const {
+    return machine.memory_bytes == 0 ? 0 : machine.memory_bytes - machine.reserved_bytes;
+}
+
+bool Plan::fits() const { return room_bytes() == 0 || fullest().trace.peak.bytes <= room_bytes(); }
+
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request, int num_ranks) {
+    if (request.device == config::PlanRequest::kCpu) {
+        const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
+        return measure_processor(work_of_a_step(config, num_ranks), type, num_ranks);
+    }
+    auto machine = find_machine(request.device);
+    if (!machine) {
+        throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
+                        fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
+    }
+    machine->ranks_per_node = request.gpus_per_node;
+    return *machine;
+}
+
+Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
+    return plan_microbatches(config, num_ranks, machine, std::numeric_limits<int64_t>::max());
+}
+
+Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
+    return plan_microbatches(config, num_ranks, machine, 2 * config.parallelism.pipeline_parallel_degree);
+}
+
+}  // namespace argosy::plan

@@ -1,0 +1,54 @@
+// The plan of a run: whether it fits into the memory of its devices, and how long a step takes and why. A
+// plan runs a step of one rank of each pipeline stage on tensors without data, on one processor.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/job_config.h"
+#include "config/parse.h"
+#include "layout/mesh_shape.h"
+#include "plan/machine.h"
+#include "plan/rank_trace.h"
+#include "plan/simulate.h"
+
+namespace argosy::plan {
+
+struct RankPlan {
+    RankTrace trace;
+    RankTime time;
+};
+
+struct Plan {
+    std::string title;  // the model
+    layout::MeshShape mesh;
+    Machine machine;
+    std::vector<RankPlan> ranks;  // one of each pipeline stage
+    int64_t tokens = 0;           // of a step
+    double seconds = 0;           // of a step
+    double model_flops = 0;       // of a step and a device, by the causal formula (observe/peak_flops.h)
+    double peak_flops = 0;        // of a device in the type of computation
+
+    const RankPlan& fullest() const;  // the rank with the largest peak of memory
+    const RankPlan& slowest() const;
+    /// The memory of a device that tensors can have; 0: unknown.
+    int64_t room_bytes() const;
+    bool fits() const;
+    double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
+    double utilisation() const { return model_flops / seconds / peak_flops; }
+};
+
+/// The machine that `request` names. Measures this processor for the configuration's step if it names none.
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request, int num_ranks);
+
+/// Throws UserError for a configuration that pretrain refuses on `num_ranks` ranks. REQUIRES: an
+/// ops::OpsContext exists.
+Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
+
+/// The same from a step of fewer microbatches, which takes less time: computation and exposed communication
+/// are extended to all of them. Memory is that of make_plan(); FLOPs and bytes are those of the fewer
+/// microbatches.
+Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
+
+}  // namespace argosy::plan

@@ -1,0 +1,135 @@
+#include "plan/rank_trace.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "plan/dry_memory.h"
+#include "train/dry_step.h"
+
+namespace argosy::plan {
+namespace {
+
+int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+class Tracer {
+  public:
+    Tracer(train::TrainerOptions options, const layout::MeshShape& shape, int rank, const Machine& machine)
+        : options_(std::move(options)), shape_(shape), machine_(machine) {
+        trace_.rank = rank;
+        options_.observer = [this](const parallel::UnitOp& op) { enter(parallel::describe(op)); };
+    }
+
+    RankTrace run() {
+        comm::Recording recording({.launched = [this](const auto& launch) { add_launch(launch); },
+                                   .waited = [this](int64_t number) { add_wait(number); }});
+        const ops::WorkObserver work([this](const ops::Work& each) { add_work(each); });
+        memory_.reset_peak();
+        before_bytes_ = memory_.current_bytes();
+        train::DryRank dry(options_, shape_, trace_.rank, recording);
+        dry_ = &dry;
+        enter("the first step");
+        train::Step& step = dry.trainer().step();
+        const train::StepBatch batch = dry.batch();
+        const train::StepTotals totals = step.forward_backward(batch);
+        enter("the optimizer's update");
+        is_optimizer_ = true;
+        step.update(totals, /*lr=*/1e-3);
+        enter("");
+        dry_ = nullptr;
+        trace_.moved = recording.bytes_by_group();
+        return std::move(trace_);
+    }
+
+  private:
+    /// The phase before ends. If the memory was largest in it, its held bytes are those of now.
+    void enter(std::string phase) {
+        const int64_t peak = memory_.peak_bytes() - before_bytes_;
+        if (peak > trace_.peak.bytes && dry_) {
+            train::Trainer& trainer = dry_->trainer();
+            trace_.peak = {peak, held_bytes(trainer.model(), trainer.step().optimizer()), phase_};
+        }
+        phase_ = std::move(phase);
+    }
+
+    void add_work(const ops::Work& work) {
+        const double seconds = machine_.seconds(work);
+        trace_.flops += work.flops;
+        if (!is_optimizer_) trace_.compute_seconds[work.kind] += seconds;
+        auto& events = trace_.events;
+        const bool extends = !events.empty() && events.back().kind == Event::Kind::Compute &&
+                             events.back().is_optimizer == is_optimizer_;
+        if (!extends) events.push_back({.kind = Event::Kind::Compute, .is_optimizer = is_optimizer_});
+        events.back().seconds += seconds;
+    }
+
+    void add_launch(const comm::Recording::Launch& recorded) {
+        const auto& group = dynamic_cast<const comm::RecordingCommunicator&>(recorded.group);
+        Launch launch{.group = group.name(), .channel = channel_of(group)};
+        for (const comm::RecordedOp& op : recorded.ops) {
+            if (op.kind == comm::OpKind::Send) launch.send_to.push_back(group.world_ranks()[op.peer]);
+            if (op.kind == comm::OpKind::Receive) launch.receive_from.push_back(group.world_ranks()[op.peer]);
+        }
+        launch.seconds = machine_.seconds(recorded.ops, group.world_ranks());
+        index_of_[recorded.number] = std::ssize(trace_.launches);
+        trace_.events.push_back({.kind = Event::Kind::Launch, .launch = std::ssize(trace_.launches)});
+        trace_.launches.push_back(std::move(launch));
+    }
+
+    void add_wait(int64_t number) {
+        trace_.events.push_back({.kind = Event::Kind::Wait, .launch = index_of_.at(number)});
+        index_of_.erase(number);
+    }
+
+    /// Groups of one name are numbered in the order of their first launch, which is the same on all ranks.
+    int channel_of(const comm::Communicator& group) {
+        auto& groups = channels_[group.name()];
+        return groups.try_emplace(&group, static_cast<int>(groups.size())).first->second;
+    }
+
+    train::TrainerOptions options_;
+    const layout::MeshShape& shape_;
+    const Machine& machine_;
+    DryMemory& memory_ = DryMemory::install();
+    int64_t before_bytes_ = 0;
+    train::DryRank* dry_ = nullptr;  // null: under construction
+    std::string phase_ = "the construction of the model";
+    bool is_optimizer_ = false;
+    std::map<int64_t, int64_t> index_of_;  // launches under way, by their numbers
+    std::map<std::string, std::map<const comm::Communicator*, int>> channels_;
+    RankTrace trace_;
+};
+
+}  // namespace
+
+HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer) {
+    HeldBytes held;
+    for (const auto& parameter : model.parameters()) {
+        held.weights += num_bytes(parameter->master());
+        if (!parameter->compute().is_same(parameter->master()))
+            held.copies += num_bytes(parameter->compute());
+        held.gradients += num_bytes(parameter->gradient().sum);
+    }
+    for (const auto& [first, second] : optimizer.moments())
+        held.moments += num_bytes(first) + num_bytes(second);
+    for (const parallel::Stage& stage : model.stages()) {
+        for (const parallel::ShardedUnit& unit : stage.units) {
+            held.gathered += unit.gathered_bytes();
+            held.gradients += unit.gradient_bytes();
+        }
+    }
+    return held;
+}
+
+HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank) {
+    comm::Recording recording;
+    train::DryRank dry(options, shape, rank, recording);
+    return held_bytes(dry.trainer().model(), dry.trainer().step().optimizer());
+}
+
+RankTrace trace_rank(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank,
+                     const Machine& machine) {
+    return Tracer(options, shape, rank, machine).run();
+}
+
+}  // namespace argosy::plan

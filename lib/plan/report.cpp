@@ -1,0 +1,211 @@
+#include "plan/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "observe/shortage.h"
+
+namespace argosy::plan {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string gib(int64_t bytes) { return observe::gibibytes_text(bytes); }
+
+/// "27.1 GiB weights, 1.2 GiB gathered": the parts that are not 0.
+std::string memory_parts(const PeakMemory& peak) {
+    const std::pair<const char*, int64_t> parts[] = {
+        {"weights", peak.held.weights},         {"their copies for computation", peak.held.copies},
+        {"gradients", peak.held.gradients},     {"optimizer states", peak.held.moments},
+        {"gathered units", peak.held.gathered}, {"activations and the rest", peak.other_bytes()}};
+    std::vector<std::string> texts;
+    for (const auto& [name, bytes] : parts) {
+        if (bytes > 0) texts.push_back(fmt::format("{} {}", name, gib(bytes)));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+/// The parts of a step's time, largest first: "compute 71 %, dp_shard 12 %".
+std::string time_parts(const RankTime& time) {
+    std::vector<std::pair<double, std::string>> parts = {
+        {time.compute, "compute"}, {time.optimizer, "optimizer"}, {time.bubble, "waiting for other stages"}};
+    for (const auto& [group, seconds] : time.exposed) parts.emplace_back(seconds, "exposed " + group);
+    std::ranges::sort(parts, std::greater<>());
+    std::vector<std::string> texts;
+    for (const auto& [seconds, name] : parts) {
+        const double share = 100 * seconds / time.total;
+        if (share >= 0.1) texts.push_back(fmt::format("{} {:.1f} %", name, share));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+ordered_json memory_json(const PeakMemory& peak) {
+    return {{"peak_bytes", peak.bytes},         {"moment", peak.moment},
+            {"weights", peak.held.weights},     {"copies", peak.held.copies},
+            {"gradients", peak.held.gradients}, {"moments", peak.held.moments},
+            {"gathered", peak.held.gathered},   {"other", peak.other_bytes()}};
+}
+
+ordered_json rank_json(const RankPlan& rank) {
+    const auto compute = [&](ops::WorkKind kind) {
+        const auto found = rank.trace.compute_seconds.find(kind);
+        return found == rank.trace.compute_seconds.end() ? 0.0 : found->second;
+    };
+    ordered_json moved = ordered_json::object();
+    for (const auto& [group, bytes] : rank.trace.moved)
+        moved[group] = {{"sent", bytes.sent}, {"received", bytes.received}};
+    const RankTime& time = rank.time;
+    return {{"rank", rank.trace.rank},
+            {"memory", memory_json(rank.trace.peak)},
+            {"moved_bytes", std::move(moved)},
+            {"flops", rank.trace.flops},
+            {"seconds",
+             {{"total", time.total},
+              {"compute", time.compute},
+              {"optimizer", time.optimizer},
+              {"bubble", time.bubble},
+              {"exposed", time.exposed.empty() ? ordered_json::object() : ordered_json(time.exposed)},
+              {"products", compute(ops::WorkKind::Product)},
+              {"attention", compute(ops::WorkKind::Attention) + compute(ops::WorkKind::AttentionBackward)},
+              {"passes", compute(ops::WorkKind::Pass)}}}};
+}
+
+double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+double gibibytes(const Plan& plan) { return gibibytes(plan.fullest().trace.peak.bytes); }
+
+/// The parts of a step's time by name.
+std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
+    std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
+                                                         {"the optimizer", time.optimizer},
+                                                         {"waiting for other stages", time.bubble}};
+    for (const auto& [group, seconds] : time.exposed) parts.emplace_back("exposed " + group, seconds);
+    return parts;
+}
+
+/// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
+std::string largest_growth(const Plan& from, const Plan& to) {
+    const auto before = parts_of(from.slowest().time);
+    std::pair<std::string, double> largest = {"", 0};
+    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
+        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
+        const double growth = seconds - (same == before.end() ? 0 : same->second);
+        if (growth > largest.second) largest = {name, growth};
+    }
+    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
+}
+
+std::string row(const Candidate& candidate, size_t number) {
+    const Plan& plan = candidate.plan;
+    std::vector<std::string> others;
+    for (const auto& [key, value] : candidate.changes) {
+        if (!key.ends_with("_degree") && !key.ends_with("global_batch_size"))
+            others.push_back(fmt::format("{} {}", key.substr(key.rfind('.') + 1), value));
+    }
+    return fmt::format("{:>2}  {:>9.4g}  {:>12.0f}  {:>5.1f} %  {:>7.1f}  {}; {}\n", number, plan.seconds,
+                       plan.tokens_per_second() / plan.mesh.num_ranks(), 100 * plan.utilisation(),
+                       gibibytes(plan), plan.mesh.name(), fmt::join(others, ", "));
+}
+
+/// The keys as TOML, by section.
+std::string toml_of(const std::vector<std::pair<std::string, std::string>>& changes) {
+    std::string text, section;
+    for (const auto& [key, value] : changes) {
+        const size_t dot = key.find('.');
+        if (key.substr(0, dot) != section) {
+            section = key.substr(0, dot);
+            text += fmt::format("[{}]\n", section);
+        }
+        text += fmt::format("{} = {}\n", key.substr(dot + 1), value);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan) {
+    const RankPlan& fullest = plan.fullest();
+    const PeakMemory& peak = fullest.trace.peak;
+    const RankPlan& slowest =
+        *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.time.total; });
+    std::string text = fmt::format("{} on {} x {} ({}), {} on a node\n", plan.title, plan.mesh.num_ranks(),
+                                   plan.machine.name, plan.mesh.name(), plan.machine.ranks_per_node);
+    text += fmt::format("memory    {} at most, rank {}, in {}: {}\n", gib(peak.bytes), fullest.trace.rank,
+                        peak.moment, memory_parts(peak));
+    if (plan.room_bytes() > 0) {
+        text += fmt::format("          {}: a device has {}, of which {} are left for tensors\n",
+                            plan.fits() ? "fits" : "DOES NOT FIT", gib(plan.machine.memory_bytes),
+                            gib(plan.room_bytes()));
+    }
+    text += fmt::format("step      {:.3g} s (estimate): {}\n", slowest.time.total, time_parts(slowest.time));
+    text +=
+        fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
+                    plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
+                    100 * plan.utilisation(), plan.peak_flops / 1e12);
+    for (const auto& [group, bytes] : slowest.trace.moved) {
+        text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
+                            gib(bytes.received));
+    }
+    return text;
+}
+
+std::string plan_json(const Plan& plan) {
+    ordered_json ranks = ordered_json::array();
+    for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
+    const ordered_json json = {
+        {"model", plan.title},
+        {"mesh", plan.mesh.name()},
+        {"machine", plan.machine.name},
+        {"num_ranks", plan.mesh.num_ranks()},
+        {"ranks_per_node", plan.machine.ranks_per_node},
+        {"fits", plan.fits()},
+        {"memory_room_bytes", plan.room_bytes()},
+        {"step_seconds", plan.seconds},
+        {"tokens", plan.tokens},
+        {"tokens_per_second", plan.tokens_per_second()},
+        {"tokens_per_second_per_device", plan.tokens_per_second() / plan.mesh.num_ranks()},
+        {"mfu_causal", plan.utilisation()},
+        {"ranks", std::move(ranks)}};
+    return json.dump(2) + "\n";
+}
+
+std::string search_text(const Search& found) {
+    std::string text = fmt::format("{} configurations planned, {} of them too large\n", found.num_planned,
+                                   found.num_too_large);
+    if (found.best.empty()) {
+        const Candidate& nearest = found.nearest.front();
+        return text +
+               fmt::format(
+                   "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
+                   gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()), toml_of(nearest.changes));
+    }
+    text += "     step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+    for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], i + 1);
+    for (size_t i = 1; i < found.best.size(); ++i) {
+        const Plan &before = found.best[i - 1].plan, &plan = found.best[i].plan;
+        text += fmt::format("{} needs {:.1f} GiB less than {}, but {:.1f} % more time{}\n", i + 1,
+                            gibibytes(before) - gibibytes(plan), i, 100 * (plan.seconds / before.seconds - 1),
+                            largest_growth(before, plan));
+    }
+    text += found.reason;
+    const auto& changes = found.best.front().changes;
+    if (changes.empty()) return text + "\nThe given configuration is number 1.\n";
+    return text + "\n# Number 1 is the given configuration with these keys:\n" + toml_of(changes);
+}
+
+std::string search_json(const Search& found) {
+    nlohmann::ordered_json best = nlohmann::ordered_json::array();
+    for (const Candidate& candidate : found.best) {
+        nlohmann::ordered_json changes = nlohmann::ordered_json::object();
+        for (const auto& [key, value] : candidate.changes) changes[key] = value;
+        best.push_back(
+            {{"changes", changes}, {"plan", nlohmann::ordered_json::parse(plan_json(candidate.plan))}});
+    }
+    const nlohmann::ordered_json json = {
+        {"num_planned", found.num_planned}, {"num_too_large", found.num_too_large}, {"best", best}};
+    return json.dump(2) + "\n";
+}
+
+}  // namespace argosy::plan

@@ -1,0 +1,29 @@
+// Plans and searches as texts for people, and as JSON.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+#include "plan/search.h"
+
+namespace argosy::plan {
+
+/// The plan for people, some lines that end with a line break.
+std::string plan_text(const Plan& plan);
+
+/// One JSON object with the keys
+///   model, mesh, machine, num_ranks, ranks_per_node, fits, memory_room_bytes, step_seconds, tokens,
+///   tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory {peak_bytes, moment,
+///   weights, copies, gradients, moments, gathered, other}, moved_bytes {axes: {sent, received}},
+///   flops, seconds {total, compute, optimizer, bubble, exposed {axes: s}, products, attention, passes}}]
+/// Memory and bytes are exact for the tensors of a step on processors; times are estimates.
+std::string plan_json(const Plan& plan);
+
+/// A table, why each row loses to the row before it, and the keys to set for the first row, as TOML.
+std::string search_text(const Search& found);
+
+/// One JSON object: num_planned, num_too_large, best [{changes {key: value}, plan}], where `plan` is that of
+/// plan_json().
+std::string search_json(const Search& found);
+
+}  // namespace argosy::plan

@@ -1,0 +1,36 @@
+// Searches the configurations of a run that fit into memory: other meshes, microbatches, recomputation and
+// pipeline schedules for the same model and the same global batch.
+//
+// The idea: the legal degrees are few (powers of two). For each mesh the configuration that needs the least
+// memory is planned first; if it does not fit, no other one of this mesh does. make_rough_plan() is fast.
+// The Pareto front of step time and memory remains; it is planned again in full.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/job_config.h"
+#include "plan/machine.h"
+#include "plan/plan.h"
+
+namespace argosy::plan {
+
+struct Candidate {
+    /// The keys that differ from the given configuration, with their values as TOML.
+    std::vector<std::pair<std::string, std::string>> changes;
+    Plan plan;
+};
+
+struct Search {
+    std::vector<Candidate> best;  // fastest first; each later one is slower and needs less memory
+    int num_planned = 0, num_too_large = 0;
+    /// The smallest that does not fit, if none fits.
+    std::vector<Candidate> nearest;
+    std::string reason = {};  // why the first has its number of shards: a line, or empty
+};
+
+/// Throws UserError if no mesh of `num_ranks` ranks can train the model. REQUIRES: an ops::OpsContext exists.
+Search search(const config::JobConfig& config, int num_ranks, const Machine& machine);
+
+}  // namespace argosy::plan

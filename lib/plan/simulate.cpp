@@ -1,0 +1,141 @@
+#include "plan/simulate.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace argosy::plan {
+namespace {
+
+/// A message: a channel of a group, the sending and the receiving rank, and its number on this way.
+using Message = std::tuple<std::string, int, int, int, int64_t>;
+
+/// When each side launched a message.
+struct Meeting {
+    std::optional<double> sent, received;
+    bool complete() const { return sent && received; }
+    double begin() const { return std::max(*sent, *received); }
+};
+
+class Simulation {
+  public:
+    explicit Simulation(std::span<const RankTrace> traces) {
+        for (const RankTrace& trace : traces) ranks_.emplace_back(trace);
+    }
+
+    std::vector<RankTime> run() {
+        for (bool moves = true; moves;) {
+            moves = false;
+            for (Rank& rank : ranks_) moves |= advance(rank);
+        }
+        std::vector<RankTime> times;
+        for (const Rank& rank : ranks_) {
+            ARGOSY_CHECK(rank.next == rank.trace.events.size(), "rank {} waits for ever in a planned step",
+                         rank.trace.rank);
+            times.push_back(rank.time);
+        }
+        return times;
+    }
+
+  private:
+    struct Rank {
+        explicit Rank(const RankTrace& events) : trace(events), ends(events.launches.size()) {}
+
+        const RankTrace& trace;
+        size_t next = 0;  // event
+        RankTime time = {};
+        std::map<std::pair<std::string, int>, double> busy_until = {};  // of each group
+        std::vector<double> ends;                                       // of collectives
+        std::map<int64_t, std::vector<Message>> messages = {};          // of a launch
+        std::map<std::tuple<std::string, int, int, int>, int64_t> num_messages = {};
+    };
+
+    /// Runs events until one has to wait for another rank. Returns whether any has run.
+    bool advance(Rank& rank) {
+        const size_t first = rank.next;
+        while (rank.next < rank.trace.events.size() && run_event(rank, rank.trace.events[rank.next]))
+            ++rank.next;
+        return rank.next > first;
+    }
+
+    /// Returns false if the event needs another rank to go on first.
+    bool run_event(Rank& rank, const Event& event) {
+        RankTime& time = rank.time;
+        switch (event.kind) {
+            case Event::Kind::Compute:
+                (event.is_optimizer ? time.optimizer : time.compute) += event.seconds;
+                time.total += event.seconds;
+                return true;
+            case Event::Kind::Launch:
+                launch(rank, event.launch);
+                return true;
+            case Event::Kind::Wait:
+                return wait(rank, event.launch);
+        }
+        return true;
+    }
+
+    void launch(Rank& rank, int64_t index) {
+        const Launch& launch = rank.trace.launches[index];
+        if (is_between_stages(launch)) {
+            for (const int peer : launch.send_to)
+                meet(rank, index, rank.trace.rank, peer).sent = rank.time.total;
+            for (const int peer : launch.receive_from)
+                meet(rank, index, peer, rank.trace.rank).received = rank.time.total;
+            return;
+        }
+        double& busy = rank.busy_until[{launch.group, launch.channel}];
+        busy = std::max(busy, rank.time.total) + launch.seconds;
+        rank.ends[index] = busy;
+    }
+
+    Meeting& meet(Rank& rank, int64_t index, int from, int to) {
+        const Launch& launch = rank.trace.launches[index];
+        const int64_t number = rank.num_messages[{launch.group, launch.channel, from, to}]++;
+        const Message message{launch.group, launch.channel, from, to, number};
+        rank.messages[index].push_back(message);
+        return meetings_[message];
+    }
+
+    bool wait(Rank& rank, int64_t index) {
+        const Launch& launch = rank.trace.launches[index];
+        double begin = 0, end = rank.ends[index];
+        for (const Message& message : rank.messages[index]) {
+            const Meeting& meeting = meetings_.at(message);
+            if (!meeting.complete()) return false;
+            begin = std::max(begin, meeting.begin());
+            end = begin + launch.seconds;
+        }
+        RankTime& time = rank.time;
+        const double late = std::max(0.0, begin - time.total);
+        time.bubble += late;
+        time.total += late;
+        const double exposed = std::max(0.0, end - time.total);
+        if (exposed > 0) time.exposed[launch.group] += exposed;
+        time.total += exposed;
+        return true;
+    }
+
+    /// Whether the launch has messages between the ranks of this simulation. Messages of other axes are taken
+    /// to meet at once.
+    bool is_between_stages(const Launch& launch) const {
+        if (!launch.is_message()) return false;
+        const auto is_here = [&](int number) {
+            return std::ranges::any_of(ranks_, [&](const Rank& rank) { return rank.trace.rank == number; });
+        };
+        return std::ranges::all_of(launch.send_to, is_here) &&
+               std::ranges::all_of(launch.receive_from, is_here);
+    }
+
+    std::deque<Rank> ranks_;
+    std::map<Message, Meeting> meetings_;
+};
+
+}  // namespace
+
+std::vector<RankTime> simulate_step(std::span<const RankTrace> traces) { return Simulation(traces).run(); }
+
+}  // namespace argosy::plan

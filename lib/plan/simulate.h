@@ -1,0 +1,29 @@
+// The time of a step from the events of one rank of each pipeline stage. All ranks of a stage are taken to do
+// the same at the same time.
+//
+// The idea: each rank computes and launches in order. The launches of a group run one after another, beside
+// the rank's computation. A message begins when both ranks have launched it. A rank that waits for a launch
+// which has not ended stands still.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "plan/rank_trace.h"
+
+namespace argosy::plan {
+
+/// total = compute + optimizer + bubble + all of exposed, in seconds.
+struct RankTime {
+    double total = 0;
+    double compute = 0, optimizer = 0;
+    double bubble = 0;                      // waits for another stage that has not launched its message
+    std::map<std::string, double> exposed;  // waits for operations under way, by group
+};
+
+/// The times of the ranks in `traces`, which has one rank of each pipeline stage. Throws RunError if they
+/// wait for each other for ever.
+std::vector<RankTime> simulate_step(std::span<const RankTrace> traces);
+
+}  // namespace argosy::plan

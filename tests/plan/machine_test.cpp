@@ -1,0 +1,92 @@
+#include "plan/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace argosy::plan {
+namespace {
+
+Machine made_up() {
+    Machine machine{.name = "made up", .ranks_per_node = 4, .memory_speed = 1e9};
+    machine.narrow_flops = 1e12;
+    machine.fp32_flops = 1e11;
+    machine.in_node = {1e9, 0};
+    machine.between_nodes = {1e8, 0};
+    return machine;
+}
+
+std::vector<int> ranks(int first, int count, int step = 1) {
+    std::vector<int> numbers(count);
+    for (int i = 0; i < count; ++i) numbers[i] = first + i * step;
+    return numbers;
+}
+
+/// The seconds of an operation on `bytes` in a group of these ranks.
+double seconds(const Machine& machine, comm::OpKind kind, int64_t bytes, const std::vector<int>& group,
+               int peer = -1) {
+    const comm::RecordedOp op{.group = "g",
+                              .rank = 0,
+                              .size = static_cast<int>(group.size()),
+                              .kind = kind,
+                              .type = ElementType::Float32,
+                              .num_elements = bytes / 4,
+                              .peer = peer};
+    return machine.seconds({&op, 1}, group);
+}
+
+TEST(Machine, TakesTheSlowerOfComputationAndMemory) {
+    const Machine machine = made_up();
+    EXPECT_DOUBLE_EQ(machine.seconds(ops::Work{ops::WorkKind::Product, at::kBFloat16, 4e12, 1e9}), 4);
+    EXPECT_DOUBLE_EQ(machine.seconds(ops::Work{ops::WorkKind::Product, at::kFloat, 4e12, 1e9}), 40);
+    EXPECT_DOUBLE_EQ(machine.seconds(ops::Work{ops::WorkKind::Product, at::kBFloat16, 4e9, 7e9}), 7);
+    EXPECT_DOUBLE_EQ(machine.seconds(ops::Work{ops::WorkKind::Pass, at::kFloat, 0, 2e9}), 2);
+}
+
+TEST(Machine, SendsAlongTheSlowestLinkOfARing) {
+    const Machine machine = made_up();
+    constexpr int64_t kGigabyte = 1000000000;
+    using enum comm::OpKind;
+    // Inside of a node: 3 of 4 parts at 1 GB/s; an all-reduce goes twice around.
+    EXPECT_DOUBLE_EQ(seconds(machine, AllGather, kGigabyte, ranks(0, 4)), 0.75);
+    EXPECT_DOUBLE_EQ(seconds(machine, AllReduce, kGigabyte, ranks(4, 4)), 1.5);
+    // Over two nodes with one rank on each: half of the bytes at 0.1 GB/s.
+    EXPECT_DOUBLE_EQ(seconds(machine, ReduceScatter, kGigabyte, ranks(0, 2, 4)), 5);
+    // Over two nodes with all four adapters of each.
+    EXPECT_DOUBLE_EQ(seconds(machine, AllGather, kGigabyte, ranks(0, 8)), 8.75 / 4);
+    EXPECT_DOUBLE_EQ(seconds(machine, Send, kGigabyte, ranks(0, 2), 1), 1);
+    EXPECT_DOUBLE_EQ(seconds(machine, Receive, kGigabyte, ranks(0, 2, 4), 1), 10);
+    EXPECT_DOUBLE_EQ(seconds(machine, AllReduce, kGigabyte, ranks(2, 1)), 0);
+}
+
+TEST(Machine, HasLatencyForEachHop) {
+    Machine machine = made_up();
+    machine.in_node.latency_seconds = 1;
+    machine.between_nodes.latency_seconds = 10;
+    EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllGather, 0, ranks(0, 4)), 3);
+    EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllReduce, 0, ranks(0, 8)), 2 * (5 * 1 + 2 * 10));
+}
+
+TEST(Machine, TableHasItsNames) {
+    for (const std::string& name : machine_names()) {
+        const auto machine = find_machine(name);
+        ASSERT_TRUE(machine) << name;
+        EXPECT_GT(machine->peak(at::kBFloat16), machine->peak(at::kFloat)) << name;
+    }
+    EXPECT_FALSE(find_machine("h1000"));
+}
+
+TEST(Machine, OfThisProcessorIsMeasured) {
+    const std::vector<ops::Work> work = {
+        {ops::WorkKind::Product, at::kFloat, 2.0 * 64 * 32 * 16, 0, 64, 32, 16},
+        {ops::WorkKind::Attention, at::kFloat, 1e5, 0, 64, 32, 16},
+        {ops::WorkKind::Pass, at::kFloat, 0, 1e6}};
+    const Machine machine = measure_processor(work, at::kFloat, 2);
+    EXPECT_GT(machine.peak(at::kFloat), 1e8);
+    EXPECT_GT(machine.memory_speed, 1e7);
+    EXPECT_EQ(machine.measured_flops.size(), 2);
+    for (const auto& [size, flops] : machine.measured_flops) EXPECT_GT(flops, 1e6);
+}
+
+}  // namespace
+}  // namespace argosy::plan

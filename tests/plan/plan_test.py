@@ -1,0 +1,108 @@
+"""pretrain --plan: its answers, its exit codes, and its memory against runs."""
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "pretrain"))
+import run  # noqa: E402
+
+# (ranks, settings): each axis, pairs of axes, recomputation, types.
+CONFIGURATIONS = [
+    (1, {}),
+    (1, {"activation_checkpoint.mode": "full"}),
+    (1, {"activation_checkpoint.mode": "selective"}),
+    (1, {"training.global_batch_size": 16}),
+    (1, {"training.dtype": "bfloat16", "training.mixed_precision_param": "bfloat16", "optimizer.state_dtype": "bfloat16"}),
+    (1, {"training.mixed_precision_param": "bfloat16", "training.gradient_accumulation_dtype": "bfloat16"}),
+    (1, {"training.attend_across_documents": False}),
+    (2, {}),
+    (2, {"parallelism.fsdp_reshard_after_forward": "never"}),
+    (2, {"activation_checkpoint.mode": "full", "training.mixed_precision_param": "bfloat16"}),
+    (2, {"parallelism.data_parallel_replicate_degree": 2}),
+    (2, {"parallelism.tensor_parallel_degree": 2}),
+    (2, {"parallelism.tensor_parallel_degree": 2, "parallelism.enable_async_tensor_parallel": True}),
+    (2, {"parallelism.tensor_parallel_degree": 2, "activation_checkpoint.mode": "selective"}),
+    (2, {"parallelism.pipeline_parallel_degree": 2}),
+    (2, {"parallelism.pipeline_parallel_degree": 2, "parallelism.pipeline_parallel_schedule": "ZBVZeroBubble"}),
+    (2, {"parallelism.pipeline_parallel_degree": 2, "activation_checkpoint.mode": "full"}),
+    (2, {"parallelism.context_parallel_degree": 2}),
+    (2, {"parallelism.context_parallel_degree": 2, "parallelism.context_parallel_rotate_method": "ring"}),
+    (4, {"parallelism.tensor_parallel_degree": 2, "parallelism.pipeline_parallel_degree": 2}),
+    (4, {"parallelism.data_parallel_replicate_degree": 2, "parallelism.tensor_parallel_degree": 2}),
+]
+
+
+class PlanTest(run.PretrainTest):
+    def ask(self, *options, **settings):
+        return subprocess.run([run.PRETRAIN, "--plan", *map(str, options), *run.words(settings)], capture_output=True,
+                              text=True, timeout=run.LIMIT_SECONDS)
+
+    def plan(self, *options, **settings):
+        done = self.ask("--json", *options, **settings)
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        return json.loads(done.stdout)
+
+    def compare_with_a_run(self, number, ranks, settings):
+        settings = {"training.seq_len": 128, "training.local_batch_size": 4, "training.steps": 2, **settings}
+        steps = self.steps_of(ranks, f"run{number}", **settings)
+        planned = self.plan("--gpus", ranks, *self.small(**settings))["ranks"][0]["memory"]
+        measured = steps[-1]["memory_peak_gib"] * 2**30
+        self.assertAlmostEqual(planned["peak_bytes"] / measured, 1, delta=0.03, msg=planned)
+        parts = ("weights", "copies", "gradients", "moments", "gathered", "other")
+        self.assertEqual(sum(planned[part] for part in parts), planned["peak_bytes"])
+
+    def test_memory_is_that_of_runs(self):
+        def compare(number):
+            with self.subTest(CONFIGURATIONS[number]):
+                self.compare_with_a_run(number, *CONFIGURATIONS[number])
+
+        run.at_once([functools.partial(compare, number) for number in range(len(CONFIGURATIONS))])
+
+    def test_says_whether_a_run_fits(self):
+        big = ["--model.name", "llama3", "--model.flavor", "70B", "--gpu", "h100"]
+        done = self.ask(*big, "--gpus", 8)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("DOES NOT FIT: a device has 80 GiB", done.stdout)
+        done = self.ask(*big, "--gpus", 256, "--parallelism.tensor_parallel_degree", 8)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fits: a device has 80 GiB", done.stdout)
+        self.assertIn("llama3 70B on 256 x h100 (dp_shard 32 x tp 8), 8 on a node", done.stdout)
+
+    def test_knows_the_nodes(self):
+        """Shards over nodes with one adapter for each GPU take longer than inside of a node."""
+        job = ["--model.name", "llama3", "--model.flavor", "8B", "--gpus", 8, "--gpu", "h100"]
+        one, many = (self.plan(*job, "--gpus-per-node", number) for number in (8, 1))
+        self.assertEqual(one["ranks"][0]["moved_bytes"], many["ranks"][0]["moved_bytes"])
+        self.assertGreater(many["step_seconds"], one["step_seconds"])
+
+    def test_search_prints_keys_that_run(self):
+        job = ["--search", "--gpus", 2, "--gpu", "h100", "--training.seq_len", 64]
+        done = subprocess.run([run.PRETRAIN, *map(str, job)], capture_output=True, text=True, timeout=run.LIMIT_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        keys = self.folder / "keys.toml"
+        keys.write_text(done.stdout.partition("# Number 1 is the given configuration with these keys:\n")[2])
+        found = subprocess.run([run.PRETRAIN, *map(str, job), "--json"], capture_output=True, text=True, check=True)
+        best = json.loads(found.stdout)["best"][0]["plan"]
+        self.assertEqual(self.plan("--gpus", 2, "--gpu", "h100", "--config", keys, training__seq_len=64), best)
+
+    def test_errors(self):
+        for options, code, message in (
+                (["--gpu", "h1000"], 2, "--gpu h1000 is unknown; known are a100, h100, h200, b200 and cpu"),
+                (["--gpus", "none"], 2, "--gpus must be an integer >= 1, but is 'none'"),
+                (["--gpus", "3", "--parallelism.tensor_parallel_degree", "2"], 2, "tp 2 takes a multiple of 2 ranks"),
+                (["--json=yes"], 2, "--json takes no value, but got 'yes'")):
+            with self.subTest(options=options):
+                done = self.ask(*options)
+                self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+                self.assertIn(message, done.stderr)
+        done = subprocess.run([run.PRETRAIN, "--gpus", "8"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--gpus is an option of --plan; add --plan", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,80 @@
+#include "plan/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "expect_error.h"
+
+namespace argosy::plan {
+namespace {
+
+using Kind = Event::Kind;
+
+/// A trace made by calls in the order of the program.
+struct Trace : RankTrace {
+    explicit Trace(int number = 0) { rank = number; }
+    Trace& compute(double seconds, bool is_optimizer = false) {
+        events.push_back({.kind = Kind::Compute, .seconds = seconds, .is_optimizer = is_optimizer});
+        return *this;
+    }
+    Trace& launch(Launch launch) {
+        events.push_back({.kind = Kind::Launch, .launch = std::ssize(launches)});
+        launches.push_back(std::move(launch));
+        return *this;
+    }
+    Trace& wait(int64_t number) {
+        events.push_back({.kind = Kind::Wait, .launch = number});
+        return *this;
+    }
+};
+
+std::vector<RankTime> simulate(const std::vector<RankTrace>& traces) { return simulate_step(traces); }
+
+TEST(SimulateStep, HidesWhatRunsBesideComputation) {
+    Trace rank;
+    rank.launch({.group = "dp_shard", .seconds = 3}).compute(2).wait(0).compute(5, /*is_optimizer=*/true);
+    const RankTime time = simulate({rank})[0];
+    EXPECT_EQ(time.total, 8);
+    EXPECT_EQ(time.compute, 2);
+    EXPECT_EQ(time.optimizer, 5);
+    EXPECT_EQ(time.exposed, (std::map<std::string, double>{{"dp_shard", 1}}));
+}
+
+TEST(SimulateStep, RunsTheLaunchesOfAGroupOneAfterAnother) {
+    Trace rank;
+    rank.launch({.group = "dp_shard", .seconds = 3})
+        .launch({.group = "dp_shard", .seconds = 3})
+        .launch({.group = "tp", .seconds = 4})
+        .wait(2)
+        .wait(1);
+    const RankTime time = simulate({rank})[0];
+    EXPECT_EQ(time.total, 6);
+    EXPECT_EQ(time.exposed, (std::map<std::string, double>{{"dp_shard", 2}, {"tp", 4}}));
+}
+
+TEST(SimulateStep, StartsAMessageWhenBothRanksAreReady) {
+    Trace first(0), second(4);
+    first.compute(2).launch({.group = "pp", .seconds = 1, .send_to = {4}}).compute(3).wait(0);
+    second.launch({.group = "pp", .seconds = 1, .receive_from = {0}}).compute(0.5).wait(0).compute(1);
+    const std::vector<RankTime> times = simulate({first, second});
+    EXPECT_EQ(times[0].total, 5);
+    EXPECT_EQ(times[1].total, 4);
+    EXPECT_EQ(times[1].bubble, 1.5);
+    EXPECT_EQ(times[1].exposed, (std::map<std::string, double>{{"pp", 1}}));
+}
+
+TEST(SimulateStep, TakesMessagesOfOtherAxesToMeetAtOnce) {
+    Trace rank;
+    rank.launch({.group = "cp", .seconds = 2, .send_to = {1}, .receive_from = {3}}).compute(1).wait(0);
+    EXPECT_EQ(simulate({rank})[0].total, 2);
+}
+
+TEST(SimulateStep, RefusesRanksThatWaitForEachOther) {
+    Trace first(0), second(1);
+    first.launch({.group = "pp", .seconds = 1, .receive_from = {1}}).wait(0);
+    second.launch({.group = "pp", .seconds = 1, .receive_from = {0}}).wait(0);
+    EXPECT_ERROR(simulate({first, second}), RunError, "rank 0 waits for ever in a planned step");
+}
+
+}  // namespace
+}  // namespace argosy::plan

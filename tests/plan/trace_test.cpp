@@ -1,0 +1,98 @@
+// The trace of a rank against formulas.
+#include <gtest/gtest.h>
+
+#include "observe/peak_flops.h"
+#include "ops/ops_context.h"
+#include "plan/rank_trace.h"
+#include "plan/simulate.h"
+
+namespace argosy::plan {
+namespace {
+
+using layout::Axis;
+
+model::ModelSpec spec() {
+    return {.name = "llama3",
+            .vocab_size = 640,
+            .dim = 64,
+            .num_layers = 4,
+            .num_heads = 4,
+            .num_kv_heads = 2,
+            .head_dim = 16,
+            .hidden_dim = 160};
+}
+
+train::TrainerOptions options() {
+    return {.spec = spec(), .seq_len = 64, .microbatch_size = 2, .num_microbatches = 4};
+}
+
+RankTrace trace(const layout::MeshShape& mesh, const train::TrainerOptions& how, int rank = 0) {
+    const ops::OpsContext tensors;
+    return trace_rank(how, mesh, rank, *find_machine("h100"));
+}
+
+constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}};
+
+/// Of a rank and a step. The formula's causal attention counts T / 2 keys for a token, a kernel (T + 1) / 2.
+double model_flops(const train::TrainerOptions& how) {
+    const auto tokens = static_cast<double>(how.seq_len * how.microbatch_size * how.num_microbatches);
+    const auto one = observe::flops_per_token(how.spec, how.seq_len);
+    const double attention = one.causal - (2 * one.causal - one.noncausal);
+    return tokens * (one.causal - attention + attention * 7 / 6 * (1 + 1.0 / how.seq_len));
+}
+
+TEST(RankTrace, HasTheFlopsOfTheModel) {
+    // Norm weights have no products, but count as parameters: 9 norms of 64 in 200,000.
+    EXPECT_NEAR(trace(kOne, options()).flops / model_flops(options()), 1, 0.005);
+}
+
+TEST(RankTrace, OfARankHasItsShareOfTheFlops) {
+    const double all = trace(kOne, options()).flops;
+    EXPECT_NEAR(trace({{1, 1, 1, 1, 2}}, options()).flops / all, 0.5, 1e-9);
+    train::TrainerOptions pipelined = options();
+    pipelined.stage_layers = {2, 2};
+    const double first = trace({{2, 1, 1, 1, 1}}, pipelined, 0).flops,
+                 second = trace({{2, 1, 1, 1, 1}}, pipelined, 1).flops;
+    EXPECT_NEAR((first + second) / all, 1, 1e-9);
+    EXPECT_LT(first, second) << "the head is on the last stage";
+}
+
+TEST(RankTrace, ComputesAgainWhatRecomputationDrops) {
+    train::TrainerOptions full = options();
+    full.recompute = model::RecomputeMode::Full;
+    const RankTrace kept = trace(kOne, options()), dropped = trace(kOne, full);
+    EXPECT_GT(dropped.flops, 1.15 * kept.flops);
+    EXPECT_LT(dropped.peak.other_bytes(), kept.peak.other_bytes());
+    EXPECT_EQ(dropped.peak.held, kept.peak.held);
+}
+
+TEST(RankTrace, NamesTheMomentOfThePeak) {
+    const PeakMemory peak = trace({{1, 1, 2, 1, 1}}, options()).peak;
+    EXPECT_EQ(peak.held.gathered + peak.held.weights > 0, true);
+    EXPECT_NE(peak.moment.find("of stage 0 unit"), std::string::npos) << peak.moment;
+}
+
+TEST(RankTrace, WaitsForEachLaunchOnce) {
+    train::TrainerOptions pipelined = options();
+    pipelined.stage_layers = {2, 2};
+    for (const layout::MeshShape& mesh :
+         {layout::MeshShape{{1, 1, 2, 1, 1}}, layout::MeshShape{{1, 2, 2, 1, 2}},
+          layout::MeshShape{{1, 1, 1, 2, 1}}, layout::MeshShape{{2, 1, 2, 1, 2}}}) {
+        SCOPED_TRACE(mesh.name());
+        const bool has_stages = mesh.degree(Axis::Pipeline) > 1;
+        std::vector<RankTrace> traces;
+        for (int stage = 0; stage < mesh.degree(Axis::Pipeline); ++stage)
+            traces.push_back(trace(mesh, has_stages ? pipelined : options(), mesh.rank({stage, 0, 0, 0, 0})));
+        for (const RankTrace& rank : traces) {
+            std::vector<int> waits(rank.launches.size());
+            for (const Event& event : rank.events) {
+                if (event.kind == Event::Kind::Wait) ++waits[event.launch];
+            }
+            EXPECT_EQ(waits, std::vector<int>(rank.launches.size(), 1));
+        }
+        for (const RankTime& time : simulate_step(traces)) EXPECT_GT(time.total, 0);
+    }
+}
+
+}  // namespace
+}  // namespace argosy::plan
