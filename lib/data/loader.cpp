@@ -15,6 +15,14 @@ std::vector<double> weights_of(const std::vector<WeightedSource>& sources) {
     return weights;
 }
 
+void check_counts(const TokenSource& source) {
+    for (const StoredTokens& file : source.files()) {
+        if (file.counted_tokens > 0) return;
+    }
+    throw UserError("none of the {} tokens of {} counts as a target: its loss mask is zero throughout",
+                    source.num_tokens(), source.path());
+}
+
 }  // namespace
 
 Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options)
@@ -22,6 +30,7 @@ Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options
     if (options_.seq_len < 1)
         throw UserError("the sequence length is {}; it must be 1 or more", options_.seq_len);
     for (WeightedSource& source : sources) {
+        check_counts(*source.source);
         Part part = make_part(std::move(source.source));
         part.samples_before = std::exchange(num_samples_, num_samples_ + part.num_samples);
         parts_.push_back(std::move(part));
@@ -74,6 +83,7 @@ void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_
         const int64_t begin = (sample - part.first_samples[number]) * seq_len;
         file->copy(begin, seq_len, tokens + row * seq_len);
         file->copy(begin + 1, seq_len, targets + row * seq_len);
+        file->mask_targets(begin + 1, seq_len, targets + row * seq_len);
         if (positions != nullptr) file->copy_positions(begin, seq_len, positions + row * seq_len);
     }
 }
@@ -101,6 +111,8 @@ std::string Loader::fingerprint() const {
         for (const StoredTokens& file : parts_[i].source->files()) {
             text += fmt::format("{} {} {} {}\n", file.tokens.num_elements, file.info.vocab_size,
                                 file.info.tokenizer, file.info.tokenizer_digest);
+            if (file.loss_mask.num_elements > 0)
+                text += fmt::format("{} of them count\n", file.counted_tokens);
         }
     }
     return fmt::format("{:016x}", name_key(text));

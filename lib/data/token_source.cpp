@@ -3,6 +3,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -27,6 +28,11 @@ std::vector<fs::path> files_of_pattern(const std::string& pattern) {
     std::vector<fs::path> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
     if (code != 0 || files.empty()) throw UserError("no file matches {}", pattern);
+    // The .bin of a dataset of Megatron stands for its .idx too.
+    const std::set<fs::path> all(files.begin(), files.end());
+    std::erase_if(files, [&](const fs::path& file) {
+        return file.extension() == ".idx" && all.contains(fs::path(file).replace_extension(".bin"));
+    });
     return files;
 }
 
