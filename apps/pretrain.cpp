@@ -112,8 +112,9 @@ struct Run {
     std::optional<observe::ValidationMetrics> validate() {
         const bool due = position.step % config.validation.freq == 0 || position.step == limits.final_step();
         if (!validation || !due) return {};
-        const auto [loss, num_tokens] = validation->run();
-        return observe::ValidationMetrics{loss, num_tokens};
+        const auto result = validation->run(stop);
+        if (!result) return {};
+        return observe::ValidationMetrics{result->loss, result->num_tokens};
     }
 
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
