@@ -58,7 +58,8 @@ struct Run {
     setup::ProductChoices choices{config, *context.world, context.tensors};
     train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
-    std::optional<train::Validation> validation = setup::make_validation(config, options, trainer, mesh);
+    std::optional<train::Validation> validation =
+        setup::make_validation(config, loader, options, trainer, mesh);
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};

@@ -35,7 +35,7 @@ Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options
         part.samples_before = std::exchange(num_samples_, num_samples_ + part.num_samples);
         parts_.push_back(std::move(part));
     }
-    check_tokenizers();
+    if (const StoredTokens* known = file_with_tokenizer()) check_tokenizer(*known);
 }
 
 Loader::Part Loader::make_part(std::shared_ptr<const TokenSource> source) const {
@@ -55,20 +55,18 @@ Loader::Part Loader::make_part(std::shared_ptr<const TokenSource> source) const 
         part.source->path(), part.source->num_tokens(), options_.seq_len, options_.seq_len + 1);
 }
 
-void Loader::check_tokenizers() const {
-    const StoredTokens* known = nullptr;
+const StoredTokens* Loader::file_with_tokenizer() const {
     for (const Part& part : parts_) {
         for (const StoredTokens& file : part.source->files()) {
-            if (tokenizer_of(file.info).empty()) continue;
-            if (known == nullptr) known = &file;
-            if (tokenizer_of(file.info) != tokenizer_of(known->info)) {
-                throw UserError(
-                    "{} and {} were made with different tokenizers: {} {} and {} {}; make them with the same "
-                    "one",
-                    known->path.string(), file.path.string(), known->info.tokenizer,
-                    known->info.tokenizer_digest, file.info.tokenizer, file.info.tokenizer_digest);
-            }
+            if (!tokenizer_of(file.info).empty()) return &file;
         }
+    }
+    return nullptr;
+}
+
+void Loader::check_tokenizer(const StoredTokens& known) const {
+    for (const Part& part : parts_) {
+        for (const StoredTokens& file : part.source->files()) check_same_tokenizer(known, file);
     }
 }
 

@@ -56,6 +56,11 @@ class Loader {
     /// file come first, then those of its second file and so on.
     int64_t sample_at(int64_t position) const;
 
+    /// A file that says its tokenizer; null if none does.
+    const StoredTokens* file_with_tokenizer() const;
+    /// Throws UserError if a file says another tokenizer than the file `known`.
+    void check_tokenizer(const StoredTokens& known) const;
+
     /// A hash, in hex, of the sources' weights and of each file's number of tokens, number of those that
     /// count, vocabulary and tokenizer: runs with other samples at a position, for the same LoaderOptions,
     /// differ in it.
@@ -70,7 +75,6 @@ class Loader {
         int64_t samples_before = 0;  // of the sources before this one
     };
     Part make_part(std::shared_ptr<const TokenSource> source) const;
-    void check_tokenizers() const;
     /// A sample: its part, and its number within that part.
     struct Place {
         const Part& part;

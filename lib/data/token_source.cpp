@@ -55,6 +55,15 @@ std::string tokenizer_of(const TokenInfo& info) {
     return info.tokenizer == "none" ? "" : info.tokenizer;
 }
 
+void check_same_tokenizer(const StoredTokens& one, const StoredTokens& other) {
+    const std::string first = tokenizer_of(one.info), second = tokenizer_of(other.info);
+    if (first.empty() || second.empty() || first == second) return;
+    throw UserError(
+        "{} and {} were made with different tokenizers: {} {} and {} {}; make them with the same one",
+        one.path.string(), other.path.string(), one.info.tokenizer, one.info.tokenizer_digest,
+        other.info.tokenizer, other.info.tokenizer_digest);
+}
+
 TokenSource::TokenSource(const fs::path& path, const SourceOptions& options)
     : path_(path.string()), max_open_files_(options.max_open_files) {
     for (const fs::path& file : find_files(path)) files_.push_back(locate_tokens(file, options.vocab_size));

@@ -133,8 +133,14 @@ class Validation(run.PretrainTest):
         self.assertEqual(["validation_loss" in step for step in self.steps()], [False, False])
 
     def test_mistakes(self):
-        missing = self.folder / "none.h5"
+        missing, other = self.folder / "none.h5", self.folder / "other.h5"
+        texts = run.SOURCE / "data" / "tiny.jsonl"
+        subprocess.run([run.PREPARE_DATA, "train-tokenizer", "--input", texts, "--vocab-size", "257", "--output",
+                        self.folder / "tokenizer.json"], check=True, capture_output=True)
+        self.tokenize(texts, other, "--tokenizer", self.folder / "tokenizer.json")
         for parts, settings in (([str(missing)], {"validation__dataset_path": missing}),
+                                (["tiny.h5 and ", "other.h5 were made with different tokenizers: bytes"],
+                                 {"validation__dataset_path": other}),
                                 (["validation.dataset_path is not set"], {})):
             done = self.run_ranks(2, *self.small(validation__enable=True, **settings))
             self.assert_one_error(done, 2, *parts)
