@@ -15,7 +15,7 @@
 namespace argosy::data {
 namespace {
 
-constexpr std::string_view kPartMark = "argosy part 1\n\n\n";
+constexpr std::string_view kPartMark = "argosy part 2\n\n\n";
 constexpr const char* kPlanFile = "plan.json";
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 constexpr int64_t kNoDocuments = -1;
@@ -46,10 +46,15 @@ struct Header {
     std::array<char, kPartMark.size()> mark{};
     int64_t kind = kNoDocuments;  // or a RecordKind
     int64_t num_tokens = 0, num_documents = 0, num_skipped = 0;
+    int64_t checksum = 0;  // of the bytes after the header
 
     int64_t sizes_offset() const { return int64_t{sizeof(Header)} + num_tokens * int64_t{sizeof(uint32_t)}; }
     int64_t file_bytes() const { return sizes_offset() + num_documents * int64_t{sizeof(int64_t)}; }
 };
+
+int64_t checksum_of(const RawFile& file, const Header& header) {
+    return token_format::checksum(file, sizeof(Header), header.file_bytes() - int64_t{sizeof(Header)});
+}
 
 template <class Element>
 void read_elements(const RawFile& file, int64_t offset, std::span<Element> elements) {
@@ -108,6 +113,7 @@ void PartWriter::commit() {
                   .num_skipped = summary_.num_skipped};
     std::ranges::copy(kPartMark, header.mark.begin());
     file_.write_at(header.sizes_offset(), std::as_bytes(std::span(sizes_)));
+    header.checksum = checksum_of(RawFile::open_to_read(file_.partial_path()), header);
     file_.write_at(0, std::as_bytes(std::span(&header, 1)));
     file_.commit();
 }
@@ -119,6 +125,9 @@ PartSummary read_part(const std::filesystem::path& path,
     if (file.size_bytes() >= int64_t{sizeof(Header)}) read_elements(file, 0, std::span(&header, 1));
     if (!std::ranges::equal(header.mark, kPartMark) || file.size_bytes() != header.file_bytes())
         throw UserError("{} is not a part of this version; remove its folder", path.string());
+    if (checksum_of(file, header) != header.checksum)
+        throw UserError("{} is damaged; remove this file, so that its piece is tokenized again",
+                        path.string());
     PartSummary summary{.num_tokens = header.num_tokens,
                         .num_documents = header.num_documents,
                         .num_skipped = header.num_skipped};

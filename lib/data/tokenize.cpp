@@ -58,7 +58,7 @@ EncodeOptions encode_options(const TokenizeOptions& options) {
             .num_threads = options.num_threads};
 }
 
-/// Logs the first records that were left out; their number is in the result.
+/// Logs the first records of a piece that were left out; their number is in the result.
 void warn_of_skipped(const std::vector<std::string>& errors, int64_t num_before) {
     constexpr int64_t kMaxShown = 10;
     const int64_t num_shown = std::clamp<int64_t>(kMaxShown - num_before, 0, std::ssize(errors));
@@ -215,7 +215,8 @@ std::string TokenizeJob::plan_text() const {
         {"column", options_.input.column},
         {"on_error", static_cast<int>(options_.on_error)},
         {"vocab_size", options_.vocab_size.value_or(0)},
-        {"tokenizer", {info.name, info.digest, info.prefix, info.suffix, info.end_of_text.value_or(0)}},
+        {"tokenizer", {info.name, info.digest, info.prefix, info.suffix}},
+        {"end_of_text", info.end_of_text ? nlohmann::ordered_json(*info.end_of_text) : nullptr},
     };
     constexpr auto kReplace = nlohmann::json::error_handler_t::replace;  // names need not be UTF-8
     return plan.dump(1, ' ', false, kReplace) + "\n";

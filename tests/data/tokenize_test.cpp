@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -141,6 +142,15 @@ TEST_F(Pieces, AnInterruptedJobGoesOn) {
         job.begin();
         job.make_parts(0, 1);
         EXPECT_EQ(std::filesystem::last_write_time(part), written);
+        std::filesystem::copy_file(part, folder_ / "good");
+        std::fstream(part, std::ios::in | std::ios::out | std::ios::binary).seekp(100).put('\x7f');
+        EXPECT_ERROR(job.finish(), UserError, "000003.part is damaged", "remove this file");
+    }
+    std::filesystem::remove(part);
+    std::filesystem::copy_file(folder_ / "good", part);
+    {
+        TokenizeJob job(interrupted, *tokenizer_);
+        job.begin();
         job.finish();
     }
     EXPECT_EQ(bytes("t.h5"), bytes("whole.h5"));
