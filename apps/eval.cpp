@@ -191,6 +191,8 @@ void check_output(const Options& options, std::span<const eval::TaskName> tasks,
     }
 }
 
+bool generates(const eval::Work& work) { return work.task.type() == eval::OutputType::Generation; }
+
 Inputs open_inputs(Options& options) {
     if (options.task.num_fewshot > 0 && options.task.fewshot_file.empty()) {
         throw UserError("--num-fewshot {} needs --fewshot-file", options.task.num_fewshot);
@@ -205,13 +207,18 @@ Inputs open_inputs(Options& options) {
         inputs.work.push_back(eval::make_work(eval::read_task(name, options.task), inputs.tokenizer.get(),
                                               options.max_length, inputs.source));
     }
-    const auto generates = [](const eval::Work& work) {
-        return work.task.type() == eval::OutputType::Generation;
-    };
     if (options.max_new_tokens && std::ranges::none_of(inputs.work, generates)) {
         throw UserError("--max-new-tokens {}: no task generates texts", *options.max_new_tokens);
     }
     return inputs;
+}
+
+/// Holds all weights in memory meanwhile.
+eval::TaskResult generate_answers(const Inputs& inputs, const at::TensorOptions& type, eval::Work work,
+                                  const std::function<void(double share)>& progress) {
+    eval::ResidentModel model(*inputs.source.tensors, inputs.source.spec, type, eval::longest_sequence(work));
+    const auto ends = eval::end_tokens(inputs.source);
+    return eval::evaluate_generation(model, *inputs.tokenizer, std::move(work), ends, progress);
 }
 
 eval::TaskResult run_task(const Inputs& inputs, const eval::LayerwiseModel& model, eval::Work work,
@@ -221,16 +228,9 @@ eval::TaskResult run_task(const Inputs& inputs, const eval::LayerwiseModel& mode
         throw_if_stop_requested();
         if (progress.due()) progress.show(share);
     };
-    eval::TaskResult result;
-    if (work.task.type() == eval::OutputType::Generation) {
-        eval::ResidentModel resident(*inputs.source.tensors, inputs.source.spec, model.options(),
-                                     eval::longest_sequence(work));
-        const auto ends = eval::end_tokens(inputs.source);
-        result =
-            eval::evaluate_generation(resident, *inputs.tokenizer, std::move(work), ends, options.progress);
-    } else {
-        result = eval::evaluate(model, std::move(work.task), work.requests, options);
-    }
+    eval::TaskResult result =
+        generates(work) ? generate_answers(inputs, model.options(), std::move(work), options.progress)
+                        : eval::evaluate(model, std::move(work.task), work.requests, options);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
                  result.task.documents.size(), progress.seconds());
     return result;

@@ -52,19 +52,23 @@ ordered_json metrics_of(const TaskResult& result) {
     return values;
 }
 
-ordered_json config_of(const TaskResult& result) {
+ordered_json metric_list(const TaskResult& result) {
     ordered_json metrics = ordered_json::array();
-    for (const MetricValue& found : result.metrics) {
-        metrics.push_back(
-            {{"metric", found.metric->name}, {"higher_is_better", found.metric->higher_is_better}});
+    for (const char* name : result.task.reader->metrics) {
+        const bool higher = find_metric(name, result.task.type()).higher_is_better;
+        metrics.push_back({{"metric", name}, {"higher_is_better", higher}});
     }
+    return metrics;
+}
+
+ordered_json config_of(const TaskResult& result) {
     const Task& task = result.task;
     ordered_json config = {{"task", task.file.name},
                            {"dataset_path", task.file.path.string()},
                            {"reader", task.reader->name},
                            {"output_type", output_type(task.type())},
                            {"num_fewshot", task.num_fewshot},
-                           {"metric_list", std::move(metrics)},
+                           {"metric_list", metric_list(result)},
                            {"metadata", {{"version", task.reader->version}}}};
     if (task.type() == OutputType::Generation) {
         config["generation_kwargs"] = generation_arguments(*task.reader);

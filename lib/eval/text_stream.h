@@ -22,9 +22,9 @@ class CharacterStream {
     std::string pending_;  // the beginning of a character
 };
 
-/// Ends a text before the first of several stop texts. What may be the beginning of one is held back until
-/// more of the text has come. If stop texts overlap in the text, the result is that of cutting at each of
-/// them in turn.
+/// Ends a text before the first of several stop texts. An end of the text that may begin a stop text is held
+/// back until more has come. If stop texts overlap in the text, the result is that of cutting at each of them
+/// in turn.
 class StopTexts {
   public:
     /// Empty texts are left out.
