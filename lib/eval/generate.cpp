@@ -128,7 +128,8 @@ int64_t generate(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, co
         }
         if (count < options.max_new_tokens && !text.stopped()) logits = model.append({&token, 1});
     }
-    take(text.push(characters.finish()) + text.finish());
+    take(text.push(characters.finish()));
+    take(text.finish());
     return count;
 }
 

@@ -40,9 +40,10 @@ TEST(CharacterStream, ReplacesMalformedSequencesAsPythonDoes) {
 void expect_stopped(const std::vector<std::string>& stops, const std::string& text,
                     const std::string& expected, bool stopped = true) {
     StopTexts whole(stops), pieces(stops);
-    EXPECT_EQ(whole.push(text) + whole.finish(), expected);
+    std::string found = whole.push(text);
+    EXPECT_EQ(found + whole.finish(), expected);
     EXPECT_EQ(whole.stopped(), stopped);
-    std::string found;
+    found.clear();
     for (const char c : text) found += pieces.push({&c, 1});
     EXPECT_EQ(found + pieces.finish(), expected);
 }
