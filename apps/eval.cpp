@@ -12,6 +12,7 @@
 #include "command_line.h"
 #include "eval/device.h"
 #include "eval/generate.h"
+#include "eval/generation.h"
 #include "eval/layerwise_model.h"
 #include "eval/readers.h"
 #include "eval/requests.h"
@@ -47,6 +48,7 @@ constexpr const char* kAbout =
     "                              context. Records of fewer than two tokens are left out and counted\n"
     "or have the layout of a public data set, which READER= names.\n"
     "\n"
+    "For gsm8k it generates the answers, and holds all weights in memory.\n"
     "With --generate it continues a text instead; the continuation alone goes to stdout.\n";
 
 struct Options {
@@ -59,6 +61,7 @@ struct Options {
     int64_t max_length = 0;
     eval::ScoreOptions score;
     std::optional<std::string> prompt;  // of --generate
+    std::optional<int64_t> max_new_tokens;
     eval::GenerateOptions generate;
     int num_threads = 0;
 };
@@ -131,9 +134,13 @@ void add_generate_options(CLI::App& app, Options& options) {
     app.add_option("--generate", options.prompt, "the text to continue")
         ->excludes(app.get_option("--tasks"))
         ->excludes(app.get_option("--output"));
-    app.add_option("--max-new-tokens", options.generate.max_new_tokens, "maximum number of generated tokens")
-        ->check(at_least_one())
-        ->capture_default_str();
+    app.add_option("--stop", options.generate.stop_texts,
+                   "a text that ends the continuation and is left out of it; may be repeated")
+        ->allow_extra_args(false)
+        ->needs(app.get_option("--generate"));
+    app.add_option("--max-new-tokens", options.max_new_tokens,
+                   "maximum number of generated tokens; default: 128, or a task's 256")
+        ->check(at_least_one());
     app.add_option("--temperature", options.generate.sampling.temperature,
                    "0: the likeliest token each time; else logits are divided by it, tokens drawn")
         ->check(CLI::NonNegativeNumber)
@@ -159,7 +166,7 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
 /// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
 struct Inputs {
     interop::ModelSource source;
-    std::string tokenizer_name;
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null if there is none
     std::vector<eval::Work> work;
 };
 
@@ -184,31 +191,46 @@ void check_output(const Options& options, std::span<const eval::TaskName> tasks,
     }
 }
 
+bool generates(const eval::Work& work) { return work.task.type() == eval::OutputType::Generation; }
+
 Inputs open_inputs(Options& options) {
     if (options.task.num_fewshot > 0 && options.task.fewshot_file.empty()) {
         throw UserError("--num-fewshot {} needs --fewshot-file", options.task.num_fewshot);
     }
-    Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), "", {}};
+    Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), nullptr, {}};
     options.task.vocab_size = inputs.source.spec.vocab_size;
     const std::vector<eval::TaskName> names = eval::task_names(options.tasks);
     check_output(options, names, inputs.source);
-    const auto tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
-    if (tokenizer) inputs.tokenizer_name = tokenizer->info().name;
+    inputs.tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
+    if (options.max_new_tokens) options.task.max_new_tokens = *options.max_new_tokens;
     for (const eval::TaskName& name : names) {
-        inputs.work.push_back(eval::make_work(eval::read_task(name, options.task), tokenizer.get(),
+        inputs.work.push_back(eval::make_work(eval::read_task(name, options.task), inputs.tokenizer.get(),
                                               options.max_length, inputs.source));
+    }
+    if (options.max_new_tokens && std::ranges::none_of(inputs.work, generates)) {
+        throw UserError("--max-new-tokens {}: no task generates texts", *options.max_new_tokens);
     }
     return inputs;
 }
 
-eval::TaskResult run_task(const eval::LayerwiseModel& model, eval::Work work, eval::ScoreOptions options,
-                          const Environment& environment) {
+/// Holds all weights in memory meanwhile.
+eval::TaskResult generate_answers(const Inputs& inputs, const at::TensorOptions& type, eval::Work work,
+                                  const std::function<void(double share)>& progress) {
+    eval::ResidentModel model(*inputs.source.tensors, inputs.source.spec, type, eval::longest_sequence(work));
+    const auto ends = eval::end_tokens(inputs.source);
+    return eval::evaluate_generation(model, *inputs.tokenizer, std::move(work), ends, progress);
+}
+
+eval::TaskResult run_task(const Inputs& inputs, const eval::LayerwiseModel& model, eval::Work work,
+                          eval::ScoreOptions options, const Environment& environment) {
     Progress progress("evaluating " + work.task.file.name, environment);
     options.progress = [&](double share) {
         throw_if_stop_requested();
         if (progress.due()) progress.show(share);
     };
-    eval::TaskResult result = eval::evaluate(model, std::move(work.task), work.requests, options);
+    eval::TaskResult result =
+        generates(work) ? generate_answers(inputs, model.options(), std::move(work), options.progress)
+                        : eval::evaluate(model, std::move(work.task), work.requests, options);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
                  result.task.documents.size(), progress.seconds());
     return result;
@@ -248,8 +270,9 @@ void evaluate(Options options, const Environment& environment) {
                                 .max_length = options.max_length,
                                 .limit = options.task.limit,
                                 .started = seconds_since_1970()};
-    auto [source, tokenizer_name, all_work] = open_inputs(options);
-    Outputs outputs(options, all_work);
+    Inputs inputs = open_inputs(options);
+    const interop::ModelSource& source = inputs.source;
+    Outputs outputs(options, inputs.work);
     const eval::Device device = eval::choose_device(options.device);
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
@@ -258,16 +281,16 @@ void evaluate(Options options, const Environment& environment) {
     const eval::LayerwiseModel model(*source.tensors, source.spec,
                                      at::TensorOptions(type).device(device.torch_device));
     evaluation.device = device.name();
-    evaluation.tokenizer = tokenizer_name;
+    if (inputs.tokenizer) evaluation.tokenizer = inputs.tokenizer->info().name;
     evaluation.num_parameters = model::num_parameters(source.spec);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
                  static_cast<double>(evaluation.num_parameters), options.dtype, device.text());
     check_bytes(source, environment);
-    for (eval::Work& work : all_work) {
+    for (eval::Work& work : inputs.work) {
         const int64_t longest = eval::longest(work.requests.windows);
         try {
-            evaluation.tasks.push_back(run_task(model, std::move(work), options.score, environment));
+            evaluation.tasks.push_back(run_task(inputs, model, std::move(work), options.score, environment));
         } catch (...) {
             observe::explain_shortage(
                 {device.gpu.has_value(), options.dtype, options.score.batch.num_tokens, longest});
@@ -289,6 +312,8 @@ void generate(Options options, const Environment& environment) {
             source.path.string());
     }
     const auto prompt = eval::prompt_tokens(*tokenizer, *options.prompt);
+    options.generate.max_new_tokens = options.max_new_tokens.value_or(options.generate.max_new_tokens);
+    options.generate.end_tokens = eval::end_tokens(source);
     const int64_t room = source.spec.max_context - std::ssize(prompt);
     if (room < 1) {
         throw UserError("the prompt has {} tokens, and the model's max_position_embeddings is {}",

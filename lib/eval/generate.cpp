@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/strict_json.h"
+#include "eval/text_stream.h"
 
 namespace argosy::eval {
 namespace {
@@ -20,38 +22,38 @@ double uniform(uint64_t seed, uint64_t index) {
     return static_cast<double>(bits) / static_cast<double>(uint64_t{1} << 53);
 }
 
-/// The bytes of the character that begins the text: {size, whether it is whole}. A malformed sequence has the
-/// size that one U+FFFD replaces; an empty text, or one that may become a character, has size 0.
-struct Character {
-    size_t size;
-    bool whole;
-};
-
-/// The bytes of a character by its first byte; 0 if no character begins so.
-size_t character_size(unsigned char lead) {
-    if (lead < 0x80) return 1;
-    if (lead >= 0xC2 && lead < 0xE0) return 2;
-    if (lead >= 0xE0 && lead < 0xF0) return 3;
-    return lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
-}
-
-Character first_character(std::string_view text) {
-    if (text.empty()) return {0, false};
-    const auto lead = static_cast<unsigned char>(text[0]);
-    const size_t size = character_size(lead);
-    if (size == 0) return {1, false};
-    for (size_t i = 1; i < size; ++i) {
-        if (i == text.size()) return {0, false};
-        // The second byte excludes long forms, surrogates and what lies above U+10FFFF.
-        const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-        const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-        const auto byte = static_cast<unsigned char>(text[i]);
-        if (byte < low || byte > high) return {i, false};
+/// The value of eos_token_id.
+tokenizer::Ids end_tokens_of(const std::string& text, const std::string& file) {
+    const nlohmann::ordered_json json = parse_json(text, file);
+    const auto found = json.is_object() ? json.find("eos_token_id") : json.end();
+    if (found == json.end() || found->is_null()) return {};
+    const auto list = found->is_array() ? *found : nlohmann::ordered_json::array({*found});
+    for (const nlohmann::ordered_json& id : list) {
+        if (id.is_number_unsigned()) continue;
+        throw UserError("{}: eos_token_id is {}, neither a token nor a list of tokens", file, found->dump());
     }
-    return {size, true};
+    return list.get<tokenizer::Ids>();
 }
 
-constexpr const char* kReplacement = "\uFFFD";
+/// The tokens that end a text, all in all.
+tokenizer::Ids all_end_tokens(const tokenizer::Tokenizer& tokenizer, const GenerateOptions& options) {
+    tokenizer::Ids tokens = options.end_tokens;
+    if (tokenizer.info().end_of_text) tokens.push_back(*tokenizer.info().end_of_text);
+    for (const std::string& stop : options.stop_texts) {
+        tokenizer::Ids ids;
+        tokenizer.encode(stop, ids);
+        if (ids.size() == 1 && tokenizer.decode(ids).empty()) tokens.push_back(ids[0]);
+    }
+    return tokens;
+}
+
+uint32_t next_token(const at::Tensor& logits, const SamplingOptions& options, uint64_t index) {
+    const std::span<const float> values(logits.const_data_ptr<float>(), logits.numel());
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+        throw UserError("the model's logits are not finite; its weights are not, or too large for --dtype");
+    }
+    return choose_token(values, options, index);
+}
 
 }  // namespace
 
@@ -80,19 +82,13 @@ uint32_t choose_token(std::span<const float> logits, const SamplingOptions& opti
     return order[drawn];
 }
 
-std::string CharacterStream::push(std::string_view bytes) {
-    pending_.append(bytes);
-    std::string text;
-    std::string_view rest = pending_;
-    for (Character next = first_character(rest); next.size > 0; next = first_character(rest)) {
-        text.append(next.whole ? rest.substr(0, next.size) : kReplacement);
-        rest.remove_prefix(next.size);
+tokenizer::Ids end_tokens(const interop::ModelSource& source) {
+    constexpr const char* kFile = "generation_config.json";
+    for (const checkpoint::Asset& asset : interop::read_assets(source)) {
+        if (asset.name == kFile) return end_tokens_of(asset.bytes, (source.path / kFile).string());
     }
-    pending_ = std::string(rest);
-    return text;
+    return end_tokens_of(source.config_json, "config.json of " + source.path.string());
 }
-
-std::string CharacterStream::finish() { return std::exchange(pending_, {}).empty() ? "" : kReplacement; }
 
 tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
     const tokenizer::TokenizerInfo& info = tokenizer.info();
@@ -110,33 +106,31 @@ tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::s
 
 int64_t generate(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                  const GenerateOptions& options, const std::function<void(const std::string& text)>& take) {
-    model.clear();
+    const tokenizer::Ids ends = all_end_tokens(tokenizer, options);
     CharacterStream characters;
-    tokenizer::Ids made;
-    size_t num_taken = 0;  // bytes of the decoded text
+    StopTexts text(options.stop_texts);
+    tokenizer::Ids known;  // new tokens; a model may have more than the tokenizer, which stand for nothing
+    size_t num_taken = 0;  // bytes of their text
+    int64_t count = 0;
+    model.clear();
     at::Tensor logits = model.append(prompt);
-    while (std::ssize(made) < options.max_new_tokens) {
-        const std::span<const float> values(logits.const_data_ptr<float>(), logits.numel());
-        if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
-            throw UserError(
-                "the model's logits are not finite; its weights are not, or too large for --dtype");
-        }
-        const uint32_t token = choose_token(values, options.sampling, made.size());
-        if (tokenizer.info().end_of_text && token == *tokenizer.info().end_of_text) break;
-        made.push_back(token);
-        if (token < tokenizer.info().vocab_size) {  // a model may have more ids, which stand for nothing
+    while (count < options.max_new_tokens && !text.stopped()) {
+        const uint32_t token = next_token(logits, options.sampling, count);
+        if (std::ranges::find(ends, token) != ends.end()) break;
+        ++count;
+        if (token < tokenizer.info().vocab_size) {
+            known.push_back(token);
             // The whole text, because how a token reads may depend on the tokens before it.
-            tokenizer::Ids known;
-            std::ranges::copy_if(made, std::back_inserter(known),
-                                 [&](uint32_t id) { return id < tokenizer.info().vocab_size; });
-            const std::string text = tokenizer.decode(known);
-            take(characters.push(std::string_view(text).substr(std::min(num_taken, text.size()))));
-            num_taken = text.size();
+            const std::string whole = tokenizer.decode(known);
+            const auto piece = std::string_view(whole).substr(std::min(num_taken, whole.size()));
+            take(text.push(characters.push(piece)));
+            num_taken = whole.size();
         }
-        if (std::ssize(made) < options.max_new_tokens) logits = model.append({&token, 1});
+        if (count < options.max_new_tokens && !text.stopped()) logits = model.append({&token, 1});
     }
-    take(characters.finish());
-    return std::ssize(made);
+    take(text.push(characters.finish()));
+    take(text.finish());
+    return count;
 }
 
 }  // namespace argosy::eval

@@ -1,4 +1,4 @@
-// Generates text: chooses token after token, and turns tokens into text as they come.
+// Generates text: chooses token after token, turns tokens into text as they come, and ends the text.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "eval/resident_model.h"
+#include "interop/model_source.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::eval {
@@ -22,31 +23,25 @@ struct SamplingOptions {
 /// Chooses the token number `index` of a text. The choice is a function of the arguments.
 uint32_t choose_token(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
 
-/// Turns bytes that come in pieces into text: complete characters at once, and U+FFFD for each malformed
-/// sequence, as Python's errors="replace" does.
-class CharacterStream {
-  public:
-    /// Returns the characters that are complete.
-    std::string push(std::string_view bytes);
-    /// Returns what is left, as malformed.
-    std::string finish();
-
-  private:
-    std::string pending_;  // the beginning of a character
-};
-
 struct GenerateOptions {
     int64_t max_new_tokens = 128;
     SamplingOptions sampling = {};
+    std::vector<std::string> stop_texts = {};  // the text ends before the first of them
+    tokenizer::Ids end_tokens = {};            // beside the tokenizer's end of text
 };
+
+/// The tokens that end a text by the model's files: eos_token_id, a number or a list, of
+/// generation_config.json if there is that file, else of config.json. The rule is that of transformers.
+tokenizer::Ids end_tokens(const interop::ModelSource& source);
 
 /// The tokens of a prompt: the text after what the tokenizer's template puts before it. The prefix token (see
 /// requests.h) if there is nothing.
 tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::string& text);
 
-/// Continues a prompt until an end of text, which is left out, or `max_new_tokens`. Passes each piece of text
-/// to `take` when it is complete. Returns the number of tokens. REQUIRES: prompt and new tokens fit into
-/// model.max_tokens().
+/// Continues a prompt until an end of text or a stop text, which is left out, or `max_new_tokens`. A stop
+/// text that is the name of a special token stands for that token too. Passes each piece of text to `take`
+/// when it is complete and can be no part of a stop text. Returns the number of tokens. REQUIRES: prompt and
+/// new tokens fit into model.max_tokens().
 int64_t generate(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                  const GenerateOptions& options, const std::function<void(const std::string& text)>& take);
 

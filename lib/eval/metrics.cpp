@@ -69,6 +69,7 @@ constexpr Metric kMetrics[] = {
     {"acc", OutputType::Choices, true, Aggregation::Mean, acc},
     {"acc_norm", OutputType::Choices, true, Aggregation::Mean, acc_norm},
     {"acc_bytes", OutputType::Choices, true, Aggregation::Mean, acc_bytes},
+    {"exact_match", OutputType::Generation, true, Aggregation::Mean, nullptr},
 };
 
 double mean(std::span<const double> values) {

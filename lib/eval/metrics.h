@@ -30,6 +30,7 @@ struct Metric {
     OutputType type;  // the type of the tasks that have it
     bool higher_is_better;
     Aggregation aggregation;
+    /// Null for exact_match, whose terms come from answers: see generation.h.
     Term (*term)(const Document& document, DocumentScores scores);
 };
 
@@ -41,6 +42,7 @@ struct MetricValue {
     double value = 0;
     /// None for one document, and for the aggregations with weights: the harness has none for them.
     std::optional<double> standard_error = {};
+    const char* filter = "none";  // the name of the answers' filter
 };
 
 /// REQUIRES: there are terms. The bootstrap draws the harness's 100000 resamples with its seeds, on all

@@ -90,6 +90,11 @@ Document read_mmlu(const Fields& fields, int64_t) {
     return document;
 }
 
+Document read_gsm8k(const Fields& fields, int64_t) {
+    const std::string question = question_and_answer(fields.text("question"));
+    return {.contexts = {question}, .question = question, .answer = fields.text("answer")};
+}
+
 }  // namespace
 
 std::vector<Reader> public_readers() {
@@ -103,6 +108,14 @@ std::vector<Reader> public_readers() {
         {"winogrande", {}, OutputType::Choices, acc, read_winogrande, FewshotSampler::RandomOther},
         {"lambada", {}, OutputType::Continuation, {"perplexity", "acc"}, read_lambada},
         {"mmlu", {}, OutputType::Choices, acc, read_mmlu, FewshotSampler::First},
+        {.name = "gsm8k",
+         .keys = {},
+         .type = OutputType::Generation,
+         .metrics = {"exact_match"},
+         .read = read_gsm8k,
+         .version = 3,
+         .stop_texts = {"Question:", "</s>", "<|im_end|>"},
+         .filters = {{"strict-match", marked_number}, {"flexible-extract", last_number}}},
     };
 }
 

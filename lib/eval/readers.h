@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/answers.h"
 #include "eval/windows.h"
 
 namespace argosy::eval {
@@ -19,6 +20,7 @@ enum class OutputType {
     Rolling,       // loglikelihood_rolling: that of a text
     Continuation,  // loglikelihood: that of a continuation after a context
     Choices,       // multiple_choice: that of several continuations
+    Generation,    // generate_until: answers in generated texts
 };
 
 /// Whether the documents hold texts, which need a tokenizer.
@@ -31,8 +33,8 @@ struct Document {
     Tokens tokens = {};     // of OutputType::TokenIds
     std::string text = {};  // of OutputType::Rolling
 
-    /// The other types have continuations, each of which begins with its delimiter. There is one context for
-    /// all of them, or one for each.
+    /// The other types have contexts, and all but Generation continuations, each of which begins with its
+    /// delimiter. There is one context for all of them, or one for each.
     std::vector<std::string> contexts = {}, continuations = {};
     std::vector<std::string> choices = {};  // of OutputType::Choices: the texts whose lengths normalise
     int64_t gold = 0;                       // the index of the right choice
@@ -79,6 +81,10 @@ struct Reader {
     Document (*read)(const Fields& fields, int64_t vocab_size);
     FewshotSampler sampler = FewshotSampler::Random;
     double version = 1;  // of the task in the harness
+
+    // Only for OutputType::Generation:
+    std::vector<std::string> stop_texts = {};  // `until`
+    std::vector<AnswerFilter> filters = {};
 };
 
 const std::vector<Reader>& readers();

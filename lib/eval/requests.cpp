@@ -102,6 +102,14 @@ void add_sequence(Tokens record, int64_t max_length, Requests& requests) {
     requests.records.push_back(std::move(record));
 }
 
+/// Adds a context, after which a text is generated.
+void add_context(Tokens context, int64_t max_length, Requests& requests) {
+    const int64_t num_cut = std::max<int64_t>(0, std::ssize(context) - max_length);
+    if (num_cut > 0) ++requests.num_cut;
+    context.erase(context.begin(), context.begin() + num_cut);
+    requests.records.push_back(std::move(context));
+}
+
 void add_text(const Encoder& encoder, const Document& document, OutputType type, int64_t max_length,
               Requests& requests) {
     if (type == OutputType::Rolling) {
@@ -110,14 +118,27 @@ void add_text(const Encoder& encoder, const Document& document, OutputType type,
         record.insert(record.end(), ids.begin(), ids.end());
         return add_sequence(std::move(record), max_length, requests);
     }
+    if (type == OutputType::Generation) {
+        return add_context(encoder.with_template(document.contexts[0]), max_length, requests);
+    }
     for (size_t i = 0; i < document.continuations.size(); ++i) {
         const std::string& context = document.contexts[document.contexts.size() == 1 ? 0 : i];
         add_pair(document, split(encoder, context, document.continuations[i]), max_length, requests);
     }
 }
 
+/// The room that new tokens leave in a sequence of at most `max_length` tokens.
+int64_t max_context_tokens(const Task& task, int64_t max_length) {
+    if (task.max_new_tokens < max_length) return max_length - task.max_new_tokens;
+    throw UserError(
+        "{}: a text of {} tokens is generated after each context, and a sequence has at most {} tokens "
+        "(--max-length, else the model's max_position_embeddings); lower --max-new-tokens",
+        task.file.path.string(), task.max_new_tokens, max_length);
+}
+
 void warn_of_long_windows(const Work& work, int64_t max_context) {
-    const int64_t num_inputs = longest(work.requests.windows);
+    const bool generates = work.task.type() == OutputType::Generation;
+    const int64_t num_inputs = generates ? longest_sequence(work) : longest(work.requests.windows);
     if (num_inputs <= max_context) return;
     spdlog::warn(
         "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
@@ -192,6 +213,12 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
     return opened;
 }
 
+int64_t longest_sequence(const Work& work) {
+    int64_t num_tokens = 0;
+    for (const Tokens& record : work.requests.records) num_tokens = std::max(num_tokens, std::ssize(record));
+    return num_tokens + work.task.max_new_tokens;
+}
+
 Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_length,
                const interop::ModelSource& source) {
     const bool texts = has_texts(task.type());
@@ -201,7 +228,8 @@ Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_len
             "--tokenizer PATH|bytes",
             task.documents[0].place, source.path.string());
     }
-    const int64_t limit = texts && max_length == 0 ? source.spec.max_context : max_length;
+    int64_t limit = texts && max_length == 0 ? source.spec.max_context : max_length;
+    if (task.type() == OutputType::Generation) limit = max_context_tokens(task, limit);
     Requests requests = make_requests(task.documents, task.type(), tokenizer, limit);
     Work work{std::move(task), std::move(requests)};
     warn_of_left_out_parts(work);

@@ -20,8 +20,8 @@ namespace argosy::eval {
 struct Requests {
     std::vector<Tokens> records;  // those of document i: [first_record[i], first_record[i + 1])
     std::vector<size_t> first_record = {0};
-    std::vector<Window> windows;
-    int64_t num_cut = 0;  // records of which the beginning is left out, because they are too long
+    std::vector<Window> windows;  // none for OutputType::Generation, whose records are contexts
+    int64_t num_cut = 0;          // records of which the beginning is left out, because they are too long
 
     /// The scores of document i, of all records' scores.
     DocumentScores of_document(const std::vector<RecordScore>& scores, size_t i) const {
@@ -29,8 +29,9 @@ struct Requests {
     }
 };
 
-/// `max_length` is the maximum number of inputs of a window. OutputType::TokenIds needs no tokenizer and
-/// allows max_length 0: the longest document. The rules for texts:
+/// `max_length` is the maximum number of inputs of a window, or of a context of OutputType::Generation.
+/// OutputType::TokenIds needs no tokenizer and allows max_length 0: the longest document. The rules for
+/// texts:
 ///   - A text is encoded with what the tokenizer's template puts around it, unless it begins with the
 ///     begin-of-text token already.
 ///   - The prefix token is the tokenizer's begin of text, else its end of text. The token precedes each text
@@ -55,9 +56,13 @@ struct Work {
     Requests requests;
 };
 
+/// The maximum number of tokens in a context of OutputType::Generation and the new text after it.
+int64_t longest_sequence(const Work& work);
+
 /// The requests of a task. `max_length` 0: the model's max_position_embeddings; no limit for records of
-/// tokens. Warns of records that are left out, cut, or longer than the model's positions. Throws as
-/// make_requests() does, and UserError if the task needs a tokenizer and there is none.
+/// tokens. A context of OutputType::Generation leaves room for the new tokens. Warns of records that are left
+/// out, cut, or longer than the model's positions. Throws as make_requests() does, and UserError if the task
+/// needs a tokenizer and there is none.
 Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_length,
                const interop::ModelSource& source);
 

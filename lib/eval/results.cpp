@@ -26,6 +26,8 @@ const char* output_type(OutputType type) {
             return "loglikelihood";
         case OutputType::Choices:
             return "multiple_choice";
+        case OutputType::Generation:
+            return "generate_until";
     }
     ARGOSY_CHECK(false, "output type {}", static_cast<int>(type));
 }
@@ -44,26 +46,35 @@ ordered_json error_of(const MetricValue& found) {
 ordered_json metrics_of(const TaskResult& result) {
     ordered_json values = {{"alias", result.task.file.name}};
     for (const MetricValue& found : result.metrics) {
-        values[fmt::format("{},none", found.metric->name)] = found.value;
-        values[fmt::format("{}_stderr,none", found.metric->name)] = error_of(found);
+        values[fmt::format("{},{}", found.metric->name, found.filter)] = found.value;
+        values[fmt::format("{}_stderr,{}", found.metric->name, found.filter)] = error_of(found);
     }
     return values;
 }
 
-ordered_json config_of(const TaskResult& result) {
+ordered_json metric_list(const TaskResult& result) {
     ordered_json metrics = ordered_json::array();
-    for (const MetricValue& found : result.metrics) {
-        metrics.push_back(
-            {{"metric", found.metric->name}, {"higher_is_better", found.metric->higher_is_better}});
+    for (const char* name : result.task.reader->metrics) {
+        const bool higher = find_metric(name, result.task.type()).higher_is_better;
+        metrics.push_back({{"metric", name}, {"higher_is_better", higher}});
     }
+    return metrics;
+}
+
+ordered_json config_of(const TaskResult& result) {
     const Task& task = result.task;
-    return {{"task", task.file.name},
-            {"dataset_path", task.file.path.string()},
-            {"reader", task.reader->name},
-            {"output_type", output_type(task.type())},
-            {"num_fewshot", task.num_fewshot},
-            {"metric_list", std::move(metrics)},
-            {"metadata", {{"version", task.reader->version}}}};
+    ordered_json config = {{"task", task.file.name},
+                           {"dataset_path", task.file.path.string()},
+                           {"reader", task.reader->name},
+                           {"output_type", output_type(task.type())},
+                           {"num_fewshot", task.num_fewshot},
+                           {"metric_list", metric_list(result)},
+                           {"metadata", {{"version", task.reader->version}}}};
+    if (task.type() == OutputType::Generation) {
+        config["generation_kwargs"] = generation_arguments(*task.reader);
+        config["generation_kwargs"]["max_gen_toks"] = task.max_new_tokens;
+    }
+    return config;
 }
 
 ordered_json directions(const TaskResult& result) {
@@ -125,7 +136,7 @@ Row row_of(const TaskResult& result, const MetricValue& found) {
     const bool higher = found.metric->higher_is_better;
     return {result.task.file.name,
             fmt::format("{}", result.task.reader->version),
-            "none",
+            found.filter,
             std::to_string(result.task.num_fewshot),
             found.metric->name,
             higher ? kUp : kDown,

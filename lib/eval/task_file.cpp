@@ -185,7 +185,10 @@ std::vector<TaskName> task_names(const std::vector<std::string>& words) {
 }
 
 Task read_task(const TaskName& file, const TaskOptions& options) {
-    Task task{.file = file, .reader = file.reader, .num_fewshot = options.num_fewshot};
+    Task task{.file = file,
+              .reader = file.reader,
+              .num_fewshot = options.num_fewshot,
+              .max_new_tokens = options.max_new_tokens};
     task.documents = read_documents(file.path, task.reader, options.vocab_size);
     task.num_records = std::ssize(task.documents);
     if (task.documents.empty()) throw UserError("{} holds no records", file.path.string());

@@ -29,6 +29,7 @@ struct TaskOptions {
     int64_t limit = 0;  // the maximum number of documents; 0: all
     int64_t num_fewshot = 0;
     std::filesystem::path fewshot_file = {};
+    int64_t max_new_tokens = 256;  // of a generated text; the default is the harness's
 };
 
 struct Task {
@@ -37,6 +38,7 @@ struct Task {
     std::vector<Document> documents;  // those to score
     int64_t num_records = 0;          // in the file
     int64_t num_fewshot = 0;
+    int64_t max_new_tokens = 0;  // of OutputType::Generation
     /// Only for OutputType::TokenIds: records of fewer than two tokens, which predict nothing and are not in
     /// `documents`; and "file:line" of the first of them.
     int64_t num_short = 0;

@@ -28,10 +28,14 @@ ordered_json json_of(const Term& term, Aggregation aggregation) {
     return {term.value, term.weight};
 }
 
-/// The requests, as the harness names them: (context, continuation) or (text,) of each request.
-ordered_json arguments_of(const Document& document, OutputType type) {
+/// The requests, as the harness names them: (context, continuation), (text,), or (context, options) of each
+/// request.
+ordered_json arguments_of(const Document& document, const Reader& reader) {
     ordered_json arguments = ordered_json::object();
-    if (type == OutputType::Rolling) arguments["gen_args_0"] = {{"arg_0", document.text}};
+    if (reader.type == OutputType::Rolling) arguments["gen_args_0"] = {{"arg_0", document.text}};
+    if (reader.type == OutputType::Generation) {
+        arguments["gen_args_0"] = {{"arg_0", document.contexts[0]}, {"arg_1", generation_arguments(reader)}};
+    }
     for (size_t i = 0; i < document.continuations.size(); ++i) {
         arguments[fmt::format("gen_args_{}", i)] = {
             {"arg_0", document.contexts[document.contexts.size() == 1 ? 0 : i]},
@@ -57,21 +61,26 @@ ordered_json responses_of(DocumentScores scores, OutputType type) {
     return responses;
 }
 
-ordered_json sample_of(const TaskResult& result, size_t i) {
+/// `filter`: null for the tasks without filters.
+ordered_json sample_of(const TaskResult& result, size_t i, const AnswerFilter* filter) {
     const OutputType type = result.task.type();
     const Document& document = result.task.documents[i];
-    ordered_json responses = responses_of(result.scores[i], type), lists = ordered_json::array();
+    ordered_json responses =
+        filter ? ordered_json::array({result.texts[i]}) : responses_of(result.scores[i], type);
+    ordered_json lists = ordered_json::array();
     for (const ordered_json& response : responses) lists.push_back(ordered_json::array({response}));
+    if (filter) responses[0] = filter->apply(result.texts[i]);
     ordered_json sample = {{"doc_id", i},
                            {"doc", document.record},
                            {"target", target_of(document, type)},
-                           {"arguments", arguments_of(document, type)},
+                           {"arguments", arguments_of(document, *result.task.reader)},
                            {"resps", std::move(lists)},
                            {"filtered_resps", std::move(responses)},
-                           {"filter", "none"},
+                           {"filter", filter ? filter->name : "none"},
                            {"metrics", ordered_json::array()}};
     for (size_t m = 0; m < result.metrics.size(); ++m) {
         const Metric& metric = *result.metrics[m].metric;
+        if (result.metrics[m].filter != sample["filter"]) continue;
         sample["metrics"].push_back(metric.name);
         sample[metric.name] = json_of(result.terms[m][i], metric.aggregation);
     }
@@ -103,9 +112,20 @@ TaskResult evaluate(const LayerwiseModel& model, Task task, const Requests& requ
     return result;
 }
 
+ordered_json generation_arguments(const Reader& reader) {
+    return {{"until", reader.stop_texts}, {"do_sample", false}, {"temperature", 0.0}};
+}
+
 std::string samples_jsonl(const TaskResult& result) {
     std::string lines;
-    for (size_t i = 0; i < result.task.documents.size(); ++i) lines += sample_of(result, i).dump() + '\n';
+    const auto add = [&](const AnswerFilter* filter) {
+        for (size_t i = 0; i < result.task.documents.size(); ++i) {
+            lines += sample_of(result, i, filter).dump() + '\n';
+        }
+    };
+    const std::vector<AnswerFilter>& filters = result.task.reader->filters;
+    if (filters.empty()) add(nullptr);
+    for (const AnswerFilter& filter : filters) add(&filter);
     return lines;
 }
 

@@ -18,9 +18,10 @@ struct TaskResult {
     Task task;
     std::vector<std::vector<Term>> terms;  // of each metric: one for each document
     std::vector<MetricValue> metrics;
-    std::vector<std::vector<RecordScore>> scores;  // of each document
-    int64_t num_predicted = 0;                     // tokens
-    int64_t num_cut = 0;  // requests of which the beginning is left out, because they are too long
+    std::vector<std::vector<RecordScore>> scores;  // of each document; none for OutputType::Generation
+    std::vector<std::string> texts;  // of OutputType::Generation: what follows each document's context
+    int64_t num_predicted = 0;       // or generated tokens
+    int64_t num_cut = 0;             // requests of which the beginning is left out, because they are too long
 };
 
 /// Scores the requests, which are those of the task's documents. Throws UserError, with the place of the
@@ -28,8 +29,11 @@ struct TaskResult {
 TaskResult evaluate(const LayerwiseModel& model, Task task, const Requests& requests,
                     const ScoreOptions& options);
 
-/// The lines of a samples file, one JSON object for each document, with the keys of the harness's files
-/// except for the hashes: what was asked, what the model answered, and what each metric makes of it.
+/// How a task's texts are generated, as the harness's files say it.
+nlohmann::ordered_json generation_arguments(const Reader& reader);
+
+/// The lines of a samples file, one JSON object for each document and filter, with the keys of the harness's
+/// files except for the hashes: what was asked, what the model answered, and what each metric makes of it.
 std::string samples_jsonl(const TaskResult& result);
 
 }  // namespace argosy::eval

@@ -38,36 +38,5 @@ TEST(ChooseToken, DrawsFromTheDistribution) {
     expect(shares({.temperature = 1, .top_p = 0, .seed = 9}), 1, {1});
 }
 
-/// Against bytes.decode("utf-8", errors="replace") of Python; each text comes byte by byte and as a whole.
-TEST(CharacterStream, ReplacesMalformedSequencesAsPythonDoes) {
-    constexpr std::string_view kBad = "\uFFFD";
-    const std::string bad(kBad);
-    const std::vector<std::pair<std::string, std::string>> cases = {
-        {"a\u00e4\u4eca\U0001f6a2", "a\u00e4\u4eca\U0001f6a2"},
-        {"\xe4\xbb", bad},  // a character that never ends
-        {"\xe4\xbb"
-         "a",
-         bad + "a"},  // or is cut short
-        {"\xf0\x9f\x9a\xf0\x9f\x9a\xa2", bad + "\U0001f6a2"},
-        {"\x80\xff", bad + bad},
-        {"\xc0\x80", bad + bad},  // a long form
-        {"\xe0\x80\x80", bad + bad + bad},
-        {"\xed\xa0\x80", bad + bad + bad},            // a surrogate
-        {"\xf4\x90\x80\x80", bad + bad + bad + bad},  // above U+10FFFF
-        {std::string("\0b", 2), std::string("\0b", 2)},
-    };
-    for (const auto& [bytes, expected] : cases) {
-        CharacterStream whole, pieces;
-        std::string text;
-        for (const char byte : bytes) text += pieces.push({&byte, 1});
-        EXPECT_EQ(text + pieces.finish(), expected);
-        text = whole.push(bytes);
-        EXPECT_EQ(text + whole.finish(), expected);
-    }
-    CharacterStream stream;
-    EXPECT_EQ(stream.push("a\xe4\xbb"), "a") << "nothing incomplete is shown";
-    EXPECT_EQ(stream.push("\x8a"), "\u4eca");
-}
-
 }  // namespace
 }  // namespace argosy::eval

@@ -86,11 +86,23 @@ _MMLU = [
     {"question": "Which is not an organ?", "subject": "anatomy", "choices": ["liver", "lung", "skin", "letter"], "answer": 3},
 ]
 
+# Long and short questions, and answers of each form that GSM8K has.
+_GSM8K = [
+    {"question": "A boat has 3 boxes. The cook eats 2. How many are left?", "answer": "3 - 2 = <<3-2=1>>1 box is left.\n#### 1"},
+    {"question": "How much are 12 maps at $100 each?", "answer": "They are 12 * $100 = $1,200.\n#### 1,200"},
+    {"question": "It is 4 degrees and becomes 7 degrees colder. How warm is it?", "answer": "4 - 7 = -3.\n#### -3"},
+    {"question": "\u00dcber den D\u00e4chern sind 1 Ballon und 2 V\u00f6gel. Wie viele?", "answer": "1 + 2 = 3\n#### $3."},
+    {"question": "The captain counts " + "one box, " * 40 + "how many?", "answer": "He counts 40.\n#### 40."},
+    {"question": "Half of 5?", "answer": "It is 2.5.\n#### 2.5"},
+    {"question": "Is there an answer?", "answer": "No."},
+    {"question": "How many letters has the word a?", "answer": "One.\n#### 1"},
+]
+
 TASKS = {"texts": [{"text": text} for text in TEXTS], "choices": _CHOICES, "words": _WORDS, "hellaswag": _HELLASWAG, "piqa": _PIQA,
-         "arc_easy": _ARC, "winogrande": _WINOGRANDE, "lambada_openai": _LAMBADA, "mmlu_anatomy": _MMLU}
+         "arc_easy": _ARC, "winogrande": _WINOGRANDE, "lambada_openai": _LAMBADA, "mmlu_anatomy": _MMLU, "gsm8k": _GSM8K}
 
 # The tasks with examples. Their examples are other records, the last ones first, so that their order is seen.
-FEWSHOT = ["choices", "words", "hellaswag", "piqa", "arc_easy", "winogrande", "mmlu_anatomy"]
+FEWSHOT = ["choices", "words", "hellaswag", "piqa", "arc_easy", "winogrande", "mmlu_anatomy", "gsm8k"]
 
 
 def _examples(name):

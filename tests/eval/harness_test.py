@@ -4,7 +4,7 @@ import math
 import pathlib
 import unittest
 
-from run import EvalTest, write_model
+from run import EvalTest, favour, write_model
 
 HARNESS = pathlib.Path(__file__).resolve().parent / "harness"
 RECORDED = json.loads((HARNESS / "harness.json").read_text())
@@ -81,6 +81,75 @@ class Harness(EvalTest):
 
     def test_trained_tokenizer_with_examples(self):
         self.compare(RECORDED["trained"]["fewshot_2"], "--tokenizer", HARNESS / "tokenizer.json")
+
+    def test_generated_answers(self):
+        """gsm8k, in full: contexts, texts after stop handling, answers of each filter, metrics. The model ends texts in each of
+        the ways that end one, and 2 examples do not fit into it."""
+        recorded = RECORDED["answers"]
+        write_model(self.model, favour(recorded["favoured"]), **recorded["model"])
+        (self.model / "generation_config.json").write_text(json.dumps(recorded["generation_config"]))
+        common = [f"gsm8k={HARNESS / 'gsm8k.jsonl'}", "--tokenizer", HARNESS / "answers", "--log-samples"]
+        for count, num_cut in (0, 1), (2, 6):
+            examples = ["--num-fewshot", 2, "--fewshot-file", HARNESS / "gsm8k_fewshot.jsonl"] if count else []
+            results, _ = self.evaluate(*common, *examples)
+            expected = recorded[f"fewshot_{count}"]
+            with self.subTest(count):
+                self.assertEqual(results["results"]["gsm8k"], {"alias": "gsm8k"} | expected["results"]["gsm8k"])
+                for key in ("higher_is_better", "versions", "n-samples"):
+                    self.assertEqual(results[key], expected[key])
+                self.assertEqual(results["n-cut"]["gsm8k"], num_cut)
+                lines = (self.folder / "samples_gsm8k.jsonl").read_text().splitlines()
+                self.assertEqual(len(lines), len(expected["samples"]["gsm8k"]))
+                for line, sample in zip(map(json.loads, lines), expected["samples"]["gsm8k"]):
+                    arguments = line["arguments"]["gen_args_0"]
+                    self.assertEqual({key: line[key] for key in sample if key in line} |
+                                     {"context": arguments["arg_0"], "options": arguments["arg_1"]}, sample)
+
+    def test_generated_answers_need_room(self):
+        write_model(self.model, **RECORDED["model"])
+        task = ["--model", self.model, "--tasks", f"gsm8k={HARNESS / 'gsm8k.jsonl'}", "--output", self.output, "--tokenizer", "bytes"]
+        self.expect_error(*task, parts=["256 tokens", "128 tokens", "--max-new-tokens"])
+        self.expect_error(*task[:2], "--tasks", HARNESS / "choices.jsonl", *task[4:], "--max-new-tokens", 5,
+                          parts=["--max-new-tokens", "no task generates"])
+        results, _ = self.evaluate(task[3], *task[6:], "--max-new-tokens", 5, "--limit", 2)
+        self.assertEqual(results["n-tokens"]["gsm8k"], 10)
+
+    def test_stop_texts(self):
+        """A text ends before the first of them: text.split(stop)[0] of what transformers generates."""
+        write_model(self.model, **RECORDED["model"])
+        for case in RECORDED["bytes"]["generated"]:
+            text, stops = case["text"], [case["text"][12:14], case["text"][8:11]]
+            expected = text
+            for stop in stops:
+                expected = expected.split(stop)[0]
+            done = self.run_program("--model", self.model, "--tokenizer", "bytes", "--generate", case["prompt"], "--max-new-tokens",
+                                    len(case["new_ids"]), *(word for stop in stops for word in ("--stop", stop)))
+            self.assertEqual(done.stdout, expected + "\n", case)
+
+    def test_end_tokens_of_the_model(self):
+        """eos_token_id of generation_config.json, else of config.json; a number or a list."""
+        write_model(self.model, **RECORDED["model"])
+        case = RECORDED["bytes"]["generated"][0]
+        ids = case["new_ids"]
+
+        def write(file, value):
+            path = self.model / file
+            path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | {"eos_token_id": value}))
+
+        def expect(end):
+            size = ids.index(end) if end is not None else len(ids)
+            done = self.run_program("--model", self.model, "--tokenizer", "bytes", "--generate", case["prompt"], "--max-new-tokens",
+                                    len(ids))
+            self.assertEqual(done.stdout, bytes(id for id in ids[:size] if id < 256).decode(errors="replace") + "\n")
+        write("config.json", ids[9])
+        expect(ids[9])
+        write("generation_config.json", [999, ids[5]])
+        expect(ids[5])
+        write("generation_config.json", None)
+        expect(None)
+        write("generation_config.json", "x")
+        self.expect_error("--model", self.model, "--tokenizer", "bytes", "--generate", "a",
+                          parts=["generation_config.json", "eos_token_id", '"x"'])
 
     def test_generation(self):
         """Greedy: token for token what transformers generates, as text on stdout."""

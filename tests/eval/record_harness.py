@@ -5,6 +5,7 @@ the one that run.write_model() makes, so that its weights need not be stored."""
 import json
 import os
 import pathlib
+import random
 import sys
 import tempfile
 
@@ -16,12 +17,14 @@ os.environ["DISABLE_MULTIPROC"] = "1"
 import lm_eval  # noqa: E402
 import tokenizers  # noqa: E402
 import torch  # noqa: E402
+from lm_eval.api.metrics import exact_match_hf_evaluate  # noqa: E402
+from lm_eval.filters.extraction import RegexFilter  # noqa: E402
 from lm_eval.models.huggingface import HFLM  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
 from lm_eval.tasks._yaml_loader import load_yaml  # noqa: E402
 
 from harness_tasks import FEWSHOT, PROMPTS, TASKS, TEXTS  # noqa: E402
-from run import write_model  # noqa: E402
+from run import favour, write_model  # noqa: E402
 
 END = "<|endoftext|>"
 MODEL = {"vocabulary": 320, "positions": 128}
@@ -39,6 +42,11 @@ PUBLIC = {"hellaswag": ("hellaswag/hellaswag.yaml", "validation", "train"), "piq
           "winogrande": ("winogrande/default.yaml", "validation", "train"),
           "lambada_openai": ("lambada/lambada_openai.yaml", "test", None),
           "mmlu_anatomy": ("mmlu/default/mmlu_anatomy.yaml", "test", "dev")}
+GENERATED = {"gsm8k": ("gsm8k/gsm8k.yaml", "test", "train")}
+
+# The model of GENERATED chooses among these tokens, so that its texts have numbers, marks of answers and stop texts.
+ANSWER_TOKENS = ["</s", "#### 1", ">", "ion:", ",", "$", "Quest", "7", " of", " 3", "Question:", "#### ", "12", ".", "\n", "x", " 2", "-"]
+ANSWER_ENDS = ["<|im_end|>", "<|eot|>", END]  # special tokens
 
 
 def byte_tokenizer():
@@ -65,14 +73,25 @@ def trained_tokenizer():
     return made, {"bos_token": "<|begin|>", "eos_token": END}
 
 
-def task_configs(folder):
+def answer_tokenizer():
+    """Bytes, and added tokens. Returns the ids of the tokens that the model may choose as well."""
+    made, config = byte_tokenizer()
+    made.add_tokens(ANSWER_TOKENS)
+    made.add_special_tokens(ANSWER_ENDS)
+    return made, config, [made.token_to_id(token) for token in ANSWER_TOKENS + ANSWER_ENDS]
+
+
+def own_configs(folder):
     for name, config in OWN.items():
         files = {"test": str(folder / f"{name}.jsonl")}
         if name in FEWSHOT:
             files["train"] = str(folder / f"{name}_fewshot.jsonl")
         yield config | {"task": name, "dataset_path": "json", "test_split": "test", "metadata": {"version": 1.0},
                         "fewshot_split": "train" if name in FEWSHOT else None, "dataset_kwargs": {"data_files": files}}
-    for name, (file, split, examples) in PUBLIC.items():
+
+
+def public_configs(folder, tasks):
+    for name, (file, split, examples) in tasks.items():
         files = {split: str(folder / f"{name}.jsonl")}
         if examples:
             files[examples] = str(folder / f"{name}_fewshot.jsonl")
@@ -82,7 +101,8 @@ def task_configs(folder):
 
 
 def evaluate(model, folder, num_fewshot):
-    configs = [config for config in task_configs(folder) if num_fewshot == 0 or config["task"] in FEWSHOT]
+    configs = [config for config in [*own_configs(folder), *public_configs(folder, PUBLIC)]
+               if num_fewshot == 0 or config["task"] in FEWSHOT]
     found = lm_eval.simple_evaluate(model=model, tasks=configs, num_fewshot=num_fewshot, log_samples=True,
                                     task_manager=TaskManager(), batch_size=4)
     metrics = {task: {key: value for key, value in values.items() if "," in key}
@@ -94,6 +114,55 @@ def evaluate(model, folder, num_fewshot):
                for task, lines in found["samples"].items()}
     return {"results": metrics, "higher_is_better": found["higher_is_better"], "versions": found["versions"],
             "n-samples": found["n-samples"], "samples": samples}
+
+
+def evaluate_generated(model, folder, num_fewshot):
+    """With batches of one: in a larger batch a text goes on until all have ended."""
+    configs = list(public_configs(folder, GENERATED))
+    found = lm_eval.simple_evaluate(model=model, tasks=configs, num_fewshot=num_fewshot, log_samples=True,
+                                    task_manager=TaskManager(), batch_size=1)
+    keys = ("target", "resps", "filtered_resps", "filter", "metrics", "exact_match")
+    return {"results": {task: {key: value for key, value in values.items() if "," in key}
+                        for task, values in found["results"].items()},
+            "higher_is_better": found["higher_is_better"], "versions": found["versions"], "n-samples": found["n-samples"],
+            "samples": {task: [{key: line[key] for key in keys} | {"context": line["arguments"][0][0],
+                                                                   "options": line["arguments"][0][1]} for line in lines]
+                        for task, lines in found["samples"].items()}}
+
+
+def record_generated(folder):
+    with tempfile.TemporaryDirectory() as scratch:
+        place = pathlib.Path(scratch) / "answers"
+        tokenizer, config, favoured = answer_tokenizer()
+        recorded = {"model": {"vocabulary": 320, "positions": 420}, "favoured": favoured,
+                    "generation_config": {"eos_token_id": [tokenizer.token_to_id("<|eot|>"), 999]}}
+        write_model(place, favour(favoured), **recorded["model"])
+        (place / "generation_config.json").write_text(json.dumps(recorded["generation_config"]))
+        save_tokenizer(tokenizer, config, place)
+        (folder / "answers").mkdir(exist_ok=True)
+        save_tokenizer(tokenizer, config, folder / "answers")
+        model = HFLM(pretrained=str(place), device="cpu", dtype="float32")
+        return recorded | {f"fewshot_{count}": evaluate_generated(model, folder, count) for count in (0, 2)}
+
+
+def random_answers():
+    """Texts with what each filter extracts from them and whether that matches a reference, by the harness's functions."""
+    numbers = random.Random(3)
+    filters = {"strict": RegexFilter(), "flexible": RegexFilter(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", -1)}
+    config = load_yaml(pathlib.Path(lm_eval.__file__).parent / "tasks" / GENERATED["gsm8k"][0])
+    ignored = config["metric_list"][0]["regexes_to_ignore"]
+
+    def text():
+        return "".join(numbers.choice(["#### ", "####", "# ", "1", "20", "-", ".", ",", "$", "\n", "a", "B", " "])
+                       for _ in range(numbers.randrange(9)))
+    rows = []
+    for _ in range(150):
+        row = {"text": text(), "reference": text()}
+        for name, each in filters.items():
+            row[name] = each.apply([[row["text"]]], [])[0][0]
+        row |= {"match": bool(exact_match_hf_evaluate([row["text"]], [row["reference"]], ignored, True)["exact_match"])}
+        rows.append(row)
+    return rows
 
 
 def generate(model):
@@ -109,6 +178,14 @@ def generate(model):
     return made
 
 
+def save_tokenizer(tokenizer, config, folder):
+    """Each file ends with a line break, as text files of a repository do."""
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = config | {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config) + "\n")
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().rstrip() + "\n")
+
+
 def main():
     torch.set_num_threads(1)
     folder = pathlib.Path(sys.argv[1]).resolve()
@@ -121,15 +198,13 @@ def main():
         for name, (tokenizer, config) in (("bytes", byte_tokenizer()), ("trained", trained_tokenizer())):
             place = pathlib.Path(scratch) / name
             write_model(place, **MODEL)
-            tokenizer.save(str(place / "tokenizer.json"))
-            config |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-            (place / "tokenizer_config.json").write_text(json.dumps(config))
+            save_tokenizer(tokenizer, config, place)
             if name == "trained":
-                for file in ("tokenizer.json", "tokenizer_config.json"):
-                    (folder / file).write_text((place / file).read_text().rstrip() + "\n")
+                save_tokenizer(tokenizer, config, folder)
             model = HFLM(pretrained=str(place), device="cpu", dtype="float32")
             recorded[name] = {"fewshot_0": evaluate(model, folder, 0), "fewshot_2": evaluate(model, folder, 2),
                               "generated": generate(model)}
+    recorded |= {"answers": record_generated(folder), "answer_texts": random_answers()}
     (folder / "harness.json").write_text(json.dumps(recorded, indent=1) + "\n")
 
 
