@@ -91,7 +91,7 @@ void add_options(CLI::App& app, Options& options) {
                    "JSON file for the results; replaces only earlier results. -: stdout, and the\ntable goes "
                    "to stderr");
     app.add_option("--tokenizer", options.tokenizer,
-                   "tokenizer.json, a folder with one, or `bytes`; default: the model folder's")
+                   "tokenizer.json, a folder with one, or `bytes`; default: the model's own")
         ->option_text("PATH|bytes");
     app.add_option("--limit", options.task.limit, "maximum number of records of a task")
         ->check(at_least_one());
@@ -284,7 +284,7 @@ void generate(Options options, const Environment& environment) {
     const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
     if (!tokenizer) {
         throw UserError(
-            "--generate needs a tokenizer, and the model {} has no tokenizer.json; name one with "
+            "--generate needs a tokenizer, and the model {} has none; name one with "
             "--tokenizer PATH|bytes",
             source.path.string());
     }

@@ -93,6 +93,7 @@ void print_report(const data::TokenizeResult& result) {
     }
     const nlohmann::ordered_json report = {
         {"tokens", result.num_tokens},
+        {"counted_tokens", result.counted_tokens},
         {"documents", result.num_documents},
         {"skipped", result.num_skipped},
         {"vocab_size", result.vocab_size},
@@ -145,9 +146,12 @@ void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
     using enum data::InputFormat;
     using data::OnError, data::TextDocument;
     command
-        ->add_option("--input", options.inputs,
-                     "JSONL files with {\"text\"} or with {\"tokens\"} records, or text files, which may be\n"
-                     "compressed with gzip or Zstandard; or Parquet files; -: stdin")
+        ->add_option(
+            "--input", options.inputs,
+            "JSONL files with records of one kind: {\"text\"}, {\"prompt\", \"completion\"} (the tokens\n"
+            "of prompts do not count in the loss), {\"tokens\"}, or {\"tokens\", \"loss_mask\"} (1 for\n"
+            "tokens that count, else 0); or text files, which may be compressed with gzip or\n"
+            "Zstandard; or Parquet files; -: stdin")
         ->required();
     add_choice<data::InputFormat>(command, "--format", options.input.format,
                                   {{"auto", Auto}, {"jsonl", Jsonl}, {"parquet", Parquet}, {"text", Text}},
@@ -156,8 +160,8 @@ void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
     add_choice<TextDocument>(
         command, "--document", options.input.text_document,
         {{"file", TextDocument::File}, {"line", TextDocument::Line}, {"paragraph", TextDocument::Paragraph}},
-        "a document of a text file: the whole file, each line, or each paragraph (the\nlines between "
-        "blank lines)");
+        "a document of a text file: the whole file with every byte of it, each line, or each\nparagraph (the "
+        "lines between blank lines). A line ends with \\n or \\r\\n");
     add_choice<OnError>(command, "--on-error", options.on_error,
                         {{"fail", OnError::Fail}, {"skip", OnError::Skip}},
                         "what a record that cannot be read does: fail, or skip, which counts and shows it");
@@ -268,6 +272,7 @@ bool verify(const std::filesystem::path& path, const Environment& environment) {
     const nlohmann::ordered_json report = {
         {"file", path.string()},
         {"tokens", file.size()},
+        {"counted_tokens", file.stored().counted_tokens},
         {"documents", file.num_documents() ? nlohmann::ordered_json(*file.num_documents()) : nullptr},
         {"vocab_size", file.vocab_size()},
         {"tokenizer", file.info().tokenizer},

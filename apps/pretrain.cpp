@@ -65,7 +65,8 @@ struct Run {
     setup::ProductChoices choices{config, *context.world, context.tensors};
     train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
-    std::optional<train::Validation> validation = setup::make_validation(config, options, trainer, mesh);
+    std::optional<train::Validation> validation =
+        setup::make_validation(config, loader, options, trainer, mesh);
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
@@ -123,8 +124,9 @@ struct Run {
     std::optional<observe::ValidationMetrics> validate() {
         const bool due = position.step % config.validation.freq == 0 || position.step == limits.final_step();
         if (!validation || !due) return {};
-        const auto [loss, num_tokens] = validation->run();
-        return observe::ValidationMetrics{loss, num_tokens};
+        const auto result = validation->run(stop);
+        if (!result) return {};
+        return observe::ValidationMetrics{result->loss, result->num_tokens};
     }
 
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,

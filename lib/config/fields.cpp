@@ -22,8 +22,8 @@ std::vector<Section> make_schema() {
                  "hf_assets_path.",
                  Model::kDefaultFlavor),
              key("hf_assets_path", &Model::hf_assets_path, any(),
-                 "Hugging Face folder whose config.json defines the architecture. A preset, if given too, "
-                 "must agree."),
+                 "Hugging Face folder: config.json (a preset, if given too, must agree), tokenizer, or "
+                 "both."),
              key("accept_config_keys", &Model::accept_config_keys, any(),
                  "Keys of a config.json that are unknown to this program and do not change the model; others "
                  "are refused.")}),

@@ -71,6 +71,7 @@ class ByteSource::Input {
         if (lseek(descriptor_.number(), offset, SEEK_SET) != offset)
             throw UserError("cannot read {} from byte {}: {}", name_, offset, std::strerror(errno));
         begin_ = end_ = 0;
+        next_byte_ = offset;
     }
 
   private:
@@ -83,9 +84,10 @@ class ByteSource::Input {
         const ssize_t count = ::read(descriptor_.number(), bytes.data(), bytes.size());
         if (count < 0) {
             throw_if_stop_requested();
-            throw RunError("cannot read {} beyond byte {}: {}", name_, num_read_, std::strerror(errno));
+            throw RunError("cannot read {} beyond byte {}: {}", name_, next_byte_, std::strerror(errno));
         }
         num_read_ += count;
+        next_byte_ += count;
         return static_cast<size_t>(count);
     }
 
@@ -94,6 +96,7 @@ class ByteSource::Input {
     std::vector<char> buffer_;
     size_t begin_ = 0, end_ = 0;  // the part of the buffer that is not taken
     int64_t num_read_ = 0;
+    int64_t next_byte_ = 0;  // the place in the input from which the next read begins
 };
 
 class ByteSource::Decoder {

@@ -20,6 +20,12 @@ InputFormat format_of(std::filesystem::path path, const InputOptions& options) {
     return path.extension() == ".parquet" ? InputFormat::Parquet : InputFormat::Jsonl;
 }
 
+/// A text's line may end with "\r\n". In JSONL, "\r" is blank space.
+std::string_view without_return(std::string_view line) {
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    return line;
+}
+
 /// Each line that is not blank is a document.
 class LineDocuments : public DocumentReader {
   public:
@@ -31,6 +37,7 @@ class LineDocuments : public DocumentReader {
         first_byte_ = range.begin - 1;
         std::string_view rest;
         lines_.next(rest);
+        next_byte_ = first_byte_ + lines_.num_bytes();
     }
 
     bool next(DocumentBatch& batch) override {
@@ -39,7 +46,10 @@ class LineDocuments : public DocumentReader {
         while (batch.bytes.size() < kBatchBytes && first_byte_ + lines_.num_bytes() < range_.end &&
                lines_.next(line)) {
             ++line_number_;
-            if (!is_blank(line)) batch.add(line, line_number_);
+            const int64_t offset = next_byte_;
+            next_byte_ = first_byte_ + lines_.num_bytes();
+            if (is_blank(line)) continue;
+            batch.add(kind_ == DocumentBatch::Kind::Text ? without_return(line) : line, line_number_, offset);
         }
         return batch.size() > 0;
     }
@@ -51,6 +61,7 @@ class LineDocuments : public DocumentReader {
     DocumentBatch::Kind kind_;
     LineReader lines_;
     int64_t first_byte_ = 0;  // where `lines_` began to read
+    int64_t next_byte_ = 0;   // where the next line begins
     int64_t line_number_ = 0;
 };
 
@@ -72,7 +83,7 @@ class Paragraphs : public DocumentReader {
                 first_line_ = line_number_;
             else
                 paragraph_ += '\n';
-            paragraph_ += line;
+            paragraph_ += without_return(line);
         }
         if (batch.bytes.size() < kBatchBytes) end_paragraph(batch);  // the input has ended
         return batch.size() > 0;
@@ -109,6 +120,7 @@ class WholeFile : public DocumentReader {
         if (size == 0) return false;
         batch.ends = {size};
         batch.line_numbers = {1};
+        batch.offsets = {0};
         return true;
     }
 
@@ -134,15 +146,22 @@ std::string_view DocumentBatch::document(size_t i) const {
     return std::string_view(bytes).substr(begin, ends[i] - begin);
 }
 
-std::string DocumentBatch::place(size_t i) const {
+std::string DocumentPlace::text() const {
     const int64_t lines_before = range.begin == 0 ? 0 : count_lines(range);
-    return fmt::format("{}:{}", source, lines_before + line_numbers[i]);
+    return fmt::format("{}:{}", source, lines_before + line_number);
 }
 
-void DocumentBatch::add(std::string_view document, int64_t line_number) {
+std::string DocumentPlace::quick_text() const {
+    return range.begin == 0 ? text() : fmt::format("{}, the line from byte {} on", source, offset);
+}
+
+DocumentPlace DocumentBatch::place(size_t i) const { return {range, source, line_numbers[i], offsets[i]}; }
+
+void DocumentBatch::add(std::string_view document, int64_t line_number, int64_t offset) {
     bytes += document;
     ends.push_back(bytes.size());
     line_numbers.push_back(line_number);
+    offsets.push_back(offset);
 }
 
 std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options) {

@@ -16,7 +16,8 @@ namespace argosy::data {
 /// Auto: by the name, without .gz or .zst: .txt is text, .parquet is Parquet, everything else JSONL.
 enum class InputFormat { Auto, Jsonl, Text, Parquet };
 
-/// A document of a text file: the whole file, a line that is not blank, or the lines between blank lines.
+/// A document of a text file: the whole file with every byte of it, a line that is not blank, or the lines
+/// between blank lines. A line ends with "\n" or "\r\n".
 enum class TextDocument { File, Line, Paragraph };
 
 /// The part of an input whose documents begin in bytes begin .. end-1. Only a JSONL file that is not
@@ -27,6 +28,19 @@ struct InputRange {
     bool operator==(const InputRange&) const = default;
 };
 
+/// A place where a document begins.
+struct DocumentPlace {
+    InputRange range;
+    std::string source;       // the input in messages
+    int64_t line_number = 0;  // counted from the beginning of the range
+    int64_t offset = 0;       // of a line: its first byte in the input
+
+    /// "file:line". May read the file up to the range, so it is for error messages.
+    std::string text() const;
+    /// The same, or within a range that does not begin the file, the document's first byte.
+    std::string quick_text() const;
+};
+
 /// Consecutive documents of one input, as they are stored.
 struct DocumentBatch {
     enum class Kind { JsonLine, Text };
@@ -34,15 +48,15 @@ struct DocumentBatch {
     std::string bytes;                  // of all documents, without anything between them
     std::vector<size_t> ends;           // document i is bytes ends[i - 1] .. ends[i] - 1
     std::vector<int64_t> line_numbers;  // of each document, counted from the beginning of the range
+    std::vector<int64_t> offsets;       // of each document's first byte in the input; only of lines
     InputRange range;
     std::string source;                   // the input in messages
     std::vector<std::string> unreadable;  // the error of each document that could not be read
 
     size_t size() const { return ends.size(); }
     std::string_view document(size_t i) const;
-    /// "file:line" of a document. May read the file up to the range, so it is for error messages.
-    std::string place(size_t i) const;
-    void add(std::string_view document, int64_t line_number);
+    DocumentPlace place(size_t i) const;
+    void add(std::string_view document, int64_t line_number, int64_t offset = 0);
 };
 
 class DocumentReader {

@@ -1,5 +1,6 @@
 #include "data/encode.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -49,12 +50,10 @@ class BatchEncoder {
         encoded_.skipped.push_back(error);
     }
 
-    /// "file:line", or within a piece, where that would read the file up to the piece for each document that
-    /// is left out, the line from the piece's first byte on.
+    /// An error for each document that is left out must not cost a read of the file up to it.
     std::string place_of(size_t i) const {
-        if (options_.on_error == OnError::Fail || batch_.range.begin == 0) return batch_.place(i);
-        return fmt::format("{}, line {} after byte {}", batch_.source, batch_.line_numbers[i],
-                           batch_.range.begin);
+        const DocumentPlace place = batch_.place(i);
+        return options_.on_error == OnError::Fail ? place.text() : place.quick_text();
     }
 
     std::string error_of(size_t i) const {
@@ -70,7 +69,7 @@ class BatchEncoder {
     void add(size_t i, const Record& record) {
         if (!encoded_.kind) {
             encoded_.kind = record.kind;
-            encoded_.first_place = batch_.range.begin == 0 ? batch_.place(i) : batch_.source;
+            encoded_.first_place = batch_.place(i);
         }
         if (record.kind != *encoded_.kind) refuse_mixed_kinds(batch_.place(i), record.kind, *encoded_.kind);
         const size_t size = encoded_.tokens.size();
@@ -79,6 +78,7 @@ class BatchEncoder {
             encoded_.sizes.push_back(static_cast<int64_t>(encoded_.tokens.size() - size));
         } catch (const UserError& error) {  // a text that the tokenizer refuses
             encoded_.tokens.resize(size);
+            if (!encoded_.loss_mask.empty()) encoded_.loss_mask.resize(size);
             leave_out(fmt::format("{}: {}", place_of(i), error.what()));
         }
     }
@@ -86,9 +86,24 @@ class BatchEncoder {
     void append_record(const Record& record) {
         if (record.kind == RecordKind::Text) {
             append_text(record.text);
+        } else if (record.kind == RecordKind::Completion) {
+            append_completion(record);
         } else {
             append(record.tokens);
+            encoded_.loss_mask.insert(encoded_.loss_mask.end(), record.loss_mask.begin(),
+                                      record.loss_mask.end());
         }
+    }
+
+    void append_completion(const Record& record) {
+        tokenizer::Ids prompt = tokenizer_.info().prefix;
+        tokenizer_.encode(record.prompt, prompt);
+        const auto begin = std::ssize(encoded_.tokens);
+        append_text(record.prompt + record.completion);
+        const auto text = std::span(encoded_.tokens).subspan(begin);
+        const auto common = std::ranges::mismatch(prompt, text).in1 - prompt.begin();
+        encoded_.loss_mask.resize(begin + common, 0);
+        encoded_.loss_mask.resize(encoded_.tokens.size(), 1);
     }
 
     void append_text(const std::string& text) {
@@ -144,9 +159,9 @@ void encode_documents(std::span<const InputRange> ranges, const EncodeOptions& o
     take_all();
 }
 
-void refuse_mixed_kinds(const std::string& place, RecordKind kind, RecordKind before) {
-    throw UserError("{}: a {} record after {} records; make a token file of each kind", place, name(kind),
-                    name(before));
+void refuse_mixed_kinds(const DocumentPlace& place, RecordKind kind, RecordKind before) {
+    throw UserError("{}: a {} record after {} records; make a token file of each kind", place.text(),
+                    name(kind), name(before));
 }
 
 }  // namespace argosy::data

@@ -1,5 +1,11 @@
 // Turns batches of documents into tokens, on threads. The results come in the order of the inputs, so they do
 // not depend on the number of threads.
+//
+// A text becomes the tokenizer's prefix, its tokens, the suffix and an end of text. A record of a prompt and
+// a completion is the text that the two make together, with nothing between them. Of its tokens those count
+// as targets that come after the prompt's: the prompt's tokens are the prefix, and the first tokens that the
+// text and the prompt alone have in common. So a token with a part of the completion in it always counts, and
+// suffix and end of text do too.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +26,12 @@ enum class OnError { Fail, Skip };
 
 /// The tokens of consecutive documents of one input.
 struct EncodedDocuments {
-    std::vector<uint32_t> tokens;      // of all documents
-    std::vector<int64_t> sizes;        // the number of tokens of each document
+    std::vector<uint32_t> tokens;  // of all documents
+    std::vector<uint8_t>
+        loss_mask;               // for each token 1 if it counts as a target, else 0; only of kinds with one
+    std::vector<int64_t> sizes;  // the number of tokens of each document
     std::optional<RecordKind> kind;    // of every document; none if there are no documents
-    std::string first_place;           // "file:line" of the first document
+    DocumentPlace first_place;         // of the first document
     std::vector<std::string> skipped;  // the error of each record that was left out
 };
 
@@ -44,6 +52,6 @@ void encode_documents(std::span<const InputRange> ranges, const EncodeOptions& o
                       const std::function<void(int64_t stored_bytes)>& read);
 
 /// The error for a record of one kind after records of another.
-[[noreturn]] void refuse_mixed_kinds(const std::string& place, RecordKind kind, RecordKind before);
+[[noreturn]] void refuse_mixed_kinds(const DocumentPlace& place, RecordKind kind, RecordKind before);
 
 }  // namespace argosy::data

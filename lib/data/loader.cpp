@@ -15,6 +15,14 @@ std::vector<double> weights_of(const std::vector<WeightedSource>& sources) {
     return weights;
 }
 
+void check_counts(const TokenSource& source) {
+    for (const StoredTokens& file : source.files()) {
+        if (file.counted_tokens > 0) return;
+    }
+    throw UserError("none of the {} tokens of {} counts as a target: its loss mask is zero throughout",
+                    source.num_tokens(), source.path());
+}
+
 }  // namespace
 
 Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options)
@@ -22,11 +30,12 @@ Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options
     if (options_.seq_len < 1)
         throw UserError("the sequence length is {}; it must be 1 or more", options_.seq_len);
     for (WeightedSource& source : sources) {
+        check_counts(*source.source);
         Part part = make_part(std::move(source.source));
         part.samples_before = std::exchange(num_samples_, num_samples_ + part.num_samples);
         parts_.push_back(std::move(part));
     }
-    check_tokenizers();
+    if (const StoredTokens* known = file_with_tokenizer()) check_tokenizer(*known);
 }
 
 Loader::Part Loader::make_part(std::shared_ptr<const TokenSource> source) const {
@@ -46,20 +55,18 @@ Loader::Part Loader::make_part(std::shared_ptr<const TokenSource> source) const 
         part.source->path(), part.source->num_tokens(), options_.seq_len, options_.seq_len + 1);
 }
 
-void Loader::check_tokenizers() const {
-    const StoredTokens* known = nullptr;
+const StoredTokens* Loader::file_with_tokenizer() const {
     for (const Part& part : parts_) {
         for (const StoredTokens& file : part.source->files()) {
-            if (tokenizer_of(file.info).empty()) continue;
-            if (known == nullptr) known = &file;
-            if (tokenizer_of(file.info) != tokenizer_of(known->info)) {
-                throw UserError(
-                    "{} and {} were made with different tokenizers: {} {} and {} {}; make them with the same "
-                    "one",
-                    known->path.string(), file.path.string(), known->info.tokenizer,
-                    known->info.tokenizer_digest, file.info.tokenizer, file.info.tokenizer_digest);
-            }
+            if (!tokenizer_of(file.info).empty()) return &file;
         }
+    }
+    return nullptr;
+}
+
+void Loader::check_tokenizer(const StoredTokens& known) const {
+    for (const Part& part : parts_) {
+        for (const StoredTokens& file : part.source->files()) check_same_tokenizer(known, file);
     }
 }
 
@@ -74,6 +81,7 @@ void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_
         const int64_t begin = (sample - part.first_samples[number]) * seq_len;
         file->copy(begin, seq_len, tokens + row * seq_len);
         file->copy(begin + 1, seq_len, targets + row * seq_len);
+        file->mask_targets(begin + 1, seq_len, targets + row * seq_len);
         if (positions != nullptr) file->copy_positions(begin, seq_len, positions + row * seq_len);
     }
 }
@@ -101,6 +109,8 @@ std::string Loader::fingerprint() const {
         for (const StoredTokens& file : parts_[i].source->files()) {
             text += fmt::format("{} {} {} {}\n", file.tokens.num_elements, file.info.vocab_size,
                                 file.info.tokenizer, file.info.tokenizer_digest);
+            if (file.loss_mask.num_elements > 0)
+                text += fmt::format("{} of them count\n", file.counted_tokens);
         }
     }
     return fmt::format("{:016x}", name_key(text));

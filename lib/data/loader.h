@@ -29,8 +29,9 @@ struct WeightedSource {
 class Loader {
   public:
     /// Mixes the sources by their weights (mixture_order.h). Each source has epochs of its own. Throws
-    /// UserError if a source holds no sample of that length, if positions within documents are wanted and a
-    /// file does not say where documents begin, and if the tokenizers of the files differ.
+    /// UserError if a source holds no sample of that length or no token that counts, if positions within
+    /// documents are wanted and a file does not say where documents begin, and if the tokenizers of the files
+    /// differ.
     Loader(std::vector<WeightedSource> sources, const LoaderOptions& options);
 
     /// One source, of one file or of the files of a folder.
@@ -44,10 +45,10 @@ class Loader {
     bool gives_positions() const { return !options_.attend_across_documents; }
 
     /// Reads samples first_position .. first_position+count-1 of the run, which are numbered across epochs
-    /// without end: the inputs, as targets the tokens that follow them, and unless `positions` is null each
-    /// token's position in its document; all [count, seq_len] row-major. A document that began in an earlier
-    /// sample begins again in this one. Any thread may call this. REQUIRES: positions is null unless
-    /// gives_positions().
+    /// without end: the inputs, as targets the tokens that follow them, or -1 where those do not count, and
+    /// unless `positions` is null each token's position in its document; all [count, seq_len] row-major. A
+    /// document that began in an earlier sample begins again in this one. Any thread may call this. REQUIRES:
+    /// positions is null unless gives_positions().
     void read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets,
               int64_t* positions = nullptr) const;
 
@@ -55,8 +56,14 @@ class Loader {
     /// file come first, then those of its second file and so on.
     int64_t sample_at(int64_t position) const;
 
-    /// A hash, in hex, of the sources' weights and of each file's number of tokens, vocabulary and tokenizer:
-    /// runs with other samples at a position, for the same LoaderOptions, differ in it.
+    /// A file that says its tokenizer; null if none does.
+    const StoredTokens* file_with_tokenizer() const;
+    /// Throws UserError if a file says another tokenizer than the file `known`.
+    void check_tokenizer(const StoredTokens& known) const;
+
+    /// A hash, in hex, of the sources' weights and of each file's number of tokens, number of those that
+    /// count, vocabulary and tokenizer: runs with other samples at a position, for the same LoaderOptions,
+    /// differ in it.
     std::string fingerprint() const;
 
   private:
@@ -68,7 +75,6 @@ class Loader {
         int64_t samples_before = 0;  // of the sources before this one
     };
     Part make_part(std::shared_ptr<const TokenSource> source) const;
-    void check_tokenizers() const;
     /// A sample: its part, and its number within that part.
     struct Place {
         const Part& part;

@@ -95,6 +95,7 @@ StoredTokens locate_megatron_tokens(const std::filesystem::path& path, int64_t v
             path.string(), num_bytes, stored.index_path.string(), end, token_bytes);
     }
     stored.tokens = {num_bytes / token_bytes, token_bytes, 0, 0, "tokens"};
+    stored.counted_tokens = stored.tokens.num_elements;
     return stored;
 }
 

@@ -15,27 +15,57 @@ class RecordEvents : public StrictJson {
         : StrictJson(std::move(place)), vocab_size_(vocab_size), record_(record) {}
 
     void read_record(std::string_view line) {
+        record_.tokens.clear();
+        record_.loss_mask.clear();
         read(line);
-        if (has_text_ != has_tokens_) return;
-        refuse("",
-               fmt::format("the record has {}; it must have exactly one of them",
-                           has_text_ ? "both \"text\" and \"tokens\"" : "neither \"text\" nor \"tokens\""));
+        record_.kind = kind();
+        if (record_.kind == RecordKind::Completion && !not_a_string_.empty()) refuse("", not_a_string_);
+        if (has(In::Mask)) check_mask();
     }
 
   private:
-    enum class In { Nothing, Text, Tokens, TokenList, Other };
+    /// The value that is read, by its key.
+    enum class In { Nothing, Text, Tokens, TokenList, Mask, MaskList, Prompt, Completion, Other };
+
+    bool has(In key) const { return keys_ >> static_cast<int>(key) & 1; }
+
+    RecordKind kind() const {
+        const bool has_completion = has(In::Prompt) && has(In::Completion);
+        std::vector<const char*> found;
+        if (has(In::Text)) found.push_back("\"text\"");
+        if (has(In::Tokens)) found.push_back("\"tokens\"");
+        if (has_completion) found.push_back("\"completion\"");
+        if (found.empty()) {
+            refuse(
+                "",
+                "the record has neither \"text\" nor \"tokens\" nor \"prompt\" with \"completion\"; it must "
+                "have exactly one of them");
+        }
+        if (found.size() > 1) {
+            refuse("", fmt::format("the record has both {} and {}; it must have exactly one of them",
+                                   found[0], found[1]));
+        }
+        if (has_completion) return RecordKind::Completion;
+        if (has(In::Text)) return RecordKind::Text;
+        return has(In::Mask) ? RecordKind::MaskedTokens : RecordKind::Tokens;
+    }
+
+    void check_mask() const {
+        if (!has(In::Tokens)) refuse("", "\"loss_mask\" needs \"tokens\"");
+        if (record_.loss_mask.size() == record_.tokens.size()) return;
+        refuse("", fmt::format("\"loss_mask\" has {} values for {} tokens", record_.loss_mask.size(),
+                               record_.tokens.size()));
+    }
 
     void take_key(std::string& key) override {
         if (depth() > 1) return;
-        in_ = key == "text" ? In::Text : key == "tokens" ? In::Tokens : In::Other;
-        if (in_ == In::Text) {
-            has_text_ = true;
-            record_.kind = RecordKind::Text;
-        } else if (in_ == In::Tokens) {
-            has_tokens_ = true;
-            record_.kind = RecordKind::Tokens;
-            record_.tokens.clear();
-        }
+        in_ = key == "text"         ? In::Text
+              : key == "tokens"     ? In::Tokens
+              : key == "loss_mask"  ? In::Mask
+              : key == "prompt"     ? In::Prompt
+              : key == "completion" ? In::Completion
+                                    : In::Other;
+        keys_ |= 1U << static_cast<int>(in_);
     }
 
     void enter_object() override {
@@ -44,6 +74,8 @@ class RecordEvents : public StrictJson {
     void enter_list() override {
         if (depth() == 1 && in_ == In::Tokens) {
             in_ = In::TokenList;
+        } else if (depth() == 1 && in_ == In::Mask) {
+            in_ = In::MaskList;
         } else {
             skip("a list");
         }
@@ -53,11 +85,22 @@ class RecordEvents : public StrictJson {
     }
 
     bool string(std::string& value) override {
-        if (in_ != In::Text) return skip(shown(value));
-        std::swap(record_.text, value);
+        if (in_ == In::Text) {
+            std::swap(record_.text, value);
+        } else if (in_ == In::Prompt) {
+            std::swap(record_.prompt, value);
+        } else if (in_ == In::Completion) {
+            std::swap(record_.completion, value);
+        } else {
+            skip(shown(value));
+        }
         return true;
     }
     bool number_unsigned(uint64_t value) override {
+        if (in_ == In::MaskList && value <= 1) {
+            record_.loss_mask.push_back(static_cast<uint8_t>(value));
+            return true;
+        }
         if (in_ != In::TokenList) return skip(std::to_string(value));
         if (value >= static_cast<uint64_t>(vocab_size_)) refuse_token(std::to_string(value));
         record_.tokens.push_back(static_cast<uint32_t>(value));
@@ -71,12 +114,20 @@ class RecordEvents : public StrictJson {
     bool boolean(bool value) override { return skip(value ? "true" : "false"); }
     bool number_float(double, const std::string& text) override { return skip(text); }
 
-    /// A value that is allowed only under another key than "text" and "tokens".
-    bool skip(const std::string& value) const {
+    /// A value that is allowed only under other keys than those of records. "prompt" and "completion" may be
+    /// anything in records of other kinds.
+    bool skip(const std::string& value) {
         if (depth() == 0) refuse("", "the record is not a JSON object");
         if (in_ == In::Text) refuse("", "\"text\" is not a string, but " + value);
         if (in_ == In::Tokens) refuse("", "\"tokens\" is not an array of integers, but " + value);
         if (in_ == In::TokenList) refuse("", fmt::format("token {} is not an integer", value));
+        if (in_ == In::Mask) refuse("", "\"loss_mask\" is not an array of 0 and 1, but " + value);
+        if (in_ == In::MaskList) refuse("", fmt::format("\"loss_mask\" holds {}, not 0 or 1", value));
+        if (in_ == In::Prompt || in_ == In::Completion) {
+            const char* key = in_ == In::Prompt ? "prompt" : "completion";
+            not_a_string_ = fmt::format("\"{}\" is not a string, but {}", key, value);
+            in_ = In::Other;  // also for the values within this one
+        }
         return true;
     }
     [[noreturn]] void refuse_token(const std::string& value) const {
@@ -86,12 +137,25 @@ class RecordEvents : public StrictJson {
     int64_t vocab_size_;
     Record& record_;
     In in_ = In::Nothing;
-    bool has_text_ = false, has_tokens_ = false;
+    unsigned keys_ = 0;         // the keys that were read: a bit for each In
+    std::string not_a_string_;  // the fault of "prompt" or "completion"
 };
 
 }  // namespace
 
-const char* name(RecordKind kind) { return kind == RecordKind::Text ? "{\"text\"}" : "{\"tokens\"}"; }
+const char* name(RecordKind kind) {
+    switch (kind) {
+        case RecordKind::Text:
+            return "{\"text\"}";
+        case RecordKind::Tokens:
+            return "{\"tokens\"}";
+        case RecordKind::MaskedTokens:
+            return "{\"tokens\", \"loss_mask\"}";
+        case RecordKind::Completion:
+            return "{\"prompt\", \"completion\"}";
+    }
+    return "";
+}
 
 void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record) {
     RecordEvents(std::move(place), vocab_size, record).read_record(line);

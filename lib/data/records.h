@@ -1,5 +1,10 @@
-// Reads records, which are JSONL, one per line: {"text": string} or {"tokens": [integers]}. Other keys and
-// blank lines are ignored. An error in a record names file and line. One line is in memory at a time.
+// Reads records, which are JSONL, one per line, of these kinds:
+//   {"text": string}
+//   {"tokens": [integers]}
+//   {"tokens": [integers], "loss_mask": [0 or 1 for each token: whether it counts as a target]}
+//   {"prompt": string, "completion": string}: the tokens of the prompt do not count
+// Other keys and blank lines are ignored. An error in a record names file and line. One line is in memory at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +17,27 @@
 
 namespace argosy::data {
 
-enum class RecordKind { Text, Tokens };
+enum class RecordKind { Text, Tokens, MaskedTokens, Completion };
 
 /// Returns the name of a kind in messages: {"text"}.
 const char* name(RecordKind kind);
 
+/// Whether the records of a kind are token numbers, which no tokenizer makes.
+inline bool is_tokens(RecordKind kind) {
+    return kind == RecordKind::Tokens || kind == RecordKind::MaskedTokens;
+}
+
+/// Whether the records of a kind say which tokens count as targets.
+inline bool has_loss_mask(RecordKind kind) {
+    return kind == RecordKind::MaskedTokens || kind == RecordKind::Completion;
+}
+
 struct Record {
     RecordKind kind = RecordKind::Text;
-    std::string text;              // of a text record
-    std::vector<uint32_t> tokens;  // of a tokens record
+    std::string text;                // of a text record
+    std::vector<uint32_t> tokens;    // of a record of tokens
+    std::vector<uint8_t> loss_mask;  // of a MaskedTokens record
+    std::string prompt, completion;  // of a Completion record
 };
 
 /// Reads a record from its line. `place` names the line in errors. Tokens must be in 0 .. vocab_size-1.

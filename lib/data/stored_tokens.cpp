@@ -31,17 +31,19 @@ void check_layout(const h5::Dataset& tokens) {
 
 int64_t read_version(const h5::Dataset& tokens) {
     const int64_t version = tokens.integer_attribute("format_version");
-    if (version == token_format::kVersion || version == token_format::kVersionWithoutChecks) return version;
-    throw UserError("{} has format version {}; this program reads {} and {}", tokens.place(), version,
-                    token_format::kVersionWithoutChecks, token_format::kVersion);
+    if (version >= token_format::kVersionWithoutChecks && version <= token_format::kVersionWithLossMask)
+        return version;
+    throw UserError("{} has format version {}; this program reads {} to {}", tokens.place(), version,
+                    token_format::kVersionWithoutChecks, token_format::kVersionWithLossMask);
 }
 
 TokenInfo read_info(const h5::Dataset& tokens, int64_t version) {
     TokenInfo info{.vocab_size = tokens.integer_attribute("vocab_size"),
                    .end_of_text = tokens.integer_attribute("end_of_text"),
                    .tokenizer = tokens.string_attribute("tokenizer"),
-                   .tokenizer_digest =
-                       version == token_format::kVersion ? tokens.string_attribute("tokenizer_digest") : ""};
+                   .tokenizer_digest = version == token_format::kVersionWithoutChecks
+                                           ? ""
+                                           : tokens.string_attribute("tokenizer_digest")};
     if (info.vocab_size < 1 || info.vocab_size > kMaxVocabSize) {
         throw UserError("{} has vocab_size {}; it must be in 1 .. {}", tokens.place(), info.vocab_size,
                         kMaxVocabSize);
@@ -49,19 +51,38 @@ TokenInfo read_info(const h5::Dataset& tokens, int64_t version) {
     return info;
 }
 
-/// The place of a dataset of 64-bit integers. `count` none: any, but at least one.
+/// The place of a dataset. `count` none: of any number of elements, but at least one.
+StoredArray locate_array(const h5::Dataset& array, ElementType type, std::optional<int64_t> count,
+                         const char* content) {
+    if (array.type() != type || array.shape().size() != 1 || !array.contiguous() ||
+        array.num_elements() < 1 || (count && array.num_elements() != *count)) {
+        throw UserError("{} is not a contiguous array of {} {}; the file is damaged, make it again",
+                        array.place(), count ? std::to_string(*count) : "one or more", h5::name(type));
+    }
+    return {.num_elements = array.num_elements(),
+            .element_bytes = size_bytes(type),
+            .offset = array.offset(),
+            .content = content};
+}
+
+/// The place of a dataset of 64-bit integers.
 StoredArray locate_numbers(const h5::File& file, const char* name, std::optional<int64_t> count,
                            const char* content) {
-    const h5::Dataset numbers = file.open_dataset(name);
-    if (numbers.type() != ElementType::Int64 || numbers.shape().size() != 1 || !numbers.contiguous() ||
-        numbers.num_elements() < 1 || (count && numbers.num_elements() != *count)) {
-        throw UserError("{} is not a contiguous array of {} i64; the file is damaged, make it again",
-                        numbers.place(), count ? std::to_string(*count) : "one or more");
-    }
-    return {.num_elements = numbers.num_elements(),
-            .element_bytes = sizeof(int64_t),
-            .offset = numbers.offset(),
-            .content = content};
+    return locate_array(file.open_dataset(name), ElementType::Int64, count, content);
+}
+
+/// Reads where the loss mask is, and how many tokens count.
+void locate_loss_mask(const h5::File& file, StoredTokens& stored) {
+    const h5::Dataset mask = file.open_dataset(token_format::kLossMask);
+    const int64_t num_tokens = stored.tokens.num_elements;
+    stored.loss_mask = locate_array(mask, ElementType::UInt8, token_format::num_mask_bytes(num_tokens),
+                                    "bytes of the loss mask");
+    stored.loss_mask.first_checksum =
+        stored.documents.first_checksum + token_format::num_blocks(stored.documents.num_bytes());
+    stored.counted_tokens = mask.integer_attribute("counted_tokens");
+    if (stored.counted_tokens >= 0 && stored.counted_tokens <= num_tokens) return;
+    throw UserError("{} says that {} of {} tokens count; the file is damaged, make it again", mask.place(),
+                    stored.counted_tokens, num_tokens);
 }
 
 void check_end(const std::filesystem::path& path, const StoredArray& array) {
@@ -69,6 +90,19 @@ void check_end(const std::filesystem::path& path, const StoredArray& array) {
     if (array.num_elements == 0 || array.end() <= file_bytes) return;
     throw UserError("{} is truncated: it has {} bytes, and {} end at byte {}", path.string(), file_bytes,
                     array.content, array.end());
+}
+
+/// Reads where the arrays are that a file of version 1 lacks.
+void locate_rest(const h5::File& file, int64_t version, StoredTokens& stored) {
+    using token_format::num_blocks;
+    stored.documents = locate_numbers(file, token_format::kDocuments, {}, "the offsets of documents");
+    stored.documents.first_checksum = num_blocks(stored.tokens.num_bytes());
+    if (version == token_format::kVersionWithLossMask) locate_loss_mask(file, stored);
+    const int64_t num_checksums = stored.documents.first_checksum + num_blocks(stored.documents.num_bytes()) +
+                                  num_blocks(stored.loss_mask.num_bytes());
+    stored.checksums = locate_numbers(file, token_format::kChecksums, num_checksums, "the checksums");
+    for (const StoredArray& array : {stored.documents, stored.loss_mask, stored.checksums})
+        check_end(stored.path, array);
 }
 
 StoredTokens locate_in_hdf5(const std::filesystem::path& path) {
@@ -81,16 +115,9 @@ StoredTokens locate_in_hdf5(const std::filesystem::path& path) {
                      .element_bytes = size_bytes(*tokens.type()),
                      .offset = tokens.offset(),
                      .content = "tokens"};
+    stored.counted_tokens = stored.tokens.num_elements;
     check_end(path, stored.tokens);
-    if (version == token_format::kVersionWithoutChecks) return stored;
-    stored.documents = locate_numbers(file, token_format::kDocuments, {}, "the offsets of documents");
-    stored.documents.first_checksum = token_format::num_blocks(stored.tokens.num_bytes());
-    stored.checksums = locate_numbers(
-        file, token_format::kChecksums,
-        stored.documents.first_checksum + token_format::num_blocks(stored.documents.num_bytes()),
-        "the checksums");
-    check_end(path, stored.documents);
-    check_end(path, stored.checksums);
+    if (version != token_format::kVersionWithoutChecks) locate_rest(file, version, stored);
     return stored;
 }
 

@@ -32,12 +32,13 @@ std::string tokenizer_file_digest(const std::filesystem::path& path);
 
 /// The format on disk, shared by the reader and the writer.
 namespace token_format {
-inline constexpr int64_t kVersion = 2, kVersionWithoutChecks = 1;
-inline constexpr const char *kTokens = "tokens", *kDocuments = "document_offsets", *kChecksums = "checksums";
-inline constexpr int64_t kBlockBytes = int64_t{1}
-                                       << 24;  // of tokens or of document offsets, for each checksum
+inline constexpr int64_t kVersion = 2, kVersionWithoutChecks = 1, kVersionWithLossMask = 3;
+inline constexpr const char *kTokens = "tokens", *kDocuments = "document_offsets", *kChecksums = "checksums",
+                            *kLossMask = "loss_mask";
+inline constexpr int64_t kBlockBytes = int64_t{1} << 24;  // of one array, for each checksum
 
 inline int64_t num_blocks(int64_t num_bytes) { return (num_bytes + kBlockBytes - 1) / kBlockBytes; }
+inline int64_t num_mask_bytes(int64_t num_tokens) { return (num_tokens + 7) / 8; }
 int64_t checksum(const std::byte* block, int64_t num_bytes);
 /// The same of bytes in a file, which it reads in small pieces.
 int64_t checksum(const RawFile& file, int64_t offset, int64_t num_bytes);
@@ -60,7 +61,9 @@ struct StoredTokens {
     StoredArray tokens;
     StoredArray documents;  // the first token of each; of Megatron its first sequence, then their number
     StoredArray checksums;
-    StoredArray sequences;  // of Megatron only: the offset of the first byte of each
+    StoredArray sequences;       // of Megatron only: the offset of the first byte of each
+    StoredArray loss_mask;       // a bit per token; its elements are bytes. None: every token counts
+    int64_t counted_tokens = 0;  // tokens that count as targets
     bool is_megatron() const { return path != index_path; }
 
     /// Whether the file says where documents begin: by its table of documents or, in a file of version 1, by

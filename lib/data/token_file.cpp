@@ -1,6 +1,7 @@
 #include "data/token_file.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -165,6 +166,21 @@ void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
         throw UserError("{}: {}", path().string(), *fault);
 }
 
+void TokenFile::mask_targets(int64_t begin, int64_t count, int64_t* targets) const {
+    const StoredArray& mask = stored_.loss_mask;
+    if (mask.num_elements == 0 || count == 0) return;
+    const int64_t begin_byte = begin / 8, end_byte = token_format::num_mask_bytes(begin + count);
+    if (verified_) {
+        budget_->add(end_byte - begin_byte);
+        verify(mask, begin_byte, end_byte);
+    }
+    const auto bytes = read_bytes(tokens_, mask, begin_byte, end_byte - begin_byte);
+    for (int64_t token = begin; token < begin + count; ++token) {
+        const auto bits = std::to_integer<unsigned>(bytes[token / 8 - begin_byte]);
+        if ((bits >> token % 8 & 1) == 0) targets[token - begin] = -1;
+    }
+}
+
 /// Widens tokens to `out`. Returns a fault if one of them is outside the vocabulary. REQUIRES: count > 0.
 std::optional<std::string> TokenFile::vocabulary_fault(int64_t begin, int64_t count, int64_t* out) const {
     const int64_t token_bytes = stored_.tokens.element_bytes;
@@ -190,7 +206,26 @@ std::vector<std::string> TokenFile::find_faults(const std::function<void(double 
         progress(static_cast<double>(begin + count) / static_cast<double>(size()));
     }
     if (const auto fault = documents_fault()) faults.push_back(*fault);
+    if (const auto fault = loss_mask_fault()) faults.push_back(*fault);
     return faults;
+}
+
+std::optional<std::string> TokenFile::loss_mask_fault() const {
+    const StoredArray& mask = stored_.loss_mask;
+    if (mask.num_elements == 0) return {};
+    int64_t counted = 0;
+    for (int64_t begin = 0; begin < mask.num_bytes(); begin += kBlockBytes) {
+        const int64_t num_bytes = std::min(kBlockBytes, mask.num_bytes() - begin);
+        if (!is_sound(mask, begin / kBlockBytes)) {
+            return fmt::format("bytes {} .. {} of the loss mask do not match their checksum", begin,
+                               begin + num_bytes - 1);
+        }
+        for (const std::byte byte : read_bytes(tokens_, mask, begin, num_bytes))
+            counted += std::popcount(std::to_integer<unsigned>(byte));
+    }
+    if (counted == stored_.counted_tokens) return {};
+    return fmt::format("the loss mask counts {} tokens, but its attribute says {}", counted,
+                       stored_.counted_tokens);
 }
 
 /// Documents are ordered; an empty document begins where the next one does.

@@ -61,6 +61,10 @@ class TokenFile {
     /// checksum. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 
+    /// Writes -1 to targets[i] for each token begin + i that does not count as a target, of `count` tokens.
+    /// A file without a loss mask costs nothing. Throws DamageError and REQUIRES as copy().
+    void mask_targets(int64_t begin, int64_t count, int64_t* targets) const;
+
     bool knows_documents() const { return stored_.knows_documents(); }
 
     /// Writes the positions of tokens begin .. begin+count-1 in their documents to `out`. Positions in the
@@ -81,6 +85,7 @@ class TokenFile {
     int64_t document_start(int64_t document) const;
     int64_t first_document_after(int64_t token) const;
     std::optional<std::string> documents_fault() const;
+    std::optional<std::string> loss_mask_fault() const;
 
     StoredTokens stored_;
     RawFile tokens_;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "base/raw_file.h"
+#include "data/stored_tokens.h"
 
 namespace argosy::data {
 namespace {
@@ -18,6 +19,27 @@ constexpr std::string_view kPartMark = "argosy part 1\n\n\n";
 constexpr const char* kPlanFile = "plan.json";
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 constexpr int64_t kNoDocuments = -1;
+
+/// This bit of a token's word says that the token does not count as a target. Tokens are less.
+constexpr uint32_t kNotCounted = uint32_t{1} << 31;
+static_assert(kMaxVocabSize <= kNotCounted);
+
+std::vector<uint32_t> words_of(const EncodedDocuments& documents) {
+    std::vector<uint32_t> words = documents.tokens;
+    for (size_t i = 0; i < documents.loss_mask.size(); ++i)
+        words[i] |= documents.loss_mask[i] ? 0 : kNotCounted;
+    return words;
+}
+
+/// Takes the loss mask out of the tokens' words.
+std::vector<uint8_t> take_loss_mask(std::span<uint32_t> tokens) {
+    std::vector<uint8_t> loss_mask;
+    for (uint32_t& token : tokens) {
+        loss_mask.push_back((token & kNotCounted) == 0);
+        token &= ~kNotCounted;
+    }
+    return loss_mask;
+}
 
 /// The first bytes of a part. The tokens follow, and then the number of tokens of each document.
 struct Header {
@@ -71,7 +93,8 @@ void PartWriter::add(const EncodedDocuments& documents) {
     if (documents.kind && documents.kind != summary_.kind)
         refuse_mixed_kinds(documents.first_place, *documents.kind, *summary_.kind);
     const int64_t offset = Header{.num_tokens = summary_.num_tokens}.sizes_offset();
-    file_.write_at(offset, std::as_bytes(std::span(documents.tokens)));
+    const auto words = words_of(documents);
+    file_.write_at(offset, std::as_bytes(std::span(words)));
     summary_.num_tokens += std::ssize(documents.tokens);
     summary_.num_documents += std::ssize(documents.sizes);
     summary_.num_skipped += std::ssize(documents.skipped);
@@ -105,13 +128,14 @@ PartSummary read_part(const std::filesystem::path& path,
     int64_t token = 0;
     for (int64_t document = 0; document < header.num_documents; document += kBlockDocuments) {
         throw_if_stop_requested();
-        EncodedDocuments block{.kind = summary.kind, .first_place = path.string()};
+        EncodedDocuments block{.kind = summary.kind};
         block.sizes.resize(std::min(kBlockDocuments, header.num_documents - document));
         read_elements(file, header.sizes_offset() + document * int64_t{sizeof(int64_t)},
                       std::span(block.sizes));
         block.tokens.resize(std::reduce(block.sizes.begin(), block.sizes.end()));
         read_elements(file, Header{.num_tokens = token}.sizes_offset(), std::span(block.tokens));
         token += std::ssize(block.tokens);
+        if (summary.kind && has_loss_mask(*summary.kind)) block.loss_mask = take_loss_mask(block.tokens);
         take(block);
     }
     return summary;

@@ -58,7 +58,8 @@ class PartWriter {
     std::vector<int64_t> sizes_;  // the number of tokens of each document
 };
 
-/// Reads a part: calls `take` with its documents in order. UserError if the file is no part.
+/// Reads a part: calls `take` with its documents in order, which have no `first_place`. UserError if the file
+/// is no part.
 PartSummary read_part(const std::filesystem::path& path,
                       const std::function<void(const EncodedDocuments&)>& take);
 

@@ -3,6 +3,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -27,6 +28,11 @@ std::vector<fs::path> files_of_pattern(const std::string& pattern) {
     std::vector<fs::path> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
     if (code != 0 || files.empty()) throw UserError("no file matches {}", pattern);
+    // The .bin of a dataset of Megatron stands for its .idx too.
+    const std::set<fs::path> all(files.begin(), files.end());
+    std::erase_if(files, [&](const fs::path& file) {
+        return file.extension() == ".idx" && all.contains(fs::path(file).replace_extension(".bin"));
+    });
     return files;
 }
 
@@ -47,6 +53,15 @@ std::vector<fs::path> find_files(const fs::path& path) {
 std::string tokenizer_of(const TokenInfo& info) {
     if (!info.tokenizer_digest.empty()) return info.tokenizer_digest;
     return info.tokenizer == "none" ? "" : info.tokenizer;
+}
+
+void check_same_tokenizer(const StoredTokens& one, const StoredTokens& other) {
+    const std::string first = tokenizer_of(one.info), second = tokenizer_of(other.info);
+    if (first.empty() || second.empty() || first == second) return;
+    throw UserError(
+        "{} and {} were made with different tokenizers: {} {} and {} {}; make them with the same one",
+        one.path.string(), other.path.string(), one.info.tokenizer, one.info.tokenizer_digest,
+        other.info.tokenizer, other.info.tokenizer_digest);
 }
 
 TokenSource::TokenSource(const fs::path& path, const SourceOptions& options)

@@ -55,4 +55,7 @@ class TokenSource {
 /// numbers ("none") and of Megatron, which do not say it.
 std::string tokenizer_of(const TokenInfo& info);
 
+/// Throws UserError if both files say their tokenizer, and it is not the same.
+void check_same_tokenizer(const StoredTokens& one, const StoredTokens& other);
+
 }  // namespace argosy::data

@@ -12,7 +12,7 @@
 namespace argosy::data {
 namespace {
 
-using token_format::kBlockBytes;
+using token_format::kBlockBytes, token_format::num_blocks;
 
 constexpr const char* kWriterAttribute = "written_by";
 constexpr const char* kWriterName = "argosy prepare-data";
@@ -74,16 +74,35 @@ std::vector<std::byte> Spool<Number>::read(int64_t begin, int64_t count) const {
     return bytes;
 }
 
+void BitSpool::append(std::span<const uint8_t> bits) {
+    std::vector<uint8_t> full;
+    for (const uint8_t bit : bits) {
+        last_ |= bit << size_ % 8;
+        num_ones_ += bit;
+        if (++size_ % 8 == 0) full.push_back(std::exchange(last_, 0));
+    }
+    bytes_.append(full);
+}
+
+void BitSpool::flush() {
+    if (size_ % 8 != 0) bytes_.append(std::array{last_});
+    bytes_.flush();
+}
+
 TokenWriter::TokenWriter(std::filesystem::path path, int64_t max_vocab_size)
     : path_(std::move(path)),
       max_vocab_size_(max_vocab_size),
       file_(path_, is_from_token_writer),
       tokens_(spool_path(path_, "tokens"), size_bytes(type_for(max_vocab_size))),
-      documents_(spool_path(path_, "documents"), sizeof(int64_t)) {}
+      documents_(spool_path(path_, "documents"), sizeof(int64_t)),
+      mask_(spool_path(path_, "loss_mask")) {}
 
-void TokenWriter::append_document(std::span<const uint32_t> tokens) {
+void TokenWriter::append_document(std::span<const uint32_t> tokens, std::span<const uint8_t> loss_mask) {
     documents_.append(std::array{size()});
     tokens_.append(tokens);
+    mask_.append(loss_mask);
+    ARGOSY_CHECK(mask_.size() == (has_loss_mask() ? size() : 0), "{} tokens with {} in the loss mask", size(),
+                 mask_.size());
 }
 
 void TokenWriter::commit(const TokenInfo& info) {
@@ -92,34 +111,48 @@ void TokenWriter::commit(const TokenInfo& info) {
     if (size() == 0) throw UserError("there are no tokens to write to {}", path_.string());
     tokens_.flush();
     documents_.flush();
+    mask_.flush();
     const int64_t token_bytes = size_bytes(type_for(info.vocab_size));
-    const Places places = create_datasets(info, token_bytes);
+    const int64_t num_checksums = num_blocks(size() * token_bytes) +
+                                  num_blocks(num_documents() * int64_t{sizeof(int64_t)}) +
+                                  num_blocks(mask_.bytes().size());
+    const Places places = create_datasets(info, num_checksums);
     std::vector<int64_t> checksums;
     copy(tokens_, places.tokens, token_bytes, checksums);
     copy(documents_, places.documents, sizeof(int64_t), checksums);
+    if (has_loss_mask()) copy(mask_.bytes(), places.loss_mask, 1, checksums);
     file_.write_at(places.checksums, std::as_bytes(std::span(checksums)));
     file_.commit();
 }
 
-TokenWriter::Places TokenWriter::create_datasets(const TokenInfo& info, int64_t token_bytes) const {
-    const int64_t num_checksums = token_format::num_blocks(size() * token_bytes) +
-                                  token_format::num_blocks(num_documents() * int64_t{sizeof(int64_t)});
+void TokenWriter::describe(h5::Dataset& tokens, const TokenInfo& info) const {
+    tokens.set_attribute("format_version",
+                         has_loss_mask() ? token_format::kVersionWithLossMask : token_format::kVersion);
+    tokens.set_attribute("vocab_size", info.vocab_size);
+    tokens.set_attribute("end_of_text", info.end_of_text);
+    tokens.set_attribute("tokenizer", info.tokenizer);
+    tokens.set_attribute("tokenizer_digest", info.tokenizer_digest);
+    tokens.set_attribute(kWriterAttribute, fmt::format("{} {}", kWriterName, version()));
+}
+
+TokenWriter::Places TokenWriter::create_datasets(const TokenInfo& info, int64_t num_checksums) const {
+    using namespace token_format;
     h5::File file = h5::File::create(file_.partial_path());
+    const auto create = [&](const char* name, ElementType type, int64_t count) {
+        return file.create_dataset(name, type, std::array{count});
+    };
     Places places;
     {
-        h5::Dataset tokens =
-            file.create_dataset(token_format::kTokens, type_for(info.vocab_size), std::array{size()});
-        tokens.set_attribute("format_version", token_format::kVersion);
-        tokens.set_attribute("vocab_size", info.vocab_size);
-        tokens.set_attribute("end_of_text", info.end_of_text);
-        tokens.set_attribute("tokenizer", info.tokenizer);
-        tokens.set_attribute("tokenizer_digest", info.tokenizer_digest);
-        tokens.set_attribute(kWriterAttribute, fmt::format("{} {}", kWriterName, version()));
-        const h5::Dataset documents =
-            file.create_dataset(token_format::kDocuments, ElementType::Int64, std::array{num_documents()});
-        const h5::Dataset checksums =
-            file.create_dataset(token_format::kChecksums, ElementType::Int64, std::array{num_checksums});
-        places = {tokens.offset(), documents.offset(), checksums.offset()};
+        h5::Dataset tokens = create(kTokens, type_for(info.vocab_size), size());
+        describe(tokens, info);
+        places.tokens = tokens.offset();
+        places.documents = create(kDocuments, ElementType::Int64, num_documents()).offset();
+        places.checksums = create(kChecksums, ElementType::Int64, num_checksums).offset();
+    }
+    if (has_loss_mask()) {
+        h5::Dataset mask = create(kLossMask, ElementType::UInt8, num_mask_bytes(mask_.size()));
+        mask.set_attribute("counted_tokens", counted_tokens());
+        places.loss_mask = mask.offset();
     }
     file.close();
     return places;

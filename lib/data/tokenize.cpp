@@ -81,9 +81,12 @@ class TokenizeJob::Builder {
         if (!kind_) set_kind(*documents.kind);
         if (*documents.kind != *kind_) refuse_mixed_kinds(documents.first_place, *documents.kind, *kind_);
         std::span<const uint32_t> rest = documents.tokens;
+        std::span<const uint8_t> rest_of_mask = documents.loss_mask;
         for (const int64_t size : documents.sizes) {
-            writer_.append_document(rest.first(size));
+            const int64_t mask_size = rest_of_mask.empty() ? 0 : size;
+            writer_.append_document(rest.first(size), rest_of_mask.first(mask_size));
             rest = rest.subspan(size);
+            rest_of_mask = rest_of_mask.subspan(mask_size);
         }
         for (const uint32_t token : documents.tokens) largest_ = std::max(largest_, token);
         statistics_.add(documents.tokens);
@@ -91,13 +94,21 @@ class TokenizeJob::Builder {
 
     void count_skipped(int64_t count) { num_skipped_ += count; }
 
+    /// The kind of the documents so far.
+    const std::optional<RecordKind>& kind() const { return kind_; }
+
     TokenizeResult commit() {
         if (!kind_) throw UserError("{} holds no records", options_.inputs.front().string());
+        if (writer_.size() > 0 && writer_.counted_tokens() == 0) {
+            throw UserError("none of the {} tokens counts as a target: each loss mask is zero throughout",
+                            writer_.size());
+        }
         const TokenInfo info = token_info();
         writer_.commit(info);
         return {.num_tokens = writer_.size(),
                 .num_documents = writer_.num_documents(),
                 .vocab_size = info.vocab_size,
+                .counted_tokens = writer_.counted_tokens(),
                 .num_skipped = num_skipped_,
                 .unigram_entropy = statistics_.unigram_entropy(),
                 .bigram_entropy = statistics_.bigram_entropy(),
@@ -108,8 +119,7 @@ class TokenizeJob::Builder {
     void set_kind(RecordKind kind) {
         kind_ = kind;
         const tokenizer::TokenizerInfo& info = tokenizer_.info();
-        if (kind == RecordKind::Tokens || options_.vocab_size.value_or(info.vocab_size) == info.vocab_size)
-            return;
+        if (is_tokens(kind) || options_.vocab_size.value_or(info.vocab_size) == info.vocab_size) return;
         throw UserError(
             "the vocabulary size is {}, but the tokenizer '{}' has {}; --vocab-size applies to {} records",
             *options_.vocab_size, info.name, info.vocab_size, name(RecordKind::Tokens));
@@ -117,7 +127,7 @@ class TokenizeJob::Builder {
 
     TokenInfo token_info() const {
         const tokenizer::TokenizerInfo& info = tokenizer_.info();
-        if (*kind_ == RecordKind::Tokens) {
+        if (is_tokens(*kind_)) {
             return {.vocab_size = options_.vocab_size.value_or(int64_t{largest_} + 1),
                     .end_of_text = kNoEndOfText,
                     .tokenizer = "none",
@@ -235,18 +245,31 @@ void TokenizeJob::make_parts(int process, int num_processes) {
 }
 
 TokenizeResult TokenizeJob::finish() {
-    const auto add = [&](const EncodedDocuments& documents) { builder_->add(documents); };
     if (pieces_.size() == 1) {
-        encode(pieces_.front(), 0, stored_bytes(pieces_.front()), add);
+        encode(pieces_.front(), 0, stored_bytes(pieces_.front()),
+               [&](const EncodedDocuments& documents) { builder_->add(documents); });
         return builder_->commit();
     }
     for (int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
-        builder_->count_skipped(read_part(parts_.part_path(piece), add).num_skipped);
+        const auto add_of_piece = [&](const EncodedDocuments& documents) {
+            if (builder_->kind() && documents.kind != builder_->kind())
+                refuse_mixed_piece(pieces_[piece], *builder_->kind());
+            builder_->add(documents);
+        };
+        builder_->count_skipped(read_part(parts_.part_path(piece), add_of_piece).num_skipped);
         show_progress(piece, std::ssize(pieces_), 0, "joining");
     }
     const TokenizeResult result = builder_->commit();
     parts_.remove();
     return result;
+}
+
+/// Parts do not say where their documents come from, so the piece's first documents are encoded again.
+void TokenizeJob::refuse_mixed_piece(const Piece& piece, RecordKind before) const {
+    encode(piece, 0, stored_bytes(piece), [&](const EncodedDocuments& documents) {
+        if (documents.kind) refuse_mixed_kinds(documents.first_place, *documents.kind, before);
+    });
+    throw UserError("the input {} has changed since its tokens were made", piece.front().path.string());
 }
 
 void TokenizeJob::encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,

@@ -33,7 +33,8 @@ struct TokenizeOptions {
 /// Entropies in nats per token (data/statistics.h).
 struct TokenizeResult {
     int64_t num_tokens = 0, num_documents = 0, vocab_size = 0;
-    int64_t num_skipped = 0;  // records that could not be read
+    int64_t counted_tokens = 0;  // tokens that count as targets
+    int64_t num_skipped = 0;     // records that could not be read
     double unigram_entropy = 0, bigram_entropy = 0;
     /// Number of tokens that bigram_entropy covers: all, unless they have too many distinct pairs.
     int64_t bigram_tokens = 0;
@@ -67,6 +68,7 @@ class TokenizeJob {
     std::string plan_text() const;
     void encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,
                 const std::function<void(const EncodedDocuments&)>& take) const;
+    [[noreturn]] void refuse_mixed_piece(const Piece& piece, RecordKind before) const;
     void show_progress(int64_t done, int64_t all, int64_t num_bytes, const char* what) const;
 
     const TokenizeOptions& options_;
@@ -76,8 +78,8 @@ class TokenizeJob {
     std::unique_ptr<Builder> builder_;  // of process 0
 };
 
-/// Makes the token file in this process alone. A text becomes its tokens with the tokenizer's prefix and
-/// suffix, and an end of text; a {"tokens"} record stays unchanged. Throws UserError if the inputs mix both.
+/// Makes the token file in this process alone. Texts are tokenized as data/encode.h says; tokens stay
+/// unchanged. Throws UserError if the inputs mix kinds of records.
 TokenizeResult tokenize(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace argosy::data

@@ -1,12 +1,16 @@
 #include "eval/requests.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "eval/text.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace argosy::eval {
 namespace {
@@ -136,6 +140,24 @@ void warn_of_left_out_parts(const Work& work) {
     }
 }
 
+/// The tokenizer whose files the model has: in its folder, or saved in a checkpoint. Null if it has none.
+std::unique_ptr<tokenizer::Tokenizer> own_tokenizer(const interop::ModelSource& source) {
+    if (!source.checkpoint) {
+        const auto path = tokenizer::tokenizer_file_in(source.path);
+        return path ? tokenizer::open_tokenizer(path->string()) : nullptr;
+    }
+    std::map<std::string, std::string> assets;
+    for (checkpoint::Asset& asset : interop::read_assets(source)) assets[asset.name] = std::move(asset.bytes);
+    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+        if (!assets.contains(name)) continue;
+        const auto config = assets.find("tokenizer_config.json");
+        return tokenizer::parse_tokenizer(
+            source.path / name, assets[name],
+            config == assets.end() ? std::nullopt : std::optional(config->second));
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 Requests make_requests(std::span<const Document> documents, OutputType type,
@@ -159,10 +181,8 @@ Requests make_requests(std::span<const Document> documents, OutputType type,
 
 std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
                                                      const interop::ModelSource& source) {
-    const std::filesystem::path own = source.path / "tokenizer.json";
-    std::error_code unknown;
-    if (wanted.empty() && !std::filesystem::exists(own, unknown)) return nullptr;
-    auto opened = tokenizer::open_tokenizer(wanted.empty() ? source.path.string() : wanted);
+    auto opened = wanted.empty() ? own_tokenizer(source) : tokenizer::open_tokenizer(wanted);
+    if (!opened) return nullptr;
     if (opened->info().vocab_size > source.spec.vocab_size) {
         throw UserError(
             "the tokenizer {} has {} ids, and the vocabulary of the model {} has {}; --tokenizer must "
@@ -177,8 +197,8 @@ Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_len
     const bool texts = has_texts(task.type());
     if (texts && tokenizer == nullptr) {
         throw UserError(
-            "{} holds records of text, which need a tokenizer, and the model {} has no "
-            "tokenizer.json; name one with --tokenizer PATH|bytes",
+            "{} holds records of text, which need a tokenizer, and the model {} has none; name one with "
+            "--tokenizer PATH|bytes",
             task.documents[0].place, source.path.string());
     }
     const int64_t limit = texts && max_length == 0 ? source.spec.max_context : max_length;

@@ -44,7 +44,7 @@ struct Requests {
 Requests make_requests(std::span<const Document> documents, OutputType type,
                        const tokenizer::Tokenizer* tokenizer, int64_t max_length);
 
-/// The tokenizer `wanted`, or if that is empty, the one of the model's folder; null if there is none. Throws
+/// The tokenizer `wanted`, or if that is empty, the one in the model's folder or checkpoint; null if there is none. Throws
 /// UserError if it has more ids than the model.
 std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
                                                      const interop::ModelSource& source);

@@ -371,13 +371,19 @@ ModelSpec parse_hugging_face_config(const std::string& text, const std::string& 
     return from_json(Reader(parsed, path), accepted);
 }
 
+bool has_hugging_face_config(const std::string& folder) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(folder + "/config.json", ignored);
+}
+
 ModelSpec read_hugging_face_config(const std::string& folder, const AcceptedKeys& accepted) {
     const std::string path = folder + "/config.json";
     constexpr int64_t kMaxBytes = 16 << 20;
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) {
-        throw UserError("there is no file {}; model.hf_assets_path must be a folder with a config.json",
-                        path);
+    if (!has_hugging_face_config(folder)) {
+        throw UserError(
+            "there is no file {}; model.hf_assets_path must be a folder with a config.json, or with a "
+            "tokenizer, if model.name and model.flavor say the architecture",
+            path);
     }
     return parse_hugging_face_config(read_text(path, kMaxBytes), path, accepted);
 }

@@ -55,6 +55,9 @@ struct AcceptedKeys {
     bool all = false;  // for a text that this program wrote: its keys were accepted when they were read
 };
 
+/// Whether `folder` has a config.json, which describes a model.
+bool has_hugging_face_config(const std::string& folder);
+
 /// Reads `folder`/config.json. Throws UserError, with file and key, if the file is missing or malformed, if
 /// its architecture is unsupported, if a value is impossible, or if it has an unknown key that is not
 /// accepted.

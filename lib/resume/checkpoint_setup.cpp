@@ -57,7 +57,7 @@ std::vector<std::string> changed_saving_keys(const config::JobConfig& config) {
 /// frequencies are made for the published context, and transformers requires a context longer than
 /// original_max_position_embeddings for them.
 int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
-    const bool said = !config.model.hf_assets_path.empty() || spec.rope_scaling;
+    const bool said = model::has_hugging_face_config(config.model.hf_assets_path) || spec.rope_scaling;
     return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});
 }
 

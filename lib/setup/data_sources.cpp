@@ -9,9 +9,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "setup/setup.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::shared_ptr<const data::TokenSource> open_source(const std::string& path,
                                                      const data::SourceOptions& options,
@@ -22,22 +25,41 @@ std::shared_ptr<const data::TokenSource> open_source(const std::string& path,
                     path, source->vocab_size(), spec.vocab_size);
 }
 
-/// Compares the digest of the model's tokenizer with those that the token files have.
-void check_tokenizer(const config::Model& model, const std::vector<data::WeightedSource>& sources) {
-    const auto path = std::filesystem::path(model.hf_assets_path) / "tokenizer.json";
-    if (model.hf_assets_path.empty() || !std::filesystem::exists(path)) return;
-    const std::string digest = data::tokenizer_file_digest(path);
+void check_vocabulary(const fs::path& path, const model::ModelSpec& spec) {
+    const int64_t vocab_size = tokenizer::open_tokenizer(path)->info().vocab_size;
+    if (vocab_size <= spec.vocab_size) return;
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
+                    path.string(), vocab_size, spec.vocab_size);
+}
+
+[[noreturn]] void refuse_tokenizer(const data::StoredTokens& file, const fs::path& path,
+                                   const std::string& digest) {
+    const std::string& other = file.info.tokenizer_digest;
+    throw UserError(
+        "{} was made with another tokenizer ({}) than the model's {} ({}); make it again with that one, or, "
+        "if their tokens are the same, move the model's {} away",
+        file.path.string(), other.empty() ? file.info.tokenizer : "XXH3-128 " + other, path.string(), digest,
+        path.filename().string());
+}
+
+/// Compares the tokenizer in model.hf_assets_path with those that the token files say. If none says one, the
+/// tokenizer itself must fit the model.
+void check_tokenizer(const config::Model& model, const std::vector<data::WeightedSource>& sources,
+                     const model::ModelSpec& spec) {
+    const auto path = tokenizer::tokenizer_file_in(model.hf_assets_path);
+    if (model.hf_assets_path.empty() || !path) return;
+    const std::string digest = data::tokenizer_file_digest(*path);
+    bool is_known = model::has_hugging_face_config(model.hf_assets_path);
     for (const data::WeightedSource& source : sources) {
         for (const data::StoredTokens& file : source.source->files()) {
-            const std::string& other = file.info.tokenizer_digest;
-            if (other.empty() || other == digest) continue;
-            throw UserError(
-                "{} was made with another tokenizer (XXH3-128 {}) than the model's {} ({}); make it again "
-                "with "
-                "that one, or, if their tokens are the same, move the model's tokenizer.json away",
-                file.path.string(), other, path.string(), digest);
+            const bool says_none =
+                file.info.tokenizer_digest.empty() && file.info.tokenizer != tokenizer::kBytes;
+            if (says_none) continue;
+            if (file.info.tokenizer_digest != digest) refuse_tokenizer(file, *path, digest);
+            is_known = true;
         }
     }
+    if (!is_known) check_vocabulary(*path, spec);
 }
 
 std::vector<data::WeightedSource> open_sources(const config::JobConfig& config,
@@ -50,7 +72,7 @@ std::vector<data::WeightedSource> open_sources(const config::JobConfig& config,
         .max_open_files = std::max<size_t>(1, kMaxOpenFiles / named.size())};
     std::vector<data::WeightedSource> sources;
     for (const auto& [path, weight] : named) sources.push_back({open_source(path, options, spec), weight});
-    check_tokenizer(config.model, sources);
+    check_tokenizer(config.model, sources, spec);
     return sources;
 }
 
@@ -73,6 +95,7 @@ data::Loader training_data(const config::JobConfig& config, const model::ModelSp
 }
 
 std::optional<train::Validation> make_validation(const config::JobConfig& config,
+                                                 const data::Loader& training,
                                                  const train::TrainerOptions& options,
                                                  train::Trainer& trainer, comm::Mesh& mesh) {
     const config::Validation& validation = config.validation;
@@ -85,6 +108,7 @@ std::optional<train::Validation> make_validation(const config::JobConfig& config
                         {.seq_len = validation.seq_len.value_or(config.training.seq_len),
                          .shuffle = false,
                          .attend_across_documents = config.training.attend_across_documents});
+    if (const auto* known = training.file_with_tokenizer()) loader.check_tokenizer(*known);
     return train::Validation(std::move(loader), options, validation_batch_sizes(config, mesh.shape()),
                              validation.steps, trainer, mesh);
 }

@@ -17,6 +17,7 @@
 #include "ops/numerics.h"
 #include "parallel/placement.h"
 #include "setup/element_types.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {
 namespace {
@@ -166,9 +167,20 @@ bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
 
 }  // namespace
 
+/// Whether the folder has a tokenizer and no architecture, which the preset then says.
+bool has_tokenizer_alone(const config::Model& model) {
+    const std::string& folder = model.hf_assets_path;
+    if (model::has_hugging_face_config(folder) || !tokenizer::tokenizer_file_in(folder)) return false;
+    if (model.name && model.flavor) return true;
+    throw UserError(
+        "model.hf_assets_path = {} has a tokenizer and no config.json, so model.name and model.flavor must "
+        "both say the architecture",
+        folder);
+}
+
 model::ModelSpec choose_model(const config::Model& model) {
     const std::string name = model.name.value_or(config::Model::kDefaultName);
-    if (model.hf_assets_path.empty()) {
+    if (model.hf_assets_path.empty() || has_tokenizer_alone(model)) {
         return model::preset(name, model.flavor.value_or(config::Model::kDefaultFlavor));
     }
     model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path, {model.accept_config_keys});
@@ -351,7 +363,8 @@ void separate_streams(const config::Parallelism& parallelism) {
 }
 
 std::string model_title(const config::Model& model, const model::ModelSpec& spec) {
-    if (!model.hf_assets_path.empty()) return fmt::format("{} of {}", spec.name, model.hf_assets_path);
+    if (model::has_hugging_face_config(model.hf_assets_path))
+        return fmt::format("{} of {}", spec.name, model.hf_assets_path);
     return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
 }
 

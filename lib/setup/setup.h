@@ -20,7 +20,8 @@
 
 namespace argosy::setup {
 
-/// The preset, or the architecture in model.hf_assets_path. Throws UserError if both are given and differ.
+/// The architecture: that of the config.json in model.hf_assets_path or, without one, the preset. Throws
+/// UserError if both are given and differ, and if the folder has neither a config.json nor a tokenizer.
 model::ModelSpec choose_model(const config::Model& model);
 
 /// `device`: the device on which this rank computes.

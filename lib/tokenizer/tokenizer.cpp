@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kConfigName = "tokenizer_config.json";
 constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of a tokenizer's file; published ones have up to 40 MB
 
 /// Each byte of a text is a token.
@@ -45,8 +46,7 @@ std::string digest_of(const std::string& content) {
 
 /// Returns the file of a tokenizer's folder.
 fs::path file_in(const fs::path& folder) {
-    for (const char* name : {"tokenizer.json", "tokenizer.model"})
-        if (fs::exists(folder / name)) return folder / name;
+    if (auto file = tokenizer_file_in(folder)) return *std::move(file);
     throw UserError("the folder {} has no tokenizer.json and no tokenizer.model", folder.string());
 }
 
@@ -56,12 +56,10 @@ std::optional<std::string> read_token_name(const JsonField& token) {
     return token.is_object() ? token["content"].string() : token.string();
 }
 
-/// Reads the tokens' names from tokenizer_config.json beside the file, if it is there.
-void read_config(TokenizerFile& file) {
-    const fs::path path = folder_of(file.path) / "tokenizer_config.json";
-    if (!fs::exists(path)) return;
-    const std::string name = path.string();
-    const nlohmann::ordered_json json = parse_json(read_text(path, kMaxBytes), name);
+/// Reads the tokens' names from the text of the tokenizer_config.json beside the file.
+void read_config(const std::string& text, TokenizerFile& file) {
+    const std::string name = (folder_of(file.path) / kConfigName).string();
+    const nlohmann::ordered_json json = parse_json(text, name);
     const JsonField root(json, name);
     root.members();
     file.begin_of_text = read_token_name(root["bos_token"]);
@@ -80,6 +78,14 @@ bool is_sentence_piece(const std::string& content) { return content.starts_with(
 
 }  // namespace
 
+std::optional<fs::path> tokenizer_file_in(const fs::path& folder) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+        std::error_code unknown;
+        if (fs::exists(folder / name, unknown)) return folder / name;
+    }
+    return {};
+}
+
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::string& end_of_text) {
     if (source == kBytes) {
         if (end_of_text.empty()) return std::make_unique<ByteTokenizer>();
@@ -90,10 +96,19 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::
         throw UserError("there is no tokenizer '{}': name '{}', a tokenizer's file, or a folder with one",
                         source, kBytes);
     }
-    TokenizerFile file{.path = fs::is_directory(source) ? file_in(source) : fs::path(source)};
-    file.content = read_text(file.path, kMaxBytes);
+    const fs::path path = fs::is_directory(source) ? file_in(source) : fs::path(source);
+    const fs::path config = folder_of(path) / kConfigName;
+    std::optional<std::string> config_text;
+    if (fs::exists(config)) config_text = read_text(config, kMaxBytes);
+    return parse_tokenizer(path, read_text(path, kMaxBytes), config_text, end_of_text);
+}
+
+std::unique_ptr<Tokenizer> parse_tokenizer(const fs::path& path, std::string content,
+                                           const std::optional<std::string>& config,
+                                           const std::string& end_of_text) {
+    TokenizerFile file{.path = path, .content = std::move(content)};
     file.digest = digest_of(file.content);
-    read_config(file);
+    if (config) read_config(*config, file);
     if (!end_of_text.empty()) file.end_of_text = end_of_text;
     if (is_json(file.content)) return read_tokenizer_json(file);
     if (is_tiktoken(file.content)) return read_tiktoken(file);

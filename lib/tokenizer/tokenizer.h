@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +46,9 @@ class Tokenizer {
 
 /// The name of the tokenizer whose tokens are the 256 bytes and an end of text.
 inline constexpr const char* kBytes = "bytes";
+
+/// The file of a tokenizer's folder: tokenizer.json or tokenizer.model. None if the folder has neither.
+std::optional<std::filesystem::path> tokenizer_file_in(const std::filesystem::path& folder);
 
 /// Returns the tokenizer `source`, which is kBytes or the path of a tokenizer's file or folder. `end_of_text`
 /// names the token that ends a text; if empty, the tokenizer's files say it. Throws UserError if there is no

@@ -19,6 +19,12 @@ struct TokenizerFile {
     bool add_begin_of_text = false, add_end_of_text = false;  // add_bos_token, add_eos_token
 };
 
+/// Makes a tokenizer from the content of its file and of the tokenizer_config.json beside it, if there is
+/// one; the paths are for messages. Throws UserError if the file is none of the forms that follow.
+std::unique_ptr<Tokenizer> parse_tokenizer(const std::filesystem::path& path, std::string content,
+                                           const std::optional<std::string>& config,
+                                           const std::string& end_of_text = "");
+
 // Each throws UserError, which names the file, if it is wrong or not supported.
 
 /// Hugging Face's tokenizer.json with a byte-level BPE.

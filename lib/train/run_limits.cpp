@@ -97,11 +97,20 @@ std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& worl
 }
 
 StopReason StopAgreement::agreed(StopReason own) {
+    begin(own);
+    return finish();
+}
+
+void StopAgreement::begin(StopReason own) {
     if (stop_requested()) own = StopReason::Signal;
-    const at::Tensor reason = at::full({}, static_cast<int64_t>(own), at::kLong);
-    control_.run(
-        {.kind = comm::OpKind::AllReduce, .out = reason, .in = reason, .reduction = comm::Reduction::Max});
-    return static_cast<StopReason>(reason.item<int64_t>());
+    reason_ = at::full({}, static_cast<int64_t>(own), at::kLong);
+    exchange_ = control_.submit(
+        {.kind = comm::OpKind::AllReduce, .out = reason_, .in = reason_, .reduction = comm::Reduction::Max});
+}
+
+StopReason StopAgreement::finish() {
+    exchange_.wait();
+    return static_cast<StopReason>(reason_.item<int64_t>());
 }
 
 }  // namespace argosy::train

@@ -37,8 +37,15 @@ class StopAgreement {
     /// ranks, where `own` counts as Signal on a rank that has received a signal.
     StopReason agreed(StopReason own = StopReason::None);
 
+    /// COLLECTIVE: the two halves of agreed(), for ranks that compute meanwhile. begin() returns at once;
+    /// finish() waits for the other ranks' begin(), and not for their GPUs.
+    void begin(StopReason own = StopReason::None);
+    StopReason finish();
+
   private:
     comm::Communicator& control_;
+    at::Tensor reason_;  // of all ranks, once exchange_ is done
+    comm::Pending exchange_;
 };
 
 /// The last step of a run that is at `position`: the first step that reaches max_tokens, or training.steps if

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+
 namespace argosy::train {
 namespace {
 
@@ -28,22 +30,36 @@ Validation::Validation(data::Loader loader, const TrainerOptions& options, const
     if (max_batches != kWholeSet) num_batches_ = std::min(num_batches_, max_batches);
 }
 
-ValidationResult Validation::run() {
-    ValidationResult result;
-    DataFeed feed(loader_, mesh_, sizes_, /*first_sample=*/0, num_batches_, loader_.num_samples());
+std::optional<ValidationResult> Validation::run(StopAgreement& stop) {
     at::Tensor sum = at::zeros({}, at::TensorOptions(mesh_.device()).dtype(at::kDouble));
-    for (int64_t i = 0; i < num_batches_; ++i) {
-        const StepBatch batch = feed.next();
-        sum.add_(executor_.run(batch.microbatches, /*loss_scale=*/1, /*update=*/0));
-        feed.read_meanwhile();
-        result.num_tokens += batch.job_counted_tokens;
+    const std::optional<int64_t> num_tokens = add_losses(stop, sum);
+    if (!num_tokens) return {};
+    if (*num_tokens == 0) {
+        spdlog::warn("no token of the {} validation batches counts as a target, so there is no result",
+                     num_batches_);
+        return {};
     }
     // The ranks of a tensor group computed the same losses, so only one of them adds them to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) sum.zero_();
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = sum, .in = sum});
     mesh_.world().wait_for_gpu();
-    result.loss = sum.cpu().item<double>() / static_cast<double>(result.num_tokens);
-    return result;
+    return ValidationResult{sum.cpu().item<double>() / static_cast<double>(*num_tokens), *num_tokens};
+}
+
+/// Adds the losses of all counted tokens to `sum`, and returns the number of these tokens; none after a
+/// signal.
+std::optional<int64_t> Validation::add_losses(StopAgreement& stop, at::Tensor& sum) {
+    int64_t num_tokens = 0;
+    DataFeed feed(loader_, mesh_, sizes_, /*first_sample=*/0, num_batches_, loader_.num_samples());
+    for (int64_t i = 0; i < num_batches_; ++i) {
+        stop.begin();  // the exchange goes on while the batch is computed
+        const StepBatch batch = feed.next();
+        sum.add_(executor_.run(batch.microbatches, /*loss_scale=*/1, /*update=*/0));
+        feed.read_meanwhile();
+        num_tokens += batch.job_counted_tokens;
+        if (stop.finish() == StopReason::Signal && i + 1 < num_batches_) return {};
+    }
+    return num_tokens;
 }
 
 }  // namespace argosy::train

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "comm/mesh.h"
 #include "data/loader.h"
 #include "parallel/executor.h"
 #include "train/data_feed.h"
+#include "train/run_limits.h"
 #include "train/trainer.h"
 
 namespace argosy::train {
@@ -28,10 +30,14 @@ class Validation {
     Validation(data::Loader loader, const TrainerOptions& options, const BatchSizes& sizes,
                int64_t max_batches, Trainer& trainer, comm::Mesh& mesh);
 
-    /// COLLECTIVE over the world: the same result on all ranks.
-    ValidationResult run();
+    /// COLLECTIVE over the world: the same result on all ranks. None if a rank receives a signal before the
+    /// last batch, which then ends the run at the next stop.agreed(), and, with a warning, if no token of the
+    /// batches counts.
+    std::optional<ValidationResult> run(StopAgreement& stop);
 
   private:
+    std::optional<int64_t> add_losses(StopAgreement& stop, at::Tensor& sum);
+
     data::Loader loader_;
     comm::Mesh& mesh_;
     BatchSizes sizes_;

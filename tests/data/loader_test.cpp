@@ -253,6 +253,12 @@ TEST_F(MixtureTest, RefusesOtherTokenizers) {
     EXPECT_ERROR(load(one, other), UserError, "a.h5", "b.h5", "different tokenizers", "0a", "0b");
     EXPECT_ERROR(load(bytes, other), UserError, "different tokenizers");
     EXPECT_EQ(load(one, one).num_samples(), 28);
+    const auto validation = source("v.h5", 0, 100, other);
+    EXPECT_ERROR(load(none, one).check_tokenizer(validation->files()[0]), UserError, "v.h5", "b.h5",
+                 "different tokenizers");
+    EXPECT_EQ(load(none, one).file_with_tokenizer()->path, folder_ / "b.h5");
+    EXPECT_EQ(load(none, none).file_with_tokenizer(), nullptr);
+    EXPECT_NO_THROW(load(one, one).check_tokenizer(source("v.h5", 0, 100, none)->files()[0]));
     EXPECT_EQ(load(none, one).num_samples(), 28);
 }
 

@@ -77,6 +77,14 @@ TEST_F(MegatronTest, ReadsTokensOfEveryTypeAndTheDocuments) {
     }
 }
 
+TEST_F(MegatronTest, APatternThatMatchesBothFilesCountsThemOnce) {
+    write(documents_, 8);
+    const TokenSource source(folder_ / "a_text*");
+    ASSERT_EQ(source.files().size(), 1U);
+    EXPECT_EQ(source.files()[0].path, bin_);
+    EXPECT_ERROR(TokenSource{folder_ / "*.idx"}, UserError, "a_text_document.idx", "not an HDF5 file");
+}
+
 TEST_F(MegatronTest, IsASourceOfSamples) {
     write(documents_, 4);
     const Loader loader(bin_, {.seq_len = 4, .shuffle = false, .attend_across_documents = false});

@@ -76,6 +76,45 @@ TEST_F(RecordsTest, RefusesInvalidTokens) {
     EXPECT_ERROR(read("{\"tokens\": [18446744073709551615]}"), UserError, "18446744073709551615");
 }
 
+TEST_F(RecordsTest, ReadsLossMasksAndCompletions) {
+    const auto records = read(
+        "{\"loss_mask\": [0, 1], \"tokens\": [5, 6], \"meta\": {\"loss_mask\": 3}}\n"
+        "{\"completion\": \"b\", \"prompt\": \"a\"}\n{\"tokens\": [7]}\n"
+        "{\"prompt\": [\"a\", {\"text\": 1}], \"text\": \"c\"}\n{\"completion\": null, \"tokens\": []}");
+    ASSERT_EQ(records.size(), 5);
+    EXPECT_EQ(records[0].kind, RecordKind::MaskedTokens);
+    EXPECT_EQ(records[0].tokens, (std::vector<uint32_t>{5, 6}));
+    EXPECT_EQ(records[0].loss_mask, (std::vector<uint8_t>{0, 1}));
+    EXPECT_EQ(records[1].kind, RecordKind::Completion);
+    EXPECT_EQ(records[1].prompt + "|" + records[1].completion, "a|b");
+    EXPECT_EQ(records[2].kind, RecordKind::Tokens);
+    EXPECT_TRUE(records[2].loss_mask.empty());
+    EXPECT_EQ(records[3].kind, RecordKind::Text);
+    EXPECT_EQ(records[3].text, "c");
+    EXPECT_EQ(records[4].kind, RecordKind::Tokens);
+}
+
+TEST_F(RecordsTest, RefusesInvalidLossMasksAndCompletions) {
+    const std::string good = "{\"tokens\": [1, 2], \"loss_mask\": [1, 0]}\n";
+    EXPECT_ERROR(read(good + R"({"tokens": [1, 2], "loss_mask": [1]})"), UserError, "a.jsonl:2",
+                 "\"loss_mask\" has 1 values for 2 tokens");
+    EXPECT_ERROR(read(good + R"({"tokens": [1], "loss_mask": [2]})"), UserError, "a.jsonl:2",
+                 "holds 2, not 0 or 1");
+    EXPECT_ERROR(read(R"({"tokens": [1], "loss_mask": [-1]})"), UserError, "holds -1");
+    EXPECT_ERROR(read(R"({"tokens": [1], "loss_mask": [true]})"), UserError, "holds true");
+    EXPECT_ERROR(read(R"({"tokens": [1], "loss_mask": [0.5]})"), UserError, "holds 0.5");
+    EXPECT_ERROR(read(R"({"tokens": [1], "loss_mask": [[1]]})"), UserError, "holds a list");
+    EXPECT_ERROR(read(R"({"tokens": [1], "loss_mask": 1})"), UserError, "not an array of 0 and 1, but 1");
+    EXPECT_ERROR(read(R"({"text": "a", "loss_mask": [1]})"), UserError, "a.jsonl:1", "needs \"tokens\"");
+    EXPECT_ERROR(read(R"({"prompt": "a"})"), UserError, "a.jsonl:1", "neither");
+    EXPECT_ERROR(read(R"({"prompt": "a", "completion": 5})"), UserError,
+                 "\"completion\" is not a string, but 5");
+    EXPECT_ERROR(read(R"({"prompt": [{"role": "user"}], "completion": "b"})"), UserError,
+                 "\"prompt\" is not a string, but a list");
+    EXPECT_ERROR(read(R"({"prompt": "a", "completion": "b", "text": "ab"})"), UserError,
+                 "both \"text\" and \"completion\"");
+}
+
 TEST_F(RecordsTest, RefusesFilesThatCannotBeRead) {
     EXPECT_ERROR(RecordReader(folder_ / "none.jsonl", 10), UserError, "none.jsonl", "No such file");
     std::filesystem::create_directory(folder_ / "sub");

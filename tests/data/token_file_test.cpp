@@ -89,8 +89,8 @@ TEST(TokenFile, RefusesOtherFiles) {
     EXPECT_ERROR(TokenFile{path}, UserError, "2 dims");
     write_by_hand(path, "tokens", ElementType::UInt16, {0}, 1, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "empty");
-    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 3, 9);
-    EXPECT_ERROR(TokenFile{path}, UserError, "format version 3", "reads 1 and 2");
+    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 4, 9);
+    EXPECT_ERROR(TokenFile{path}, UserError, "format version 4", "reads 1 to 3");
     write_by_hand(path, "tokens", ElementType::UInt16, {5}, 2, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "tokenizer_digest");
     write_by_hand(path, "tokens", ElementType::UInt16, {5}, 1, 0);

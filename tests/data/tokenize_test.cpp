@@ -55,11 +55,16 @@ TEST(Tokenize, RefusesInputThatCannotBeOneTokenFileAndLeavesNothing) {
     write_file(folder / "mixed.jsonl", "{\"text\": \"a\"}\n{\"tokens\": [1]}\n");
     write_file(folder / "text.jsonl", "{\"text\": \"a\"}\n");
     write_file(folder / "none.jsonl", "\n");
+    write_file(folder / "masks.jsonl", "{\"tokens\": [1], \"loss_mask\": [1]}\n{\"tokens\": [1]}\n");
+    write_file(folder / "zeros.jsonl", "{\"tokens\": [1], \"loss_mask\": [0]}\n");
     const auto run = [&](const char* input, std::optional<int64_t> vocab_size, const char* output) {
         tokenize_bytes({.inputs = {folder / input}, .output = folder / output, .vocab_size = vocab_size});
     };
     EXPECT_ERROR(run("mixed.jsonl", {}, "t.h5"), UserError, "mixed.jsonl:2", "{\"tokens\"} record",
                  "{\"text\"}");
+    EXPECT_ERROR(run("masks.jsonl", {}, "t.h5"), UserError, "masks.jsonl:2", "a {\"tokens\"} record after",
+                 "{\"tokens\", \"loss_mask\"}");
+    EXPECT_ERROR(run("zeros.jsonl", {}, "t.h5"), UserError, "none of the 1 tokens counts");
     EXPECT_ERROR(run("text.jsonl", 300, "t.h5"), UserError, "300", "257");
     EXPECT_ERROR(run("none.jsonl", {}, "t.h5"), UserError, "none.jsonl", "no records");
     EXPECT_ERROR(run("text.jsonl", {}, "text.jsonl"), UserError, "text.jsonl", "both input and output");
@@ -67,7 +72,7 @@ TEST(Tokenize, RefusesInputThatCannotBeOneTokenFileAndLeavesNothing) {
     EXPECT_ERROR(
         tokenize_bytes({.inputs = {folder / "text.jsonl", folder / "gone.jsonl"}, .output = folder / "t.h5"}),
         UserError, "gone.jsonl", "No such file");
-    EXPECT_EQ(folder.num_entries(), 3);
+    EXPECT_EQ(folder.num_entries(), 5);
 }
 
 /// Records of many lengths, so that pieces and batches end within and between lines.
@@ -172,7 +177,31 @@ TEST_F(Pieces, AStreamIsNoPiece) {
 
 TEST_F(Pieces, PartsOfOtherKindsAreRefused) {
     write_file(folder_ / "b.jsonl", "{\"tokens\": [1]}\n");
-    EXPECT_ERROR(tokenize_bytes(options("t.h5", 2'900'000, 1)), UserError, "{\"tokens\"} record");
+    EXPECT_ERROR(tokenize_bytes(options("t.h5", 2'900'000, 1)), UserError, "b.jsonl:1: a {\"tokens\"} record",
+                 "{\"text\"}");
+    std::filesystem::remove_all(folder_ / "t.h5.parts");
+    // The second half of a file is another piece.
+    const std::string texts = many_records(300);
+    write_file(folder_ / "a.jsonl", texts + "\n{\"text\": 5}\n{\"tokens\": [1]}\n");
+    TokenizeOptions skips = options("t.h5", std::ssize(texts) + 1, 1);
+    skips.on_error = OnError::Skip;
+    EXPECT_ERROR(tokenize_bytes(skips), UserError, "a.jsonl:333: a {\"tokens\"} record");
+}
+
+TEST_F(Pieces, ARecordThatIsLeftOutIsNamedByItsFirstByte) {
+    const std::string bad = "{\"text\": 5}\n", lines = many_records(300) + bad + many_records(10);
+    write_file(folder_ / "a.jsonl", lines);
+    const std::string place = fmt::format("a.jsonl, the line from byte {} on: ", lines.find(bad));
+    std::vector<std::string> skipped;
+    const InputRange ranges[] = {{folder_ / "a.jsonl", 0, 1000}, {folder_ / "a.jsonl", 1000}};
+    encode_documents(
+        ranges, {.vocab_size = 300, .on_error = OnError::Skip}, *tokenizer_,
+        [&](const EncodedDocuments& documents) {
+            skipped.insert(skipped.end(), documents.skipped.begin(), documents.skipped.end());
+        },
+        [](int64_t) {});
+    ASSERT_EQ(skipped.size(), 1U);
+    EXPECT_NE(skipped[0].find(place), std::string::npos) << skipped[0];
 }
 
 TEST(Tokenize, TextFilesHoldDocumentsLinesOrParagraphs) {
@@ -190,6 +219,10 @@ TEST(Tokenize, TextFilesHoldDocumentsLinesOrParagraphs) {
     EXPECT_EQ(documents(TextDocument::File), "one\ntwo\n\n\n three\n|");
     EXPECT_EQ(documents(TextDocument::Line), "one|two| three|");
     EXPECT_EQ(documents(TextDocument::Paragraph), "one\ntwo| three|");
+    write_file(folder / "a.txt", "one\r\ntwo\r\n\r\n th\rree\r\n");
+    EXPECT_EQ(documents(TextDocument::File), "one\r\ntwo\r\n\r\n th\rree\r\n|");
+    EXPECT_EQ(documents(TextDocument::Line), "one|two| th\rree|");
+    EXPECT_EQ(documents(TextDocument::Paragraph), "one\ntwo| th\rree|");
 }
 
 }  // namespace

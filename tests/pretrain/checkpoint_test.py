@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+import subprocess
 
 import run
 import saved
@@ -122,6 +123,33 @@ class LastSave(saved.SavedTest):
         notes.write_text("mine")
         self.train(1, **hf)
         self.assertEqual(notes.read_text(), "mine")
+
+    def test_a_folder_with_a_tokenizer_alone(self):
+        """The run checks and saves the tokenizer, so that eval and a converted model need none."""
+        assets, texts = self.folder / "assets", run.SOURCE / "data" / "tiny.jsonl"
+        assets.mkdir()
+        subprocess.run([run.PREPARE_DATA, "train-tokenizer", "--input", texts, "--vocab-size", "300", "--output",
+                        assets / "tokenizer.json"], check=True, capture_output=True)
+        tokens = self.folder / "bpe.h5"
+        self.tokenize(texts, tokens, "--tokenizer", assets)
+        settings = {"model__hf_assets_path": assets, "model__name": "llama3", "model__flavor": "debugmodel"}
+        self.train(1, training__dataset_path=tokens, training__steps=2, **settings)
+        names = sorted(asset["name"] for asset in saved.manifest(self.step_folder(2))["assets"])
+        self.assertEqual(names, ["tokenizer.json", "tokenizer_config.json"])
+        exported = self.folder / "hf"
+        subprocess.run([run.PRETRAIN.parent / "convert-checkpoint", self.folder_of(), exported, "--to", "hf"], check=True,
+                       capture_output=True)
+        self.assertEqual((exported / "tokenizer.json").read_bytes(), (assets / "tokenizer.json").read_bytes())
+        task, output, results = self.folder / "task.jsonl", self.folder / "results.json", []
+        task.write_text('{"text": "the story of a catapult"}\n')
+        for model in (self.folder_of(), exported):
+            subprocess.run([run.PRETRAIN.parent / "eval", "--model", model, "--tasks", task, "--output", output],
+                           check=True, capture_output=True)
+            results.append(json.loads(output.read_text())["results"])
+        self.assertEqual(results[0], results[1])
+        other = run.words(settings | {"validation__enable": True, "validation__dataset_path": self.tokens})
+        done = self.run_ranks(1, *self.small("other", training__dataset_path=tokens), *other)
+        self.assert_one_error(done, 2, "tiny.h5 was made with another tokenizer (bytes)", "tokenizer.json")
 
     def test_the_tokenizers_files_are_exported(self):
         assets = self.folder / "assets"

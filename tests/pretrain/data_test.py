@@ -56,6 +56,45 @@ class Data(run.PretrainTest):
         self.assert_code(done, 0)
         self.assertIn("OTHER DATA", done.stderr)
 
+    def test_a_loss_mask_trains_the_same_on_any_mesh(self):
+        """The first step has no token that counts, the second step none on one of two ranks. A mixture of masked
+        completions and plain tokens goes on exactly."""
+        length, samples = 32, 60
+        text = "".join(json.loads(line)["text"] for line in (run.SOURCE / "data" / "tiny.jsonl").read_text().splitlines())
+        tokens = list(text.encode()[:length * samples + 1])
+        mask = [0 if at <= 8 * length or 12 * length < at <= 16 * length else at % 3 > 0 for at in range(len(tokens))]
+        source = self.folder / "masked.jsonl"
+        source.write_text(json.dumps({"tokens": tokens, "loss_mask": [int(bit) for bit in mask]}) + "\n")
+        self.tokenize(source, self.folder / "masked.h5")
+        settings = {"training__dataset_path": self.folder / "masked.h5", "training__shuffle": False,
+                    "training__global_batch_size": 8, "lr_scheduler__total_steps": 6}
+        self.steps_of(1, "whole", training__steps=6, **settings)
+        whole = self.losses("whole")
+        self.assertEqual(whole[0], 0)
+        self.assertTrue(all(3 < loss < 7 for loss in whole[1:]), whole)
+        for number, mesh in enumerate(({}, {"parallelism__context_parallel_degree": 2})):
+            self.steps_of(2, f"mesh{number}", training__steps=6, **settings, **mesh)
+            for one, other in zip(self.losses(f"mesh{number}")[1:], whole[1:], strict=True):
+                self.assertAlmostEqual(one / other, 1, delta=LOSS_TOLERANCE)
+        # Exact resume of a mixture, and other masks are other data.
+        completions = self.folder / "completions.jsonl"
+        completions.write_text("".join(json.dumps({"prompt": text[at:at + 20], "completion": text[at + 20:at + 50]}) + "\n"
+                                       for at in range(0, 5000, 50)))
+        self.tokenize(completions, self.folder / "completions.h5")
+        sources = ", ".join(f"{{path = {self.folder / name}, weight = {weight}}}"
+                            for name, weight in (("completions.h5", 0.7), ("masked.h5", 0.3)))
+        settings |= {"training__dataset_path": "", "data__mixture": f"[{sources}]", "training__shuffle": True,
+                     "checkpoint__enable": True, "checkpoint__interval": 2}
+        self.steps_of(1, "mixed", training__steps=4, **settings)
+        for steps in (2, 4):
+            self.assert_code(self.run_ranks(1, *self.small("parts", training__steps=steps, **settings)), 0)
+        self.assertEqual(self.losses("parts"), self.losses("mixed"))
+        source.write_text(json.dumps({"tokens": tokens, "loss_mask": [1] * len(tokens)}) + "\n")
+        self.tokenize(source, self.folder / "masked.h5")
+        done = self.run_ranks(1, *self.small("parts", training__steps=5, **settings))
+        self.assert_code(done, 0)
+        self.assertIn("OTHER DATA", done.stderr)
+
     def test_a_file_names_the_sources_of_a_mixture(self):
         settings = self.mixture(2, 1)
         by_words = self.steps_of(1, "words", **settings)

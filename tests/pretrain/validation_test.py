@@ -4,7 +4,9 @@ import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
+import time
 import unittest
 
 import run
@@ -82,9 +84,63 @@ class Validation(run.PretrainTest):
             loss = math.log(self.perplexity(self.folder / name / "checkpoint" / "step-00000003", 20, 12))
             self.assertAlmostEqual(steps[-1]["validation_loss"] / loss, 1, delta=TOLERANCE, msg=name)
 
+    def test_counts_what_the_loss_mask_counts(self):
+        """Of window w the first counted[w] targets count, so the loss is that of `eval` on windows of that length. Whole
+        batches of a rank have none."""
+        counted = [0 if 4 <= window < 8 else window * 5 % (LENGTH + 1) for window in range(45)]
+        mask = [0] * NUM_TOKENS
+        for window, count in enumerate(counted):
+            mask[window * LENGTH + 1:window * LENGTH + 1 + count] = [1] * count
+        records, valid = self.folder / "masked.jsonl", self.folder / "masked.h5"
+        records.write_text("".join(json.dumps({"tokens": self.stream[at:at + 100], "loss_mask": mask[at:at + 100]}) + "\n"
+                                   for at in range(0, NUM_TOKENS, 100)))
+        self.tokenize(records, valid)
+        settings = {"validation__dataset_path": valid, "checkpoint__enable": True, "checkpoint__interval": 3}
+        for num_ranks, layout in ((1, {}), (2, {SHARD: 2})):
+            name = next(iter(layout), "one")
+            step = self.validated(num_ranks, name, **settings, **layout)[-1]
+            self.assertEqual(step["validation_tokens"], sum(counted))
+            task, output = self.folder / "windows.jsonl", self.folder / "results.json"
+            task.write_text("".join(json.dumps({"tokens": self.stream[at * LENGTH:at * LENGTH + count + 1]}) + "\n"
+                                    for at, count in enumerate(counted) if count > 0))
+            subprocess.run([EVAL, "--model", self.folder / name, "--tasks", task, "--output", output], check=True,
+                           capture_output=True)
+            results = json.loads(output.read_text())["results"]["windows"]
+            loss = math.log(next(value for key, value in results.items() if key.startswith("token_perplexity")))
+            self.assertAlmostEqual(step["validation_loss"] / loss, 1, delta=TOLERANCE, msg=name)
+
+    def test_batches_without_a_counted_token_give_no_result(self):
+        records, valid = self.folder / "masked.jsonl", self.folder / "masked.h5"
+        mask = [0] * (NUM_TOKENS - 1) + [1]
+        records.write_text(json.dumps({"tokens": self.stream, "loss_mask": mask}) + "\n")
+        self.tokenize(records, valid)
+        done = self.run_ranks(1, *self.small(validation__enable=True, validation__dataset_path=valid, validation__steps=2))
+        self.assert_code(done, 0)
+        self.assertIn("no token of the 2 validation batches counts", done.stderr)
+        self.assertFalse(any("validation_loss" in step for step in self.steps()))
+
+    def test_a_signal_ends_it(self):
+        """The run ends with the step, which is saved, and without a result. The whole validation takes seconds."""
+        job = self.start(2, *self.small(validation__enable=True, validation__dataset_path=self.tokens, validation__freq=2,
+                                        validation__seq_len=2, training__local_batch_size=1, training__steps=9,
+                                        checkpoint__enable=True))
+        self.wait_for_step(job, 1)
+        time.sleep(1)
+        run.send(job.rank_pids()[1], signal.SIGTERM)
+        done = job.finish()
+        self.assert_code(done, 75)
+        self.assertIn("stopped by a signal after step 2 of 9, which is saved", done.stderr)
+        self.assertEqual(["validation_loss" in step for step in self.steps()], [False, False])
+
     def test_mistakes(self):
-        missing = self.folder / "none.h5"
+        missing, other = self.folder / "none.h5", self.folder / "other.h5"
+        texts = run.SOURCE / "data" / "tiny.jsonl"
+        subprocess.run([run.PREPARE_DATA, "train-tokenizer", "--input", texts, "--vocab-size", "257", "--output",
+                        self.folder / "tokenizer.json"], check=True, capture_output=True)
+        self.tokenize(texts, other, "--tokenizer", self.folder / "tokenizer.json")
         for parts, settings in (([str(missing)], {"validation__dataset_path": missing}),
+                                (["tiny.h5 and ", "other.h5 were made with different tokenizers: bytes"],
+                                 {"validation__dataset_path": other}),
                                 (["validation.dataset_path is not set"], {})):
             done = self.run_ranks(2, *self.small(validation__enable=True, **settings))
             self.assert_one_error(done, 2, *parts)

@@ -28,6 +28,8 @@ TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrOfTheLoadedModel) {
 
     const ScratchFolder folder;
     config.model.hf_assets_path = (folder / "").string();
+    EXPECT_EQ(saved_context(config, plain, {}), 1000) << "a tokenizer alone says nothing";
+    write_file(folder / "config.json", "{}");
     EXPECT_EQ(saved_context(config, plain, {}), 40960);  // as in the model's config.json
     config.training.seq_len = 200000;
     EXPECT_EQ(saved_context(config, plain, {}), 200000);

@@ -6,6 +6,7 @@
 #include "data/token_files.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
+#include "tokenizer/bpe_trainer.h"
 
 namespace argosy::setup {
 namespace {
@@ -51,6 +52,7 @@ TEST_F(DataSourcesTest, FitTheModelsVocabulary) {
 TEST_F(DataSourcesTest, AreMadeWithTheModelsTokenizer) {
     const std::string digest = "99aa06d3014798d86001c324468d497f";
     write_file(folder_ / "tokenizer.json", "");
+    write_file(folder_ / "config.json", "{}");
     config_.model.hf_assets_path = folder_ / "";
     config_.training.dataset_path = folder_ / "a.h5";
     write("a.h5", 50, digest);
@@ -60,7 +62,26 @@ TEST_F(DataSourcesTest, AreMadeWithTheModelsTokenizer) {
     write("a.h5", 50, "0a");
     EXPECT_ERROR(num_samples(), UserError, "a.h5 was made with another tokenizer (XXH3-128 0a)",
                  "tokenizer.json", digest, "move the model's tokenizer.json away");
-    std::filesystem::remove(folder_ / "tokenizer.json");
+    data::TokenWriter bytes(folder_ / "a.h5", 50);
+    bytes.append_document(data::counted_tokens(50));
+    bytes.commit({.vocab_size = 50, .tokenizer = "bytes"});
+    EXPECT_ERROR(num_samples(), UserError, "a.h5 was made with another tokenizer (bytes)");
+    std::filesystem::rename(folder_ / "tokenizer.json", folder_ / "tokenizer.model");
+    EXPECT_ERROR(num_samples(), UserError, "another tokenizer", "tokenizer.model");
+    std::filesystem::remove(folder_ / "tokenizer.model");
+    EXPECT_EQ(num_samples(), 12);
+}
+
+TEST_F(DataSourcesTest, ATokenizerAloneFitsTheModelsVocabulary) {
+    tokenizer::BpeTrainer trainer(tokenizer::TrainedPattern::Gpt2, 257);
+    trainer.add("some words");
+    write_file(folder_ / "tokenizer.json", trainer.train().tokenizer_json);
+    config_.model.hf_assets_path = folder_ / "";
+    config_.training.dataset_path = folder_ / "a.h5";
+    write("a.h5", 50, "");
+    EXPECT_ERROR(num_samples(), UserError,
+                 "tokenizer.json has a vocabulary of 257 tokens, but the model's has 100");
+    spec_.vocab_size = 257;
     EXPECT_EQ(num_samples(), 12);
 }
 

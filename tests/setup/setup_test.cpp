@@ -137,6 +137,20 @@ TEST_F(ChooseModelFromFolder, AnUnknownKeyIsAccepted) {
     EXPECT_EQ(choose_model(model).name, "qwen2");
 }
 
+TEST_F(ChooseModelFromFolder, ATokenizerAloneNeedsAPreset) {
+    std::filesystem::remove(folder_ / "config.json");
+    write_file(folder_ / "tokenizer.json", "");
+    EXPECT_EQ(choose_model(with_folder(named("qwen2", "0.5B"))).name, "qwen2");
+    for (const auto& [name, flavor] :
+         {std::pair<const char*, const char*>{"qwen2", nullptr}, {nullptr, "8B"}}) {
+        config::Model model;
+        if (name != nullptr) model.name = name;
+        if (flavor != nullptr) model.flavor = flavor;
+        EXPECT_ERROR(choose_model(with_folder(model)), UserError, "no config.json",
+                     "model.name and model.flavor");
+    }
+}
+
 TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
     config::Model model;
     model.hf_assets_path = (folder_ / "missing").string();

@@ -49,8 +49,11 @@ class DataFeedTest : public ::testing::Test {
 
     /// Returns the tokens of the run's samples first .. first+count-1, one after the other.
     std::vector<int64_t> samples(int64_t first, int64_t count) const {
+        return samples(loader_, first, count);
+    }
+    static std::vector<int64_t> samples(const data::Loader& loader, int64_t first, int64_t count) {
         std::vector<int64_t> tokens(count * kSeqLen), targets(count * kSeqLen);
-        loader_.read(first, count, tokens.data(), targets.data());
+        loader.read(first, count, tokens.data(), targets.data());
         return tokens;
     }
 
@@ -180,6 +183,49 @@ TEST_F(DataFeedTest, ARankOfAContextAxisGetsItsPartOfEachSample) {
                 const at::Tensor own = all.view({kMicrobatchSize, -1})[sample % kMicrobatchSize];
                 EXPECT_TRUE(own.equal(at::tensor(expected[row++], at::kLong))) << "sample " << sample;
             }
+        }
+    }
+}
+
+constexpr bool counts(int64_t token) { return token >= 24 && token % 3 != 1; }  // not the first 8 samples
+
+/// Every third token does not count, nor do all of the first samples.
+std::filesystem::path written_with_mask(const std::filesystem::path& path) {
+    data::TokenWriter writer(path, kNumTokens);
+    const std::vector<uint32_t> tokens = data::counted_tokens(kNumTokens);
+    std::vector<uint8_t> mask;
+    for (const uint32_t token : tokens) mask.push_back(counts(token));
+    writer.append_document(tokens, mask);
+    writer.commit({.vocab_size = kNumTokens, .tokenizer = "none"});
+    return path;
+}
+
+// Whole ranks, and on 2 ranks or fewer whole steps, have no token that counts.
+TEST_F(DataFeedTest, TokensThatDoNotCountAreNoTargetsAndNotCounted) {
+    const data::Loader loader(written_with_mask(folder_ / "mask.h5"), {.seq_len = kSeqLen, .shuffle = false});
+    for (const layout::MeshRequest& request : meshes()) {
+        comm::Mesh mesh(layout::resolve(request, world().size()), world());
+        SCOPED_TRACE(mesh.shape().name());
+        const BatchSizes sizes{4 * mesh.degree(layout::kDataAxes), 2, 2};
+        DataFeed feed(loader, mesh, sizes, 0, kNumSteps);
+        for (int64_t step = 0; step < kNumSteps; ++step) {
+            const StepBatch batch = feed.next();
+            feed.read_meanwhile();
+            int64_t own = 0;
+            for (const model::Batch& microbatch : batch.microbatches) {
+                const auto* tokens = microbatch.tokens.const_data_ptr<int64_t>();
+                const auto* targets = microbatch.targets.const_data_ptr<int64_t>();
+                for (int64_t i = 0; i < microbatch.tokens.numel(); ++i) {
+                    const int64_t next = tokens[i] + 1;
+                    EXPECT_EQ(targets[i], counts(next) ? next : -1);
+                    own += counts(next) ? 1 : 0;
+                }
+            }
+            int64_t job = 0;
+            for (const int64_t token : samples(loader, step * sizes.global_batch, sizes.global_batch))
+                job += counts(token + 1) ? 1 : 0;
+            EXPECT_EQ(batch.counted_tokens, own) << "step " << step;
+            EXPECT_EQ(batch.job_counted_tokens, job) << "step " << step;
         }
     }
 }

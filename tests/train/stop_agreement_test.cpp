@@ -22,7 +22,9 @@ TEST(StopAgreement, AllRanksStopInTheStepInWhichOneAsks) {
     for (int step = 1; step <= 3; ++step) EXPECT_EQ(stop.agreed(), StopReason::None) << "step " << step;
     EXPECT_EQ(stop.agreed(late), StopReason::OutOfTime);
     EXPECT_EQ(stop.agreed(), StopReason::None) << "a wish is of its step";
+    stop.begin();
     if (last) std::raise(SIGTERM);
+    EXPECT_EQ(stop.finish(), StopReason::None) << "too late for this exchange";
     EXPECT_EQ(stop.agreed(), StopReason::Signal);
     if (last) std::raise(SIGUSR1);  // must not end the process either
     EXPECT_EQ(stop.agreed(world().rank() == 0 ? StopReason::OutOfTime : StopReason::None),
