@@ -269,7 +269,7 @@ std::vector<Section> make_schema() {
                  "Folder of the event files, relative to job.dump_folder.")}),
         section("profiling", &JobConfig::profiling, "traces of what each rank does and when",
                 {key("enable_profiling", &Profiling::enable_profiling, any(),
-                     "Every profile_freq steps each rank writes a trace, which jobs/trace.py merges."),
+                     "Every profile_freq steps each rank writes a trace, which jobs/merge_traces.py merges."),
                  key("save_traces_folder", &Profiling::save_traces_folder, any(),
                      "Folder of the traces, relative to job.dump_folder."),
                  key("profile_freq", &Profiling::profile_freq, at_least(1), "Steps between two traces.")}),

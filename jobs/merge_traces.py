@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""trace.py FOLDER [--output FILE]: merges the traces of a step's ranks (profiling.enable_profiling), checks them, and writes
+"""merge_traces.py FOLDER [--output FILE]: merges the traces of a step's ranks (profiling.enable_profiling), checks them, and writes
 one file for chrome://tracing or ui.perfetto.dev.
 
 FOLDER is a step's folder, RUN/profile_traces/step-N. The check: spans of a rank nest, times of a rank ascend, each
@@ -86,7 +86,7 @@ def faults_of(traces):
 def read(folder):
     files = sorted(pathlib.Path(folder).glob("rank-*.json"))
     if not files:
-        sys.exit(f"trace.py: error: {folder} holds no rank-*.json; name the folder of a step")
+        sys.exit(f"merge_traces.py: error: {folder} holds no rank-*.json; name the folder of a step")
     return {file.name: json.loads(file.read_text())["traceEvents"] for file in files}
 
 
@@ -98,11 +98,11 @@ def main():
     try:
         traces = read(arguments.folder)
     except (OSError, ValueError, KeyError) as error:
-        print(f"trace.py: error: {error}", file=sys.stderr)
+        print(f"merge_traces.py: error: {error}", file=sys.stderr)
         return 2
     faults = list(faults_of(traces))
     for fault in faults[:20]:
-        print(f"trace.py: {fault}", file=sys.stderr)
+        print(f"merge_traces.py: {fault}", file=sys.stderr)
     merged = {"displayTimeUnit": "ms", "traceEvents": [event for events in traces.values() for event in events]}
     output = pathlib.Path(arguments.output or pathlib.Path(arguments.folder) / "merged.json")
     output.write_text(json.dumps(merged))
