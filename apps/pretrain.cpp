@@ -24,6 +24,7 @@
 #include "resume/run_state.h"
 #include "setup/data_sources.h"
 #include "setup/product_choices.h"
+#include "setup/profiler.h"
 #include "setup/rank_context.h"
 #include "setup/setup.h"
 #include "train/data_feed.h"
@@ -46,7 +47,8 @@ struct Run {
 
     train::StopAgreement stop{control};
     const model::ModelSpec spec = setup::choose_model(config.model);
-    const train::TrainerOptions options = setup::trainer_options(config, spec, mesh.shape());
+    const train::TrainerOptions options =
+        setup::with_timeline(setup::trainer_options(config, spec, mesh.shape()), context.timeline);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
     const data::Loader loader = setup::training_data(config, spec);
@@ -73,6 +75,7 @@ struct Run {
         setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
     observe::StepTimer timer{mesh};
+    setup::Profiler profiler{config, context.timeline, control};
 
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
@@ -89,10 +92,12 @@ struct Run {
         using enum observe::Phase;
         const auto in = [&](observe::Phase phase, auto work) {
             account.enter_phase(observe::describe(phase));
+            const Timeline::Span span(context.timeline, observe::describe(phase));
             return timer.in(phase, work);
         };
         context.memory.reset_peak();
         limits.start_step();
+        profiler.start_step(position.step + 1);
         timer.start_step();
         in(Checkpoint, [&] {
             lock.check();
@@ -110,6 +115,7 @@ struct Run {
         in(Checkpoint, [&] { checkpoints.after_step(position); });
         const auto validated = in(Validation, [&] { return validate(); });
         report(batch, lr, result, validated);
+        profiler.finish_step();
         if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());

@@ -267,6 +267,12 @@ std::vector<Section> make_schema() {
                  "Write TensorBoard event files, with one point every log_freq steps."),
              key("save_tb_folder", &Metrics::save_tb_folder, any(),
                  "Folder of the event files, relative to job.dump_folder.")}),
+        section("profiling", &JobConfig::profiling, "traces of what each rank does and when",
+                {key("enable_profiling", &Profiling::enable_profiling, any(),
+                     "Every profile_freq steps each rank writes a trace, which jobs/merge_traces.py merges."),
+                 key("save_traces_folder", &Profiling::save_traces_folder, any(),
+                     "Folder of the traces, relative to job.dump_folder."),
+                 key("profile_freq", &Profiling::profile_freq, at_least(1), "Steps between two traces.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take in the first step, and waits for a byte of "

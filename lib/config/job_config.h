@@ -173,6 +173,14 @@ struct Metrics {
     bool operator==(const Metrics&) const = default;
 };
 
+// Traces of some steps, for Chrome's trace viewer and Perfetto.
+struct Profiling {
+    bool enable_profiling = false;
+    std::string save_traces_folder = "profile_traces";  // within job.dump_folder
+    int64_t profile_freq = 10;
+    bool operator==(const Profiling&) const = default;
+};
+
 struct Comm {
     int init_timeout_seconds = 300;
     int train_timeout_seconds = 100;
@@ -203,6 +211,7 @@ struct JobConfig {
     ActivationCheckpoint activation_checkpoint;
     Compile compile;
     Metrics metrics;
+    Profiling profiling;
     Comm comm;
     Debug debug;
     bool operator==(const JobConfig&) const = default;

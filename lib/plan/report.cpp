@@ -151,25 +151,29 @@ std::string plan_text(const Plan& plan) {
     return text;
 }
 
-std::string plan_json(const Plan& plan) {
+namespace {
+
+ordered_json value_of(const Plan& plan) {
     ordered_json ranks = ordered_json::array();
     for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
-    const ordered_json json = {
-        {"model", plan.title},
-        {"mesh", plan.mesh.name()},
-        {"machine", plan.machine.name},
-        {"num_ranks", plan.mesh.num_ranks()},
-        {"ranks_per_node", plan.machine.ranks_per_node},
-        {"fits", plan.fits()},
-        {"memory_room_bytes", plan.room_bytes()},
-        {"step_seconds", plan.seconds},
-        {"tokens", plan.tokens},
-        {"tokens_per_second", plan.tokens_per_second()},
-        {"tokens_per_second_per_device", plan.tokens_per_second() / plan.mesh.num_ranks()},
-        {"mfu_causal", plan.utilisation()},
-        {"ranks", std::move(ranks)}};
-    return json.dump(2) + "\n";
+    return {{"model", plan.title},
+            {"mesh", plan.mesh.name()},
+            {"machine", plan.machine.name},
+            {"num_ranks", plan.mesh.num_ranks()},
+            {"ranks_per_node", plan.machine.ranks_per_node},
+            {"fits", plan.fits()},
+            {"memory_room_bytes", plan.room_bytes()},
+            {"step_seconds", plan.seconds},
+            {"tokens", plan.tokens},
+            {"tokens_per_second", plan.tokens_per_second()},
+            {"tokens_per_second_per_device", plan.tokens_per_second() / plan.mesh.num_ranks()},
+            {"mfu_causal", plan.utilisation()},
+            {"ranks", std::move(ranks)}};
 }
+
+}  // namespace
+
+std::string plan_json(const Plan& plan) { return value_of(plan).dump(2) + "\n"; }
 
 std::string search_text(const Search& found) {
     std::string text = fmt::format("{} configurations planned, {} of them too large\n", found.num_planned,
@@ -200,8 +204,7 @@ std::string search_json(const Search& found) {
     for (const Candidate& candidate : found.best) {
         nlohmann::ordered_json changes = nlohmann::ordered_json::object();
         for (const auto& [key, value] : candidate.changes) changes[key] = value;
-        best.push_back(
-            {{"changes", changes}, {"plan", nlohmann::ordered_json::parse(plan_json(candidate.plan))}});
+        best.push_back({{"changes", std::move(changes)}, {"plan", value_of(candidate.plan)}});
     }
     const nlohmann::ordered_json json = {
         {"num_planned", found.num_planned}, {"num_too_large", found.num_too_large}, {"best", best}};

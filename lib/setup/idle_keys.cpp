@@ -53,11 +53,17 @@ void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& me
     }
 }
 
+void log_idle_profiling_keys(const config::Profiling& given) {
+    if (!given.enable_profiling && given != config::Profiling{})
+        spdlog::info("[profiling] has no effect: profiling.enable_profiling is false");
+}
+
 }  // namespace
 
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     log_idle_parallelism_keys(config.parallelism, mesh);
     log_idle_compile_keys(config, mesh);
+    log_idle_profiling_keys(config.profiling);
 }
 
 }  // namespace argosy::setup

@@ -1,11 +1,13 @@
 #include "setup/rank_context.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/gpu_path.h"
 #include "comm/group.h"
+#include "comm/traced.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
@@ -76,6 +78,16 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     return choose_device(ranks, environment);
 }
 
+/// COLLECTIVE. The group of all ranks; with [profiling] the timeline gets its operations.
+std::unique_ptr<comm::Communicator> make_world(const config::JobConfig& config,
+                                               const Environment& environment, c10::Device device,
+                                               Timeline& timeline) {
+    auto world =
+        comm::make_communicator(mpi::Comm::world(), "world", group_options(config.comm, environment, device));
+    if (!config.profiling.enable_profiling) return world;
+    return std::make_unique<comm::TracedCommunicator>(std::move(world), timeline);
+}
+
 }  // namespace
 
 RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config,
@@ -83,8 +95,8 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
     : device(prepare_process(ranks, config, environment)),
       memory(observe::MemoryMeter::install()),
       tensors(operation_path(config), algorithm_search(config.compile)),
-      world(comm::make_communicator(mpi::Comm::world(), "world",
-                                    group_options(config.comm, environment, device))),
+      timeline(ranks.rank()),
+      world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),
       mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {
     log_idle_keys(config, mesh);

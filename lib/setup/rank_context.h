@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/timeline.h"
 #include "comm/communicator.h"
 #include "comm/mesh.h"
 #include "config/job_config.h"
@@ -34,6 +35,7 @@ struct RankContext {
     const c10::Device device;
     observe::MemoryMeter memory;
     ops::OpsContext tensors;
+    Timeline timeline;
     const std::unique_ptr<comm::Communicator> world;
     /// The group of all ranks for agreement between steps. The group carries no training data.
     const std::unique_ptr<comm::Communicator> control;

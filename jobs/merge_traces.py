@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""merge_traces.py FOLDER [--output FILE]: merges the traces of a step's ranks (profiling.enable_profiling), checks them, and writes
+one file for chrome://tracing or ui.perfetto.dev.
+
+FOLDER is a step's folder, RUN/profile_traces/step-N. The check: spans of a rank nest, times of a rank ascend, each
+operation between ranks ends once, each flow has its beginning and its ends, and each rank occurs once. Exit codes: 0
+done, 2 bad arguments, 3 a trace breaks a rule.
+"""
+import argparse
+import collections
+import json
+import pathlib
+import sys
+
+SLACK_US = 0.002  # times are rounded to nanoseconds
+
+
+def faults_of_spans(events, rank):
+    """Spans of one thread nest: the next one begins after the last has ended, or lies inside of it."""
+    open_ends = []
+    for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):
+        begin, end = event["ts"], event["ts"] + event["dur"]
+        if event["dur"] < 0:
+            yield f"rank {rank}: {event['name']} ends before it begins"
+        while open_ends and open_ends[-1] <= begin + SLACK_US:
+            open_ends.pop()
+        if open_ends and end > open_ends[-1] + SLACK_US:
+            yield f"rank {rank}: {event['name']} at {begin} us ends after the span around it"
+        open_ends.append(end)
+
+
+def faults_of_launches(events, rank):
+    """Each operation between ranks begins once and ends once, later."""
+    begun = {}
+    for event in events:
+        key = event.get("id")
+        if event["ph"] == "b":
+            if key in begun:
+                yield f"rank {rank}: operation {key} begins twice"
+            begun[key] = event["ts"]
+        elif event["ph"] == "e":
+            if begun.pop(key, event["ts"] + 1) > event["ts"] + SLACK_US:
+                yield f"rank {rank}: operation {key} ends before it begins"
+    for key in begun:
+        yield f"rank {rank}: operation {key} never ends"
+
+
+def faults_of_flows(events):
+    """Each flow has one beginning and one end, on different ranks, and every point lies in a span of its rank."""
+    points = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] in "stf":
+            points[event["id"]].append(event)
+    spans = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            spans[event["pid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for key, flow in points.items():
+        kinds = [event["ph"] for event in flow]
+        if kinds.count("s") != 1 or kinds.count("f") != 1:
+            yield f"flow {key} has {kinds.count('s')} beginnings and {kinds.count('f')} ends"
+        if len({event["pid"] for event in flow}) != len(flow):
+            yield f"flow {key} passes a rank twice"
+        for event in flow:
+            if not any(begin - SLACK_US <= event["ts"] <= end + SLACK_US for begin, end in spans[event["pid"]]):
+                yield f"flow {key}: a point of rank {event['pid']} is outside of all spans"
+
+
+def faults_of(traces):
+    """All faults of the traces, {file name: events}."""
+    seen = {}
+    for name, events in traces.items():
+        ranks = {event["pid"] for event in events}
+        if len(ranks) != 1:
+            yield f"{name} has the events of {len(ranks)} ranks"
+            continue
+        rank = ranks.pop()
+        if rank in seen:
+            yield f"{name} and {seen[rank]} are both of rank {rank}"
+        seen[rank] = name
+        yield from faults_of_spans(events, rank)
+        yield from faults_of_launches(events, rank)
+    yield from faults_of_flows([event for events in traces.values() for event in events])
+
+
+def read(folder):
+    files = sorted(pathlib.Path(folder).glob("rank-*.json"))
+    if not files:
+        sys.exit(f"merge_traces.py: error: {folder} holds no rank-*.json; name the folder of a step")
+    return {file.name: json.loads(file.read_text())["traceEvents"] for file in files}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--output", help="default: FOLDER/merged.json")
+    arguments = parser.parse_args()
+    try:
+        traces = read(arguments.folder)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"merge_traces.py: error: {error}", file=sys.stderr)
+        return 2
+    faults = list(faults_of(traces))
+    for fault in faults[:20]:
+        print(f"merge_traces.py: {fault}", file=sys.stderr)
+    merged = {"displayTimeUnit": "ms", "traceEvents": [event for events in traces.values() for event in events]}
+    output = pathlib.Path(arguments.output or pathlib.Path(arguments.folder) / "merged.json")
+    output.write_text(json.dumps(merged))
+    print(output)
+    return 3 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+// A trace of what a rank did and when, in the format of Chrome's trace viewer, which Perfetto reads too.
+//
+// The spans of the host's thread nest: a phase of a step, an operation of the program, a submission or a
+// wait. Operations between ranks are under way beside them, from their submission to the end of the wait for
+// them. A flow joins the submissions of the same operation on all ranks of a group, and a send with its
+// receive. On a GPU, a span of an operation is the time in which the host queued it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace argosy {
+
+/// A trace begins with this mark.
+inline constexpr const char* kTraceMark = "{\"displayTimeUnit\"";
+
+class Timeline {
+  public:
+    explicit Timeline(int rank) : rank_(rank) {}
+    Timeline(const Timeline&) = delete;
+
+    /// Between start() and stop() spans are recorded; otherwise the functions below do nothing.
+    /// `clock_offset`: seconds to add to seconds_now(), so that all ranks have one clock.
+    void start(double clock_offset);
+    bool recording() const { return recording_; }
+    /// Ends the recording and returns the trace as JSON. REQUIRES: every span has ended.
+    std::string stop();
+
+    /// A span of the host's thread, which lasts as long as this object.
+    class [[nodiscard]] Span {
+      public:
+        Span(Timeline& timeline, const std::string& name);
+        Span(const Span&) = delete;
+        ~Span();
+
+      private:
+        Timeline* timeline_;  // null: nothing is recorded
+    };
+    /// Begins the span of the next operation and ends that of the operation before it. The innermost Span
+    /// that was open at the first operation ends the last one.
+    void next_operation(std::string name);
+
+    enum class FlowEnd { First, Middle, Last };
+    /// Adds a point of a flow at the present time, inside of the open span.
+    void flow(uint64_t id, FlowEnd end);
+    /// Operations between ranks are under way from now on. Returns their number, 0 if nothing is recorded.
+    uint64_t launched(const std::string& name);
+    void landed(uint64_t number);
+
+  private:
+    struct Open {
+        std::string name;
+        double begin;
+        bool is_operation;
+    };
+    double now_us() const;
+    std::string event(char phase, const std::string& name, double us) const;
+    void open(std::string name, bool is_operation);
+    void close();
+    void close_operation();
+    void add(const std::string& event);
+
+    const int rank_;
+    double clock_offset_ = 0;
+    bool recording_ = false;
+    uint64_t num_launched_ = 0;
+    std::vector<Open> open_;
+    std::vector<std::pair<uint64_t, std::string>> under_way_;  // launches by number
+    std::string events_;                                       // JSON objects, with commas between them
+};
+
+}  // namespace argosy

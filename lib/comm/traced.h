@@ -1,0 +1,46 @@
+// A communicator that notes each submission and wait in a Timeline and passes them on to a backend.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/timeline.h"
+#include "comm/communicator.h"
+
+namespace argosy::comm {
+
+class TracedCommunicator : public Communicator {
+  public:
+    /// `world`: the group of all ranks. REQUIRES: timeline outlives this object and all groups made from it.
+    TracedCommunicator(std::unique_ptr<Communicator> world, Timeline& timeline);
+
+    int rank() const override { return inner_->rank(); }
+    int size() const override { return inner_->size(); }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+    void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
+    void open_channels() override { inner_->open_channels(); }
+    bool recordable() const override { return inner_->recordable(); }
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+    void wait_for_gpu() override;
+    void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;
+    double exposed_seconds() const override { return inner_->exposed_seconds(); }
+
+  private:
+    TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::vector<int> world_ranks,
+                       int number);
+    void note_flows(std::span<const Op> ops);
+    uint64_t flow_id(int from, int to, uint64_t count) const;
+
+    std::unique_ptr<Communicator> inner_;
+    Timeline& timeline_;
+    std::vector<int> world_ranks_;
+    int number_;  // among the groups of these ranks
+    mutable std::map<std::vector<int>, int> num_subgroups_;
+    std::map<std::pair<int, int>, uint64_t> num_messages_;  // by sender and receiver; -1, -1: collectives
+};
+
+}  // namespace argosy::comm

@@ -1,0 +1,74 @@
+#include "setup/profiler.h"
+
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <string>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/output.h"
+#include "parallel/lowering.h"
+
+namespace argosy::setup {
+namespace {
+
+constexpr int kNumRounds = 9;
+
+/// COLLECTIVE. The seconds to add to this rank's clock to get rank 0's: in each round all ranks leave a sum
+/// at nearly the same time. The median of the rounds is within the spread of their ends, some 10 us.
+double clock_offset(comm::Communicator& ranks) {
+    std::array<double, kNumRounds> own{};
+    const at::Tensor token = at::zeros({1}, at::kFloat);
+    for (double& seconds : own) {
+        ranks.run({.kind = comm::OpKind::AllReduce, .out = token, .in = token});
+        seconds = seconds_now();
+    }
+    const at::Tensor first = at::zeros({kNumRounds}, at::kDouble);
+    std::ranges::copy(own, first.mutable_data_ptr<double>());
+    ranks.run({.kind = comm::OpKind::Broadcast, .out = first, .in = first, .peer = 0});
+    std::array<double, kNumRounds> offsets{};
+    for (int i = 0; i < kNumRounds; ++i) offsets[i] = first.const_data_ptr<double>()[i] - own[i];
+    std::ranges::nth_element(offsets, offsets.begin() + kNumRounds / 2);
+    return offsets[kNumRounds / 2];
+}
+
+}  // namespace
+
+Profiler::Profiler(const config::JobConfig& config, Timeline& timeline, comm::Communicator& control)
+    : enabled_(config.profiling.enable_profiling),
+      freq_(config.profiling.profile_freq),
+      folder_(std::filesystem::path(config.job.dump_folder) / config.profiling.save_traces_folder),
+      timeline_(timeline),
+      control_(control) {}
+
+void Profiler::start_step(int64_t step) {
+    if (!enabled_ || step % freq_ != 0) return;
+    step_ = step;
+    timeline_.start(clock_offset(control_));
+}
+
+void Profiler::finish_step() {
+    if (!timeline_.recording()) return;
+    const std::string trace = timeline_.stop();
+    const auto folder = folder_ / fmt::format("step-{:08}", step_);
+    try {
+        std::filesystem::create_directories(folder);
+        ResultFile(folder / fmt::format("rank-{:05}.json", control_.rank()), begins_with(kTraceMark))
+            .write(trace);
+    } catch (const std::exception& error) {  // a run does not end because a trace cannot be written
+        spdlog::warn("no trace of step {}: {}", step_, error.what());
+    }
+}
+
+train::TrainerOptions with_timeline(train::TrainerOptions options, Timeline& timeline) {
+    options.observer = [&timeline](const parallel::UnitOp& op) {
+        if (timeline.recording()) timeline.next_operation(parallel::describe(op));
+    };
+    return options;
+}
+
+}  // namespace argosy::setup

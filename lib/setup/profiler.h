@@ -1,0 +1,37 @@
+// Writes a trace of this rank's step every profiling.profile_freq steps: PROFILE_TRACES/step-N/rank-R.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "base/timeline.h"
+#include "comm/communicator.h"
+#include "config/job_config.h"
+#include "train/trainer.h"
+
+namespace argosy::setup {
+
+class Profiler {
+  public:
+    /// REQUIRES: timeline and control outlive this object. `control`: all ranks.
+    Profiler(const config::JobConfig& config, Timeline& timeline, comm::Communicator& control);
+
+    /// COLLECTIVE if the step is traced. Called before the step begins.
+    void start_step(int64_t step);
+    /// Writes the trace, if the step is traced.
+    void finish_step();
+
+  private:
+    bool enabled_;
+    int64_t freq_;
+    std::filesystem::path folder_;
+    Timeline& timeline_;
+    comm::Communicator& control_;
+    int64_t step_ = 0;  // the one that is traced
+};
+
+/// The options with an observer that tells `timeline` each operation.
+train::TrainerOptions with_timeline(train::TrainerOptions options, Timeline& timeline);
+
+}  // namespace argosy::setup

@@ -1,0 +1,103 @@
+"""Traces of steps, and what jobs/merge_traces.py finds in broken ones."""
+import copy
+import json
+import subprocess
+import sys
+import unittest
+
+import run
+
+sys.path.insert(0, str(run.SOURCE / "jobs"))
+import merge_traces  # noqa: E402
+
+MESHES = {"dp_shard": {}, "tp": {"parallelism__tensor_parallel_degree": 2}, "pp": {"parallelism__pipeline_parallel_degree": 2}}
+
+
+class TraceTest(run.PretrainTest):
+    def trained(self, name, **settings):
+        return self.steps_of(2, name, training__seq_len=64, **settings)
+
+    def traces(self, name, step):
+        return merge_traces.read(self.folder / name / "profile_traces" / f"step-{step:08}")
+
+    def test_traces_of_real_steps(self):
+        for axis, settings in MESHES.items():
+            with self.subTest(axis):
+                plain = self.trained(f"plain {axis}", **settings)
+                traced = self.trained(axis, profiling__enable_profiling=True, profiling__profile_freq=2, **settings)
+                self.assertEqual([step["loss"] for step in traced], [step["loss"] for step in plain])
+                folders = sorted(path.name for path in (self.folder / axis / "profile_traces").iterdir())
+                self.assertEqual(folders, ["step-00000002", "step-00000004"])
+                traces = self.traces(axis, 4)
+                self.assertEqual(sorted(traces), ["rank-00000.json", "rank-00001.json"])
+                self.assertEqual(list(merge_traces.faults_of(traces)), [])
+                self.check_names(axis, traces)
+                self.check_clock(traces)
+
+    def check_names(self, axis, traces):
+        for events in traces.values():
+            names = [event["name"] for event in events if event["ph"] == "X"]
+            for beginning in ("Forward of stage", "BackwardInput of stage", "the optimizer's update", f"submit {axis} ",
+                              f"wait {axis}", "submit world all-reduce"):
+                self.assertTrue(any(name.startswith(beginning) for name in names), beginning)
+            flights = [event for event in events if event["ph"] == "b"]
+            self.assertEqual(len([name for name in names if name.startswith("submit ")]), len(flights))
+
+    def check_clock(self, traces):
+        """The total of a step is summed over all ranks: no rank ends its wait before the last one has submitted."""
+        def times(events, beginning):
+            return [(event["ts"], event["ts"] + event["dur"]) for event in events
+                    if event["ph"] == "X" and event["name"].startswith(beginning)]
+        submitted = max(times(events, "submit world all-reduce")[0][0] for events in traces.values())
+        for events in traces.values():
+            waited = [end for begin, end in times(events, "wait world") if begin >= 0][0]
+            self.assertGreater(waited, submitted - 2000, "clocks differ by more than 2 ms")
+
+    def test_merged_trace(self):
+        self.trained("run", profiling__enable_profiling=True, profiling__profile_freq=4)
+        folder = self.folder / "run/profile_traces/step-00000004"
+        done = subprocess.run([run.SOURCE / "jobs/merge_traces.py", folder], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        merged = json.loads((folder / "merged.json").read_text())["traceEvents"]
+        self.assertEqual({event["pid"] for event in merged}, {0, 1})
+        self.assertEqual(len(merged), sum(map(len, self.traces("run", 4).values())))
+        self.check_faults(self.traces("run", 4))
+        (folder / "rank-00001.json").write_text("{")
+        done = subprocess.run([run.SOURCE / "jobs/merge_traces.py", folder], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(subprocess.run([run.SOURCE / "jobs/merge_traces.py", self.folder], capture_output=True).returncode, 1)
+
+    def check_faults(self, good):
+        """Each broken trace has the fault that was planted."""
+        def first(events, phase):
+            return next(event for event in events if event["ph"] == phase)
+
+        def overlapping(events):
+            spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: -event["dur"])
+            spans[0]["dur"] = spans[0]["dur"] / 2
+
+        def late(events):
+            for event in events:
+                if event["ph"] in "stf":
+                    event["ts"] += 1e9
+
+        for fault, spoil in (
+                ("ends after the span around it", overlapping),
+                ("ends before it begins", lambda events: first(events, "X").update(dur=-1)),
+                ("never ends", lambda events: events.remove(first(events, "e"))),
+                ("begins twice", lambda events: events.insert(events.index(first(events, "b")), dict(first(events, "b")))),
+                ("beginnings and", lambda events: events.remove(first(events, "s"))),
+                ("passes a rank twice", lambda events: events.append(dict(first(events, "s")))),
+                ("is outside of all spans", late),
+                ("has the events of 2 ranks", lambda events: first(events, "X").update(pid=7))):
+            with self.subTest(fault):
+                spoiled = copy.deepcopy(good)
+                spoil(spoiled["rank-00000.json"])
+                self.assertTrue(any(fault in found for found in merge_traces.faults_of(spoiled)), list(merge_traces.faults_of(spoiled)))
+        twice = copy.deepcopy(good)
+        twice["rank-00001.json"] = copy.deepcopy(good["rank-00000.json"])
+        self.assertTrue(any("are both of rank 0" in found for found in merge_traces.faults_of(twice)))
+
+
+if __name__ == "__main__":
+    unittest.main()
