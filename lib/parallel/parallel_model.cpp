@@ -14,6 +14,16 @@
 #include "parallel/unit_memory.h"
 
 namespace argosy::parallel {
+namespace {
+
+/// The group for the sum of a parameter's gradient. Over the tensor axis it is not the group of the layers'
+/// collectives, so that the next layer's do not queue behind the sums of the layer before.
+comm::Communicator& sum_group(comm::Mesh& mesh, const layout::ParamSpec& spec) {
+    return mesh.group(spec.gradient.axes, spec.gradient.parts, /*number=*/1);
+}
+
+}  // namespace
+
 ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
                              const ModelOptions& options)
     : spec_(spec),
@@ -61,9 +71,8 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
             parameter_units_.push_back(unit);
             parameter = parameters_.back().get();
         }
-        const auto& [axes, parts] = each.spec.gradient;
-        parameters.push_back(
-            {each.role, parameter, summed.contains(each.role) ? &mesh.group(axes, parts) : nullptr});
+        comm::Communicator* summed_over = summed.contains(each.role) ? &sum_group(mesh, each.spec) : nullptr;
+        parameters.push_back({each.role, parameter, summed_over});
     }
     stage(placement.unit_stage[unit])
         .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes), memory.joined(),
