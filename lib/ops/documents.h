@@ -1,5 +1,5 @@
-// Where the documents of a batch begin and end, in the form that attention kernels for GPUs read: a tensor of
-// offsets with a fixed number of entries, so that a recorded graph can read another batch's documents.
+// Attention kernels for GPUs read the documents of a batch as offsets: a tensor with a fixed number of
+// entries, so that a recorded graph can read another batch's documents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +19,9 @@ int64_t write_document_ends(std::span<const int64_t> positions, int64_t seq_len,
 /// that it rarely changes.
 int64_t document_capacity(int64_t num_documents);
 
-/// From the ends of documents (int64): 0, then the ends of `capacity` documents: [capacity + 1], int32, on
-/// the device of `ends`. The host does not wait for that device. REQUIRES: capacity <= ends.numel() or the
-/// ends beyond are those of empty documents.
+/// Returns 0, then the ends of `capacity` documents: [capacity + 1], int32, on the device of `ends` (int64,
+/// from write_document_ends). The documents behind the last one are empty. The host does not wait for that
+/// device. REQUIRES: capacity is not below the number of documents.
 at::Tensor document_offsets(const at::Tensor& ends, int64_t capacity);
 
 }  // namespace argosy::ops
