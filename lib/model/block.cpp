@@ -45,8 +45,10 @@ Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& c
 at::Tensor Block::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
 
 ops::AttentionShape Block::attention_shape(const Batch& batch) const {
-    return ops::AttentionShape::of_whole_sequences(batch.num_sequences, batch.seq_len, spec_.head_dim,
-                                                   spec_.sliding_window.value_or(ops::kNoWindow));
+    auto shape = ops::AttentionShape::of_whole_sequences(batch.num_sequences, batch.seq_len, spec_.head_dim,
+                                                         spec_.sliding_window.value_or(ops::kNoWindow));
+    shape.document_offsets = batch.document_offsets;
+    return shape;
 }
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,

@@ -27,6 +27,9 @@ struct Batch {
     /// Same shape and type: each token's position in its document. Undefined: each sequence is one document.
     /// Attention stays within a document.
     at::Tensor positions = {};
+    /// The same documents as offsets (ops::document_offsets), for attention on a GPU. Undefined: attention
+    /// computes all scores at once there.
+    at::Tensor document_offsets = {};
 };
 
 /// The tensors that do not stay on the tape, so that backward computes them again.

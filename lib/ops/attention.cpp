@@ -14,14 +14,15 @@
 #include <limits>
 #include <tuple>
 
-#include "gpu/attention.h"
 #include "gpu/device.h"
+#include "ops/gpu_attention.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/work.h"
 
-// Four implementations: LibTorch's kernels for GPUs (gpu_), Argosy's kernels for processors (kernel_),
-// LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations (composed_).
+// Four implementations: LibTorch's kernels for GPUs (ops/gpu_attention.h), Argosy's kernels for processors
+// (kernel_), LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations
+// (composed_).
 //
 // Shape suffixes: b sequences, h heads, g key heads, t query heads that share a key head, s tokens of a
 // sequence (queries or keys), d elements of a head.
@@ -111,28 +112,6 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
         heads_first(dy, shape), heads_first(q, shape), repeat_heads(heads_first(k, shape), times),
         repeat_heads(heads_first(v, shape), times), {heads_first(output.y, shape), output.log_sum_exp});
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
-}
-
-/// Whether LibTorch's kernels for GPUs compute the attention. They do so on every Path, because
-/// composed_attention() holds all scores in memory.
-bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
-    return gpu::holds(q) && gpu::supports_attention(heads_first(q, shape)) && is_plain(shape, positions);
-}
-
-AttentionOutput gpu_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const AttentionShape& shape) {
-    const gpu::Attention result =
-        gpu::attention(heads_first(q, shape), heads_first(k, shape), heads_first(v, shape));
-    return {rows(result.y), result.log_sum_exp, result.seed, result.offset};
-}
-
-AttentionGradient gpu_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v, const AttentionOutput& output,
-                               const AttentionShape& shape) {
-    const auto [dq, dk, dv] = gpu::attention_backward(
-        heads_first(dy, shape), heads_first(q, shape), heads_first(k, shape), heads_first(v, shape),
-        {heads_first(output.y, shape), output.log_sum_exp, output.seed, output.offset});
-    return {rows(dq), rows(dk), rows(dv)};
 }
 
 /// The factor of the scores.
@@ -292,7 +271,9 @@ AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) 
 AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
     note_attention(WorkKind::Attention, q, k, shape);
-    if (gpu_serves(q, shape, positions)) return with_output_type(gpu_forward(q, k, v, shape), y_type);
+    if (gpu_serves(q, shape, positions)) {
+        return with_output_type(gpu_attention(q, k, v, shape, positions), y_type);
+    }
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
         return composed_forward(q, k, v, shape, positions, y_type);
     }
@@ -335,7 +316,9 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape, const at::Tensor& positions) {
     note_attention(WorkKind::AttentionBackward, q, k, shape);
-    if (gpu_serves(q, shape, positions)) return gpu_backward(dy, q, k, v, output, shape);
+    if (gpu_serves(q, shape, positions)) {
+        return gpu_attention_backward(dy, q, k, v, output, shape, positions);
+    }
     if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
         return composed_attention_backward(dy, q, k, v, output, shape, positions);
     }

@@ -20,17 +20,22 @@ struct AttentionShape {
     int64_t num_sequences, q_len, k_len, head_dim;
     int64_t q_offset = 0;
     int64_t window = kNoWindow;
+    /// The documents that `positions` of attention() describes, for kernels on GPUs, which need both
+    /// (ops/documents.h). Whole sequences only.
+    at::Tensor document_offsets = {};
 
     static AttentionShape of_whole_sequences(int64_t num_sequences, int64_t seq_len, int64_t head_dim,
                                              int64_t window = kNoWindow) {
-        return {num_sequences, seq_len, seq_len, head_dim, 0, window};
+        return {num_sequences, seq_len, seq_len, head_dim, 0, window, {}};
     }
 };
 
 struct AttentionOutput {
     at::Tensor y;  // as q; 0 for a query that sees no key
     /// Backward needs these in addition to q, k, v and y.
-    at::Tensor log_sum_exp;  // [num_sequences, heads, q_len], accumulation type; -infinity without a key
+    /// [num_sequences, heads, q_len], accumulation type; -infinity without a key. LibTorch's kernels for GPUs
+    /// have shapes of their own for whole sequences.
+    at::Tensor log_sum_exp;
     at::Tensor seed = {}, offset = {};  // defined only by LibTorch's kernels for GPUs
 };
 /// `positions` [num_sequences * q_len], int64: the position of each query's token in its document. Undefined:
@@ -57,9 +62,9 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const AttentionShape& shape, const at::Tensor& positions = {});
 
 // Attention as a composition of LibTorch's operations, for what no kernel supports: on a GPU other types than
-// bf16 and fp16, an unsupported head_dim (gpu/attention.h), and documents, windows or parts of sequences; on
-// processors the latter in fp64. All scores are in memory at once. Arguments are those of attention() and
-// attention_backward().
+// bf16 and fp16, an unsupported head_dim (gpu/attention.h), documents without document_offsets, and parts of
+// sequences; on processors documents, windows and parts in fp64. All scores are in memory at once. Arguments
+// are those of attention() and attention_backward().
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionShape& shape, const at::Tensor& positions = {});

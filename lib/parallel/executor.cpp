@@ -18,8 +18,8 @@
 //
 // Invariants:
 // 1. Every rank runs its own list in order.
-// 2. Gather, Reduce, SumReplicas, Send and Receive return at once. The operation that needs the result waits
-//    for it: FinishReduce, FinishSum, ShardedUnit::weights(), TakeActivation, or TakeGradient.
+// 2. Gather, Reduce, Sum, Send and Receive return at once. The operation that needs the result waits for it:
+//    FinishReduce, FinishSum, ShardedUnit::weights(), TakeActivation, TakeGradient, or AddTable.
 // 3. A channel (transfers.h) holds one message. A Send therefore waits first until the message before has
 //    ended.
 // 4. The slot gets a message at the Take.
@@ -40,6 +40,7 @@ bool runs_beside_gradients(UnitOpKind kind) {
         case UnitOpKind::Recompute:
         case UnitOpKind::Gather:
         case UnitOpKind::Release:
+        case UnitOpKind::ReceiveTable:
         case UnitOpKind::SendGradient:
         case UnitOpKind::ReceiveActivation:
         case UnitOpKind::ReceiveGradient:
@@ -184,10 +185,16 @@ void Executor::run_op(const UnitOp& op) {
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
             return stage.units[op.unit].finish_reduce();
-        case UnitOpKind::SumReplicas:
-            return stage.units[op.unit].sum_replicas();
+        case UnitOpKind::Sum:
+            return stage.units[op.unit].sum();
         case UnitOpKind::FinishSum:
             return stage.units[op.unit].finish_sum();
+        case UnitOpKind::SendTable:
+            return stage.units[op.unit].send_table(activations_);
+        case UnitOpKind::ReceiveTable:
+            return stage.units[op.unit].receive_table(activations_);
+        case UnitOpKind::AddTable:
+            return stage.units[op.unit].add_table();
         case UnitOpKind::SendActivation:
             return send(activations_, slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:

@@ -47,10 +47,9 @@ class Executor {
 
     /// COLLECTIVE: runs one step's forward and backward over the microbatches, or its forward alone.
     /// REQUIRES: reset_gradients() was called, unless the program is forward only. The parameters get the
-    /// gradients of loss_scale * (the sum of all counted tokens' losses). The program sums some gradients
-    /// over ranks; sum_remaining() sums the others. `update` is the number of updates before this step; it
-    /// selects the random bits of gradients in bf16. Returns the sum of losses (unscaled, fp64) on a rank
-    /// with the head, else 0.
+    /// gradients of loss_scale * (the sum of all counted tokens' losses), summed over the ranks. `update` is
+    /// the number of updates before this step; it selects the random bits of gradients in bf16. Returns the
+    /// sum of losses (unscaled, fp64) on a rank with the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update);
 
     /// After run() has thrown: the operation that failed; null if no operation was running.

@@ -89,11 +89,14 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
 
 /// The names of the kinds, in their order.
 constexpr const char* kKindNames[] = {
-    "Gather",         "Release",      "Forward",         "Loss",           "LossInput",
-    "ForwardLoss",    "Recompute",    "BackwardInput",   "BackwardWeight", "Reduce",
-    "FinishReduce",   "SumReplicas",  "FinishSum",       "SendActivation", "ReceiveActivation",
-    "TakeActivation", "SendGradient", "ReceiveGradient", "TakeGradient",   "MoveActivation",
-    "MoveGradient",
+    "Gather",         "Release",        "Forward",
+    "Loss",           "LossInput",      "ForwardLoss",
+    "Recompute",      "BackwardInput",  "BackwardWeight",
+    "Reduce",         "FinishReduce",   "Sum",
+    "FinishSum",      "SendTable",      "ReceiveTable",
+    "AddTable",       "SendActivation", "ReceiveActivation",
+    "TakeActivation", "SendGradient",   "ReceiveGradient",
+    "TakeGradient",   "MoveActivation", "MoveGradient",
 };
 
 }  // namespace
@@ -181,9 +184,9 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
 }
 
 // A unit's gradients are complete after the last microbatch has added to them and, if they are sharded, after
-// their last reduction. No operation of the program reads the sums. If they are made in place, all waits are
-// at the end of the program, where a late replica delays no computation. Otherwise a sum waits for the sum
-// before it, so that copies of only one unit's gradients exist at a time.
+// their last reduction. No computation reads the sums. If they are made in place, all waits are at the end of
+// the program, where a late rank delays no computation. Otherwise a sum waits for the sum before it, so that
+// copies of only one unit's gradients exist at a time.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
@@ -208,11 +211,39 @@ Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
                 result.insert(result.end(), finishes.begin(), finishes.end());
                 finishes.clear();
             }
-            result.push_back({UnitOpKind::SumReplicas, stage, unit, -1});
+            result.push_back({UnitOpKind::Sum, stage, unit, -1});
             finishes.push_back({UnitOpKind::FinishSum, stage, unit, -1});
         }
     }
     result.insert(result.end(), finishes.begin(), finishes.end());
+    return result;
+}
+
+// A table's gradient is the last message on its channels: both ranks start to send it and to receive it after
+// their last transfer, so each channel's messages have one order on both ranks. A rank receives while it
+// computes its last backward pass, and sends once its own gradient is complete and summed over the replicas.
+Ops insert_table_exchange(const Ops& ops, const LoweringOptions& options) {
+    std::optional<UnitKey> table;
+    size_t last_transfer = 0, complete = 0;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const UnitOp& op = ops[i];
+        if (is_send(op.kind) || is_receive(op.kind) || is_take(op.kind)) last_transfer = i;
+        if (op.unit < 0 || op.unit != options.stages[op.stage].tied_unit) continue;
+        if (makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce ||
+            op.kind == UnitOpKind::FinishSum) {
+            table = unit_of(op);
+            complete = i;
+        }
+    }
+    if (!table) return ops;
+    const auto of_table = [&](UnitOpKind kind) { return UnitOp{kind, table->first, table->second, -1}; };
+    Ops result;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        result.push_back(ops[i]);
+        if (i == last_transfer) result.push_back(of_table(UnitOpKind::ReceiveTable));
+        if (i == std::max(last_transfer, complete)) result.push_back(of_table(UnitOpKind::SendTable));
+    }
+    result.push_back(of_table(UnitOpKind::AddTable));
     return result;
 }
 
@@ -282,6 +313,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
         ops = hoist_gathers(ops);
     }
     ops = insert_sums(ops, options);
+    ops = insert_table_exchange(ops, options);
     return assign_slots(ops);
 }
 
@@ -296,16 +328,23 @@ bool makes_gradients(UnitOpKind kind) {
     return kind == UnitOpKind::BackwardWeight || kind == UnitOpKind::Loss;
 }
 
+bool is_of_table(UnitOpKind kind) {
+    return kind == UnitOpKind::SendTable || kind == UnitOpKind::ReceiveTable || kind == UnitOpKind::AddTable;
+}
+
 bool is_send(UnitOpKind kind) {
-    return kind == UnitOpKind::SendActivation || kind == UnitOpKind::SendGradient;
+    return kind == UnitOpKind::SendActivation || kind == UnitOpKind::SendGradient ||
+           kind == UnitOpKind::SendTable;
 }
 
 bool is_receive(UnitOpKind kind) {
-    return kind == UnitOpKind::ReceiveActivation || kind == UnitOpKind::ReceiveGradient;
+    return kind == UnitOpKind::ReceiveActivation || kind == UnitOpKind::ReceiveGradient ||
+           kind == UnitOpKind::ReceiveTable;
 }
 
 bool is_take(UnitOpKind kind) {
-    return kind == UnitOpKind::TakeActivation || kind == UnitOpKind::TakeGradient;
+    return kind == UnitOpKind::TakeActivation || kind == UnitOpKind::TakeGradient ||
+           kind == UnitOpKind::AddTable;
 }
 
 bool is_move(UnitOpKind kind) {

@@ -27,8 +27,11 @@ enum class UnitOpKind {
     BackwardWeight,     // the gradients of a layer's weights
     Reduce,             // start to reduce-scatter a unit's gradients over the shards
     FinishReduce,       // wait for the reduce-scatter
-    SumReplicas,        // start to all-reduce a unit's gradients of the step over the replicas
+    Sum,                // start to all-reduce a unit's gradients of the step over replicas and tensor axis
     FinishSum,          // wait for the all-reduce
+    SendTable,          // start to send the gradient of a tied table to the other stage that holds the table
+    ReceiveTable,       // start to receive that stage's gradient of the table
+    AddTable,           // wait for both, and add that gradient to this stage's
     SendActivation,     // start to send
     ReceiveActivation,  // start to receive
     TakeActivation,     // wait for the receive; the slot gets the activation
@@ -43,7 +46,7 @@ struct UnitOp {
     UnitOpKind kind;
     int stage;
     int unit;              // number of the unit in the stage; -1 for transfers
-    int microbatch;        // -1 for gathers, releases, reductions and sums
+    int microbatch;        // -1 for gathers, releases, reductions, sums and tables
     int slot = -1;         // number of the slot that holds the microbatch's activations; -1: the op uses none
     int source_slot = -1;  // of a move: the slot that gives the data
     bool operator==(const UnitOp&) const = default;
@@ -55,6 +58,8 @@ std::string describe(const UnitOp& op);
 /// Whether operations of this kind add to their unit's gradients.
 bool makes_gradients(UnitOpKind kind);
 
+/// Whether operations of this kind are about the gradient of a tied table on two ranks.
+bool is_of_table(UnitOpKind kind);
 /// Whether operations of this kind start to send, start to receive, or wait for a receive.
 bool is_send(UnitOpKind kind);
 bool is_receive(UnitOpKind kind);
@@ -79,7 +84,8 @@ struct StageUnits {
     int num_layers = 0;               // units 0 .. num_layers-1: blocks, and on the first stage the embedding
     bool has_embedding = false;       // unit 0
     bool has_head = false;            // unit num_layers
-    std::set<int> summed_units = {};  // units with gradients to sum over replicas: see placement.h
+    std::set<int> summed_units = {};  // units with gradients to sum over ranks: see placement.h
+    int tied_unit = -1;               // the unit with a tied table that another rank's stage holds too
 };
 
 struct LoweringOptions {
@@ -88,7 +94,7 @@ struct LoweringOptions {
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
     model::RecomputeMode recompute = model::RecomputeMode::None;
-    bool sums_in_place = true;  // whether sums over replicas take no extra memory
+    bool sums_in_place = true;  // whether sums over ranks take no extra memory
     bool forward_only = false;  // the loss follows the last stage's forward
 };
 
@@ -111,6 +117,7 @@ std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const Lowerin
 std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
 std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
 std::vector<UnitOp> insert_sums(const std::vector<UnitOp>& ops, const LoweringOptions& options);
+std::vector<UnitOp> insert_table_exchange(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 Program assign_slots(const std::vector<UnitOp>& ops);
 
 }  // namespace argosy::parallel

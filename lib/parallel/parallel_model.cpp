@@ -1,12 +1,9 @@
 #include "parallel/parallel_model.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -19,23 +16,10 @@
 namespace argosy::parallel {
 namespace {
 
-using comm::Op;
-using comm::OpKind;
-
-/// The first and the last stage send each other their part of a tied table's gradient. Each stage adds the
-/// two parts.
-void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
-    comm::Communicator& pipeline = mesh.group(layout::Axis::Pipeline);
-    for (const auto& parameter : model.parameters()) {
-        const std::vector<int>& ranks = parameter->spec().pipeline_ranks;
-        if (ranks.size() < 2) continue;
-        const int peer = pipeline.rank() == ranks.front() ? ranks.back() : ranks.front();
-        const at::Tensor& own = parameter->gradient().sum;
-        const at::Tensor other = at::empty_like(own);
-        pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = own, .peer = peer},
-                                     {.kind = OpKind::Receive, .out = other, .peer = peer}});
-        parameter->set_gradient(parameter->wide_gradient().add_(other), ops::Rounded::GradientOfStages);
-    }
+/// The group for the sum of a parameter's gradient. Over the tensor axis it is not the group of the layers'
+/// collectives, so that the next layer's do not queue behind the sums of the layer before.
+comm::Communicator& sum_group(comm::Mesh& mesh, const layout::ParamSpec& spec) {
+    return mesh.group(spec.gradient.axes, spec.gradient.parts, /*number=*/1);
 }
 
 }  // namespace
@@ -87,11 +71,12 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
             parameter_units_.push_back(unit);
             parameter = parameters_.back().get();
         }
-        parameters.push_back({each.role, parameter, summed.contains(each.role)});
+        comm::Communicator* summed_over = summed.contains(each.role) ? &sum_group(mesh, each.spec) : nullptr;
+        parameters.push_back({each.role, parameter, summed_over});
     }
     stage(placement.unit_stage[unit])
-        .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes),
-                            mesh.group(layout::Axis::Replicate), memory.joined(), reduce_after(mesh.shape()));
+        .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes), memory.joined(),
+                            reduce_after(mesh.shape()));
 }
 
 void ParallelModel::start_roundings(int64_t update, int64_t microbatch) {
@@ -110,21 +95,6 @@ ShardedParameter* ParallelModel::find(const std::string& name) const {
 
 void reset_gradients(ParallelModel& model) {
     for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
-}
-
-void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
-    std::map<std::pair<layout::AxisSet, int>, std::vector<Op>> groups;  // one launch for each group of ranks
-    std::vector<std::pair<ShardedParameter*, at::Tensor>> sums;
-    for (const auto& parameter : model.parameters()) {
-        const auto& [axes, parts] = parameter->spec().gradient;
-        if (axes.empty() || summed_by_program(parameter->spec())) continue;
-        const at::Tensor sum = parameter->wide_gradient();
-        groups[{axes, parts}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
-        sums.emplace_back(parameter.get(), sum);
-    }
-    for (const auto& [key, ops] : groups) mesh.group(key.first, key.second).run(ops);
-    for (const auto& [parameter, sum] : sums) parameter->set_gradient(sum, ops::Rounded::GradientOfRanks);
-    exchange_tied(model, mesh);
 }
 
 at::Tensor owned_squared_norms(ParallelModel& model) {

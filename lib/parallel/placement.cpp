@@ -145,17 +145,13 @@ ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
     return placement;
 }
 
-bool summed_by_program(const layout::ParamSpec& spec) {
-    return spec.gradient.axes == layout::AxisSet(Axis::Replicate);
-}
-
 std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit) {
     const std::string& table = placement.units.front().front().spec.name;
     std::set<model::Role> roles;
     for (const Parameter& parameter : placement.units[unit]) {
         const bool shared =
             unit > 0 && parameter.spec.name == table && parameter.spec.pipeline_ranks.size() == 1;
-        if (summed_by_program(parameter.spec) && !shared) roles.insert(parameter.role);
+        if (!parameter.spec.gradient.axes.empty() && !shared) roles.insert(parameter.role);
     }
     return roles;
 }
@@ -171,6 +167,10 @@ std::vector<StageUnits> stage_units(const ModelPlacement& placement) {
     }
     stages.front().has_embedding = true;
     stages.back().has_head = true;
+    if (placement.units.front().front().spec.pipeline_ranks.size() > 1) {
+        stages.front().tied_unit = 0;
+        stages.back().tied_unit = stages.back().num_layers;
+    }
     return stages;
 }
 

@@ -31,13 +31,9 @@ struct ModelPlacement {
 ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                                 const std::vector<int>& stage_layers, StageOrder order = StageOrder::Loop);
 
-/// Whether the program sums the parameter's gradient over ranks: true if the sum that remains after the
-/// reduce-scatter over the shard axes is over the replicas alone. The other sums are made after the program:
-/// see sum_remaining() in parallel_model.h.
-bool summed_by_program(const layout::ParamSpec& spec);
-
-/// The roles of a unit's parameters whose gradients the program sums over replicas, once the unit's gradients
-/// are complete. If embedding and head of one rank share a table, only the embedding's roles include the
+/// The roles of a unit's parameters whose gradients are summed over ranks (ParamSpec::gradient), once the
+/// unit's gradients are complete: over the replicas and, for norms and shared key/value heads, over the
+/// tensor axis. If embedding and head of one rank share a table, only the embedding's roles include the
 /// table, because the embedding's backward runs last.
 std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit);
 

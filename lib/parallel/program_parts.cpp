@@ -80,6 +80,7 @@ RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::T
         batch.tokens = batch.tokens.clone();
         batch.targets = batch.targets.clone();
         if (batch.positions.defined()) batch.positions = batch.positions.clone();
+        if (batch.document_offsets.defined()) batch.document_offsets = batch.document_offsets.clone();
     }
     loss_sum_ = at::empty({}, loss_scale.options().dtype(at::kDouble));
     graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); },
@@ -89,7 +90,9 @@ RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::T
 bool RecordedRun::fits(std::span<const model::Batch> microbatches) const {
     return std::ranges::equal(microbatches, microbatches_, [](const auto& a, const auto& b) {
         return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len &&
-               a.positions.defined() == b.positions.defined();
+               a.positions.defined() == b.positions.defined() &&
+               a.document_offsets.defined() == b.document_offsets.defined() &&
+               (!a.document_offsets.defined() || a.document_offsets.sizes() == b.document_offsets.sizes());
     });
 }
 
@@ -98,6 +101,8 @@ at::Tensor RecordedRun::replay(std::span<const model::Batch> microbatches, const
         microbatches_[i].tokens.copy_(microbatches[i].tokens);
         microbatches_[i].targets.copy_(microbatches[i].targets);
         if (microbatches_[i].positions.defined()) microbatches_[i].positions.copy_(microbatches[i].positions);
+        if (microbatches_[i].document_offsets.defined())
+            microbatches_[i].document_offsets.copy_(microbatches[i].document_offsets);
     }
     loss_scale_.copy_(loss_scale);
     graph_->replay();

@@ -1,7 +1,9 @@
 #include "parallel/sharded_unit.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +17,7 @@ using comm::OpKind;
 
 std::vector<UnitLayout::Parameter> unsharded(const std::vector<ShardedUnit::Parameter>& parameters) {
     std::vector<UnitLayout::Parameter> shapes;
-    for (const auto& [role, parameter, summed] : parameters)
+    for (const auto& [role, parameter, summed_over] : parameters)
         shapes.push_back({role, parameter->local_shape()});
     return shapes;
 }
@@ -25,13 +27,18 @@ at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) 
     return slice.narrow(0, 0, parameter.local_shape()[0]);
 }
 
+/// The rank of `pipeline` that holds the tied table too.
+int other_holder(const ShardedParameter& table, const comm::Communicator& pipeline) {
+    const std::vector<int>& ranks = table.spec().pipeline_ranks;
+    return pipeline.rank() == ranks.front() ? ranks.back() : ranks.front();
+}
+
 }  // namespace
 
 ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group,
-                         comm::Communicator& replicas, const JoinedMemory& joined, ReduceAfter reduce_after)
+                         const JoinedMemory& joined, ReduceAfter reduce_after)
     : parameters_(std::move(parameters)),
       group_(group),
-      replicas_(replicas),
       layout_(unsharded(parameters_), group.size()),
       reduce_after_(reduce_after),
       sums_(parameters_.size()) {
@@ -40,7 +47,7 @@ ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& 
         gradients_.joined = joined.gradients;
     }
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [role, parameter, summed] = parameters_[i];
+        const auto& [role, parameter, summed_over] = parameters_[i];
         if (!sharded()) weights_[role] = parameter->compute();
         gradients_[role] = sharded() ? &sums_[i] : &parameter->gradient();
     }
@@ -52,7 +59,7 @@ void ShardedUnit::gather() {
         at::empty({layout_.num_elements()}, parameters_[0].parameter->compute().options());
     std::vector<Op> ops;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [role, parameter, summed] = parameters_[i];
+        const auto& [role, parameter, summed_over] = parameters_[i];
         const at::Tensor whole = layout_.padded(buffer, i);
         ops.push_back({.kind = OpKind::AllGather, .out = whole, .in = parameter->compute()});
         weights_[role] = unpadded(whole, *parameter);
@@ -134,29 +141,63 @@ void ShardedUnit::finish_reduce() {
     reduced_.clear();
 }
 
-void ShardedUnit::sum_replicas() {
-    ARGOSY_CHECK(!reducing_.active() && !summing_.active());
-    std::vector<Op> ops;
+void ShardedUnit::sum() {
+    ARGOSY_CHECK(!reducing_.active() && summing_.empty());
+    // 1. one launch for each group of ranks; the order of the groups is that of the parameters on every rank
+    std::vector<std::pair<comm::Communicator*, std::vector<Op>>> launches;
     std::vector<at::Tensor> sums(parameters_.size());
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [role, parameter, summed] = parameters_[i];
-        if (!summed) continue;
+        const auto& [role, parameter, summed_over] = parameters_[i];
+        if (summed_over == nullptr) continue;
         ARGOSY_CHECK(!parameter->gradient().empty, "{} has no gradient to sum", parameter->spec().name);
         sums[i] = parameter->wide_gradient();
-        ops.push_back({.kind = OpKind::AllReduce, .out = sums[i], .in = sums[i]});
+        auto launch = std::ranges::find(launches, summed_over, [](const auto& each) { return each.first; });
+        if (launch == launches.end()) launch = launches.insert(launch, {summed_over, {}});
+        launch->second.push_back({.kind = OpKind::AllReduce, .out = sums[i], .in = sums[i]});
     }
-    summing_ = replicas_.submit(ops);
+    // 2. start them
+    for (const auto& [group, ops] : launches) summing_.push_back(group->submit(ops));
     summed_ = std::move(sums);
 }
 
 void ShardedUnit::finish_sum() {
-    summing_.wait();
+    for (comm::Pending& each : std::exchange(summing_, {})) each.wait();
     for (size_t i = 0; i < summed_.size(); ++i) {
         if (summed_[i].defined()) {
             parameters_[i].parameter->set_gradient(summed_[i], ops::Rounded::GradientOfRanks);
         }
     }
     summed_.clear();
+}
+
+ShardedParameter& ShardedUnit::tied_table() {
+    const auto table = std::ranges::find_if(
+        parameters_, [](const Parameter& each) { return each.parameter->spec().pipeline_ranks.size() > 1; });
+    ARGOSY_CHECK(table != parameters_.end(), "the unit has no table that another rank holds");
+    return *table->parameter;
+}
+
+void ShardedUnit::send_table(comm::Communicator& pipeline) {
+    ShardedParameter& table = tied_table();
+    ARGOSY_CHECK(!table.gradient().empty, "{} has no gradient to send", table.spec().name);
+    sending_table_ = pipeline.submit(
+        {.kind = OpKind::Send, .in = table.gradient().sum, .peer = other_holder(table, pipeline)});
+}
+
+void ShardedUnit::receive_table(comm::Communicator& pipeline) {
+    ShardedParameter& table = tied_table();
+    table_gradient_ = at::empty_like(table.gradient().sum);
+    receiving_table_ = pipeline.submit(
+        {.kind = OpKind::Receive, .out = table_gradient_, .peer = other_holder(table, pipeline)});
+}
+
+void ShardedUnit::add_table() {
+    ARGOSY_CHECK(sending_table_.active() && receiving_table_.active());
+    receiving_table_.wait();
+    sending_table_.wait();
+    ShardedParameter& table = tied_table();
+    table.set_gradient(table.wide_gradient().add_(std::exchange(table_gradient_, {})),
+                       ops::Rounded::GradientOfStages);
 }
 
 int64_t ShardedUnit::gathered_bytes() const {

@@ -21,13 +21,13 @@ class ShardedUnit {
     struct Parameter {
         model::Role role;
         ShardedParameter* parameter;
-        bool summed = false;  // whether sum_replicas() sums its gradient
+        comm::Communicator* summed_over = nullptr;  // the ranks over which sum() sums its gradient
     };
-    /// `group` has the ranks over which the parameters are sharded, `replicas` the ranks with the same
-    /// shards. `joined` (unit_memory.h) is used only if `group` has one rank. `reduce_after` says which
-    /// gradients are summed before reduce(). REQUIRES: parameters and groups outlive the unit.
-    ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, comm::Communicator& replicas,
-                const JoinedMemory& joined = {}, ReduceAfter reduce_after = ReduceAfter::Microbatch);
+    /// `group` has the ranks over which the parameters are sharded. `joined` (unit_memory.h) is used only if
+    /// `group` has one rank. `reduce_after` says which gradients are summed before reduce(). REQUIRES:
+    /// parameters and groups outlive the unit.
+    ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, const JoinedMemory& joined = {},
+                ReduceAfter reduce_after = ReduceAfter::Microbatch);
 
     bool sharded() const { return group_.size() > 1; }
 
@@ -51,12 +51,21 @@ class ShardedUnit {
     /// under way.
     void finish_reduce();
 
-    /// COLLECTIVE over the replicas: starts to all-reduce the parameters' gradients and returns at once. The
-    /// sum is in place, or of fp32 copies if the gradients are in bf16. REQUIRES: no gradient is added until
-    /// finish_sum() has returned.
-    void sum_replicas();
-    /// Waits for sum_replicas() and rounds gradients in bf16. Does nothing if no sum is under way.
+    /// COLLECTIVE over Parameter::summed_over: starts to all-reduce the parameters' gradients and returns at
+    /// once. The sum is in place, or of fp32 copies if the gradients are in bf16. REQUIRES: no gradient is
+    /// added until finish_sum() has returned.
+    void sum();
+    /// Waits for sum() and rounds gradients in bf16. Does nothing if no sum is under way.
     void finish_sum();
+
+    /// Starts to send the gradient of the unit's tied table to the rank of `pipeline` that holds the table
+    /// too, or to receive that rank's gradient, and returns at once. REQUIRES: the gradient to send is
+    /// complete and summed, and does not change until add_table() has returned.
+    void send_table(comm::Communicator& pipeline);
+    void receive_table(comm::Communicator& pipeline);
+    /// Waits for both messages and adds what was received. Two numbers have the same sum in either order, so
+    /// both ranks get the same bits.
+    void add_table();
 
     /// Bytes of the buffer of gathered weights, and of the buffer of gradients that are not reduced yet; 0 if
     /// there is none.
@@ -65,10 +74,11 @@ class ShardedUnit {
 
   private:
     void allocate_gradients();
+    ShardedParameter& tied_table();
     bool rounds_unreduced() const;
 
     std::vector<Parameter> parameters_;
-    comm::Communicator &group_, &replicas_;
+    comm::Communicator& group_;
     UnitLayout layout_;  // layout of the two buffers; unused if the unit is not sharded
     ReduceAfter reduce_after_;
 
@@ -82,8 +92,10 @@ class ShardedUnit {
     int64_t reduced_microbatch_ = 0;   // the last one whose gradients are in the reduction under way
     std::vector<at::Tensor> reduced_;  // outputs of the reduction under way, one for each parameter
     comm::Pending reducing_;
-    std::vector<at::Tensor> summed_;  // results of the sum under way, one for each parameter or undefined
-    comm::Pending summing_;
+    std::vector<at::Tensor> summed_;      // results of the sum under way, one for each parameter or undefined
+    std::vector<comm::Pending> summing_;  // one for each group of ranks
+    at::Tensor table_gradient_;           // of the other rank that holds the tied table
+    comm::Pending sending_table_, receiving_table_;
 };
 
 }  // namespace argosy::parallel

@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "gpu/device.h"
+#include "ops/documents.h"
 
 namespace argosy::train {
 
@@ -27,7 +29,8 @@ DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSize
       end_sample_(end_sample) {
     ARGOSY_CHECK(loader.seq_len() <= seq_len(), "samples of {} tokens", loader.seq_len());
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
-    if (on_gpu) for_gpu_.emplace(num_rows() * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
+    // one row more than those of the samples: the documents' ends
+    if (on_gpu) for_gpu_.emplace((num_rows() + 1) * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
 
 /// Copies to pinned memory, then, in the order of the stream, to the GPU.
@@ -87,6 +90,21 @@ at::Tensor DataFeed::take_samples() {
     return all.view({num_rows(), -1});
 }
 
+/// Adds a row with the ends of each microbatch's documents, and makes room for all documents.
+at::Tensor DataFeed::with_document_ends(const at::Tensor& read) {
+    at::Tensor all = at::empty({num_rows() + 1, num_tokens()}, at::kLong);
+    all.narrow(0, 0, num_rows()).copy_(read);
+    const auto size = static_cast<size_t>(sizes_.microbatch_size * own_seq_len());
+    const auto positions = std::span(all[2].const_data_ptr<int64_t>(), all.size(1));
+    const auto ends = std::span(all[3].mutable_data_ptr<int64_t>(), all.size(1));
+    for (size_t begin = 0; begin < positions.size(); begin += size) {
+        const int64_t num_documents = ops::write_document_ends(positions.subspan(begin, size), own_seq_len(),
+                                                               ends.subspan(begin, size));
+        document_capacity_ = std::max(document_capacity_, ops::document_capacity(num_documents));
+    }
+    return all;
+}
+
 void DataFeed::read_ahead() {
     if (!reading_.valid()) start_reading();
     at::Tensor read = take_samples();
@@ -95,15 +113,19 @@ void DataFeed::read_ahead() {
     counting_ = mesh_.group(layout::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
     if (context_degree() > 1) read = own_tokens(read);
+    if (gives_offsets()) read = with_document_ends(read);
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * own_seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
         const auto part = [&](int64_t row) { return all[row].narrow(0, i * size, size); };
-        ahead_.microbatches.push_back({.tokens = part(0),
-                                       .targets = part(1),
-                                       .num_sequences = sizes_.microbatch_size,
-                                       .seq_len = own_seq_len(),
-                                       .positions = gives_positions() ? part(2) : at::Tensor()});
+        ahead_.microbatches.push_back(
+            {.tokens = part(0),
+             .targets = part(1),
+             .num_sequences = sizes_.microbatch_size,
+             .seq_len = own_seq_len(),
+             .positions = gives_positions() ? part(2) : at::Tensor(),
+             .document_offsets =
+                 gives_offsets() ? ops::document_offsets(part(3), document_capacity_) : at::Tensor()});
     }
     next_sample_ += sizes_.global_batch;
     if (++num_read_ < num_steps_) start_reading();

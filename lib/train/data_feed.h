@@ -77,6 +77,9 @@ class DataFeed {
     /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
     bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
     int64_t num_rows() const { return gives_positions() ? 3 : 2; }
+    /// Attention on a GPU needs the documents' offsets. The kernels do not serve a context axis.
+    bool gives_offsets() const { return for_gpu_ && loader_.gives_positions() && context_degree() == 1; }
+    at::Tensor with_document_ends(const at::Tensor& read);
     void start_reading();
     at::Tensor take_samples();
     at::Tensor on_device(const at::Tensor& in_memory);
@@ -90,6 +93,7 @@ class DataFeed {
     int64_t end_sample_;
 
     std::optional<ForGpu> for_gpu_;
+    int64_t document_capacity_ = 1;  // never shrinks: a recorded graph is for one capacity
     StepBatch ahead_;
     at::Tensor job_tokens_;  // ahead_.job_counted_tokens, once counting_ is done
     comm::Pending counting_;

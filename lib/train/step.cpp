@@ -73,7 +73,6 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight, optimizer_.num_updates()) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
-    parallel::sum_remaining(model_, mesh_);
     const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});

@@ -1,5 +1,10 @@
-// One training step: forward and backward over the microbatches, reductions over the mesh, clipping of the
-// gradients, and the optimizer's update. A Step owns the optimizer, the executor and the loss scale.
+// One training step: forward and backward over the microbatches, clipping of the gradients, and the
+// optimizer's update. A Step owns the optimizer, the executor and the loss scale.
+//
+// The executor's program ends with the sums of gradients over ranks. The gradient norm and the update are no
+// operations of a program: between them the host reads the loss and the norm, skips the update if gradients
+// overflowed or a limit is exceeded, and chooses the factor of the gradients. The norm needs all
+// gradients and the loss of all parts, so that nothing is left to run beside it.
 #pragma once
 
 #include <cmath>

@@ -10,6 +10,7 @@ int main(int argc, char**) {
     const at::Tensor x;
     const auto forward = gpu::attention(x, x, x);
     gpu::attention_backward(x, x, x, x, forward);
+    gpu::masked_attention_backward(x, x, x, x, gpu::masked_attention(x, x, x, {}), {});
     gpu::Graph([] { gpu::synchronize(); }).replay();
     gpu::reset_peak_memory();
     return gpu::use(0).index() + gpu::holds(x) + gpu::supports_attention(x) +

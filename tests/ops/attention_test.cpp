@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/documents.h"
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
 #include "ops/rope.h"
@@ -107,6 +108,16 @@ class AttentionTest : public OpsTest {
         return at::tensor(positions, at::kLong).to(testing::place());
     }
 
+    /// The offsets of the documents, with room for some more, as kernels on GPUs read them.
+    static at::Tensor offsets_of_documents(const Case& c, const at::Tensor& positions) {
+        if (!positions.defined()) return {};
+        const at::Tensor on_host = positions.cpu(), ends = at::empty_like(on_host);
+        const auto size = static_cast<size_t>(on_host.numel());
+        const int64_t num_documents = write_document_ends(
+            {on_host.const_data_ptr<int64_t>(), size}, c.seq_len, {ends.mutable_data_ptr<int64_t>(), size});
+        return document_offsets(ends.to(testing::place()), document_capacity(num_documents + 2));
+    }
+
     /// Attention with documents and a window against the reference: whole sequences, then the same from parts
     /// of the queries and of the keys, as context parallelism computes it.
     void check_masks(const Case& c, const at::Tensor& positions, int64_t window, Forward forward = attention,
@@ -125,7 +136,8 @@ class AttentionTest : public OpsTest {
             differentiate([&](const auto& x) { return plain_attention(x, c, hidden.clone()); },
                           {in[0], in[1], in[2]}, in[3]);
         // 2. whole sequences
-        const auto shape = AttentionShape::of_whole_sequences(c.sequences, c.seq_len, c.head_dim, window);
+        auto shape = AttentionShape::of_whole_sequences(c.sequences, c.seq_len, c.head_dim, window);
+        shape.document_offsets = offsets_of_documents(c, positions);
         const AttentionOutput output = forward(in[0], in[1], in[2], shape, positions);
         EXPECT_TRUE(right(output.y, oracle.value));
         const auto [dq, dk, dv] = backward(in[3], in[0], in[1], in[2], output, shape, positions);

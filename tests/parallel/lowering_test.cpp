@@ -141,6 +141,42 @@ TEST(InsertSums, OfAStageStartInItsLastMicrobatchsBackward) {
               "ra.0 ta.0 F0.0 ra.1 L1.0 B0.0 W0.0 sg.0 ta.1 F0.1 L1.1 S1 B0.1 W0.1 S0 sg.1 E1 E0");
 }
 
+/// The list of a rank of two, with a tied table on both.
+std::string exchanged(int rank, LoweringOptions options) {
+    options.stages = with_table(options.stages);
+    const ScheduleShape shape{2, 2, 2};
+    const auto ops = insert_sums(expanded_with_transfers("1F1B", shape, rank, options), options);
+    return written(insert_table_exchange(ops, options));
+}
+
+// The first rank receives during its last backward pass. Each rank sends after its last transfer.
+TEST(InsertTableExchange, IsTheLastMessageOnItsChannels) {
+    const LoweringOptions options{.stages = stages_of({1, 1})};
+    EXPECT_EQ(exchanged(0, options),
+              "F0.0 F1.0 sa.0 F0.1 F1.1 sa.1 rg.0 tg.0 rg.1 B1.0 W1.0 B0.0 W0.0 tg.1 rt0 B1.1 W1.1 B0.1 W0.1 "
+              "st0 at0");
+    EXPECT_EQ(exchanged(1, options),
+              "ra.0 ta.0 F0.0 ra.1 L1.0 B0.0 W0.0 sg.0 ta.1 F0.1 L1.1 B0.1 W0.1 sg.1 rt1 st1 at1");
+}
+
+TEST(InsertTableExchange, WaitsForTheTablesSum) {
+    const LoweringOptions options{.stages = with_sums(stages_of({1, 1}))};
+    EXPECT_EQ(
+        exchanged(0, options),
+        "F0.0 F1.0 sa.0 F0.1 F1.1 sa.1 rg.0 tg.0 rg.1 B1.0 W1.0 B0.0 W0.0 tg.1 rt0 B1.1 W1.1 S1 B0.1 W0.1 S0 "
+        "E1 E0 st0 at0");
+    EXPECT_EQ(
+        exchanged(1, options),
+        "ra.0 ta.0 F0.0 ra.1 L1.0 B0.0 W0.0 sg.0 ta.1 F0.1 L1.1 S1 B0.1 W0.1 S0 sg.1 rt1 E1 st1 E0 at1");
+}
+
+TEST(InsertTableExchange, NeedsATableWithGradients) {
+    const LoweringOptions options{.stages = with_table(stages_of({1, 1})), .forward_only = true};
+    const auto forward = expand_units({{ActionKind::Forward, 0, 0}}, options);
+    EXPECT_EQ(written(insert_table_exchange(forward, options)), "F0.0 F1.0");
+    EXPECT_EQ(written(insert_table_exchange(expanded(1), one_stage())), written(expanded(1)));
+}
+
 TEST(HoistGathers, EachStartsWhileTheUnitBeforeComputes) {
     const LoweringOptions options{.stages = {{4}}};
     const auto gathered = insert_gathers(expand_units({{ActionKind::Forward, 0, 0}}, options), options);

@@ -145,9 +145,10 @@ Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const st
     return units;
 }
 
-TEST(Place, ProgramsSumParametersThatAreSummedOverReplicasAlone) {
+TEST(Place, UnitsHaveSumsOverReplicasAndTheTensorAxis) {
     EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 4, 1), {5}), Units{{}});
-    EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 1, 4), {5}), Units{{}});
+    // All but the embedding have norms.
+    EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 1, 4), {5}), (Units{{1, 2, 3, 4, 5, 6}}));
     const std::set<int> all = {0, 1, 2, 3, 4, 5, 6};
     for (const auto& mesh : {mesh_of(1, 2, 1, 1), mesh_of(1, 2, 3, 1), mesh_of(1, 2, 1, 2)}) {
         EXPECT_EQ(summed_units(spec(), mesh, {5}), Units{all});
@@ -155,12 +156,15 @@ TEST(Place, ProgramsSumParametersThatAreSummedOverReplicasAlone) {
     EXPECT_EQ(summed_units(spec(), mesh_of(3, 2, 2, 1), {2, 3, 0}), (Units{{0, 1, 2}, {0, 1, 2}, {0}}));
 }
 
-TEST(Place, ProgramsDoNotSumNormsAndSharedKeyHeads) {
-    const ModelPlacement placement = place_parameters(spec(), mesh_of(1, 2, 2, 4), {5});
-    EXPECT_EQ(summed_roles(placement, 0), std::set{Role::Embedding});
-    EXPECT_EQ(summed_roles(placement, 1), (std::set{Role::Wq, Role::BiasQ, Role::Wo, Role::Gate, Role::Up,
-                                                    Role::BiasGate, Role::BiasUp, Role::Down}));
-    EXPECT_EQ(summed_roles(placement, 6), std::set{Role::Output});
+TEST(Place, TheTensorAxisSumsNormsBiasesOfRowsAndSharedKeyHeads) {
+    const ModelPlacement placement = place_parameters(spec(), mesh_of(1, 1, 2, 4), {5});
+    EXPECT_EQ(summed_roles(placement, 0), std::set<Role>{});
+    EXPECT_EQ(summed_roles(placement, 1),
+              (std::set{Role::AttentionNorm, Role::Wk, Role::Wv, Role::BiasK, Role::BiasV, Role::BiasO,
+                        Role::FfnNorm, Role::BiasDown, Role::QNorm, Role::KNorm}));
+    EXPECT_EQ(summed_roles(placement, 6), std::set{Role::FinalNorm});
+    EXPECT_EQ(summed_roles(place_parameters(spec(), mesh_of(1, 2, 2, 4), {5}), 6),
+              (std::set{Role::FinalNorm, Role::Output}));
 }
 
 TEST(Place, ATiedTableIsSummedWithTheEmbeddingAndOnEachOfTwoStagesThatHoldIt) {
@@ -182,8 +186,11 @@ TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {
     EXPECT_EQ(output->spec.name, table.spec.name);
     EXPECT_EQ(table.spec.pipeline_ranks, (std::vector{0, 1}));
     EXPECT_EQ(output->spec.pipeline_ranks, (std::vector{0, 1}));
+    EXPECT_EQ(stage_units(pipelined).front().tied_unit, 0);
+    EXPECT_EQ(stage_units(pipelined).back().tied_unit, 2);
     const ModelPlacement whole = place_parameters(spec(/*tied=*/true), mesh_of(1, 1, 1, 1), {5});
     EXPECT_EQ(whole.units.front().front().spec.pipeline_ranks, std::vector{0});
+    EXPECT_EQ(stage_units(whole).front().tied_unit, -1);
 }
 
 TEST(Place, InVATiedTableIsOneParameter) {

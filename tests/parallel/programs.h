@@ -37,6 +37,14 @@ inline std::vector<StageUnits> with_sums(std::vector<StageUnits> stages) {
     return stages;
 }
 
+/// Returns the stages with a tied table that the first and the last stage hold. REQUIRES: they are on two
+/// ranks.
+inline std::vector<StageUnits> with_table(std::vector<StageUnits> stages) {
+    stages.front().tied_unit = 0;
+    stages.back().tied_unit = stages.back().num_layers;
+    return stages;
+}
+
 /// The actions of all ranks with their transfers.
 inline RankActions transferred(const std::string& name, const ScheduleShape& shape) {
     return with_transfers(schedule(name, shape), shape.stages());
@@ -85,10 +93,16 @@ inline const char* letters(UnitOpKind kind) {
             return "R";
         case UnitOpKind::FinishReduce:
             return "D";
-        case UnitOpKind::SumReplicas:
+        case UnitOpKind::Sum:
             return "S";
         case UnitOpKind::FinishSum:
             return "E";
+        case UnitOpKind::SendTable:
+            return "st";
+        case UnitOpKind::ReceiveTable:
+            return "rt";
+        case UnitOpKind::AddTable:
+            return "at";
         case UnitOpKind::SendActivation:
             return "sa";
         case UnitOpKind::ReceiveActivation:
@@ -111,7 +125,7 @@ inline const char* letters(UnitOpKind kind) {
 
 /// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
 /// microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a reduction, E that of a sum
-/// over replicas.
+/// over ranks, st, rt and at the exchange of a tied table.
 inline std::string written(const std::vector<UnitOp>& ops) {
     std::string text;
     for (const UnitOp& op : ops) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace argosy::parallel {
 namespace {
@@ -66,9 +67,10 @@ RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& sh
                        const LoweringOptions& options)
     : options_(options), num_slots_(program.num_slots) {
     for (const UnitOp& op : program.ops) {
-        const StageUnits& units = options.stages[op.stage];
-        const bool split = op.kind == UnitOpKind::LossInput ||
-                           (op.kind == UnitOpKind::BackwardWeight && op.unit == units.num_layers);
+        const bool is_known = std::cmp_less(op.stage, options.stages.size());
+        const bool split =
+            op.kind == UnitOpKind::LossInput || (op.kind == UnitOpKind::BackwardWeight && is_known &&
+                                                 op.unit == options.stages[op.stage].num_layers);
         if (split) splits_head_.insert(op.microbatch);
         if (op.microbatch >= 0 && !is_receive(op.kind)) ++num_to_come_[{op.stage, op.microbatch}];
         if (is_move(op.kind)) ++num_to_come_[{source_stage(op), op.microbatch}];
@@ -76,6 +78,11 @@ RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& sh
     for (const int stage : shape.stages().stages_of(rank)) {
         for (int i = 0; i < shape.num_microbatches; ++i) expect(stage, i, shape);
         for (const int unit : options.stages[stage].summed_units) unsummed_.insert({stage, unit});
+        const int tied = options.stages[stage].tied_unit;
+        for (const UnitOpKind kind :
+             {UnitOpKind::SendTable, UnitOpKind::ReceiveTable, UnitOpKind::AddTable}) {
+            if (tied >= 0) open_.insert({kind, stage, tied, -1});
+        }
     }
 }
 
@@ -124,10 +131,14 @@ std::string RankLedger::enter(const UnitOp& op) {
             return reduce(unit);
         case UnitOpKind::FinishReduce:
             return finish_reduce(unit);
-        case UnitOpKind::SumReplicas:
-            return sum_replicas(unit);
+        case UnitOpKind::Sum:
+            return sum(unit);
         case UnitOpKind::FinishSum:
             return finish_sum(unit);
+        case UnitOpKind::SendTable:
+        case UnitOpKind::ReceiveTable:
+        case UnitOpKind::AddTable:
+            return exchange_table(op);
         default:
             std::string fault = enter_work(op);
             if (fault.empty() && is_receive(op.kind)) return receive(op);
@@ -223,8 +234,8 @@ bool RankLedger::has_all_gradients(const Unit& unit) const {
     return !options_.sharded || (!unreduced_.contains(unit) && reducing_ != unit);
 }
 
-std::string RankLedger::sum_replicas(const Unit& unit) {
-    if (!unsummed_.contains(unit)) return "there is nothing to sum over replicas, or it was summed before";
+std::string RankLedger::sum(const Unit& unit) {
+    if (!unsummed_.contains(unit)) return "there is nothing to sum over ranks, or it was summed before";
     if (!has_all_gradients(unit)) return "its gradients are not complete";
     // A tied table is the parameter of the embedding and of the head.
     const bool embedding = unit == Unit{0, 0};
@@ -241,6 +252,22 @@ std::string RankLedger::finish_sum(const Unit& unit) {
     return summing_.erase(unit) == 0 ? "no such sum is under way" : "";
 }
 
+std::string RankLedger::exchange_table(const UnitOp& op) {
+    const Unit unit{op.stage, op.unit};
+    if (open_.erase({op.kind, op.stage, op.unit, -1}) == 0)
+        return "it ran before, or is not this rank's to run";
+    if (op.kind == UnitOpKind::SendTable) {
+        if (!has_all_gradients(unit)) return "its gradients are not complete";
+        if (unsummed_.contains(unit) || summing_.contains(unit)) return "its gradients are not summed";
+    } else if (op.kind == UnitOpKind::AddTable) {
+        for (const UnitOpKind kind : {UnitOpKind::SendTable, UnitOpKind::ReceiveTable}) {
+            if (open_.contains({kind, op.stage, op.unit, -1}))
+                return "it needs the " + describe({kind, op.stage, op.unit, -1}) + " first";
+        }
+    }
+    return "";
+}
+
 std::string RankLedger::close() const {
     if (!open_.empty()) {
         const auto& [kind, stage, unit, microbatch] = *open_.begin();
@@ -254,10 +281,10 @@ std::string RankLedger::close() const {
     }
     if (reducing_) return fmt::format("the reduction of unit {} is never finished", reducing_->second);
     if (!unsummed_.empty()) {
-        return fmt::format("the gradients of unit {} stay without the replicas'", unsummed_.begin()->second);
+        return fmt::format("the gradients of unit {} stay without other ranks'", unsummed_.begin()->second);
     }
     if (!summing_.empty()) {
-        return fmt::format("the sum over replicas of unit {} is never finished", summing_.begin()->second);
+        return fmt::format("the sum of unit {} is never finished", summing_.begin()->second);
     }
     return "";
 }

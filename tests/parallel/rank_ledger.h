@@ -44,8 +44,9 @@ class RankLedger {
     std::string release(const Unit& unit);
     std::string reduce(const Unit& unit);
     std::string finish_reduce(const Unit& unit);
-    std::string sum_replicas(const Unit& unit);
+    std::string sum(const Unit& unit);
     std::string finish_sum(const Unit& unit);
+    std::string exchange_table(const UnitOp& op);
     bool has_all_gradients(const Unit& unit) const;
 
     const LoweringOptions& options_;
@@ -57,8 +58,8 @@ class RankLedger {
     std::map<Unit, bool> gathered_;       // units with gathered weights; true if an op has used them
     std::set<Unit> unreduced_;            // units with gradients that no Reduce has taken yet
     std::optional<Unit> reducing_;        // the unit whose reduction is under way
-    std::set<Unit> unsummed_;             // units that still need their sum over replicas
-    std::set<Unit> summing_;              // units whose sum over replicas is under way
+    std::set<Unit> unsummed_;             // units that still need their sum over ranks
+    std::set<Unit> summing_;              // units whose sum over ranks is under way
     std::set<int> splits_head_;           // microbatches whose head has a BackwardWeight of its own
     /// The receives whose messages were not taken: whether of an activation, stage, microbatch.
     std::set<std::tuple<bool, int, int>> receiving_;

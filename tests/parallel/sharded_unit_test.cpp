@@ -83,8 +83,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Types> {
             parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam().precision));
             of_unit.push_back({kShapes[i].first, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes),
-                                             mesh.group(layout::Axis::Replicate), JoinedMemory(),
+        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes), JoinedMemory(),
                                              GetParam().reduce_after);
     }
 
@@ -292,23 +291,24 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
     };
     for (size_t i = 0; i < kShapes.size(); ++i) {
         parameters.push_back(make_parameter(spec_of(i, 1), mesh, kFloat));
-        of_unit.push_back({kShapes[i].first, parameters.back().get(), /*summed=*/i % 2 == 1});
+        of_unit.push_back({kShapes[i].first, parameters.back().get(),
+                           i % 2 == 1 ? &mesh.group(layout::Axis::Replicate) : nullptr});
     }
-    ShardedUnit unit(of_unit, mesh.group(layout::kShardAxes), mesh.group(layout::Axis::Replicate));
+    ShardedUnit unit(of_unit, mesh.group(layout::kShardAxes));
     unit.finish_sum();  // of nothing
-    EXPECT_ERROR(unit.sum_replicas(), RunError, "p1 has no gradient to sum");
+    EXPECT_ERROR(unit.sum(), RunError, "p1 has no gradient to sum");
     for (size_t i = 0; i < kShapes.size(); ++i) {
         parameters[i]->gradient().sum.copy_(own(i, counted.rank()));
         parameters[i]->gradient().empty = false;
     }
 
-    unit.sum_replicas();
-    EXPECT_ERROR(unit.sum_replicas(), RunError, "internal error");  // one at a time
+    unit.sum();
+    EXPECT_ERROR(unit.sum(), RunError, "internal error");  // one at a time
     unit.finish_sum();
     for (size_t i = 0; i < kShapes.size(); ++i) {
         at::Tensor expected = own(i, counted.rank());
         for (int rank = 0; rank < counted.size(); ++rank) {
-            if (of_unit[i].summed && rank != counted.rank()) expected += own(i, rank);
+            if (of_unit[i].summed_over && rank != counted.rank()) expected += own(i, rank);
         }
         EXPECT_TRUE(identical(parameters[i]->gradient().sum, expected)) << parameters[i]->spec().name;
     }
@@ -328,8 +328,8 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     layout::ParamSpec spec{.name = "p", .shape = {kRows, kColumns}};
     if (counted.size() > 1) spec.gradient.axes.add(layout::Axis::Replicate);
     const auto parameter = make_parameter(spec, mesh, kRounded);
-    ShardedUnit unit({{Role::Wq, parameter.get(), /*summed=*/true}}, mesh.group(layout::kShardAxes),
-                     mesh.group(layout::Axis::Replicate));
+    ShardedUnit unit({{Role::Wq, parameter.get(), &mesh.group(layout::Axis::Replicate)}},
+                     mesh.group(layout::kShardAxes));
     at::Tensor expected = at::zeros(spec.shape, at::kDouble);
     for (int rank = 0; rank < counted.size(); ++rank) {
         const at::Tensor own = testing::RandomTensors(rank).normal(spec.shape, at::kFloat);
@@ -338,7 +338,7 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     }
     parameter->gradient().count_gradient();
     const at::Tensor before = parameter->gradient().sum.clone();
-    unit.sum_replicas();
+    unit.sum();
     unit.finish_sum();
     ASSERT_EQ(submissions.log.back()[0].type, ElementType::Float32);
 
@@ -384,8 +384,7 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
                 std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), kSeed));
             of_unit.push_back({each.role, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes),
-                                             mesh.group(layout::Axis::Replicate), memory.joined());
+        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes), memory.joined());
     }
 
     static std::vector<model::Parameter> unit_parameters() {

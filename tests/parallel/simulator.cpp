@@ -19,26 +19,15 @@ bool is_computation(UnitOpKind kind) {
            kind == UnitOpKind::BackwardWeight;
 }
 
-/// The receive that takes what `send` sends.
-UnitOp receive_of(const UnitOp& send) {
-    if (send.kind == UnitOpKind::SendActivation) {
-        return {UnitOpKind::ReceiveActivation, send.stage + 1, -1, send.microbatch};
-    }
-    return {UnitOpKind::ReceiveGradient, send.stage - 1, -1, send.microbatch};
+bool is_of_gradient(const UnitOp& op) {
+    return op.kind == UnitOpKind::ReceiveGradient || op.kind == UnitOpKind::TakeGradient;
 }
-
-bool carries_activation(const UnitOp& op) {
-    return op.kind == UnitOpKind::ReceiveActivation || op.kind == UnitOpKind::TakeActivation;
-}
-
-/// The stage that sends the message of a receive or a take.
-int sending_stage(const UnitOp& op) { return carries_activation(op) ? op.stage - 1 : op.stage + 1; }
 
 bool same_message(const UnitOp& a, const UnitOp& b) {
-    return a.kind == b.kind && a.stage == b.stage && a.microbatch == b.microbatch;
+    return a.kind == b.kind && a.stage == b.stage && a.unit == b.unit && a.microbatch == b.microbatch;
 }
 
-/// The channel from one rank to another, of activations or of gradients.
+/// The channel from one rank to another in one group of ranks.
 struct Channel {
     struct End {
         UnitOp receive;  // the receive that the message is for, or that has started
@@ -60,6 +49,7 @@ class Simulator {
         : programs_(programs),
           shape_(shape),
           stages_(shape.stages()),
+          options_(options),
           transport_(transport),
           next_(programs.size(), 0),
           round_(programs.size(), 0) {
@@ -176,13 +166,40 @@ class Simulator {
         channel.receiving.reset();
     }
 
+    /// The receive that takes what `send` sends.
+    UnitOp receive_of(const UnitOp& send) const {
+        if (send.kind == UnitOpKind::SendActivation) {
+            return {UnitOpKind::ReceiveActivation, send.stage + 1, -1, send.microbatch};
+        }
+        if (send.kind == UnitOpKind::SendGradient) {
+            return {UnitOpKind::ReceiveGradient, send.stage - 1, -1, send.microbatch};
+        }
+        const int stage = other_end(send.stage);
+        return {UnitOpKind::ReceiveTable, stage, options_.stages[stage].tied_unit, -1};
+    }
+
+    /// The other one of the first and the last stage, which hold a tied table.
+    int other_end(int stage) const { return stage == 0 ? shape_.num_stages - 1 : 0; }
+
+    /// The stage that sends the message of a receive or a take.
+    int sending_stage(const UnitOp& op) const {
+        if (is_of_table(op.kind)) return other_end(op.stage);
+        return is_of_gradient(op) ? op.stage + 1 : op.stage - 1;
+    }
+
+    /// Whether the message of a receive or a take goes in the gradients' own group. Ranks that have several
+    /// stages have such a group; otherwise one group has all messages.
+    bool in_second_group(const UnitOp& op) const {
+        return shape_.num_stages > shape_.num_ranks && is_of_gradient(op);
+    }
+
     Channel& channel_of_send(int rank, const UnitOp& op) {
         const UnitOp receive = receive_of(op);
-        return channels_[{rank, stages_.rank_of(receive.stage), carries_activation(receive)}];
+        return channels_[{rank, stages_.rank_of(receive.stage), in_second_group(receive)}];
     }
     /// The channel of a receive or a take of `rank`.
     Channel& channel_to(int rank, const UnitOp& op) {
-        return channels_[{stages_.rank_of(sending_stage(op)), rank, carries_activation(op)}];
+        return channels_[{stages_.rank_of(sending_stage(op)), rank, in_second_group(op)}];
     }
 
     void check_end() {
@@ -204,11 +221,12 @@ class Simulator {
     const std::vector<Program>& programs_;
     const ScheduleShape& shape_;
     const StageMap stages_;
+    const LoweringOptions& options_;
     const Transport transport_;
     std::vector<RankLedger> ledgers_;
     std::vector<size_t> next_, end_;  // by rank: index of the next op, and the end of its ops
     std::vector<int> round_;          // by rank: the round that it has reached
-    /// By sending and receiving rank, and whether it carries activations.
+    /// By sending and receiving rank, and whether it is in the gradients' own group.
     std::map<std::tuple<int, int, bool>, Channel> channels_;
     std::string fault_;
 };

@@ -32,7 +32,7 @@ struct Simulation {
 };
 
 /// `programs[r]` is the program of rank r; the stages are on the ranks as in shape.stages(). A rank runs its
-/// list in order. A channel (a sending and a receiving rank, activations or gradients) holds one message: a
+/// list in order. A channel (a sending and a receiving rank in one group of ranks) holds one message: a
 /// send does not block its rank, but the next send on the same channel waits until the message has arrived. A
 /// receive does not block its rank; the Take waits until the message has arrived.
 Simulation simulate(const std::vector<Program>& programs, const ScheduleShape& shape,

@@ -24,6 +24,7 @@ ProgramCase random_case(std::mt19937& random) {
     std::vector<StageUnits> stages = stages_of(layers);
     if (pick(3) > 0) stages = with_sums(stages);
     if (pick(3) == 0) stages[pick(ranks)].summed_units.erase(pick(3));
+    if (ranks > 1 && pick(2) == 0) stages = with_table(stages);
     const std::string schedule = std::vector{"1F1B", "GPipe", "InterleavedZeroBubble"}[pick(3)];
     const int microbatches = takes(schedule, 1, ranks, 1) ? 1 + pick(6) : ranks * (1 + pick(2));
     return {.schedule = schedule,
@@ -72,10 +73,15 @@ bool names_missing(const std::string& fault, const UnitOp& op) {
         case FinishReduce:
             return says(fault, "is not finished") || says(fault, "is never finished") ||
                    says(fault, "gradients are not complete");
-        case SumReplicas:
+        case Sum:
             return says(fault, "no such sum is under way");
         case FinishSum:
-            return says(fault, "is never finished");
+            return says(fault, "is never finished") || says(fault, "gradients are not summed");
+        case AddTable:
+            return says(fault, "there is no " + describe(op));
+        case SendTable:
+        case ReceiveTable:  // whichever rank waits for it, or this rank's own AddTable
+            return says(fault, "deadlock") || says(fault, "needs the " + describe(op) + " first");
         case SendActivation:
         case SendGradient:
         case ReceiveActivation:
@@ -112,7 +118,9 @@ TEST(SimulatorFaults, OpsTwice) {
     });
 }
 
-bool is_transfer(const UnitOp& op) { return op.unit == -1; }
+bool is_transfer(const UnitOp& op) {
+    return op.unit == -1 || op.kind == SendTable || op.kind == ReceiveTable;
+}
 
 bool works(const UnitOp& op) {
     return op.kind == Forward || op.kind == Loss || op.kind == LossInput || op.kind == Recompute ||
@@ -126,12 +134,15 @@ bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
     if (a.kind == FinishReduce && b.kind == Reduce) return true;
     if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
     if (a.kind == Reduce && b.kind == BackwardWeight) return same_unit;  // else b's Reduce has nothing left
-    if (a.kind == FinishReduce && b.kind == SumReplicas) return same_unit;
-    if (a.kind == SumReplicas && b.kind == FinishSum) return same_unit;
+    if (a.kind == FinishReduce && (b.kind == Sum || b.kind == SendTable)) return same_unit;
+    if (a.kind == Sum && b.kind == FinishSum) return same_unit;
+    if (a.kind == FinishSum && b.kind == SendTable) return same_unit;
+    if (is_of_table(a.kind) && b.kind == AddTable) return true;
     if (a.kind == Release && b.kind == Gather) return same_unit;
     if (a.kind == Gather && works(b)) return same_unit && needs_weights(b, options);
     if (works(a) && b.kind == Release) return same_unit && needs_weights(a, options);
-    if ((a.kind == BackwardWeight || a.kind == Loss) && (b.kind == Reduce || b.kind == SumReplicas)) {
+    if ((a.kind == BackwardWeight || a.kind == Loss) &&
+        (b.kind == Reduce || b.kind == Sum || b.kind == SendTable)) {
         return same_unit;
     }
     if (a.slot == -1 || b.slot == -1) return false;
@@ -317,11 +328,11 @@ TEST(SimulatorFaults, SumsOfTheFirstMicrobatchsGradients) {
         const auto of_block = [](UnitOpKind kind) {
             return [kind](const UnitOp& op) { return op.kind == kind && op.unit == 1; };
         };
-        std::erase_if(ops, of_block(SumReplicas));
+        std::erase_if(ops, of_block(Sum));
         const auto first = std::ranges::find_if(ops, of_block(sharded ? FinishReduce : BackwardWeight));
-        ops.insert(first + 1, UnitOp{SumReplicas, 0, 1, -1});
-        EXPECT_TRUE(says(fault_of(programs, simulated),
-                         "SumReplicas of stage 0 unit 1: its gradients are not complete"));
+        ops.insert(first + 1, UnitOp{Sum, 0, 1, -1});
+        EXPECT_TRUE(
+            says(fault_of(programs, simulated), "Sum of stage 0 unit 1: its gradients are not complete"));
     }
 }
 
@@ -329,13 +340,37 @@ TEST(SimulatorFaults, SumsThatAreUnknownOrMissing) {
     ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_sums(stages_of({1}))}};
     std::vector<Program> programs = programs_of(simulated);
     simulated.options.stages[0].summed_units.erase(2);
-    EXPECT_TRUE(
-        says(fault_of(programs, simulated), "SumReplicas of stage 0 unit 2: there is nothing to sum"));
+    EXPECT_TRUE(says(fault_of(programs, simulated), "Sum of stage 0 unit 2: there is nothing to sum"));
     simulated.options.stages = with_sums(simulated.options.stages);
-    std::erase_if(programs[0].ops, [](const UnitOp& op) {
-        return op.unit == 2 && (op.kind == SumReplicas || op.kind == FinishSum);
-    });
-    EXPECT_TRUE(says(fault_of(programs, simulated), "the gradients of unit 2 stay without the replicas'"));
+    std::erase_if(programs[0].ops,
+                  [](const UnitOp& op) { return op.unit == 2 && (op.kind == Sum || op.kind == FinishSum); });
+    EXPECT_TRUE(says(fault_of(programs, simulated), "the gradients of unit 2 stay without other ranks'"));
+}
+
+TEST(SimulatorFaults, ATablesGradientOutOfOrder) {
+    ProgramCase simulated{"1F1B", {2, 2, 2}, {.stages = with_table(with_sums(stages_of({1, 1})))}};
+    const std::vector<Program> right = programs_of(simulated);
+    ASSERT_EQ(fault_of(right, simulated), "");
+    // 1. before it is summed
+    std::vector<Program> programs = right;
+    move_before(programs[0], position_of(programs[0], SendTable, 0, -1),
+                position_of(programs[0], FinishSum, 0, -1));
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated), "SendTable of stage 0 unit 0: its gradients are not summed"));
+    // 2. before the last gradient of an activation, which goes the same way
+    programs = right;
+    move_behind(programs[1], position_of(programs[1], SendGradient, -1, 1),
+                position_of(programs[1], SendTable, 1, -1));
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated),
+             "the channel brings what is for the ReceiveTable of stage 0 unit 0 to the ReceiveGradient "
+             "of stage 0 microbatch 1"))
+        << fault_of(programs, simulated);
+    // 3. on one rank alone
+    programs = right;
+    std::erase_if(programs[1].ops, [](const UnitOp& op) { return is_of_table(op.kind); });
+    EXPECT_TRUE(says(fault_of(programs, simulated), "AddTable of stage 0 unit 0: deadlock"))
+        << fault_of(programs, simulated);
 }
 
 TEST(SimulatorFaults, AnEmbeddingsSumBeforeTheHeadsGradients) {
@@ -344,12 +379,12 @@ TEST(SimulatorFaults, AnEmbeddingsSumBeforeTheHeadsGradients) {
     auto& ops = programs[0].ops;
     // The head is reduced last.
     std::erase_if(ops, [](const UnitOp& op) {
-        return op.kind == SumReplicas || op.kind == FinishSum ||
+        return op.kind == Sum || op.kind == FinishSum ||
                (op.unit == 2 && (op.kind == Reduce || op.kind == FinishReduce));
     });
-    ops.push_back({SumReplicas, 0, 0, -1});
-    EXPECT_TRUE(says(fault_of(programs, simulated),
-                     "SumReplicas of stage 0 unit 0: the head's gradients are not complete"));
+    ops.push_back({Sum, 0, 0, -1});
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated), "Sum of stage 0 unit 0: the head's gradients are not complete"));
 }
 
 }  // namespace

@@ -74,6 +74,12 @@ void expect_sound(const ProgramCase& simulated) {
     }
 }
 
+/// Whether the first and the last stage are on two ranks.
+bool stages_are_apart(const std::string& schedule, int stages_per_rank, int num_ranks) {
+    const StageMap stages = shape_of(schedule, stages_per_rank, num_ranks, 1).stages();
+    return stages.rank_of(stages.num_stages() - 1) != 0;
+}
+
 class SimulatedSchedule : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SimulatedSchedule, IsSoundForAllShapesAndPolicies) {
@@ -83,7 +89,12 @@ TEST_P(SimulatedSchedule, IsSoundForAllShapesAndPolicies) {
                 if (!takes(GetParam(), per_rank, ranks, microbatches)) continue;
                 if (per_rank > 1 && ranks > 4) continue;  // schedule_test.cpp has more ranks
                 for (const auto& layers : layer_choices(per_rank * ranks)) {
-                    for (const LoweringOptions& options : policies(stages_of(layers))) {
+                    const bool two_ends = stages_are_apart(GetParam(), per_rank, ranks);
+                    for (LoweringOptions options : policies(stages_of(layers))) {
+                        // A table needs ranks of its own; half of the policies have one.
+                        if (two_ends && options.recompute != RecomputeMode::None) {
+                            options.stages = with_table(options.stages);
+                        }
                         SCOPED_TRACE(
                             fmt::format("{} ranks x {}, {} microbatches", ranks, per_rank, microbatches));
                         expect_sound(

@@ -2,9 +2,12 @@
 // GPU's. Links before the product's archives, with fake_cuda.cpp.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -117,6 +120,91 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         dy, q, repeated(k, q), repeated(v, q), forward.y, forward.log_sum_exp, kNoDropout, kCausal);
     return {dq, summed(dk.contiguous(), k), summed(dv.contiguous(), v)};
+}
+
+namespace {
+
+/// Which keys are hidden from each query, over the tokens of all sequences: [tokens, tokens]. The offsets are
+/// read without an operation, because a graph's work may not read a number on the host.
+at::Tensor hidden_keys(const at::Tensor& q_bshd, const VisibleKeys& visible) {
+    const int64_t seq_len = q_bshd.size(1), tokens = q_bshd.size(0) * seq_len;
+    std::vector<int64_t> begins(tokens);  // of the document of each token
+    for (int64_t token = 0; token < tokens; ++token) begins[token] = token / seq_len * seq_len;
+    if (const at::Tensor& offsets = visible.document_offsets; offsets.defined()) {
+        const auto* offset = offsets.const_data_ptr<int32_t>();
+        const int64_t documents = offsets.numel() - 1;
+        if (offset[0] != 0 || offset[documents] != tokens)
+            throw RunError("documents from {} to {} of {} tokens", offset[0], offset[documents], tokens);
+        for (int64_t document = 0; document < documents; ++document) {
+            const int64_t begin = offset[document], end = offset[document + 1];
+            if (end < begin || end > begin + seq_len) throw RunError("a document from {} to {}", begin, end);
+            std::fill(begins.begin() + begin, begins.begin() + end, begin);
+        }
+    }
+    at::Tensor hidden = at::ones({tokens, tokens}, at::kBool);
+    auto* row = hidden.mutable_data_ptr<bool>();
+    for (int64_t query = 0; query < tokens; ++query, row += tokens) {
+        const int64_t first =
+            visible.window ? std::max(begins[query], query - *visible.window + 1) : begins[query];
+        std::fill(row + first, row + query + 1, false);
+    }
+    return hidden;
+}
+
+/// [heads of q, tokens of all sequences, head_dim] in fp32.
+at::Tensor by_head(const at::Tensor& x_bshd, const at::Tensor& q_bshd) {
+    const at::Tensor x_htd = x_bshd.flatten(0, 1).transpose(0, 1).to(at::kFloat);
+    return x_htd.repeat_interleave(q_bshd.size(2) / x_bshd.size(2), /*dim=*/0);
+}
+/// The inverse: sums over the heads that share one of x.
+at::Tensor by_token(const at::Tensor& y_htd, const at::Tensor& x_bshd) {
+    const at::Tensor sums = y_htd.view({x_bshd.size(2), -1, y_htd.size(1), y_htd.size(2)}).sum(1);
+    return sums.transpose(0, 1).reshape(x_bshd.sizes()).to(x_bshd.scalar_type());
+}
+
+at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const VisibleKeys& visible) {
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    return by_head(q, q)
+        .matmul(by_head(k, q).transpose(1, 2))
+        .mul_(scale)
+        .masked_fill_(hidden_keys(q, visible), -std::numeric_limits<double>::infinity());
+}
+
+/// FlashAttention's log_sum_exp: [sequences, heads, tokens], or [heads, tokens] with documents.
+at::Tensor log_sum_exp_of(const at::Tensor& x_ht, const at::Tensor& q_bshd, const VisibleKeys& visible) {
+    if (visible.document_offsets.defined()) return x_ht;
+    return x_ht.view({q_bshd.size(2), q_bshd.size(0), q_bshd.size(1)}).transpose(0, 1).contiguous();
+}
+at::Tensor by_head(const at::Tensor& log_sum_exp, const VisibleKeys& visible) {
+    if (visible.document_offsets.defined()) return log_sum_exp;
+    return log_sum_exp.transpose(0, 1).flatten(1, 2);
+}
+
+}  // namespace
+
+// Plain attention in fp32 over all tokens at once. The number of its operations does not depend on the
+// documents, as a graph requires.
+Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const VisibleKeys& visible) {
+    const at::Tensor scores = masked_scores(q, k, visible), sums = scores.logsumexp(-1);
+    const at::Tensor y = scores.sub(sums.unsqueeze(-1)).exp_().matmul(by_head(v, q));
+    return {by_token(y, q), log_sum_exp_of(sums, q, visible), {}, {}};
+}
+
+AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v, const Attention& forward,
+                                            const VisibleKeys& visible) {
+    const at::Tensor wide_dy = by_head(dy, q);
+    const at::Tensor weights =
+        masked_scores(q, k, visible).sub_(by_head(forward.log_sum_exp, visible).unsqueeze(-1)).exp_();
+    const at::Tensor projection = wide_dy.mul(by_head(forward.y, q)).sum(-1, /*keepdim=*/true);
+    const at::Tensor dscores = wide_dy.matmul(by_head(v, q).transpose(1, 2))
+                                   .sub_(projection)
+                                   .mul_(weights)
+                                   .mul_(1 / std::sqrt(static_cast<double>(q.size(3))));
+    return {by_token(dscores.matmul(by_head(k, q)), q),
+            by_token(dscores.transpose(1, 2).matmul(by_head(q, q)), k),
+            by_token(weights.transpose(1, 2).matmul(wide_dy), v)};
 }
 
 // A replay runs the work on the host again and compares it with the recording: a real graph repeats the

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/token_files.h"
+#include "gpu/device.h"
 #include "scratch_folder.h"
 #include "support/world.h"
 
@@ -227,6 +228,39 @@ TEST_F(DataFeedTest, TokensThatDoNotCountAreNoTargetsAndNotCounted) {
             EXPECT_EQ(batch.counted_tokens, own) << "step " << step;
             EXPECT_EQ(batch.job_counted_tokens, job) << "step " << step;
         }
+    }
+}
+
+// On a GPU a microbatch also has the offsets of its documents. Their room never shrinks.
+TEST_F(DataFeedTest, AGpusMicrobatchHasTheOffsetsOfItsDocuments) {
+    constexpr int64_t kLength = 8, kMicrobatchSize = 2, kCount = 2;
+    const data::Loader loader(written_in_documents(folder_ / "documents.h5"),
+                              {.seq_len = kLength, .seed = 2, .attend_across_documents = false});
+    comm::Mesh mesh(layout::resolve({.shard = world().size()}, world().size()), world());
+    const int64_t global_batch = world().size() * kMicrobatchSize * kCount;
+    DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, global_batch * kLength}, 0, 2);
+    size_t largest = 0;
+    for (int step = 0; step < 2; ++step) {
+        const StepBatch batch = feed.next();
+        for (const model::Batch& microbatch : batch.microbatches) {
+            if (!gpu::holds(microbatch.tokens)) {
+                EXPECT_FALSE(microbatch.document_offsets.defined());
+                continue;
+            }
+            gpu::synchronize();
+            std::vector<int32_t> expected;
+            for (int32_t token = 0; token < kMicrobatchSize * kLength; ++token) {
+                const bool begins = microbatch.positions[token].item<int64_t>() == 0;
+                if (begins || token % kLength == 0) expected.push_back(token);
+            }
+            const at::Tensor& offsets = microbatch.document_offsets;
+            ASSERT_GT(offsets.numel(), std::ssize(expected));
+            EXPECT_GE(static_cast<size_t>(offsets.numel()), largest);
+            largest = offsets.numel();
+            expected.resize(offsets.numel(), kMicrobatchSize * kLength);
+            EXPECT_TRUE(offsets.equal(at::tensor(expected, at::kInt))) << offsets;
+        }
+        feed.read_meanwhile();
     }
 }
 

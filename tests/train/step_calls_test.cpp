@@ -1,5 +1,5 @@
-// The number of launches between ranks in a whole step: those of the program, the sums that the program
-// leaves, and one for the totals. One rank has the totals alone. The ranks are recorded ones;
+// The number of launches between ranks in a whole step: those of the program and one for the
+// totals. One rank has the totals alone. The ranks are recorded ones;
 // dry_step_test.cpp compares them with real ranks.
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -118,7 +118,7 @@ std::vector<int> submitted_before_sums(const Layout& layout, const std::string& 
 
 // A unit's backward submits operations of its own over the tensor axis, which show when it runs. Each unit's
 // sum over replicas stands before all that the units below it submit in the last microbatch's backward. The
-// norms are not among these sums: they are summed over both axes at once, after the program.
+// norms are not among these sums: they are summed over both axes at once.
 TEST(StepCalls, SumsOverReplicasStartBeforeTheBackwardOfEarlierUnits) {
     const std::vector<int> before =
         submitted_before_sums({"ddp2_tp2", {.replicate = 2, .shard = 1, .tensor = 2}}, "tp");

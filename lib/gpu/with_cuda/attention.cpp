@@ -1,6 +1,8 @@
 #include "gpu/attention.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
@@ -24,6 +26,18 @@ bool by_cudnn(const at::Tensor& q) {
     const auto& context = at::globalContext();
     return context.userEnabledCuDNNSDP() && !context.deterministicAlgorithms() && q.size(2) % kTile == 0 &&
            q.size(3) % 8 == 0 && q.size(3) <= 128;
+}
+
+// FlashAttention takes whole sequences [sequences, tokens, heads, head_dim], or documents [tokens, heads,
+// head_dim] with the offsets of the documents. Every document may be as long as a sequence, so the kernels'
+// grids do not depend on the offsets.
+
+at::Tensor as_given(const at::Tensor& x, const VisibleKeys& visible) {
+    return visible.document_offsets.defined() ? x.flatten(0, 1) : x;
+}
+
+std::optional<int64_t> window_left(const VisibleKeys& visible) {
+    return visible.window ? std::optional(*visible.window - 1) : std::nullopt;
 }
 
 }  // namespace
@@ -57,6 +71,31 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
         dy, q, k, v, forward.y, forward.log_sum_exp, /*cum_seq_q=*/none, /*cum_seq_k=*/none, seq_len, seq_len,
         kNoDropout, kCausal, forward.seed, forward.offset);
+    return {dq, dk, dv};
+}
+
+Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const VisibleKeys& visible) {
+    const int64_t seq_len = q.size(1);
+    const auto offsets = visible.document_offsets.defined() ? std::optional(visible.document_offsets)
+                                                            : std::optional<at::Tensor>();
+    auto [y, log_sum_exp, seed, offset, debug_mask] = at::_flash_attention_forward(
+        as_given(q, visible), as_given(k, visible), as_given(v, visible), offsets, offsets, seq_len, seq_len,
+        kNoDropout, kCausal, /*return_debug_mask=*/false, /*scale=*/std::nullopt, window_left(visible),
+        /*window_size_right=*/std::nullopt);
+    return {y.view(q.sizes()), log_sum_exp, seed, offset};
+}
+
+AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v, const Attention& forward,
+                                            const VisibleKeys& visible) {
+    const int64_t seq_len = q.size(1);
+    const auto given = [&](const at::Tensor& x) { return as_given(x, visible); };
+    auto [dq, dk, dv] = at::_flash_attention_backward(
+        given(dy), given(q), given(k), given(v), given(forward.y), forward.log_sum_exp,
+        visible.document_offsets, visible.document_offsets, seq_len, seq_len, kNoDropout, kCausal,
+        forward.seed, forward.offset, /*scale=*/std::nullopt, window_left(visible),
+        /*window_size_right=*/std::nullopt);
     return {dq, dk, dv};
 }
 

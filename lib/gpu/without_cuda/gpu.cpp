@@ -40,6 +40,13 @@ AttentionGradient attention_backward(const at::Tensor&, const at::Tensor&, const
                                      const at::Tensor&, const Attention&) {
     absent();
 }
+Attention masked_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const VisibleKeys&) {
+    absent();
+}
+AttentionGradient masked_attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                            const at::Tensor&, const Attention&, const VisibleKeys&) {
+    absent();
+}
 
 struct Graph::Recorded {};
 Graph::Graph(const std::function<void()>& /*work*/, const Graph* /*shares_memory_of*/) { absent(); }
