@@ -137,7 +137,7 @@ def page(runs):
     parts = {"TITLE": title, "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
              "RELOAD": f'<meta http-equiv="refresh" content="{RELOAD_SECONDS}">' if live else "",
              "STYLE": (PAGE / "page.css").read_text(),
-             "SCRIPT": (PAGE / "charts.js").read_text() + (PAGE / "page.js").read_text()}
+             "SCRIPT": "".join((PAGE / name).read_text() for name in ("charts.js", "cards.js", "page.js"))}
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], (PAGE / "page.html").read_text())
 
 

@@ -222,6 +222,6 @@ def state_of(run, newest_step, step_seconds):
     age = time.time() - path.stat().st_mtime if path.exists() else None
     if age is None:
         return "new", "no step yet"
-    if age > max(STALE_SECONDS, STALE_STEPS * step_seconds):
-        return "stopped", f"no new step for {age / 60:.0f} min"
+    if age > max(STALE_SECONDS, STALE_STEPS * step_seconds):  # a job that has not ended may wait, load or save
+        return ("running" if newest else "stopped"), f"no new step for {age / 60:.0f} min"
     return "running", "the newest step is recent"

@@ -13,6 +13,7 @@ const ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"};
 const escaped = (text) => String(text).replace(/[&<>"]/g, (sign) => ESCAPES[sign]);
 const colour = (index) => `var(--c${index % NUM_COLOURS})`;
 const place = (value) => value.toFixed(1);
+const joined = (list, write) => list.map(write).join("");
 
 // 12345678 as 12.35M, 0.00012 as 1.2e-4; a null as "none".
 function numberText(value, digits = 4) {
@@ -58,9 +59,9 @@ function layersOf(run, parts) {
         const own = run.points.series[key].mean.map((value, i) => known[i] ? value || 0 : null);
         const shown = own.map((value, i) => settings.share ? 100 * (value || 0) / (totals[i] || 1) : value || 0);
         const above = below.map((value, i) => value + shown[i]);
-        const layer = {label, run, colour: colour(s), x: middles(run.points), mean: own, shown, below, above, totals, known};
+        const under = below;
         below = above;
-        return layer;
+        return {label, run, colour: colour(s), x: middles(run.points), mean: own, below: under, above, totals, known};
     });
 }
 
@@ -107,27 +108,33 @@ const stepsOf = (chart) => view || allSteps(chart.spec.stack ? [chart.run] : dat
 
 // The values within these steps, of which the y axis is made.
 function visible([first, last], x, ...columns) {
-    return columns.flatMap((values) => values ? values.filter((value, i) => value !== null && x[i] >= first && x[i] <= last) : []);
+    const isShown = (value, i) => value !== null && x[i] >= first && x[i] <= last;
+    return columns.flatMap((values) => values ? values.filter(isShown) : []);
 }
 
 function yAxis(chart) {
     const {spec, curves} = chart, isLog = spec.log && settings.log, steps = stepsOf(chart);
-    let values = curves.flatMap((curve) => visible(steps, curve.x, ...(spec.stack ? [] : [curve.mean, curve.min, curve.max])));
+    let values = [];
     if (spec.stack) {  // a few long steps (the first one, a save) would flatten all others, and are cut off
         const totals = curves.length ? visible(steps, curves[0].x, curves.at(-1).above).sort((a, b) => a - b) : [];
         const typical = totals[Math.floor(0.97 * (totals.length - 1))] || 1;
         values = [0, settings.share ? 100 : Math.min(totals.at(-1) || 1, 1.2 * typical)];
+    } else {
+        values = curves.flatMap((curve) => visible(steps, curve.x, curve.mean, curve.min, curve.max));
     }
     if (isLog) values = values.filter((value) => value > 0);
     if (spec.zero) values.push(0);
     let [low, high] = range(values, [isLog ? 0.1 : 0, 1]);
-    if (low === high) [low, high] = isLog ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    if (low === high) {
+        const half = Math.abs(low) / 2 || 0.5;
+        [low, high] = isLog ? [low / 2, high * 2] : [low - half, high + half];
+    }
     if (isLog) {
         const at = linear(Math.log10(low) - 0.02, Math.log10(high) + 0.02, HEIGHT - BOTTOM, TOP);
         return {at: (value) => value > 0 ? at(Math.log10(value)) : null, ticks: logTicks(low, high)};
     }
-    const room = spec.stack || spec.zero ? 0 : 0.04 * (high - low);
-    return {at: linear(low - room, high + (spec.stack ? 0 : 0.04 * (high - low)), HEIGHT - BOTTOM, TOP), ticks: ticks(low, high, 5)};
+    const room = 0.04 * (high - low), below = spec.stack || spec.zero ? 0 : room, above = spec.stack ? 0 : room;
+    return {at: linear(low - below, high + above, HEIGHT - BOTTOM, TOP), ticks: ticks(low, high, 5)};
 }
 
 // Calls `draw` with the indices of each stretch of known values; a sparse curve has one stretch.
@@ -150,7 +157,8 @@ function pathOf(xs, ys) {
 function curveShapes(curve, spec, xAt, yAt) {
     let shapes = "";
     const on = (values) => values && values.map((value) => value === null ? null : yAt(value));
-    const mean = on(curve.mean), min = on(curve.min), max = on(curve.max), style = `stroke="${curve.colour}" stroke-dasharray="${curve.dash}"`;
+    const mean = on(curve.mean), min = on(curve.min), max = on(curve.max);
+    const style = `stroke="${curve.colour}" stroke-dasharray="${curve.dash}"`;
     stretches(mean, spec.sparse, (own) => {
         const xs = own.map((i) => xAt(curve.x[i])), ys = own.map((i) => mean[i]);
         if (min && !spec.sparse && own.length > 1) {
@@ -160,7 +168,7 @@ function curveShapes(curve, spec, xAt, yAt) {
         }
         if (own.length > 1) shapes += `<path class="curve" ${style} d="${pathOf(xs, ys)}"/>`;
         if (own.length === 1 || spec.sparse && own.length < 60) {
-            shapes += own.map((_, k) => `<circle cx="${place(xs[k])}" cy="${place(ys[k])}" r="3" fill="${curve.colour}"/>`).join("");
+            shapes += joined(xs, (x, k) => `<circle cx="${place(x)}" cy="${place(ys[k])}" r="3" fill="${curve.colour}"/>`);
         }
     });
     return shapes;
@@ -179,10 +187,12 @@ function layerShapes(layer, xAt, yAt) {
 }
 
 function axisShapes(yTicks, unit, yAt, xTicks, xAt, width) {
-    const rows = yTicks.map((tick) => [tick, yAt(tick)]).filter(([, y]) => y !== null && y >= TOP - 1 && y <= HEIGHT - BOTTOM + 1);
-    return rows.map(([tick, y]) => `<path class="axis" d="M${LEFT} ${place(y)}H${width - RIGHT}"/>` +
-        `<text x="${LEFT - 6}" y="${place(y + 4)}" text-anchor="end">${numberText(tick)}${unit}</text>`).join("") +
-        xTicks.map((tick) => `<text x="${place(xAt(tick))}" y="${HEIGHT - 7}" text-anchor="middle">${numberText(tick, 6)}</text>`).join("");
+    const isInside = ([, y]) => y !== null && y >= TOP - 1 && y <= HEIGHT - BOTTOM + 1;
+    const rows = yTicks.map((tick) => [tick, yAt(tick)]).filter(isInside);
+    const label = (x, y, anchor, text) => `<text x="${place(x)}" y="${place(y)}" text-anchor="${anchor}">${text}</text>`;
+    return joined(rows, ([tick, y]) => `<path class="axis" d="M${LEFT} ${place(y)}H${width - RIGHT}"/>` +
+                  label(LEFT - 6, y + 4, "end", numberText(tick) + unit)) +
+        joined(xTicks, (tick) => label(xAt(tick), HEIGHT - 7, "middle", numberText(tick, 6)));
 }
 
 const restartColour = (run) => data.runs.length > 1 ? colour(data.runs.indexOf(run)) : "var(--faint)";
@@ -191,15 +201,20 @@ const restartColour = (run) => data.runs.length > 1 ? colour(data.runs.indexOf(r
 function markShapes(spec, runs, xAt, width) {
     const inside = (step) => xAt(step) >= LEFT && xAt(step) <= width - RIGHT;
     const triangle = (x, y, height) => `<path class="mark" d="M${place(x)} ${y}l-4 ${height}h8z"/>`;
-    return runs.map((run) =>
-        run.restarts.filter(inside).map((step) => `<path class="restart" style="stroke:${restartColour(run)}" d="M${place(xAt(step))} ${TOP}V${HEIGHT - BOTTOM}"/>`).join("") +
-        (spec.marks ? run.skipped.steps.filter(inside).map((step) => triangle(xAt(step), HEIGHT - BOTTOM - 8, 8)).join("") +
-                      run.nonfinite.filter(inside).map((step) => triangle(xAt(step), TOP + 8, -8)).join("") : "")).join("");
+    const marks = (steps, write) => joined(steps.filter(inside), (step) => write(xAt(step)));
+    return joined(runs, (run) => {
+        const style = `style="stroke:${restartColour(run)}"`;
+        const lines = marks(run.restarts, (x) => `<path class="restart" ${style} d="M${place(x)} ${TOP}V${HEIGHT - BOTTOM}"/>`);
+        if (!spec.marks) return lines;
+        return lines + marks(run.skipped.steps, (x) => triangle(x, HEIGHT - BOTTOM - 8, 8)) +
+            marks(run.nonfinite, (x) => triangle(x, TOP + 8, -8));
+    });
 }
 
 // A piece of the curve, for legends.
 function keyShape({colour: stroke, dash = ""}) {
-    return `<svg class="key" aria-hidden="true"><path d="M0 5H24" stroke="${stroke}" stroke-width="4" stroke-dasharray="${dash}"/></svg>`;
+    const line = `<path d="M0 5H24" stroke="${stroke}" stroke-width="4" stroke-dasharray="${dash}"/>`;
+    return `<svg class="key" aria-hidden="true">${line}</svg>`;
 }
 
 function draw(chart) {
@@ -210,12 +225,12 @@ function draw(chart) {
     if (first === last) [first, last] = [first - 1, last + 1];
     const xAt = linear(first, last, LEFT, width - RIGHT), {at, ticks: yTicks} = yAxis(chart);
     const xTicks = ticks(first, last, width < 420 ? 4 : 7).filter(Number.isInteger);
-    const shapes = chart.curves.map((curve) => spec.stack ? layerShapes(curve, xAt, at) : curveShapes(curve, spec, xAt, at));
-    const clip = `clip-${charts.indexOf(chart)}`;
-    plot.querySelector("svg").innerHTML =
-        `<defs><clipPath id="${clip}"><rect x="${LEFT}" y="${TOP}" width="${width - RIGHT - LEFT}" height="${HEIGHT - TOP - BOTTOM}"/></clipPath></defs>` +
-        axisShapes(yTicks, spec.stack && settings.share ? " %" : "", at, xTicks, xAt, width) + `<g clip-path="url(#${clip})">${shapes.join("")}</g>` +
-        markShapes(spec, spec.stack ? [chart.run] : data.runs, xAt, width) + '<path class="cross"/><rect class="zoom" y="0" height="0"/>';
+    const shapes = joined(chart.curves, (curve) => spec.stack ? layerShapes(curve, xAt, at) : curveShapes(curve, spec, xAt, at));
+    const clip = `clip-${charts.indexOf(chart)}`, unit = spec.stack && settings.share ? " %" : "";
+    const area = `x="${LEFT}" y="${TOP}" width="${width - RIGHT - LEFT}" height="${HEIGHT - TOP - BOTTOM}"`;
+    plot.querySelector("svg").innerHTML = `<defs><clipPath id="${clip}"><rect ${area}/></clipPath></defs>` +
+        axisShapes(yTicks, unit, at, xTicks, xAt, width) + `<g clip-path="url(#${clip})">${shapes}</g>` +
+        markShapes(spec, spec.stack ? [chart.run] : data.runs, xAt, width) + '<path class="cross"/><rect class="zoom"/>';
     chart.xAt = xAt;
     chart.stepAt = linear(LEFT, width - RIGHT, first, last);
     chart.width = width;
@@ -250,16 +265,17 @@ function showTip(chart, step) {
     const {spec, curves} = chart;
     if (!curves || !curves.length) return;
     chart.cursor = step;
-    const lines = curves.map((curve) => {
-        const i = nearest(curve.x, step), unit = spec.unit ? ` ${spec.unit}` : "";
-        const spread = curve.min && curve.mean[i] !== null ? ` (${numberText(curve.min[i])} to ${numberText(curve.max[i])})` : "";
-        const share = spec.stack && curve.totals[i] ? `, ${(100 * (curve.mean[i] || 0) / curve.totals[i]).toFixed(1)} %` : "";
-        return `<div>${keyShape(curve)}${escaped(curve.label)} ` +
-            `${numberText(curve.mean[i], 6)}${curve.mean[i] === null ? "" : unit}${share}${spread}</div>`;
+    const lines = joined(curves, (curve) => {
+        const i = nearest(curve.x, step), value = curve.mean[i];
+        const text = [`${escaped(curve.label)} ${numberText(value, 6)}`];
+        if (value !== null && spec.unit) text.push(` ${spec.unit}`);
+        if (spec.stack && curve.totals[i]) text.push(`, ${(100 * (value || 0) / curve.totals[i]).toFixed(1)} %`);
+        if (curve.min && value !== null) text.push(` (${numberText(curve.min[i])} to ${numberText(curve.max[i])})`);
+        return `<div>${keyShape(curve)}${text.join("")}</div>`;
     });
     const {points} = curves[0].run, i = nearest(curves[0].x, step), x = chart.xAt(curves[0].x[i]);
-    const steps = points.first[i] === points.last[i] ? `step ${points.first[i]}` : `steps ${points.first[i]} to ${points.last[i]}, means`;
-    chart.tip.innerHTML = `<div><b>${steps}</b></div>${lines.join("")}`;
+    const first = points.first[i], last = points.last[i];
+    chart.tip.innerHTML = `<div><b>${first === last ? `step ${first}` : `steps ${first} to ${last}, means`}</b></div>${lines}`;
     chart.tip.hidden = false;
     const onLeft = x > chart.width / 2;
     chart.tip.style.left = onLeft ? "" : `${x + 10}px`;

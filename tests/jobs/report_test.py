@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from made_up_runs import RANKS, job_run, line_of, long_run, plain_run, write_lines
@@ -186,9 +187,17 @@ class ReportTest(unittest.TestCase):
         plain_run(self.folder / "one", 1)
         self.assertEqual(self.page(self.folder / "one")["runs"][0]["points"]["first"], [1])
         plain_run(self.folder / "nan", 3, loss=math.nan, grad_norm=math.inf, time_ms=None, finite=False)
+        write_lines(self.folder / "nan/skipped_updates.jsonl", [{"step": 2, "loss": math.nan}])
         run = self.page(self.folder / "nan")["runs"][0]
         self.assertEqual((run["nonfinite"], "loss" in run["points"]["series"]), ([1, 2, 3], False))
         self.assertTrue(self.reloads(self.folder / "page.html"))
+        self.assertEqual(run["skipped"]["newest"][0]["loss"], None)
+        long_ago = time.time() - 3600
+        os.utime(self.folder / "nan/metrics.jsonl", (long_ago, long_ago))
+        self.assertEqual(self.page(self.folder / "nan")["runs"][0]["state"], "stopped")
+        self.assertFalse(self.reloads(self.folder / "page.html"))
+        write_lines(self.folder / "nan/jobs.jsonl", [{"event": "start", "newest_step": 0}])
+        self.assertEqual(self.page(self.folder / "nan")["runs"][0]["state"], "running")
         plain_run(self.folder / "done", 5)
         write_lines(self.folder / "done/jobs.jsonl", [{"event": "end", "outcome": "done", "exit_code": 0}])
         self.report(self.folder / "done", "--every", "60")  # ends, because the run has ended
