@@ -21,7 +21,7 @@ OF_STEP = {
     "argosy_step_tokens": ("tokens", 1, "Tokens of the newest step, over all ranks."),
     "argosy_tokens_per_second": ("tokens_per_second", 1, "Tokens of the whole job per second of the newest step."),
     "argosy_tokens_per_second_per_device": ("tokens_per_second_per_device", 1, "The same per device."),
-    "argosy_model_flops_per_second_per_device": ("model_tflops_per_device", TERA, "Model FLOP/s of a device, causal formula."),
+    "argosy_model_flops_per_second_per_device": ("model_tflops_per_device", TERA, "Model FLOP/s of a device, causal."),
     "argosy_mfu_causal_ratio": ("mfu_causal", 1, "Model FLOP utilisation, causal formula."),
     "argosy_mfu_noncausal_ratio": ("mfu_noncausal", 1, "Model FLOP utilisation, non-causal formula."),
     "argosy_memory_peak_bytes": ("memory_peak_gib", GIB, "Peak of rank 0's tensors within the newest step."),
@@ -68,7 +68,8 @@ def figures_of_times(lines):
     for axes, value in part(times, "exposed").items():
         if is_number(value):
             yield "argosy_exposed_seconds", {"axes": axes}, value * MS
-    known = [value for value in (part(line, "time_ms").get("total") for line in lines[-NUM_OF_TIMES:]) if is_number(value)]
+    totals = [part(line, "time_ms").get("total") for line in lines[-NUM_OF_TIMES:]]
+    known = [value for value in totals if is_number(value)]
     if known:
         yield "argosy_median_step_seconds", {}, statistics.median(known) * MS
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """report.py RUN [RUN ...]: draws one run, or several over each other, as a page that needs nothing else (report.html)."""
 import argparse
+import collections
 import csv
 import datetime
 import io
@@ -113,7 +114,19 @@ def environment_of(run):
     if run.preflight:
         found = [f"{one.get('check')}: {one.get('where')}" for one in run.preflight.get("findings", [])[:5]]
         lines.append(["Pre-flight", ": ".join([str(run.preflight.get("verdict")), *filter(None, ["; ".join(found)])])])
+    lines += machines_of(run.preflight)
     return lines + ([["Log", "\n".join(run.log["environment"])]] if run.log["environment"] else [])
+
+
+def machines_of(preflight):
+    """The libraries and GPUs that the newest pre-flight found, with the number of ranks or nodes that have them."""
+    ranks, nodes = preflight.get("ranks") or [], preflight.get("nodes") or []
+    found = {name: collections.Counter(rank.get(key) for rank in ranks if rank.get(key))
+             for name, key in (("MPI", "mpi_library"), ("CUDA", "cuda_version"), ("NCCL", "nccl_version"))}
+    found["GPUs"] = collections.Counter(f"{gpu.get('name')}, driver {gpu.get('driver')}"
+                                        for node in nodes for gpu in node.get("gpus") or [])
+    return [[name, "\n".join(f"{number} x {text}" for text, number in counter.items())]
+            for name, counter in found.items() if counter]
 
 
 def write(path, text):

@@ -158,7 +158,8 @@ def node_names(text):
         for piece in ranges[2].split(","):
             low, _, high = piece.partition("-")
             if low.isdigit() and (high or low).isdigit():
-                names += [f"{ranges[1]}{number:0{len(low)}d}{ranges[3]}" for number in range(int(low), int(high or low) + 1)]
+                numbers = range(int(low), int(high or low) + 1)
+                names += [f"{ranges[1]}{number:0{len(low)}d}{ranges[3]}" for number in numbers]
     return names
 
 

@@ -3,7 +3,8 @@ const MAX_RANKS_SHOWN = 512;  // in the picture of the mesh
 
 function table(heads, rows) {
     if (!rows.length) return "";
-    const cell = (value) => `<td${String(value).length > 40 ? ' class="long"' : ""}>${value?.html ?? escaped(value ?? "")}</td>`;
+    const look = (value) => String(value).length > 40 ? ' class="long"' : "";
+    const cell = (value) => `<td${look(value)}>${value?.html ?? escaped(value ?? "")}</td>`;
     return '<div class="scroll" tabindex="0"><table>' +
         `<thead><tr>${joined(heads, (head) => `<th scope="col">${escaped(head)}</th>`)}</tr></thead>` +
         `<tbody>${joined(rows, (row) => `<tr>${joined(row, cell)}</tr>`)}</tbody></table></div>`;
@@ -35,21 +36,24 @@ function checkpointsCard({checkpoints: {number, listed}}) {
     const timeText = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
     const rows = listed.slice().reverse().map(({step, whole, time, bytes}) =>
         [step, whole ? "whole" : "partial", timeText(time), `${numberText(bytes)}B`]);
-    return card("Checkpoints", newestOf(listed, number) + (table(["step", "state", "time (UTC)", "size"], rows) || about("none")));
+    const text = table(["step", "state", "time (UTC)", "size"], rows) || about("none");
+    return card("Checkpoints", newestOf(listed, number) + text);
 }
 
 function skippedCard({skipped: {number, newest}, num_nonfinite}) {
     const heads = ["step", "cause", "loss", "norm", "z of loss", "z of norm", "samples"];
     const rows = newest.slice().reverse().map((one) => [
         one.step, one.cause, numberText(one.loss), numberText(one.grad_norm), numberText(one.loss_zscore, 3),
-        numberText(one.grad_norm_zscore, 3), one.samples.join(", ") + (one.num_samples > one.samples.length ? ", ..." : "")]);
+        numberText(one.grad_norm_zscore, 3),
+        one.samples.join(", ") + (one.num_samples > one.samples.length ? ", ..." : "")]);
     const words = about(`${number} skipped updates; ${num_nonfinite} steps whose loss or norm was not finite`);
     return card("Skipped updates", words + newestOf(newest, number) + table(heads, rows), number > 0);
 }
 
 function warningsCard({warnings, logs}) {
     const level = (name) => ({html: `<span class="${name}">${name}</span>`});
-    const rows = warnings.slice().reverse().map((one) => [one.time, level(one.level), one.count, one.ranks.join(", "), one.text]);
+    const rows = warnings.slice().reverse().map((one) => [
+        one.time, level(one.level), one.count, one.ranks.join(", "), one.text]);
     const none = logs.length ? "none in the log" : "no log in the run's folder; name it with --log";
     return card("Warnings and errors of the log",
                 table(["newest", "level", "times", "ranks", "text of the newest"], rows) || about(none), rows.length > 0);
@@ -97,7 +101,8 @@ function meshPicture({ranks, degrees, nodes, tera_flops}, axis) {
     };
     let shapes = "";
     for (let rank = 0; rank < shown; ++rank) {
-        const at = coordinates(rank, degrees), row = Math.floor(rank / perRow), x = left + rank % perRow * size, y = row * size;
+        const at = coordinates(rank, degrees), row = Math.floor(rank / perRow);
+        const x = left + rank % perRow * size, y = row * size;
         const words = [`rank ${rank}`, ...Object.entries(at).map(([name, index]) => `${name} ${index}`)];
         if (known) words.push(nodes[row]);
         if (tera_flops.length) words.push(`${numberText(tera_flops[rank])} TFLOP/s in the pre-flight`);
@@ -105,11 +110,13 @@ function meshPicture({ranks, degrees, nodes, tera_flops}, axis) {
             shapes += `<text x="${left - 8}" y="${y + 21}" text-anchor="end">${escaped(nodes[row].slice(-12))}</text>`;
         }
         const place = `x="${x}" y="${y}" width="${size - 2}" height="${size - 2}" rx="4"`;
-        shapes += `<g><title>${escaped(words.join(", "))}</title><rect class="cell" ${place} style="fill:${fill(rank, at)}"/>` +
+        shapes += `<g><title>${escaped(words.join(", "))}</title>` +
+            `<rect class="cell" ${place} style="fill:${fill(rank, at)}"/>` +
             `<text class="number" x="${x + 16}" y="${y + 20}" text-anchor="middle">${rank}</text></g>`;
     }
     const extent = `width="${left + perRow * size}" height="${Math.ceil(shown / perRow) * size}"`;
-    return `<div class="scroll" tabindex="0"><svg class="mesh" role="img" aria-label="ranks of the mesh" ${extent}>${shapes}</svg></div>` +
+    const picture = `<svg class="mesh" role="img" aria-label="ranks of the mesh" ${extent}>${shapes}</svg>`;
+    return `<div class="scroll" tabindex="0">${picture}</div>` +
         (shown < ranks ? about(`the first ${shown} of ${ranks} ranks`) : "");
 }
 

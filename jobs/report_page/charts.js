@@ -204,7 +204,8 @@ function markShapes(spec, runs, xAt, width) {
     const marks = (steps, write) => joined(steps.filter(inside), (step) => write(xAt(step)));
     return joined(runs, (run) => {
         const style = `style="stroke:${restartColour(run)}"`;
-        const lines = marks(run.restarts, (x) => `<path class="restart" ${style} d="M${place(x)} ${TOP}V${HEIGHT - BOTTOM}"/>`);
+        const path = (x) => `d="M${place(x)} ${TOP}V${HEIGHT - BOTTOM}"`;
+        const lines = marks(run.restarts, (x) => `<path class="restart" ${style} ${path(x)}/>`);
         if (!spec.marks) return lines;
         return lines + marks(run.skipped.steps, (x) => triangle(x, HEIGHT - BOTTOM - 8, 8)) +
             marks(run.nonfinite, (x) => triangle(x, TOP + 8, -8));
@@ -225,7 +226,8 @@ function draw(chart) {
     if (first === last) [first, last] = [first - 1, last + 1];
     const xAt = linear(first, last, LEFT, width - RIGHT), {at, ticks: yTicks} = yAxis(chart);
     const xTicks = ticks(first, last, width < 420 ? 4 : 7).filter(Number.isInteger);
-    const shapes = joined(chart.curves, (curve) => spec.stack ? layerShapes(curve, xAt, at) : curveShapes(curve, spec, xAt, at));
+    const shapesOf = (curve) => spec.stack ? layerShapes(curve, xAt, at) : curveShapes(curve, spec, xAt, at);
+    const shapes = joined(chart.curves, shapesOf);
     const clip = `clip-${charts.indexOf(chart)}`, unit = spec.stack && settings.share ? " %" : "";
     const area = `x="${LEFT}" y="${TOP}" width="${width - RIGHT - LEFT}" height="${HEIGHT - TOP - BOTTOM}"`;
     plot.querySelector("svg").innerHTML = `<defs><clipPath id="${clip}"><rect ${area}/></clipPath></defs>` +

@@ -99,5 +99,7 @@ def job_run(folder):
     (folder / "logs").mkdir()
     (folder / "logs" / "4711.log").write_text(LOG)
     write_lines(folder / "preflight.json", [{"verdict": "WARN", "findings": [{"check": "products", "where": "gpu10"}],
+                                            "ranks": [{"rank": rank, "mpi_library": "Open MPI", "nccl_version": ""} for rank in range(RANKS)],
+                                            "nodes": [{"gpus": [{"name": "H200", "driver": "580"}] * 8}] * 4,
                                             "speeds": {"products": {"type": "bfloat16", "tera_flops": [700.0 + rank for rank in range(RANKS)]}}}])
     return lines

@@ -157,7 +157,9 @@ class ReportTest(unittest.TestCase):
         self.assertEqual([(one["step"], one["whole"], one["bytes"]) for one in run["checkpoints"]["listed"]],
                          [(40, True, 1000), (80, True, 2000), (120, False, 10)])
         self.assertEqual(run["config"]["parallelism.tensor_parallel_degree"], "4")
-        self.assertIn(["Version", "pretrain 9.8.7 (abc)"], run["environment"])
+        for line in (["Version", "pretrain 9.8.7 (abc)"], ["Pre-flight", "WARN: products: gpu10"], ["MPI", "32 x Open MPI"],
+                     ["GPUs", "32 x H200, driver 580"], ["Log", "Argosy's kernels: cuda"]):
+            self.assertIn(line, run["environment"])
         self.assertEqual([(one["level"], one["count"], one["ranks"]) for one in run["warnings"]],
                          [("warning", 2, [17, 18]), ("error", 1, [3]), ("warning", 1, [])])
         self.assertIn("</script>", run["warnings"][0]["text"])
