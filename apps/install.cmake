@@ -20,4 +20,4 @@ endif()
 
 # jobs/setup.sh, build.sh and quickstart.sh build from a checkout, so they stay there.
 install(DIRECTORY configs data jobs DESTINATION share/argosy USE_SOURCE_PERMISSIONS
-        PATTERN setup.sh EXCLUDE PATTERN build.sh EXCLUDE PATTERN quickstart.sh EXCLUDE)
+        PATTERN setup.sh EXCLUDE PATTERN build.sh EXCLUDE PATTERN quickstart.sh EXCLUDE PATTERN __pycache__ EXCLUDE)

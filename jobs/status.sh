@@ -1,9 +1,18 @@
 #!/usr/bin/env bash
-# status.sh RUN ...: prints each run, or each point of a sweep, at a glance: its job and why it waits, pre-flight, step,
-# loss, speed, time to go, newest checkpoint.
+# status.sh RUN ... [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it waits,
+# pre-flight, step, loss, speed, time to go, newest checkpoint. FILE becomes a page with their curves (report.py).
 set -euo pipefail
-[ $# -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ..., the folders of runs" >&2; exit 2; }
-exec python3 - "$@" <<'PYTHON'
+runs=() page=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --html) page=${2:?status: --html needs the name of a file}; shift 2 ;;
+        --html=*) page=${1#*=}; shift ;;
+        *) runs+=("$1"); shift ;;
+    esac
+done
+[ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--html FILE], the folders of runs" >&2; exit 2; }
+[ -z "$page" ] || python3 "$(dirname "$0")/report.py" "${runs[@]}" --html "$page"
+exec python3 - "${runs[@]}" <<'PYTHON'
 import collections
 import datetime
 import json

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""report.py RUN [RUN ...]: draws one run, or several over each other, as a page that needs nothing else (report.html)."""
+import argparse
+import collections
+import csv
+import datetime
+import io
+import json
+import os
+import pathlib
+import re
+import statistics
+import sys
+import time
+
+import prometheus_text
+from run_metrics import flat, part, read_metrics, thinned
+from run_record import checkpoints_of, is_number, mesh_of, newest_lines, objects, read_run, state_of
+
+PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
+MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
+MAX_RUNS = 24
+MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
+NEWEST = 50  # steps whose median is the speed
+RELOAD_SECONDS = 30
+
+
+def fail(message):
+    print(f"report: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def utc(seconds):
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def skipped_of(run):
+    """The skipped updates: their number, the newest ones (of the samples only the first ones), and the steps."""
+    lines = [line for line in objects(run.folder / "skipped_updates.jsonl") if "step" in line]
+    newest = [{**line, "samples": line.get("samples", [])[:8], "num_samples": len(line.get("samples", []))}
+              for line in lines[-MAX_SKIPPED:]]
+    return {"number": len(lines), "newest": newest, "steps": [line["step"] for line in lines][-MAX_NONFINITE:]}
+
+
+def overview(run, metrics, state):
+    """The figures at the top of a run's part: [name, text]."""
+    if not metrics.steps:
+        return [["State", f"{state[0]}: {state[1]}"]]
+    total, step = run.total_steps(), metrics.steps[-1]
+    seconds = median_seconds(metrics.columns["time_ms.total"])
+    rows = [["State", f"{state[0]}: {state[1]}"],
+            ["Step", f"{step} of {total} ({100 * step / total:.1f} %)" if total else str(step)],
+            ["Tokens", f"{metrics.total('tokens'):.4g} in {len(metrics.steps)} steps"],
+            ["Time in steps", str(datetime.timedelta(seconds=round(metrics.total("time_ms.total") / 1000)))]]
+    tokens = metrics.newest.get("tokens")
+    if seconds > 0 and is_number(tokens):
+        rows.append(["Speed", f"{tokens / seconds:.4g} tokens/s, {seconds:.3g} s a step (median of the newest {NEWEST})"])
+        if total and step < total and state[0] in ("running", "stopped"):
+            rows.append(["To go", str(datetime.timedelta(seconds=round((total - step) * seconds)))])
+    if metrics.num_replaced:
+        rows.append(["Replaced", f"{metrics.num_replaced} lines of an earlier start, whose steps were trained again"])
+    return rows + [["Peak of MFU", peak_in_words(metrics.newest)]]
+
+
+def peak_in_words(line):
+    peaks = [f"{name} {line[key]:.4g} TFLOP/s" for name, key in
+             (("datasheet", "datasheet_tflops"), ("measured GEMM", "measured_gemm_tflops")) if is_number(line.get(key))]
+    if not peaks:
+        return "none: no peak of this device is known, so MFU is null"
+    return f"{line.get('peak_flops_source')} ({', '.join(peaks)})"
+
+
+def aside_of(run):
+    """The number of lines that `pretrain` moved to metrics.jsonl.aside."""
+    try:
+        with open(run.folder / "metrics.jsonl.aside", "rb") as file:
+            return sum(1 for _ in file)
+    except FileNotFoundError:
+        return 0
+
+
+def median_seconds(times_ms):
+    """The median of the newest steps' times."""
+    known = [value for value in times_ms if is_number(value)][-NEWEST:]
+    return statistics.median(known) / 1000 if known else 0
+
+
+def newest_state(run):
+    lines = newest_lines(run.folder / "metrics.jsonl")
+    seconds = median_seconds([part(line, "time_ms").get("total") for line in lines])
+    return state_of(run, lines[-1]["step"] if lines else 0, seconds)[0]
+
+
+def page_data_of(run, max_points):
+    """What the page shows of a run."""
+    metrics = read_metrics(run.folder / "metrics.jsonl")
+    state = state_of(run, metrics.steps[-1] if metrics.steps else 0, median_seconds(metrics.columns["time_ms.total"]))
+    restarts = [job["newest_step"] for job in run.jobs if job.get("event") == "start" and job.get("newest_step")]
+    return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, state),
+            "num_steps": len(metrics.steps), "points": thinned(metrics, max_points),
+            "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
+            "num_aside": aside_of(run), "restarts": restarts, "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
+            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh_of(run),
+            "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
+            "logs": run.log["files"], "config": run.config, "config_file": run.config_file}
+
+
+def environment_of(run):
+    """Lines on programs and machines: what the log says before step 1, and what the job's files say."""
+    lines = [["Version", run.version]] if run.version else []
+    path = run.folder / "program"
+    if path.is_file():
+        lines.append(["Programs of the newest start", ", ".join(path.read_text(errors="replace").split("\n")[:-1])])
+    if run.preflight:
+        found = [f"{one.get('check')}: {one.get('where')}" for one in run.preflight.get("findings", [])[:5]]
+        lines.append(["Pre-flight", ": ".join([str(run.preflight.get("verdict")), *filter(None, ["; ".join(found)])])])
+    lines += machines_of(run.preflight)
+    return lines + ([["Log", "\n".join(run.log["environment"])]] if run.log["environment"] else [])
+
+
+def machines_of(preflight):
+    """The libraries and GPUs that the newest pre-flight found, with the number of ranks or nodes that have them."""
+    ranks, nodes = preflight.get("ranks") or [], preflight.get("nodes") or []
+    found = {name: collections.Counter(rank.get(key) for rank in ranks if rank.get(key))
+             for name, key in (("MPI", "mpi_library"), ("CUDA", "cuda_version"), ("NCCL", "nccl_version"))}
+    found["GPUs"] = collections.Counter(f"{gpu.get('name')}, driver {gpu.get('driver')}"
+                                        for node in nodes for gpu in node.get("gpus") or [])
+    return [[name, "\n".join(f"{number} x {text}" for text, number in counter.items())]
+            for name, counter in found.items() if counter]
+
+
+def write(path, text):
+    """Replaces a file in one step, so that a reader never sees half of it."""
+    partial = f"{path}.{os.getpid()}.new"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, path)
+    except OSError as error:
+        fail(f"cannot write {path}: {error.strerror}. Name a file in a folder that can be written")
+
+
+def page(runs):
+    max_points = max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_OF_ALL // len(runs)))
+    data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points) for run in runs]}
+    live = any(run["state"] in ("new", "running") for run in data["runs"])
+    title = ", ".join(run.name for run in runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
+    for old, new in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        title = title.replace(old, new)
+    parts = {"TITLE": title, "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+             "RELOAD": f'<meta http-equiv="refresh" content="{RELOAD_SECONDS}">' if live else "",
+             "STYLE": (PAGE / "page.css").read_text(),
+             "SCRIPT": "".join((PAGE / name).read_text() for name in ("charts.js", "cards.js", "page.js"))}
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], (PAGE / "page.html").read_text())
+
+
+def csv_text(runs):
+    """All values of all lines, one line per step; with the run's name first if there are several runs."""
+    rows, names = [], {"run": None} if len(runs) > 1 else {}
+    for run in runs:
+        of_run = []
+        for line in objects(run.folder / "metrics.jsonl"):
+            if type(line.get("step")) is int:
+                while of_run and of_run[-1]["step"] >= line["step"]:  # of an earlier start
+                    of_run.pop()
+                of_run.append({"run": run.name, **dict(flat(line))})
+                names.update(dict.fromkeys(name for name in of_run[-1] if name != "run"))
+        rows += of_run
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        values = [row.get(name) for name in names]
+        writer.writerow(json.dumps(value) if isinstance(value, (bool, list)) else value for value in values)
+    return text.getvalue()
+
+
+def folders_of(names):
+    """The folders of the runs; of a sweep (submit.sh --sweep) those of its points."""
+    folders = []
+    for name in names:
+        folder = pathlib.Path(name)
+        if not folder.is_dir():
+            fail(f"there is no folder {name}")
+        is_sweep = (folder / "points").is_file()
+        folders += sorted(path for path in folder.glob("point-*") if path.is_dir()) if is_sweep else [folder]
+    if not folders:
+        fail("no point of the sweep has started")
+    if len(folders) > MAX_RUNS:
+        fail(f"{len(folders)} runs are too many for one page; name at most {MAX_RUNS}")
+    return folders
+
+
+def names_of(folders):
+    """The last part of each path that tells the runs apart."""
+    paths = [folder.resolve() for folder in folders]
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    fail("a run is named twice")
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(prog="report.py", description="""Draws runs of pretrain, over each other if there are
+        several, as one HTML page that needs neither a network nor other files. Without options it writes report.html in the
+        folder of the run, or of the sweep.""")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run (job.dump_folder), or of a sweep")
+    parser.add_argument("--html", metavar="FILE", help="the page")
+    parser.add_argument("--csv", metavar="FILE", help="all metrics as a table, one line per step")
+    parser.add_argument("--prometheus", metavar="FILE.prom", help="the newest figures, for the textfile collector of "
+                        "Prometheus's node_exporter; jobs/grafana.json is a dashboard of them")
+    parser.add_argument("--every", type=float, metavar="SECONDS", help="write again and again until every run has ended")
+    parser.add_argument("--log", metavar="FILE", help="the run's log, if it is not in RUN/logs/; only with one RUN")
+    parser.add_argument("--config", metavar="FILE", help="the configuration as --print-config prints it, if it is not "
+                        "RUN/effective.toml; only with one RUN")
+    options = parser.parse_args(words)
+    if not (options.html or options.csv or options.prometheus):
+        if len(options.runs) > 1:
+            fail("several runs: name the page with --html FILE")
+        options.html = str(pathlib.Path(options.runs[0]) / "report.html")
+    for name in (options.log, options.config):
+        if name and not pathlib.Path(name).is_file():
+            fail(f"there is no file {name}")
+    if options.every is not None and not 1 <= options.every <= 86400:
+        fail(f"--every {options.every:g} is not between 1 and 86400 seconds")
+    return options
+
+
+def write_outputs(options):
+    """Returns whether a run goes on."""
+    folders = folders_of(options.runs)
+    if len(folders) > 1 and (options.log or options.config):
+        fail("--log and --config belong to one run, but there are several")
+    runs = [read_run(folder, name, options.config, options.log) for folder, name in zip(folders, names_of(folders))]
+    if options.prometheus:
+        write(options.prometheus, prometheus_text.text_of(runs))
+    if options.csv:
+        write(options.csv, csv_text(runs))
+    if options.html:
+        write(options.html, page(runs))
+    return any(newest_state(run) in ("new", "running") for run in runs)
+
+
+def main():
+    options = parse(sys.argv[1:])
+    while write_outputs(options) and options.every:
+        time.sleep(options.every)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        fail(f"cannot read {error.filename}: {error.strerror}")

@@ -1,0 +1,110 @@
+"""The columns of metrics.jsonl (lib/observe/metrics.h), and a shorter form of them for drawing.
+
+A file may hold the lines of several starts of a run. A step that is not after the step of the line before it begins another
+start: the lines of that step and of later steps are replaced, as `pretrain` does where it resumes. So each step has one line.
+"""
+import bisect
+import dataclasses
+
+from run_record import is_number, objects
+
+PARTS = ("compute", "data", "optimizer", "checkpoint", "validation", "other")  # of time_ms, beside exposed and total
+NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device",
+         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "memory_peak_gib", "memory_reserved_gib", "rss_gib",
+         "memory_retries", "skipped_updates", "loss_scale", "validation_loss", "validation_perplexity")
+DIGITS = 6  # of means, minima and maxima
+
+
+@dataclasses.dataclass
+class Metrics:
+    steps: list = dataclasses.field(default_factory=list)
+    columns: dict = dataclasses.field(default_factory=dict)  # by name, "time_ms.data", "time_ms.exposed.tp"; None: unknown
+    nonfinite: list = dataclasses.field(default_factory=list)  # steps
+    num_replaced: int = 0  # lines of earlier starts
+    newest: dict = dataclasses.field(default_factory=dict)  # the last line, as it is
+
+    def cut(self, step):
+        """Removes the lines from `step` on."""
+        end = bisect.bisect_left(self.steps, step)
+        self.num_replaced += len(self.steps) - end
+        for column in (self.steps, *self.columns.values()):
+            del column[end:]
+        del self.nonfinite[bisect.bisect_left(self.nonfinite, step):]
+
+    def total(self, name):
+        return sum(value for value in self.columns.get(name, ()) if value is not None)
+
+
+def part(line, name):
+    """A value that must be an object; {} if it is missing or cut off."""
+    value = line.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def read_metrics(path):
+    metrics, exposed = Metrics(), {}
+    top = {name: [] for name in NAMES}
+    times = {name: [] for name in ("total", *PARTS)}
+    metrics.columns = {**top, **{"time_ms." + name: column for name, column in times.items()}}
+    for line in objects(path):
+        step = line.get("step")
+        if type(step) is not int:
+            continue
+        if metrics.steps and step <= metrics.steps[-1]:
+            metrics.cut(step)
+        for name, column in top.items():
+            column.append(line.get(name))
+        time_ms = part(line, "time_ms")
+        for name, column in times.items():
+            column.append(time_ms.get(name))
+        by_axis = part(time_ms, "exposed")
+        for name in by_axis:
+            if name not in exposed:
+                exposed[name] = metrics.columns["time_ms.exposed." + name] = [None] * len(metrics.steps)
+        for name, column in exposed.items():
+            column.append(by_axis.get(name))
+        metrics.steps.append(step)
+        if line.get("finite") is False:
+            metrics.nonfinite.append(step)
+        metrics.newest = line
+    metrics.columns = {name: [value if is_number(value) else None for value in column]
+                       for name, column in metrics.columns.items()}
+    return metrics
+
+
+def rounded(value):
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def summary(values):
+    """Mean, minimum and maximum of the known values."""
+    known = [value for value in values if value is not None]
+    return (sum(known) / len(known), min(known), max(known)) if known else (None, None, None)
+
+
+def thinned(metrics, max_points):
+    """{first, last: steps of each point; series: by name {mean, min, max} of each point}. If there are at most `max_points`
+    steps, each step is a point with its exact values, and `min` and `max` are left out. Columns without values are left
+    out."""
+    number = len(metrics.steps)
+    columns = {name: column for name, column in metrics.columns.items() if any(value is not None for value in column)}
+    if number <= max_points:
+        return {"first": metrics.steps, "last": metrics.steps,
+                "series": {name: {"mean": column} for name, column in columns.items()}}
+    bounds = [number * index // max_points for index in range(max_points + 1)]
+    pairs = list(zip(bounds, bounds[1:]))
+    series = {}
+    for name, column in columns.items():
+        points = zip(*(map(rounded, summary(column[begin:end])) for begin, end in pairs))
+        series[name] = dict(zip(("mean", "min", "max"), map(list, points)))
+    return {"first": [metrics.steps[begin] for begin, _ in pairs], "last": [metrics.steps[end - 1] for _, end in pairs],
+            "series": series}
+
+
+def flat(values, prefix=""):
+    """The values of an object and of the objects in it, with names as "time_ms.exposed.tp"."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,228 @@
+"""Reads what a run leaves in its folder: metrics, starts and ends, checkpoints, log, configuration (jobs/README.md,
+lib/observe/FORMAT.md).
+
+A file may be absent, and its last line may be incomplete, because the run goes on or was killed. Needs Python 3.9.
+"""
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import time
+
+AXES = {  # of the mesh, the outermost first (lib/layout/mesh_shape.h), and their keys in [parallelism]
+    "pp": "pipeline_parallel_degree", "dp_replicate": "data_parallel_replicate_degree",
+    "dp_shard": "data_parallel_shard_degree", "cp": "context_parallel_degree", "tp": "tensor_parallel_degree"}
+LOG_HEAD_BYTES, LOG_TAIL_BYTES = 1 << 16, 1 << 23  # what is read of each log
+MAX_LOGS, MAX_ENVIRONMENT_LINES, MAX_WARNING_CHARACTERS = 4, 12, 600
+STALE_SECONDS, STALE_STEPS = 600, 20  # a run that shows no new step for longer than both has stopped
+
+# srun puts the rank before a line (`3: `), the log of several ranks has it in brackets.
+LOG_LINE = re.compile(r"(?:\s*(\d+): )?(?:(\d\d:\d\d:\d\d) ([A-Z]) (?:\[(\d+)\] )?|argosy: (\d\d:\d\d:\d\d) (?=warning)|"
+                      r"pretrain: (?=error))(.*)")
+STEP_IN_LOG = re.compile(r"step +\d+/(\d+) ")
+MESH_IN_LOG = re.compile(r"parameters on (\d+) ranks? \(([a-z_]+ \d+(?: x [a-z_]+ \d+)*)\)")
+
+
+@dataclasses.dataclass
+class Run:
+    folder: pathlib.Path
+    name: str
+    config: dict  # "section.key": text of the value
+    config_file: str  # empty: none found
+    version: str
+    jobs: list
+    log: dict
+    preflight: dict
+
+    def total_steps(self):
+        steps = self.config.get("training.steps", "")
+        return self.log["total"] or (int(steps) if steps.isdigit() else None)
+
+
+DECODER = json.JSONDecoder(parse_constant=lambda name: None)  # NaN and infinity, which JSON lacks, are unknown values
+
+
+def parsed(line):
+    """The JSON object of a line; None if it is none."""
+    try:
+        value = DECODER.decode(line.decode())
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def is_number(value):
+    """Neither null, nor NaN, nor infinite."""
+    return type(value) in (int, float) and value - value == 0
+
+
+def objects(path):
+    """Yields the JSON objects of a file, one per line; lines that are incomplete are left out."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                value = parsed(line)
+                if value is not None:
+                    yield value
+    except FileNotFoundError:
+        return
+
+
+def newest_lines(path, num_bytes=1 << 18):
+    """The objects at the end of a file of JSON lines."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - num_bytes))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return []
+    values = [parsed(line) for line in lines]
+    return [value for value in values if value is not None and type(value.get("step")) is int]
+
+
+def read_config(path):
+    """The keys of a TOML file as `pretrain --print-config` writes it, a line each, and its first comment."""
+    keys, section, comment = {}, "", ""
+    for line in path.read_text(errors="replace").splitlines():
+        heading, pair = re.match(r"\[+([\w.]+)\]+\s*$", line), re.match(r"(\w+)\s*=\s*(.*?)\s*$", line)
+        if heading:
+            section = heading[1]
+        elif pair:
+            keys[f"{section}.{pair[1]}"] = re.sub(r'^"(.*)"$', r"\1", pair[2])
+        elif line.startswith("# ") and not section and not comment:
+            comment = line[2:]
+    return keys, comment
+
+
+def parts_of_log(path):
+    """The beginning and the end of a log as two texts."""
+    with open(path, "rb") as file:
+        head = file.read(LOG_HEAD_BYTES)
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(len(head), size - LOG_TAIL_BYTES))
+        return head.decode(errors="replace"), file.read().decode(errors="replace")
+
+
+def read_logs(paths):
+    """The warnings and errors of the logs, equal ones together (numbers may differ), and the lines before step 1."""
+    warnings, environment, mesh, total, done = {}, [], None, None, ""
+    for path in paths:
+        head, tail = parts_of_log(path)
+        mesh = next((match for match in MESH_IN_LOG.finditer(head + tail)), mesh)
+        started, done = False, ""
+        for text in (head + tail).splitlines():
+            match = LOG_LINE.match(text)
+            if not match:
+                continue
+            label, clock, level, rank, clock_of_script, words = match.groups()
+            step = STEP_IN_LOG.match(words)
+            started, total = started or step is not None, int(step[1]) if step else total
+            done = words if words.startswith("done after step") else "" if step else done
+            if level in ("I", "D", "T"):
+                if not started and len(environment) < MAX_ENVIRONMENT_LINES and words not in environment:
+                    environment.append(words)
+                continue
+            one = warnings.setdefault(re.sub(r"\d+", "#", words), {"count": 0, "ranks": []})
+            rank = rank or label
+            if rank is not None and int(rank) not in one["ranks"] and len(one["ranks"]) < 64:
+                one["ranks"].append(int(rank))
+            one.update(level="warning" if level == "W" or clock_of_script else "error", count=one["count"] + 1,
+                       time=clock or clock_of_script or "", log=path.name, text=words[:MAX_WARNING_CHARACTERS])
+    shape = dict((axis, int(degree)) for axis, degree in
+                 (pair.split(" ") for pair in mesh[2].split(" x "))) if mesh else {}
+    return {"warnings": list(warnings.values()), "environment": environment, "mesh": shape,
+            "ranks": int(mesh[1]) if mesh else None, "total": total, "done": done, "files": [str(path) for path in paths]}
+
+
+def read_run(folder, name, config=None, log=None):
+    """`config` and `log` replace the files of the run's folder: a run without a job script leaves neither."""
+    folder = pathlib.Path(folder)
+    paths = [pathlib.Path(config)] if config else [folder / "effective.toml", folder / "config.toml"]
+    config_path = next((path for path in paths if path.is_file()), None)
+    keys, comment = read_config(config_path) if config_path else ({}, "")
+    logs = [pathlib.Path(log)] if log else sorted(folder.glob("logs/*.log"), key=lambda path: path.stat().st_mtime)
+    preflight = folder / "preflight.json"
+    return Run(folder, name, keys, str(config_path or ""), comment, list(objects(folder / "jobs.jsonl")),
+               read_logs(logs[-MAX_LOGS:]), (parsed(preflight.read_bytes()) or {}) if preflight.is_file() else {})
+
+
+def node_names(text):
+    """The nodes of Slurm's list: "n[01-03,7],gpu4" are n01, n02, n03, n7 and gpu4."""
+    names = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text or ""):
+        ranges = re.match(r"([^\[]*)\[([^\]]*)\](.*)$", part)
+        if not ranges:
+            names.append(part)
+            continue
+        for piece in ranges[2].split(","):
+            low, _, high = piece.partition("-")
+            if low.isdigit() and (high or low).isdigit():
+                numbers = range(int(low), int(high or low) + 1)
+                names += [f"{ranges[1]}{number:0{len(low)}d}{ranges[3]}" for number in numbers]
+    return names
+
+
+def mesh_of(run):
+    """The degrees by axis, the outermost first, the number of ranks, and the nodes; {} if nothing tells the ranks."""
+    starts = [job for job in run.jobs if job.get("event") == "start"]
+    ranks = starts[-1].get("ranks") if starts else run.log["ranks"]
+    if not isinstance(ranks, int) or ranks < 1:
+        return {}
+    degrees = run.log["mesh"]
+    if not degrees:
+        texts = {axis: run.config.get("parallelism." + key, "1") for axis, key in AXES.items()}
+        degrees = {axis: int(text) for axis, text in texts.items() if text.isdigit()}
+        if texts["dp_shard"] == "-1":
+            degrees["dp_shard"] = ranks // max(1, product(degrees.values()))
+    degrees = {axis: degrees[axis] for axis in AXES if degrees.get(axis, 1) > 1}
+    if product(degrees.values()) != ranks:
+        degrees = {}
+    products = run.preflight.get("speeds", {}).get("products", {}).get("tera_flops", [])
+    return {"ranks": ranks, "degrees": degrees, "nodes": node_names(starts[-1].get("nodes") if starts else ""),
+            "tera_flops": products if len(products) == ranks and all(map(is_number, products)) else []}
+
+
+def product(factors):
+    result = 1
+    for factor in factors:
+        result *= factor
+    return result
+
+
+def checkpoints_of(run, max_listed=20):
+    """The newest checkpoints, whole and partial: {step, whole, time, bytes}."""
+    found = []
+    for path in (run.folder / run.config.get("checkpoint.folder", "checkpoint")).glob("step-*"):
+        match = re.fullmatch(r"step-(\d+)(\.partial)?", path.name)
+        if match:
+            found.append((int(match[1]), match[2] is None, path))
+    listed = []
+    for step, whole, path in sorted(found, key=lambda one: one[:2])[-max_listed:]:
+        try:
+            size = sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
+            listed.append({"step": step, "whole": whole, "time": path.stat().st_mtime, "bytes": size})
+        except OSError:  # a checkpoint that the run has just removed
+            continue
+    return {"number": len(found), "listed": listed}
+
+
+def state_of(run, newest_step, step_seconds):
+    """How the run stands: (one of new, running, stopped, finished, failed; a sentence)."""
+    total, path = run.total_steps(), run.folder / "metrics.jsonl"
+    if total is not None and newest_step >= total:
+        return "finished", f"step {newest_step} is the last of {total}"
+    newest = run.jobs[-1] if run.jobs else {}
+    if newest.get("event") == "end":
+        outcome, code = newest.get("outcome"), newest.get("exit_code")
+        if outcome in ("done", "failed", "cancelled"):
+            return ("finished" if outcome == "done" else "failed"), f"{outcome}, exit code {code}"
+        return "running", f"{outcome}: the job is to start again"
+    if run.log["done"]:
+        return "finished", run.log["done"]
+    age = time.time() - path.stat().st_mtime if path.exists() else None
+    if age is None:
+        return "new", "no step yet"
+    if age > max(STALE_SECONDS, STALE_STEPS * step_seconds):  # a job that has not ended may wait, load or save
+        return ("running" if newest else "stopped"), f"no new step for {age / 60:.0f} min"
+    return "running", "the newest step is recent"

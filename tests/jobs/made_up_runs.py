@@ -1,0 +1,105 @@
+"""Folders as runs leave them, for the tests of report.py, with the values that went into them."""
+import json
+import math
+
+AXES = ("dp_shard", "pp", "tp")
+NODES, RANKS = "gpu[09-11,7]", 32
+
+
+def line_of(step, **more):
+    """The values of a step, made from its number; each part of its time differs."""
+    exposed = {axes: 10.0 + step % 7 + index for index, axes in enumerate(AXES)}
+    times = {"data": 0.25, "compute": 100 + step % 5 / 3, "optimizer": 3.5, "checkpoint": 0.0, "validation": 0.0, "other": 0.125}
+    total = sum(times.values()) + sum(exposed.values())
+    return {"step": step, "loss": 2 + 9 * math.exp(-step / 100), "grad_norm": 1 / (1 + step), "lr": 1e-3 * step, "finite": True,
+            "tokens": 4096, "tokens_per_second": 4096e3 / total, "tokens_per_second_per_device": 4096e3 / total / RANKS,
+            "model_tflops_per_device": 400.5, "mfu_causal": 0.4, "mfu_noncausal": 0.45, "peak_flops_source": "datasheet",
+            "datasheet_tflops": 989.0, "measured_gemm_tflops": None, "memory_peak_gib": 50.25, "rss_gib": 8.5,
+            "time_ms": {"total": total, "data": times["data"], "compute": times["compute"], "optimizer": times["optimizer"],
+                        "exposed": exposed, "checkpoint": 0.0, "validation": 0.0, "other": times["other"]},
+            "checkpoint_stall_ms": 0.0, "skipped_updates": 0, "loss_scale": None, "memory_reserved_gib": None,
+            "memory_retries": 0, **more}
+
+
+def write_lines(path, values):
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def plain_run(folder, num_steps, **more):
+    """A run without a job script: metrics only."""
+    folder.mkdir(parents=True)
+    lines = [line_of(step, **more) for step in range(1, num_steps + 1)]
+    write_lines(folder / "metrics.jsonl", lines)
+    return lines
+
+
+def long_run(folder, num_steps):
+    """Many lines; only the loss differs. Step 700 is not finite, step 701 is an outlier. Returns the losses."""
+    folder.mkdir(parents=True)
+    losses = [1 + (step * 37 % 1000) / 1000 for step in range(1, num_steps + 1)]
+    losses[699], losses[700] = None, 50.0
+    before, after = json.dumps(line_of(1)).split(f'"step": 1, "loss": {line_of(1)["loss"]!r}')
+    with open(folder / "metrics.jsonl", "w") as file:
+        for step, loss in enumerate(losses, 1):
+            tail = after.replace('"finite": true', '"finite": false') if loss is None else after
+            file.write(f'{before}"step": {step}, "loss": {"null" if loss is None else loss}{tail}\n')
+    return losses
+
+
+CONFIG = f"""# pretrain 9.8.7 (abc)
+[job]
+dump_folder = "x"
+
+[training]
+steps = 1000
+# max_tokens is unset: no limit
+
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 4
+pipeline_parallel_degree = 2
+"""
+LOG = """0: 01:00:05 I [0] Argosy's kernels: cuda
+17: 01:20:30 W [17] by step 77 the GPU's memory was full 3 times </script><script>alert(1)</script>
+18: 01:20:31 W [18] by step 78 the GPU's memory was full 4 times </script><script>alert(1)</script>
+0: 01:25:00 I [0] step  10/1000  loss  2.0
+0: 01:25:01 I [0] step 10 is saved in a folder after 0.3 s
+3: pretrain: error on rank 3 of 32: rank 19 is late
+argosy: 03:03:00 warning: changed since the previous start or the submission: pretrain
+"""
+
+
+def job_run(folder):
+    """A run of a Slurm job that was requeued after step 50, repeated steps 41 to 50, skipped updates, and is at step 120.
+    Returns the lines that count."""
+    lines = plain_run(folder, 120)
+    for step in (61, 62):
+        lines[step - 1].update(loss=None, grad_norm=None, finite=False)
+    for line in lines[49::50]:
+        line.update(validation_loss=line["loss"] + 0.5, validation_perplexity=math.exp(line["loss"] + 0.5), validation_tokens=512)
+    for step in (63, 90):
+        lines[step - 1]["time_ms"]["exposed"]["world"] = 0.5
+    earlier = [{**line, "loss": 100.0} for line in lines[40:50]]
+    write_lines(folder / "metrics.jsonl", lines[:40] + earlier + lines[40:])
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step":121,"loss":2.')  # the process is writing this line
+    write_lines(folder / "metrics.jsonl.aside", [{"step": 51}])
+    write_lines(folder / "skipped_updates.jsonl", [
+        {"step": step, "cause": "nonfinite", "loss": None, "grad_norm": None, "loss_zscore": None, "grad_norm_zscore": None,
+         "samples_per_data_rank": 8, "samples": list(range(step, step + 16))} for step in (61, 62)])
+    common = {"job": "4711", "nodes": NODES, "ranks": RANKS, "program": "0a"}
+    write_lines(folder / "jobs.jsonl", [
+        {"time": "2026-01-01T00:00:00Z", "event": "start", "exit_code": None, "outcome": None, "newest_step": 0, "restart": 0, **common},
+        {"time": "2026-01-01T01:00:00Z", "event": "end", "exit_code": 76, "outcome": "requeued", "newest_step": 40, "restart": 0, **common},
+        {"time": "2026-01-01T01:02:00Z", "event": "start", "exit_code": None, "outcome": None, "newest_step": 40, "restart": 1, **common}])
+    for name, size in (("step-00000040", 1000), ("step-00000080", 2000), ("step-00000120.partial", 10)):
+        (folder / "checkpoint" / name).mkdir(parents=True)
+        (folder / "checkpoint" / name / "shard.h5").write_bytes(b"x" * size)
+    (folder / "effective.toml").write_text(CONFIG)
+    (folder / "logs").mkdir()
+    (folder / "logs" / "4711.log").write_text(LOG)
+    write_lines(folder / "preflight.json", [{"verdict": "WARN", "findings": [{"check": "products", "where": "gpu10"}],
+                                            "ranks": [{"rank": rank, "mpi_library": "Open MPI", "nccl_version": ""} for rank in range(RANKS)],
+                                            "nodes": [{"gpus": [{"name": "H200", "driver": "580"}] * 8}] * 4,
+                                            "speeds": {"products": {"type": "bfloat16", "tera_flops": [700.0 + rank for rank in range(RANKS)]}}}])
+    return lines

@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Tests report.py over made-up runs: the page's data are the run's, the page is whole and names nothing outside itself, its
+script draws (where Chromium is installed), and the CSV and Prometheus files hold the same figures."""
+import csv
+import html.parser
+import json
+import math
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from made_up_runs import RANKS, job_run, line_of, long_run, plain_run, write_lines
+
+JOBS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"
+MAX_BYTES, MAX_SECONDS = 3_000_000, 5
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+VOID = {"meta", "link", "input", "br", "img", "hr"}
+
+# Runs at the end of a page and leaves what it found in the page's title.
+PROBE = """<script>
+setTimeout(() => {
+    const found = {charts: charts.length, rows: document.querySelectorAll("tbody tr").length, cells: document.querySelectorAll(".mesh rect").length,
+                   injected: document.querySelectorAll("#details script").length, nan: [...document.querySelectorAll("svg, .tip, dd, td")].some((one) => /NaN|undefined|Infinity/.test(one.outerHTML))};
+    found.curves = charts.map(({spec, plot}) => [spec.title, plot.querySelectorAll("path.curve, path.layer, circle").length]);
+    const plot = charts[0].plot, press = (key) => plot.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+    press("End");
+    found.tip = charts[0].tip.textContent;
+    const box = plot.getBoundingClientRect(), at = (x) => ({clientX: box.left + x, clientY: box.top + 50, pointerId: 1, bubbles: true});
+    plot.setPointerCapture = () => {};
+    plot.dispatchEvent(new PointerEvent("pointerdown", at(100)));
+    plot.dispatchEvent(new PointerEvent("pointerup", at(200)));
+    found.zoomed = view;
+    press("Escape");
+    found.all = view;
+    document.title = JSON.stringify(found);
+}, 200);
+</script></body>"""
+
+
+class Tags(html.parser.HTMLParser):
+    """Holds that every tag is closed in order, and keeps the text of scripts."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.scripts, self.attributes = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open}"
+        self.open.pop()
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+
+def figures_of(text):
+    """Parses Prometheus's text format strictly: {(name, labels): value}; HELP and TYPE once, before the name's samples."""
+    assert text.endswith("\n")
+    found, kinds, helped = {}, {}, []
+    for line in text.splitlines():
+        comment = re.fullmatch(r"# (HELP|TYPE) (\w+) (.+)", line)
+        if comment and comment[1] == "HELP":
+            assert comment[2] not in helped, f"{comment[2]} comes twice"
+            helped.append(comment[2])
+        elif comment:
+            assert comment[3] in ("gauge", "counter") and comment[2] == helped[-1] and comment[2] not in kinds
+            kinds[comment[2]] = comment[3]
+        else:
+            sample = re.fullmatch(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\n"])*",?)+)\} (\S+)', line)
+            assert sample and sample[1] == helped[-1] and sample[1] in kinds, line
+            labels = tuple(re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', sample[2]))
+            assert (sample[1], labels) not in found, f"{line} comes twice"
+            found[sample[1], labels] = float(sample[3])
+    return found
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def report(self, *words, code=0):
+        done = subprocess.run([sys.executable, JOBS / "report.py", *words], capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def page(self, *words):
+        """Makes a page, checks its form, and returns its data."""
+        path = self.folder / "page.html"
+        self.report(*words, "--html", path)
+        text = path.read_text()
+        self.assertLess(len(text), MAX_BYTES)
+        tags = Tags()
+        tags.feed(text)
+        tags.close()
+        self.assertEqual((tags.open, len(tags.scripts)), ([], 2))
+        outside = re.search(r"https?:|//\w|\burl\((?!#)|@import|\bfetch\(|XMLHttp|WebSocket|\bimport\b", re.sub(r"^\s*//.*", "", text, flags=re.M))
+        self.assertIsNone(outside)
+        self.assertFalse([name for name, _ in tags.attributes if name in ("src", "href", "action")])
+        self.assertEqual([path.name for path in self.folder.glob("*.new")], [])
+        return json.loads(tags.scripts[0])
+
+    def reloads(self, page):
+        return '<meta http-equiv="refresh"' in page.read_text()
+
+    def assert_columns(self, points, lines):
+        """The series of a page that shows every step are the run's values."""
+        self.assertEqual(points["first"], [line["step"] for line in lines])
+        self.assertEqual(points["last"], points["first"])
+        for name, series in points["series"].items():
+            keys = name.split(".")
+            expected = lines
+            for key in keys:
+                expected = [(line or {}).get(key) for line in expected]
+            self.assertEqual(series, {"mean": expected}, name)
+
+    def test_plain_run(self):
+        lines = plain_run(self.folder / "run", 30, mfu_causal=None, mfu_noncausal=None, datasheet_tflops=None)
+        run = self.page(self.folder / "run")["runs"][0]
+        self.assert_columns(run["points"], lines)
+        self.assertEqual(set(run["points"]["series"]), {
+            "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device", "model_tflops_per_device",
+            "memory_peak_gib", "rss_gib", "memory_retries", "skipped_updates", *(f"time_ms.{part}" for part in (
+                "total", "compute", "data", "optimizer", "checkpoint", "validation", "other", "exposed.tp", "exposed.pp",
+                "exposed.dp_shard"))})
+        self.assertEqual((run["state"], run["jobs"], run["mesh"], run["restarts"]), ("running", [], {}, []))
+
+    def test_job_run(self):
+        lines = job_run(self.folder / "run")
+        run = self.page(self.folder / "run")["runs"][0]
+        self.assert_columns(run["points"], lines)
+        self.assertEqual((run["nonfinite"], run["restarts"], run["num_aside"], run["num_jobs"]), ([61, 62], [40], 1, 3))
+        self.assertEqual((run["skipped"]["steps"], run["skipped"]["newest"][0]["samples"]), ([61, 62], list(range(61, 69))))
+        self.assertEqual(run["skipped"]["newest"][1]["num_samples"], 16)
+        overview = dict(run["overview"])
+        self.assertEqual(overview["Step"], "120 of 1000 (12.0 %)")
+        self.assertIn("10 lines", overview["Replaced"])
+        self.assertIn("989 TFLOP/s", overview["Peak of MFU"])
+        self.assertEqual(run["mesh"]["degrees"], {"pp": 2, "dp_shard": 4, "tp": 4})
+        self.assertEqual(run["mesh"]["nodes"], ["gpu09", "gpu10", "gpu11", "gpu7"])
+        self.assertEqual(run["mesh"]["tera_flops"][31], 731)
+        self.assertEqual([(one["step"], one["whole"], one["bytes"]) for one in run["checkpoints"]["listed"]],
+                         [(40, True, 1000), (80, True, 2000), (120, False, 10)])
+        self.assertEqual(run["config"]["parallelism.tensor_parallel_degree"], "4")
+        for line in (["Version", "pretrain 9.8.7 (abc)"], ["Pre-flight", "WARN: products: gpu10"], ["MPI", "32 x Open MPI"],
+                     ["GPUs", "32 x H200, driver 580"], ["Log", "Argosy's kernels: cuda"]):
+            self.assertIn(line, run["environment"])
+        self.assertEqual([(one["level"], one["count"], one["ranks"]) for one in run["warnings"]],
+                         [("warning", 2, [17, 18]), ("error", 1, [3]), ("warning", 1, [])])
+        self.assertIn("</script>", run["warnings"][0]["text"])
+
+    def test_long_run(self):
+        losses = long_run(self.folder / "run", 100_000)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = self.page(self.folder / "run")["runs"][0]
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, MAX_SECONDS)
+        points = run["points"]
+        self.assertEqual((points["first"][0], points["last"][-1], run["nonfinite"]), (1, 100_000, [700]))
+        self.assertEqual([last + 1 for last in points["last"][:-1]], points["first"][1:])
+        series = points["series"]["loss"]
+        for first, last, mean, low, high in zip(points["first"], points["last"], series["mean"], series["min"], series["max"]):
+            known = [loss for loss in losses[first - 1:last] if loss is not None]
+            for value, expected in ((mean, math.fsum(known) / len(known)), (low, min(known)), (high, max(known))):
+                self.assertLessEqual(abs(value - expected), 1e-5 * expected)
+
+    def test_runs_of_every_age(self):
+        """A folder without files, without a whole line, with one step, with NaN, and with a run that has ended."""
+        (self.folder / "empty").mkdir()
+        self.assertEqual(self.page(self.folder / "empty")["runs"][0]["state"], "new")
+        plain_run(self.folder / "cut", 0)
+        (self.folder / "cut/metrics.jsonl").write_text('{"step":1,"lo')
+        self.assertEqual(self.page(self.folder / "cut")["runs"][0]["num_steps"], 0)
+        plain_run(self.folder / "one", 1)
+        self.assertEqual(self.page(self.folder / "one")["runs"][0]["points"]["first"], [1])
+        plain_run(self.folder / "nan", 3, loss=math.nan, grad_norm=math.inf, time_ms=None, finite=False)
+        write_lines(self.folder / "nan/skipped_updates.jsonl", [{"step": 2, "loss": math.nan}])
+        run = self.page(self.folder / "nan")["runs"][0]
+        self.assertEqual((run["nonfinite"], "loss" in run["points"]["series"]), ([1, 2, 3], False))
+        self.assertTrue(self.reloads(self.folder / "page.html"))
+        self.assertEqual(run["skipped"]["newest"][0]["loss"], None)
+        long_ago = time.time() - 3600
+        os.utime(self.folder / "nan/metrics.jsonl", (long_ago, long_ago))
+        self.assertEqual(self.page(self.folder / "nan")["runs"][0]["state"], "stopped")
+        self.assertFalse(self.reloads(self.folder / "page.html"))
+        write_lines(self.folder / "nan/jobs.jsonl", [{"event": "start", "newest_step": 0}])
+        self.assertEqual(self.page(self.folder / "nan")["runs"][0]["state"], "running")
+        plain_run(self.folder / "done", 5)
+        write_lines(self.folder / "done/jobs.jsonl", [{"event": "end", "outcome": "done", "exit_code": 0}])
+        self.report(self.folder / "done", "--every", "60")  # ends, because the run has ended
+        self.assertFalse(self.reloads(self.folder / "done/report.html"))
+        log = self.folder / "own.log"
+        log.write_text("07:05:33 I [0] llama3: 8.7e+05 parameters on 4 ranks (pp 2 x tp 2), 4 sequences\n"
+                       "07:05:33 I [0] step  1/5  loss\n07:05:34 I [0] done after step 5: training.steps = 5\n")
+        run = self.page(self.folder / "one", "--log", log)["runs"][0]
+        self.assertEqual((run["state"], run["mesh"]["degrees"]), ("finished", {"pp": 2, "tp": 2}))
+
+    def test_several_runs(self):
+        """Also of a sweep; equal names get more of their paths."""
+        lines = [plain_run(self.folder / "sweep/point-1", 5), plain_run(self.folder / "sweep/point-2", 3)]
+        (self.folder / "sweep/points").write_text("--a 1\n--a 2\n")
+        runs = self.page(self.folder / "sweep")["runs"]
+        self.assertEqual([run["name"] for run in runs], ["point-1", "point-2"])
+        for run, expected in zip(runs, lines):
+            self.assert_columns(run["points"], expected)
+        plain_run(self.folder / "other<b>/point-1", 4)
+        runs = self.page(self.folder / "sweep/point-1", self.folder / "other<b>/point-1")["runs"]
+        self.assertEqual([run["name"] for run in runs], ["sweep/point-1", "other<b>/point-1"])
+
+    def test_refusals(self):
+        plain_run(self.folder / "run", 1)
+        for words, expected in (([self.folder / "none"], "there is no folder"),
+                                ([self.folder, self.folder / "run"], "--html FILE"),
+                                ([self.folder / "run", self.folder / "run", "--html", "x"], "named twice"),
+                                ([self.folder / "run", "--log", "nowhere"], "there is no file nowhere"),
+                                ([self.folder / "run", "--html", self.folder / "no/x.html"], "cannot write"),
+                                ([self.folder / "run", "--every", "0"], "--every 0")):
+            self.assertIn(expected, self.report(*words, code=2))
+
+    def test_csv(self):
+        lines = job_run(self.folder / "run")
+        self.report(self.folder / "run", "--csv", self.folder / "run.csv")
+        with open(self.folder / "run.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), len(lines))
+        for row, line in zip(rows, lines):
+            times = line.pop("time_ms")
+            exposed = times.pop("exposed")
+            expected = {**line, **{f"time_ms.{key}": value for key, value in times.items()},
+                        **{f"time_ms.exposed.{key}": value for key, value in exposed.items()}}
+            found = {key: json.loads(value) if value != "datasheet" else value for key, value in row.items() if value}
+            self.assertEqual(found, {key: value for key, value in expected.items() if value is not None})
+
+    def test_prometheus(self):
+        newest = job_run(self.folder / 'run"\\')[-1]
+        self.report(self.folder / 'run"\\', "--prometheus", self.folder / "run.prom")
+        found = figures_of((self.folder / "run.prom").read_text())
+        run = (("run", 'run\\"\\\\'),)
+        expected = {"step": 120, "loss": newest["loss"], "finite": 1, "memory_peak_bytes": 50.25 * 2**30, "mfu_causal_ratio": 0.4,
+                    "model_flops_per_second_per_device": 400.5e12, "planned_steps": 1000, "checkpoint_step": 80, "starts_total": 2,
+                    "validation_step": 100, "gradient_norm": newest["grad_norm"], "skipped_updates_total": 0}
+        for name, value in expected.items():
+            self.assertAlmostEqual(found[f"argosy_{name}", run], value, delta=1e-9 * value, msg=name)
+        self.assertNotIn(("argosy_loss_scale", run), found)  # null
+        for name, value in newest["time_ms"]["exposed"].items():
+            self.assertAlmostEqual(found["argosy_exposed_seconds", (*run, ("axes", name))], value / 1000)
+        parts = {labels[1][1]: value for (name, labels), value in found.items() if name == "argosy_step_seconds"}
+        self.assertEqual(parts, {name: value * 1e-3 for name, value in newest["time_ms"].items() if name != "exposed"})
+
+    def test_dashboard(self):
+        """The panels of jobs/grafana.json show every figure, and no other."""
+        sys.path.insert(0, str(JOBS))
+        import prometheus_text
+        dashboard = json.loads((JOBS / "grafana.json").read_text())
+        shown = {name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"argosy_\w+", target["expr"])}
+        self.assertEqual(shown, set(prometheus_text.HELP))
+        places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+        self.assertEqual(len(set(places)), len(places))
+
+    def test_status(self):
+        """status.sh writes the same page beside its own lines."""
+        plain_run(self.folder / "run", 3)
+        done = subprocess.run([JOBS / "status.sh", self.folder / "run", "--html", self.folder / "page.html"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tokens/s", done.stdout)
+        self.assertIn('"num_steps":3', (self.folder / "page.html").read_text())
+
+    def probe(self, *words):
+        """What the page's script has made in a browser."""
+        self.page(*words)
+        path = self.folder / "page.html"
+        text = path.read_text()
+        path.write_text(text.replace('<meta http-equiv="refresh"', '<meta name="no"').replace("</body>", PROBE))
+        command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.folder}/profile", "--window-size=800,900",
+                   "--virtual-time-budget=3000", "--dump-dom", path.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+        title = re.search(r"<title>(.*?)</title>", done.stdout)
+        self.assertTrue(title and title[1].startswith("{"), done.stdout[:300] + done.stderr[-300:])
+        return json.loads(title[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+    @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
+    def test_script_of_one_run(self):
+        job_run(self.folder / "run")
+        found = self.probe(self.folder / "run")
+        self.assertEqual((found["charts"], found["cells"], found["injected"], found["nan"]), (9, RANKS, 0, False))
+        self.assertEqual(dict(found["curves"]), {
+            "Loss": 2, "Validation loss": 3, "Gradient norm": 2, "Learning rate": 1, "Throughput": 1, "Speed of a device": 1, "MFU": 2,
+            "Memory of rank 0": 2, "Time of a step on rank 0": 10})
+        self.assertEqual(found["rows"], 3 + 2 + 3 + 3)  # checkpoints, skipped updates, warnings, jobs
+        self.assertIn("step 120", found["tip"])
+        self.assertIn(f"{line_of(120)['loss']:.6g}", found["tip"])
+        first, last = found["zoomed"]
+        self.assertTrue(1 < first < last < 120, found["zoomed"])
+        self.assertIsNone(found["all"])
+
+    @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
+    def test_script_of_several_runs(self):
+        """One of them is empty, one has one step, one has several steps to a point."""
+        (self.folder / "empty").mkdir()
+        plain_run(self.folder / "one", 1)
+        long_run(self.folder / "long", 3000)
+        found = self.probe(self.folder / "empty", self.folder / "one", self.folder / "long")
+        curves = dict(found["curves"])
+        self.assertEqual((curves["Loss"], curves["MFU"], found["nan"]), (2, 4, False))
+        self.assertIn("(1", found["tip"])  # the minimum
+        self.assertIn("long", found["tip"])
+
+
+if __name__ == "__main__":
+    unittest.main()
