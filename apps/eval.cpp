@@ -123,7 +123,9 @@ void add_options(CLI::App& app, Options& options) {
                    "for rounding on a GPU")
         ->check(at_least_one())
         ->capture_default_str();
-    app.add_option("--batch-size", options.score.batch.num_windows, "maximum number of windows in one batch")
+    app.add_option("--batch-size", options.score.batch.num_windows,
+                   "maximum number of windows in one batch, and\n"
+                   "of texts that are generated side by side (default: 16)")
         ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")
@@ -213,10 +215,14 @@ Inputs open_inputs(Options& options) {
     return inputs;
 }
 
-/// Holds all weights in memory meanwhile.
+/// Holds all weights in memory meanwhile. `batch_size`: texts that are generated side by side; 0: some.
 eval::TaskResult generate_answers(const Inputs& inputs, const at::TensorOptions& type, eval::Work work,
-                                  const std::function<void(double share)>& progress) {
-    eval::ResidentModel model(*inputs.source.tensors, inputs.source.spec, type, eval::longest_sequence(work));
+                                  int64_t batch_size, const std::function<void(double share)>& progress) {
+    constexpr int64_t kSideBySide = 16;
+    const int64_t num_sequences =
+        std::min(batch_size > 0 ? batch_size : kSideBySide, std::ssize(work.requests.records));
+    eval::ResidentModel model(*inputs.source.tensors, inputs.source.spec, type, eval::longest_sequence(work),
+                              static_cast<int>(num_sequences));
     const auto ends = eval::end_tokens(inputs.source);
     return eval::evaluate_generation(model, *inputs.tokenizer, std::move(work), ends, progress);
 }
@@ -228,9 +234,10 @@ eval::TaskResult run_task(const Inputs& inputs, const eval::LayerwiseModel& mode
         throw_if_stop_requested();
         if (progress.due()) progress.show(share);
     };
-    eval::TaskResult result =
-        generates(work) ? generate_answers(inputs, model.options(), std::move(work), options.progress)
-                        : eval::evaluate(model, std::move(work.task), work.requests, options);
+    eval::TaskResult result = generates(work)
+                                  ? generate_answers(inputs, model.options(), std::move(work),
+                                                     options.batch.num_windows, options.progress)
+                                  : eval::evaluate(model, std::move(work.task), work.requests, options);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
                  result.task.documents.size(), progress.seconds());
     return result;

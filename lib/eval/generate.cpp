@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "base/strict_json.h"
-#include "eval/text_stream.h"
 
 namespace argosy::eval {
 namespace {
@@ -47,12 +47,11 @@ tokenizer::Ids all_end_tokens(const tokenizer::Tokenizer& tokenizer, const Gener
     return tokens;
 }
 
-uint32_t next_token(const at::Tensor& logits, const SamplingOptions& options, uint64_t index) {
-    const std::span<const float> values(logits.const_data_ptr<float>(), logits.numel());
-    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+uint32_t next_token(std::span<const float> logits, const SamplingOptions& options, uint64_t index) {
+    if (!std::ranges::all_of(logits, [](float value) { return std::isfinite(value); })) {
         throw UserError("the model's logits are not finite; its weights are not, or too large for --dtype");
     }
-    return choose_token(values, options, index);
+    return choose_token(logits, options, index);
 }
 
 }  // namespace
@@ -104,33 +103,51 @@ tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::s
     return tokens;
 }
 
+Continuation::Continuation(const tokenizer::Tokenizer& tokenizer, tokenizer::Ids prompt,
+                           const GenerateOptions& options)
+    : tokenizer_(tokenizer),
+      options_(options),
+      end_tokens_(all_end_tokens(tokenizer, options)),
+      unseen_(std::move(prompt)),
+      text_(options.stop_texts) {}
+
+/// The text that the token completes.
+std::string Continuation::add(uint32_t token) {
+    if (token >= tokenizer_.info().vocab_size) return "";
+    known_.push_back(token);
+    // The whole text, because how a token reads may depend on the tokens before it.
+    const std::string whole = tokenizer_.decode(known_);
+    const auto piece = std::string_view(whole).substr(std::min(num_taken_, whole.size()));
+    num_taken_ = whole.size();
+    return text_.push(characters_.push(piece));
+}
+
+std::string Continuation::advance(std::span<const float> logits) {
+    const uint32_t token = next_token(logits, options_.sampling, num_tokens_);
+    std::string complete;
+    finished_ = std::ranges::find(end_tokens_, token) != end_tokens_.end();
+    if (!finished_) {
+        ++num_tokens_;
+        complete = add(token);
+        unseen_ = {token};
+        finished_ = num_tokens_ == options_.max_new_tokens || text_.stopped();
+    }
+    if (finished_) {
+        complete += text_.push(characters_.finish());
+        complete += text_.finish();
+    }
+    return complete;
+}
+
 int64_t generate(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                  const GenerateOptions& options, const std::function<void(const std::string& text)>& take) {
-    const tokenizer::Ids ends = all_end_tokens(tokenizer, options);
-    CharacterStream characters;
-    StopTexts text(options.stop_texts);
-    tokenizer::Ids known;  // new tokens; a model may have more than the tokenizer, which stand for nothing
-    size_t num_taken = 0;  // bytes of their text
-    int64_t count = 0;
-    model.clear();
-    at::Tensor logits = model.append(prompt);
-    while (count < options.max_new_tokens && !text.stopped()) {
-        const uint32_t token = next_token(logits, options.sampling, count);
-        if (std::ranges::find(ends, token) != ends.end()) break;
-        ++count;
-        if (token < tokenizer.info().vocab_size) {
-            known.push_back(token);
-            // The whole text, because how a token reads may depend on the tokens before it.
-            const std::string whole = tokenizer.decode(known);
-            const auto piece = std::string_view(whole).substr(std::min(num_taken, whole.size()));
-            take(text.push(characters.push(piece)));
-            num_taken = whole.size();
-        }
-        if (count < options.max_new_tokens && !text.stopped()) logits = model.append({&token, 1});
+    Continuation text(tokenizer, prompt, options);
+    model.clear(0);
+    while (!text.finished()) {
+        const ResidentModel::NewTokens unseen[] = {{0, text.unseen()}};
+        take(text.advance(logits_of(model.append(unseen), 0)));
     }
-    take(text.push(characters.finish()));
-    take(text.finish());
-    return count;
+    return text.num_tokens();
 }
 
 }  // namespace argosy::eval

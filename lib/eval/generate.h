@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "eval/resident_model.h"
+#include "eval/text_stream.h"
 #include "interop/model_source.h"
 #include "tokenizer/tokenizer.h"
 
@@ -38,10 +39,38 @@ tokenizer::Ids end_tokens(const interop::ModelSource& source);
 /// requests.h) if there is nothing.
 tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::string& text);
 
-/// Continues a prompt until an end of text or a stop text, which is left out, or `max_new_tokens`. A stop
-/// text that is the name of a special token stands for that token too. Passes each piece of text to `take`
-/// when it is complete and can be no part of a stop text. Returns the number of tokens. REQUIRES: prompt and
-/// new tokens fit into model.max_tokens().
+/// A text that is generated token after token, until an end of text or a stop text, which is left out, or
+/// `max_new_tokens`. A stop text that is the name of a special token stands for that token too.
+class Continuation {
+  public:
+    /// REQUIRES: the tokenizer outlives this object.
+    Continuation(const tokenizer::Tokenizer& tokenizer, tokenizer::Ids prompt,
+                 const GenerateOptions& options);
+
+    bool finished() const { return finished_; }
+    /// The tokens that the model has not seen: the prompt, later the newest token. REQUIRES: !finished().
+    std::span<const uint32_t> unseen() const { return unseen_; }
+    /// Chooses the token after unseen(), from its logits. Returns the text that is complete now and can be no
+    /// part of a stop text.
+    std::string advance(std::span<const float> logits);
+    int64_t num_tokens() const { return num_tokens_; }  // new ones
+
+  private:
+    std::string add(uint32_t token);
+
+    const tokenizer::Tokenizer& tokenizer_;
+    GenerateOptions options_;
+    tokenizer::Ids end_tokens_, unseen_;
+    CharacterStream characters_;
+    StopTexts text_;
+    tokenizer::Ids known_;  // new tokens; a model may have more than the tokenizer, which stand for nothing
+    size_t num_taken_ = 0;  // bytes of their text
+    int64_t num_tokens_ = 0;
+    bool finished_ = false;
+};
+
+/// Continues a prompt and passes each piece of text to `take`. Returns the number of tokens. REQUIRES: prompt
+/// and new tokens fit into model.max_tokens().
 int64_t generate(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                  const GenerateOptions& options, const std::function<void(const std::string& text)>& take);
 

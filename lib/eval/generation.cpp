@@ -1,6 +1,10 @@
 #include "eval/generation.h"
 
+#include <map>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -24,6 +28,57 @@ void add_metrics(TaskResult& result) {
     }
 }
 
+/// Continues contexts, as many side by side as the model has sequences. A sequence that is finished makes
+/// room for the next context.
+class SequencePool {
+  public:
+    SequencePool(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
+                 std::span<const Tokens> contexts, const GenerateOptions& options)
+        : model_(model), tokenizer_(tokenizer), contexts_(contexts), options_(options) {}
+
+    /// Calls take(context, piece of text), and finished(number of new tokens, finished share of all contexts)
+    /// at the end of each context.
+    template <class Take, class Finished>
+    void run(const Take& take, const Finished& finished) {
+        for (int slot = 0; slot < model_.num_sequences(); ++slot) start(slot);
+        while (!running_.empty()) {
+            std::vector<ResidentModel::NewTokens> unseen;
+            for (const auto& [slot, one] : running_) unseen.push_back({slot, one.text.unseen()});
+            const at::Tensor logits = model_.append(unseen);
+            for (int64_t row = 0; row < std::ssize(unseen); ++row) {
+                const int slot = unseen[row].sequence;
+                Running& one = running_.at(slot);
+                take(one.context, one.text.advance(logits_of(logits, row)));
+                if (!one.text.finished()) continue;
+                finished(one.text.num_tokens(),
+                         static_cast<double>(++num_finished_) / static_cast<double>(contexts_.size()));
+                running_.erase(slot);
+                start(slot);
+            }
+        }
+    }
+
+  private:
+    struct Running {
+        size_t context;
+        Continuation text;
+    };
+
+    void start(int slot) {
+        if (next_ == contexts_.size()) return;
+        model_.clear(slot);
+        running_.emplace(slot, Running{next_, Continuation(tokenizer_, contexts_[next_], options_)});
+        ++next_;
+    }
+
+    ResidentModel& model_;
+    const tokenizer::Tokenizer& tokenizer_;
+    std::span<const Tokens> contexts_;
+    const GenerateOptions& options_;
+    std::map<int, Running> running_;  // by the model's sequence
+    size_t next_ = 0, num_finished_ = 0;
+};
+
 }  // namespace
 
 TaskResult evaluate_generation(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, Work work,
@@ -33,13 +88,13 @@ TaskResult evaluate_generation(ResidentModel& model, const tokenizer::Tokenizer&
     const GenerateOptions options{.max_new_tokens = result.task.max_new_tokens,
                                   .stop_texts = result.task.reader->stop_texts,
                                   .end_tokens = end_tokens};
-    const std::vector<Tokens>& contexts = work.requests.records;
-    for (const Tokens& context : contexts) {
-        std::string& text = result.texts.emplace_back();
-        result.num_predicted +=
-            generate(model, tokenizer, context, options, [&](const std::string& piece) { text += piece; });
-        progress(static_cast<double>(result.texts.size()) / static_cast<double>(contexts.size()));
-    }
+    result.texts.resize(work.requests.records.size());
+    SequencePool(model, tokenizer, work.requests.records, options)
+        .run([&](size_t document, const std::string& piece) { result.texts[document] += piece; },
+             [&](int64_t num_tokens, double share) {
+                 result.num_predicted += num_tokens;
+                 progress(share);
+             });
     add_metrics(result);
     return result;
 }

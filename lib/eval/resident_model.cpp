@@ -1,7 +1,6 @@
 #include "eval/resident_model.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -17,33 +16,50 @@ namespace argosy::eval {
 
 using model::Role;
 
-/// Attention of new tokens to themselves and to all earlier ones, whose keys and values it keeps. The blocks
-/// reach it as their context axis.
+/// Where the rows of a batch belong: `count` tokens after the first `begin` tokens of a sequence.
+struct Segment {
+    int sequence;
+    int64_t begin, count;
+};
+
+/// Attention of new tokens to themselves and to all earlier ones of their sequence, whose keys and values it
+/// keeps. The blocks reach it as their context axis.
 class KeyValueCache : public model::ContextAxis {
   public:
-    KeyValueCache(int64_t max_tokens, int64_t columns, const at::TensorOptions& options)
-        : keys_(at::empty({max_tokens, columns}, options)), values_(at::empty_like(keys_)) {}
+    /// REQUIRES: `segments`, those of the batch that runs, outlive this object.
+    KeyValueCache(const std::vector<Segment>& segments, int64_t num_sequences, int64_t max_tokens,
+                  int64_t columns, const at::TensorOptions& options)
+        : segments_(segments),
+          keys_(at::empty({num_sequences, max_tokens, columns}, options)),
+          values_(at::empty_like(keys_)) {}
 
     ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const ops::AttentionShape& shape, const at::Tensor&) const override {
-        keys_.narrow(0, num_tokens_, k.size(0)).copy_(k);
-        values_.narrow(0, num_tokens_, v.size(0)).copy_(v);
-        const int64_t num_keys = num_tokens_ + k.size(0);
-        const ops::AttentionShape all{.num_sequences = 1,
-                                      .q_len = q.size(0),
-                                      .k_len = num_keys,
-                                      .head_dim = shape.head_dim,
-                                      .q_offset = num_tokens_,
-                                      .window = shape.window};
-        num_tokens_ = num_keys;
-        return ops::attention(q, keys_.narrow(0, 0, num_keys), values_.narrow(0, 0, num_keys), all);
+        const at::Tensor y = at::empty(q.sizes(), q.options());
+        int64_t row = 0;
+        for (const auto& [sequence, begin, count] : segments_) {
+            const at::Tensor keys = keys_[sequence], values = values_[sequence];
+            keys.narrow(0, begin, count).copy_(k.narrow(0, row, count));
+            values.narrow(0, begin, count).copy_(v.narrow(0, row, count));
+            const int64_t num_keys = begin + count;
+            const ops::AttentionShape all{.num_sequences = 1,
+                                          .q_len = count,
+                                          .k_len = num_keys,
+                                          .head_dim = shape.head_dim,
+                                          .q_offset = begin,
+                                          .window = shape.window};
+            y.narrow(0, row, count)
+                .copy_(ops::attention(q.narrow(0, row, count), keys.narrow(0, 0, num_keys),
+                                      values.narrow(0, 0, num_keys), all)
+                           .y);
+            row += count;
+        }
+        return {.y = y, .log_sum_exp = {}};
     }
 
-    void clear() { num_tokens_ = 0; }
-
   private:
-    at::Tensor keys_, values_;        // [max_tokens, kv_heads * head_dim]
-    mutable int64_t num_tokens_ = 0;  // attention() appends: a block calls it once for new tokens
+    const std::vector<Segment>& segments_;
+    at::Tensor keys_, values_;  // [sequences, max_tokens, kv_heads * head_dim]
 };
 
 namespace {
@@ -68,32 +84,38 @@ std::vector<model::Weights> read_units(const checkpoint::TensorSource& source, c
 }  // namespace
 
 ResidentModel::ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                             const at::TensorOptions& options, int64_t max_tokens)
-    : spec_(spec), options_(options), max_tokens_(max_tokens), units_(read_units(source, spec, options)) {
+                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences)
+    : spec_(spec),
+      options_(options),
+      max_tokens_(max_tokens),
+      units_(read_units(source, spec, options)),
+      lengths_(num_sequences) {
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options.dtype()));
     rope_ = model::rope_table(spec, max_tokens, options.dtype(wide));
     for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-        caches_.push_back(
-            std::make_unique<KeyValueCache>(max_tokens, spec.num_kv_heads * spec.head_dim, options));
+        caches_.push_back(std::make_unique<KeyValueCache>(segments_, num_sequences, max_tokens,
+                                                          spec.num_kv_heads * spec.head_dim, options));
     }
 }
 
 ResidentModel::~ResidentModel() = default;
 
-void ResidentModel::clear() {
-    num_tokens_ = 0;
-    for (const auto& cache : caches_) cache->clear();
-}
-
-at::Tensor ResidentModel::append(std::span<const uint32_t> tokens) {
-    const int64_t count = std::ssize(tokens);
-    ARGOSY_CHECK(count > 0 && num_tokens_ + count <= max_tokens_, "{} tokens after {} of {}", count,
-                 num_tokens_, max_tokens_);
-    // 1. the batch: one sequence, whose tokens continue at their positions
-    const at::Tensor ids = at::empty({count}, at::kLong);
-    std::ranges::copy(tokens, ids.mutable_data_ptr<int64_t>());
-    model::Batch batch{.tokens = ids.to(options_.device()), .num_sequences = 1, .seq_len = count};
-    batch.positions = at::arange(num_tokens_, num_tokens_ + count, batch.tokens.options());
+at::Tensor ResidentModel::append(std::span<const NewTokens> new_tokens) {
+    // 1. the batch: the sequences' new tokens one after another, at their positions
+    std::vector<int64_t> ids, positions, last_rows;
+    segments_.clear();
+    for (const auto& [sequence, tokens] : new_tokens) {
+        const int64_t begin = lengths_[sequence], count = std::ssize(tokens);
+        ARGOSY_CHECK(count > 0 && begin + count <= max_tokens_, "{} tokens after {} of {}", count, begin,
+                     max_tokens_);
+        segments_.push_back({sequence, begin, count});
+        ids.insert(ids.end(), tokens.begin(), tokens.end());
+        for (int64_t i = 0; i < count; ++i) positions.push_back(begin + i);
+        last_rows.push_back(std::ssize(ids) - 1);
+        lengths_[sequence] = begin + count;
+    }
+    model::Batch batch{.tokens = on_device(ids), .num_sequences = 1, .seq_len = std::ssize(ids)};
+    batch.positions = on_device(positions);
     // 2. the embedding and the blocks: x [tokens, dim]
     model::Tape tape;
     at::Tensor x =
@@ -103,10 +125,15 @@ at::Tensor ResidentModel::append(std::span<const uint32_t> tokens) {
         tape = {};
         x = block.forward(units_[layer + 1], x, batch, model::RecomputeMode::Full, tape);
     }
-    num_tokens_ += count;
-    // 3. the logits of the last token
-    const at::Tensor last = x.narrow(0, count - 1, 1);
-    return model::Head(spec_, axis_).logits(units_.back(), last).squeeze(0).to(at::kFloat).cpu();
+    // 3. the logits of each sequence's last token
+    const at::Tensor last = x.index_select(0, on_device(last_rows));
+    return model::Head(spec_, axis_).logits(units_.back(), last).to(at::kFloat).cpu().contiguous();
+}
+
+at::Tensor ResidentModel::on_device(const std::vector<int64_t>& values) const {
+    const at::Tensor tensor = at::empty({std::ssize(values)}, at::kLong);
+    std::ranges::copy(values, tensor.mutable_data_ptr<int64_t>());
+    return tensor.to(options_.device());
 }
 
 }  // namespace argosy::eval

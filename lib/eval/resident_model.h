@@ -1,5 +1,6 @@
 // A model whose weights are all in memory, for generating tokens one after another: the keys and values of
-// earlier tokens are kept, so that each token passes the model once.
+// earlier tokens are kept, so that each token passes the model once. Several sequences may grow side by side;
+// the weights are then read once for all of them.
 // REQUIRES: the caller holds an ops::OpsContext.
 #pragma once
 
@@ -20,25 +21,34 @@
 namespace argosy::eval {
 
 class KeyValueCache;
+struct Segment;
 
 class ResidentModel {
   public:
     /// Reads all weights in the type and to the device of `options`. A sequence has at most `max_tokens`.
     /// Throws UserError unless `source` holds the model's parameters.
     ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                  const at::TensorOptions& options, int64_t max_tokens);
+                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences = 1);
     ~ResidentModel();
 
     int64_t max_tokens() const { return max_tokens_; }
+    int num_sequences() const { return static_cast<int>(lengths_.size()); }
 
-    /// Appends tokens to the sequence. Returns the logits of the token after it, [vocab_size], in fp32 on the
-    /// host. REQUIRES: at least one token, and no more than fit into max_tokens().
-    at::Tensor append(std::span<const uint32_t> tokens);
+    struct NewTokens {
+        int sequence;
+        std::span<const uint32_t> tokens;  // at least one
+    };
+    /// Appends tokens to different sequences. Returns the logits of the token after each of them,
+    /// [new_tokens, vocab_size], in fp32 on the host. On a processor they do not depend on the other
+    /// sequences. REQUIRES: no more than fit into max_tokens().
+    at::Tensor append(std::span<const NewTokens> new_tokens);
 
-    /// Starts a new sequence.
-    void clear();
+    /// Starts a new sequence in place of this one.
+    void clear(int sequence) { lengths_[sequence] = 0; }
 
   private:
+    at::Tensor on_device(const std::vector<int64_t>& values) const;
+
     const model::ModelSpec spec_;
     const at::TensorOptions options_;
     const int64_t max_tokens_;
@@ -46,7 +56,13 @@ class ResidentModel {
     model::TensorAxis axis_;
     ops::RopeTable rope_;
     std::vector<std::unique_ptr<KeyValueCache>> caches_;  // of each block
-    int64_t num_tokens_ = 0;                              // of the sequence
+    std::vector<Segment> segments_;                       // of the batch that runs
+    std::vector<int64_t> lengths_;                        // the tokens of each sequence
 };
+
+/// A row of the logits that append() returns.
+inline std::span<const float> logits_of(const at::Tensor& logits, int64_t row) {
+    return {logits.const_data_ptr<float>() + row * logits.size(1), static_cast<size_t>(logits.size(1))};
+}
 
 }  // namespace argosy::eval

@@ -89,9 +89,10 @@ class Harness(EvalTest):
         write_model(self.model, favour(recorded["favoured"]), **recorded["model"])
         (self.model / "generation_config.json").write_text(json.dumps(recorded["generation_config"]))
         common = [f"gsm8k={HARNESS / 'gsm8k.jsonl'}", "--tokenizer", HARNESS / "answers", "--log-samples"]
+        side_by_side = {0: [], 2: ["--batch-size", 3]}  # all 8, and 3 texts at once
         for count, num_cut in (0, 1), (2, 6):
             examples = ["--num-fewshot", 2, "--fewshot-file", HARNESS / "gsm8k_fewshot.jsonl"] if count else []
-            results, _ = self.evaluate(*common, *examples)
+            results, _ = self.evaluate(*common, *examples, *side_by_side[count])
             expected = recorded[f"fewshot_{count}"]
             with self.subTest(count):
                 self.assertEqual(results["results"]["gsm8k"], {"alias": "gsm8k"} | expected["results"]["gsm8k"])
