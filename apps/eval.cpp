@@ -12,7 +12,6 @@
 #include "command_line.h"
 #include "eval/device.h"
 #include "eval/generate.h"
-#include "eval/layerwise_model.h"
 #include "eval/readers.h"
 #include "eval/requests.h"
 #include "eval/resident_model.h"
@@ -24,9 +23,10 @@
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
 #include "interop/transfer.h"
-#include "observe/memory.h"
-#include "observe/shortage.h"
+#include "mpi/comm.h"
+#include "mpi/program.h"
 #include "ops/ops_context.h"
+#include "scoring/scoring_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy {
@@ -47,7 +47,11 @@ constexpr const char* kAbout =
     "                              context. Records of fewer than two tokens are left out and counted\n"
     "or have the layout of a public data set, which READER= names.\n"
     "\n"
-    "With --generate it continues a text instead; the continuation alone goes to stdout.\n";
+    "With --generate it continues a text instead; the continuation alone goes to stdout.\n"
+    "\n"
+    "One process reads the weights layer by layer and needs memory for one layer. Under mpirun or srun the\n"
+    "ranks hold the weights: each all of them, or its share on the axes of --*-parallel-degree. The results\n"
+    "are the same. Each rank takes one GPU of its node if there are any.\n";
 
 struct Options {
     std::string model, dtype = "fp32", device = "auto", tokenizer;
@@ -61,6 +65,7 @@ struct Options {
     std::optional<std::string> prompt;  // of --generate
     eval::GenerateOptions generate;
     int num_threads = 0;
+    scoring::Degrees degrees;
 };
 
 /// The readers: those that records name by their keys, and in a second line those of public data sets.
@@ -78,7 +83,9 @@ void add_options(CLI::App& app, Options& options) {
         "damaged.\n"
         "Unless the code is 0, --output is not written, except if only writing to stdout failed.\n"
         "\n"
-        "  eval --model run --tasks tokens.jsonl --output results.json");
+        "  eval --model run --tasks tokens.jsonl --output results.json\n"
+        "  mpirun -n 8 eval --model run --tensor-parallel-degree 4 --tasks tokens.jsonl --output "
+        "results.json");
     app.add_option("--model", options.model,
                    "a checkpoint of any form: a run's folder (its newest whole step), a step,\n"
                    "a full file, a Hugging Face folder")
@@ -125,6 +132,17 @@ void add_options(CLI::App& app, Options& options) {
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")
         ->check(at_least_one());
+}
+
+void add_degrees(CLI::App& app, scoring::Degrees& degrees) {
+    const auto add = [&](const char* name, int& degree, const char* description) {
+        app.add_option(name, degree, description)->check(at_least_one())->capture_default_str();
+    };
+    add("--tensor-parallel-degree", degrees.tensor, "ranks that share the matrices of each layer");
+    add("--pipeline-parallel-degree", degrees.pipeline, "ranks that share the layers");
+    add("--data-parallel-shard-degree", degrees.shard,
+        "ranks that share the weights, and gather each layer's for each batch; ranks that\n"
+        "the three degrees leave hold copies");
 }
 
 void add_generate_options(CLI::App& app, Options& options) {
@@ -184,13 +202,21 @@ void check_output(const Options& options, std::span<const eval::TaskName> tasks,
     }
 }
 
-Inputs open_inputs(Options& options) {
+void refuse_stdin(std::span<const eval::TaskName> tasks) {
+    for (const eval::TaskName& task : tasks) {
+        if (!is_standard_stream(task.path)) continue;
+        throw UserError("--tasks -: several ranks cannot read stdin; write the records to a file");
+    }
+}
+
+Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     if (options.task.num_fewshot > 0 && options.task.fewshot_file.empty()) {
         throw UserError("--num-fewshot {} needs --fewshot-file", options.task.num_fewshot);
     }
     Inputs inputs{interop::open_model(options.model, {options.accepted_keys}), "", {}};
     options.task.vocab_size = inputs.source.spec.vocab_size;
     const std::vector<eval::TaskName> names = eval::task_names(options.tasks);
+    if (ranks != nullptr) refuse_stdin(names);
     check_output(options, names, inputs.source);
     const auto tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
     if (tokenizer) inputs.tokenizer_name = tokenizer->info().name;
@@ -201,16 +227,18 @@ Inputs open_inputs(Options& options) {
     return inputs;
 }
 
-eval::TaskResult run_task(const eval::LayerwiseModel& model, eval::Work work, eval::ScoreOptions options,
+eval::TaskResult run_task(const scoring::ScoringModel& model, eval::Work work, bool shows_progress,
                           const Environment& environment) {
-    Progress progress("evaluating " + work.task.file.name, environment);
-    options.progress = [&](double share) {
-        throw_if_stop_requested();
-        if (progress.due()) progress.show(share);
+    const double started = seconds_now();
+    std::optional<Progress> progress;
+    if (shows_progress) progress.emplace("evaluating " + work.task.file.name, environment);
+    const auto show = [&](double share) {
+        if (progress && progress->due()) progress->show(share);
     };
-    eval::TaskResult result = eval::evaluate(model, std::move(work.task), work.requests, options);
+    const auto score = [&](auto records, const auto& windows) { return model.score(records, windows, show); };
+    eval::TaskResult result = eval::evaluate(score, std::move(work.task), work.requests);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
-                 result.task.documents.size(), progress.seconds());
+                 result.task.documents.size(), seconds_now() - started);
     return result;
 }
 
@@ -238,9 +266,29 @@ class Outputs {
     std::vector<std::unique_ptr<ResultFile>> samples_;
 };
 
-void evaluate(Options options, const Environment& environment) {
+/// `ranks` is null in one process. Verifies the weights there; ranks verify what they load.
+scoring::ScoringModel make_model(const Options& options, const interop::ModelSource& source,
+                                 std::span<const eval::Work> work, const mpi::Comm* ranks,
+                                 const Environment& environment) {
+    scoring::ScoringOptions of_model{.dtype = options.dtype,
+                                     .device = options.device,
+                                     .score = options.score,
+                                     .degrees = options.degrees,
+                                     .accepted_keys = options.accepted_keys};
+    for (const eval::Work& each : work) {
+        of_model.longest_window = std::max(of_model.longest_window, eval::longest(each.requests.windows));
+    }
+    if (ranks != nullptr) return scoring::mesh_model(source, of_model, *ranks, environment);
+    scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
+    check_bytes(source, environment);
+    return scoring::layerwise_model(source, of_model);
+}
+
+/// `ranks` is null in a process that no launcher started as one of several. Every rank reads the tasks and
+/// has the results; rank 0 writes them.
+void evaluate(Options options, const Environment& environment, const mpi::Comm* ranks) {
     const double started = seconds_now();
-    const at::ScalarType type = eval::compute_type(options.dtype);
+    eval::compute_type(options.dtype);  // throws before anything is read
     eval::Evaluation evaluation{.model = options.model,
                                 .dtype = options.dtype,
                                 .batch_tokens = options.score.batch.num_tokens,
@@ -248,38 +296,36 @@ void evaluate(Options options, const Environment& environment) {
                                 .max_length = options.max_length,
                                 .limit = options.task.limit,
                                 .started = seconds_since_1970()};
-    auto [source, tokenizer_name, all_work] = open_inputs(options);
-    Outputs outputs(options, all_work);
-    const eval::Device device = eval::choose_device(options.device);
-    // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
-    observe::MemoryMeter::install();
-    const ops::OpsContext context;
-    options.score.stream_bytes = eval::stream_bytes(device, options.score.stream_bytes);
-    const eval::LayerwiseModel model(*source.tensors, source.spec,
-                                     at::TensorOptions(type).device(device.torch_device));
-    evaluation.device = device.name();
+    auto [source, tokenizer_name, all_work] = open_inputs(options, ranks);
+    const bool writes = ranks == nullptr || ranks->rank() == 0;
+    std::optional<Outputs> outputs;
+    try {
+        if (writes) outputs.emplace(options, all_work);
+    } catch (const Error& error) {  // of rank 0 alone
+        throw Error(error.code(), Reach::OneRank, error.what());
+    }
     evaluation.tokenizer = tokenizer_name;
     evaluation.num_parameters = model::num_parameters(source.spec);
-
-    spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
-                 static_cast<double>(evaluation.num_parameters), options.dtype, device.text());
-    check_bytes(source, environment);
-    for (eval::Work& work : all_work) {
-        const int64_t longest = eval::longest(work.requests.windows);
-        try {
-            evaluation.tasks.push_back(run_task(model, std::move(work), options.score, environment));
-        } catch (...) {
-            observe::explain_shortage(
-                {device.gpu.has_value(), options.dtype, options.score.batch.num_tokens, longest});
+    const scoring::ScoringModel model = make_model(options, source, all_work, ranks, environment);
+    const auto run_tasks = [&] {
+        for (eval::Work& work : all_work) {
+            evaluation.tasks.push_back(run_task(model, std::move(work), writes, environment));
         }
-    }
+    };
+    if (ranks) mpi::print_errors_first("eval", *ranks, [&] { model.explain(run_tasks); });
+    if (!ranks) model.explain(run_tasks);
+    evaluation.device = model.device_name;
+    if (!writes) return;
     evaluation.seconds = seconds_now() - started;
-    outputs.write(evaluation);
+    outputs->write(evaluation);
     print_text(eval::results_table(evaluation), is_standard_stream(options.output) ? stderr : stdout);
 }
 
 /// Streams the continuation of a prompt to stdout.
-void generate(Options options, const Environment& environment) {
+void generate(Options options, const Environment& environment, const mpi::Comm* ranks) {
+    if (ranks != nullptr) {
+        throw UserError("--generate runs in one process; start eval without mpirun or srun");
+    }
     const interop::ModelSource source = interop::open_model(options.model, {options.accepted_keys});
     const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
     if (!tokenizer) {
@@ -316,23 +362,23 @@ void generate(Options options, const Environment& environment) {
     spdlog::info("{} tokens in {:.1f} s", count, seconds_now() - started);
 }
 
-ExitCode run(int argc, char** argv) {
-    const Environment environment = Environment::read();
-    start_log(environment.log_level, 0, 1);
+ExitCode run(int argc, char** argv, const Environment& environment, const mpi::Comm* ranks) {
+    if (ranks == nullptr) start_log(environment.log_level, 0, 1);
     catch_stop_requests(StopSignals::Terminal);
     CLI::App app{kAbout, "eval"};
     Options options;
     add_options(app, options);
+    add_degrees(app, options.degrees);
     add_generate_options(app, options);
-    if (!parse_options(app, argc, argv)) return ExitCode::Done;
+    if (!parse_options(app, argc, argv, ranks == nullptr || ranks->rank() == 0)) return ExitCode::Done;
     if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
     if (options.prompt) {
-        generate(options, environment);
+        generate(options, environment, ranks);
     } else {
         for (const char* needed : {"--tasks", "--output"}) {
             if (app.count(needed) == 0) throw UserError("{} is required (or --generate)", needed);
         }
-        evaluate(options, environment);
+        evaluate(options, environment, ranks);
     }
     return ExitCode::Done;
 }
@@ -340,6 +386,14 @@ ExitCode run(int argc, char** argv) {
 }  // namespace
 }  // namespace argosy
 
+/// MPI is started only if a launcher started several processes.
 int main(int argc, char** argv) {
-    return argosy::run_program("eval", [&] { return argosy::run(argc, argv); });
+    using namespace argosy;
+    const Environment environment = Environment::read();
+    if (environment.start.num_ranks > 1) {
+        return mpi::run_program("eval", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {
+            return run(argc, argv, environment, &ranks);
+        });
+    }
+    return run_program("eval", [&] { return run(argc, argv, environment, nullptr); });
 }

@@ -27,6 +27,9 @@ struct Batch {
     /// Same shape and type: each token's position in its document. Undefined: each sequence is one document.
     /// Attention stays within a document.
     at::Tensor positions = {};
+    /// int64, one at least: the tokens for which a forward pass without gradients computes the head.
+    /// Undefined: all. Every other token has a target that does not count.
+    at::Tensor head_rows = {};
 };
 
 /// The tensors that do not stay on the tape, so that backward computes them again.
