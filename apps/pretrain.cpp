@@ -17,6 +17,7 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
+#include "scoring/training_evaluation.h"
 #include "setup/data_sources.h"
 #include "setup/product_choices.h"
 #include "setup/rank_context.h"
@@ -45,6 +46,7 @@ struct Run {
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
     const data::Loader loader = setup::training_data(config, spec);
+    std::vector<eval::Work> tasks = scoring::read_tasks(config, spec);
     train::Trainer trainer = account.make_trainer(options, mesh);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
@@ -59,6 +61,7 @@ struct Run {
     train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation = setup::make_validation(config, options, trainer, mesh);
+    scoring::TrainingEvaluation evaluation{std::move(tasks), options, trainer, mesh};
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
@@ -103,21 +106,30 @@ struct Run {
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
         const auto validated = in(Validation, [&] { return validate(); });
-        report(batch, lr, result, validated);
+        const auto evaluated = in(Evaluation, [&] { return evaluate(); });
+        report(batch, lr, result, validated, evaluated);
         if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
     }
 
+    /// Whether the step is due for what comes every `freq` steps and after the last one.
+    bool due(int64_t freq) const { return position.step % freq == 0 || position.step == limits.final_step(); }
+
     std::optional<observe::ValidationMetrics> validate() {
-        const bool due = position.step % config.validation.freq == 0 || position.step == limits.final_step();
-        if (!validation || !due) return {};
+        if (!validation || !due(config.validation.freq)) return {};
         const auto [loss, num_tokens] = validation->run();
         return observe::ValidationMetrics{loss, num_tokens};
     }
 
+    std::vector<observe::TaskMetrics> evaluate() {
+        if (!due(config.evaluation.freq)) return {};
+        return evaluation.run();
+    }
+
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
-                const std::optional<observe::ValidationMetrics>& validated) {
+                const std::optional<observe::ValidationMetrics>& validated,
+                const std::vector<observe::TaskMetrics>& evaluated) {
         metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
@@ -129,6 +141,7 @@ struct Run {
                        .seconds_allowed = limits.seconds_left(),
                        .layer_grad_norms = result.unit_grad_norms,
                        .validation = validated,
+                       .evaluation = evaluated,
                        .times = timer.finish_step()});
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,
