@@ -37,7 +37,7 @@ struct ExecutorOptions {
     /// The program has no backward passes: nothing is kept for them.
     bool forward_only = false;
     /// Only if forward_only, on a rank with the head: called with the number of each microbatch and the
-    /// result for the tokens of model::head_targets(), in place of the sum of losses. Not with graphs.
+    /// result for the tokens of model::head_targets(), in place of the sum of losses. REQUIRES: no graphs.
     std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums = nullptr;
     /// Called with each operation before it runs, with its microbatch counted over the step: for timelines
     /// and benchmarks. The launch of a recorded graph makes no calls.

@@ -28,7 +28,7 @@ struct Precision {
     at::ScalarType gradient() const { return bf16_gradients ? at::kBFloat16 : reduce; }
 };
 
-/// What a model is for. A model for inference has no gradients, and its weights are zero until they are
+/// The purpose of a model. A model for inference has no gradients, and its weights are zero until they are
 /// loaded.
 enum class Purpose { Training, Inference };
 

@@ -57,7 +57,7 @@ class UnitMemory {
   public:
     /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
     UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision,
-               Purpose purpose);
+               Purpose purpose = Purpose::Training);
 
     /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
     /// parameter, except for a tied parameter that another unit already has.

@@ -39,7 +39,7 @@ class MeshScorer {
                                          const std::function<void(double share)>& progress = {});
 
   private:
-    /// What the head found for the tokens of a microbatch that count.
+    /// The head's results for the tokens of a microbatch that count.
     struct Found {
         at::Tensor
             values;  // [2, tokens], on the device: losses, and whether the target is the likeliest token
