@@ -22,6 +22,7 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
+#include "scoring/training_evaluation.h"
 #include "setup/data_sources.h"
 #include "setup/product_choices.h"
 #include "setup/profiler.h"
@@ -52,6 +53,7 @@ struct Run {
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
     const data::Loader loader = setup::training_data(config, spec);
+    std::vector<eval::Work> tasks = scoring::read_tasks(config, spec);
     train::Trainer trainer = account.make_trainer(options, mesh);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
@@ -67,6 +69,7 @@ struct Run {
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation =
         setup::make_validation(config, loader, options, trainer, mesh);
+    scoring::TrainingEvaluation evaluation{std::move(tasks), options, trainer, mesh};
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
@@ -114,23 +117,32 @@ struct Run {
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
         const auto validated = in(Validation, [&] { return validate(); });
-        report(batch, lr, result, validated);
+        const auto evaluated = in(Evaluation, [&] { return evaluate(); });
+        report(batch, lr, result, validated, evaluated);
         profiler.finish_step();
         if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
     }
 
+    /// Whether the step is due for what comes every `freq` steps and after the last one.
+    bool due(int64_t freq) const { return position.step % freq == 0 || position.step == limits.final_step(); }
+
     std::optional<observe::ValidationMetrics> validate() {
-        const bool due = position.step % config.validation.freq == 0 || position.step == limits.final_step();
-        if (!validation || !due) return {};
+        if (!validation || !due(config.validation.freq)) return {};
         const auto result = validation->run(stop);
         if (!result) return {};
         return observe::ValidationMetrics{result->loss, result->num_tokens};
     }
 
+    std::vector<observe::TaskMetrics> evaluate() {
+        if (!due(config.evaluation.freq)) return {};
+        return evaluation.run();
+    }
+
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
-                const std::optional<observe::ValidationMetrics>& validated) {
+                const std::optional<observe::ValidationMetrics>& validated,
+                const std::vector<observe::TaskMetrics>& evaluated) {
         metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
@@ -142,6 +154,7 @@ struct Run {
                        .seconds_allowed = limits.seconds_left(),
                        .layer_grad_norms = result.unit_grad_norms,
                        .validation = validated,
+                       .evaluation = evaluated,
                        .times = timer.finish_step()});
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,

@@ -126,6 +126,13 @@ void check_validation(const JobConfig& config) {
         *validation.seq_len, config.training.seq_len);
 }
 
+void check_evaluation(const Evaluation& evaluation) {
+    if (evaluation.num_fewshot == 0 || !evaluation.fewshot_file.empty()) return;
+    throw UserError(
+        "evaluation.num_fewshot = {} needs examples; name a file of them with evaluation.fewshot_file",
+        evaluation.num_fewshot);
+}
+
 /// The names of the modules place every layer, so that no other key may.
 void check_model_parts(const Parallelism& parallelism) {
     const std::size_t num_parts = parallelism.module_fqns_per_model_part.size();
@@ -242,6 +249,7 @@ void check_consistency(const JobConfig& config) {
     check_batches(config);
     check_data(config);
     check_validation(config);
+    check_evaluation(config.evaluation);
     check_stages(config.parallelism);
     check_model_parts(config.parallelism);
     check_schedule(config.lr_scheduler);

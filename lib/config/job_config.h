@@ -94,6 +94,17 @@ struct Validation {
     bool operator==(const Validation&) const = default;
 };
 
+// Tasks that are evaluated during training; none unless `tasks` has any.
+struct Evaluation {
+    std::vector<std::string> tasks;
+    int64_t freq = 500;
+    std::string tokenizer;  // empty: that of model.hf_assets_path
+    int64_t num_fewshot = 0;
+    std::string fewshot_file;
+    int64_t limit = 0;  // 0: all records
+    bool operator==(const Evaluation&) const = default;
+};
+
 // No update is skipped if neither z-score is set; check_consistency then refuses changes of the other keys.
 struct LossSpike {
     std::optional<double> loss_zscore;
@@ -205,6 +216,7 @@ struct JobConfig {
     Training training;
     Data data;
     Validation validation;
+    Evaluation evaluation;
     LossSpike loss_spike;
     Parallelism parallelism;
     Checkpoint checkpoint;

@@ -119,7 +119,7 @@ std::vector<ops::SoftmaxSums> LayerwiseModel::softmax_sums(std::span<const model
                   [&](const VocabularyRange& axis, const model::Weights& weights) {
                       const model::Head head(spec_, axis);
                       for (size_t i = 0; i < batches.size(); ++i) {
-                          ops::SoftmaxSums sums = head.softmax_sums(weights, streams[i], batches[i].targets);
+                          ops::SoftmaxSums sums = head.softmax_sums(weights, streams[i], batches[i]);
                           if (all[i].sums.defined()) {
                               ops::add_columns(all[i], std::move(sums));
                           } else {

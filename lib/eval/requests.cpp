@@ -72,7 +72,7 @@ Pair split(const Encoder& encoder, std::string_view context, std::string_view co
 }
 
 /// Adds the record of a continuation after a context, and its window.
-void add_pair(const Document& document, Pair pair, int64_t max_length, Requests& requests) {
+void add_pair(const Document& document, Pair pair, const LengthLimit& limit, Requests& requests) {
     const int64_t num_scored = std::ssize(pair.continuation);
     if (num_scored == 0) {
         throw UserError(
@@ -80,13 +80,13 @@ void add_pair(const Document& document, Pair pair, int64_t max_length, Requests&
             "of the context's last token",
             document.place);
     }
-    if (num_scored > max_length) {
-        throw UserError("{}: a continuation has {} tokens, and a window has at most {} (--max-length)",
-                        document.place, num_scored, max_length);
+    if (num_scored > limit.num_inputs) {
+        throw UserError("{}: a continuation has {} tokens, and a window has at most {} ({})", document.place,
+                        num_scored, limit.num_inputs, limit.setting);
     }
     Tokens record = std::move(pair.context);
     record.insert(record.end(), pair.continuation.begin(), pair.continuation.end());
-    const int64_t num_inputs = std::min(std::ssize(record) - 1, max_length);
+    const int64_t num_inputs = std::min(std::ssize(record) - 1, limit.num_inputs);
     const int64_t begin = std::ssize(record) - 1 - num_inputs;
     if (begin > 0) ++requests.num_cut;
     requests.windows.push_back({std::ssize(requests.records), begin, num_inputs, num_scored});
@@ -110,20 +110,20 @@ void add_context(Tokens context, int64_t max_length, Requests& requests) {
     requests.records.push_back(std::move(context));
 }
 
-void add_text(const Encoder& encoder, const Document& document, OutputType type, int64_t max_length,
+void add_text(const Encoder& encoder, const Document& document, OutputType type, const LengthLimit& limit,
               Requests& requests) {
     if (type == OutputType::Rolling) {
         Tokens record = {encoder.prefix_token()};
         const Tokens ids = encoder.with_template(document.text);
         record.insert(record.end(), ids.begin(), ids.end());
-        return add_sequence(std::move(record), max_length, requests);
+        return add_sequence(std::move(record), limit.num_inputs, requests);
     }
     if (type == OutputType::Generation) {
-        return add_context(encoder.with_template(document.contexts[0]), max_length, requests);
+        return add_context(encoder.with_template(document.contexts[0]), limit.num_inputs, requests);
     }
     for (size_t i = 0; i < document.continuations.size(); ++i) {
         const std::string& context = document.contexts[document.contexts.size() == 1 ? 0 : i];
-        add_pair(document, split(encoder, context, document.continuations[i]), max_length, requests);
+        add_pair(document, split(encoder, context, document.continuations[i]), limit, requests);
     }
 }
 
@@ -147,7 +147,7 @@ void warn_of_long_windows(const Work& work, int64_t max_context) {
         work.task.file.path.string(), num_inputs, max_context);
 }
 
-void warn_of_left_out_parts(const Work& work) {
+void warn_of_left_out_parts(const Work& work, const char* setting) {
     const Task& task = work.task;
     if (task.num_short > 0) {
         spdlog::warn(
@@ -156,13 +156,14 @@ void warn_of_left_out_parts(const Work& work) {
             task.file.name, task.num_short, task.num_records, task.first_short);
     }
     if (work.requests.num_cut > 0) {
-        spdlog::warn("{}: {} of {} requests are longer than a window and lose their beginning (--max-length)",
-                     task.file.name, work.requests.num_cut, work.requests.records.size());
+        spdlog::warn("{}: {} of {} requests are longer than a window and lose their beginning ({})",
+                     task.file.name, work.requests.num_cut, work.requests.records.size(), setting);
     }
 }
 
 /// The tokenizer whose files the model has: in its folder, or saved in a checkpoint. Null if it has none.
 std::unique_ptr<tokenizer::Tokenizer> own_tokenizer(const interop::ModelSource& source) {
+    if (source.path.empty()) return nullptr;
     if (!source.checkpoint) {
         const auto path = tokenizer::tokenizer_file_in(source.path);
         return path ? tokenizer::open_tokenizer(path->string()) : nullptr;
@@ -182,18 +183,18 @@ std::unique_ptr<tokenizer::Tokenizer> own_tokenizer(const interop::ModelSource& 
 }  // namespace
 
 Requests make_requests(std::span<const Document> documents, OutputType type,
-                       const tokenizer::Tokenizer* tokenizer, int64_t max_length) {
+                       const tokenizer::Tokenizer* tokenizer, const LengthLimit& limit) {
     Requests requests;
     std::optional<Encoder> encoder;
     if (has_texts(type)) {
-        ARGOSY_CHECK(tokenizer != nullptr && max_length > 0, "texts need a tokenizer and a limit");
+        ARGOSY_CHECK(tokenizer != nullptr && limit.num_inputs > 0, "texts need a tokenizer and a limit");
         encoder.emplace(*tokenizer);
     }
     for (const Document& document : documents) {
         if (encoder) {
-            add_text(*encoder, document, type, max_length, requests);
+            add_text(*encoder, document, type, limit, requests);
         } else {
-            add_sequence(document.tokens, max_length, requests);
+            add_sequence(document.tokens, limit.num_inputs, requests);
         }
         requests.first_record.push_back(requests.records.size());
     }
@@ -219,7 +220,7 @@ int64_t longest_sequence(const Work& work) {
     return num_tokens + work.task.max_new_tokens;
 }
 
-Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_length,
+Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, const LengthLimit& limit,
                const interop::ModelSource& source) {
     const bool texts = has_texts(task.type());
     if (texts && tokenizer == nullptr) {
@@ -228,11 +229,13 @@ Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_len
             "--tokenizer PATH|bytes",
             task.documents[0].place, source.path.string());
     }
-    int64_t limit = texts && max_length == 0 ? source.spec.max_context : max_length;
-    if (task.type() == OutputType::Generation) limit = max_context_tokens(task, limit);
-    Requests requests = make_requests(task.documents, task.type(), tokenizer, limit);
+    LengthLimit of_task = limit;
+    if (texts && limit.num_inputs == 0) of_task.num_inputs = source.spec.max_context;
+    if (task.type() == OutputType::Generation)
+        of_task.num_inputs = max_context_tokens(task, of_task.num_inputs);
+    Requests requests = make_requests(task.documents, task.type(), tokenizer, of_task);
     Work work{std::move(task), std::move(requests)};
-    warn_of_left_out_parts(work);
+    warn_of_left_out_parts(work, limit.setting);
     warn_of_long_windows(work, source.spec.max_context);
     return work;
 }

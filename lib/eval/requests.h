@@ -29,8 +29,15 @@ struct Requests {
     }
 };
 
-/// `max_length` is the maximum number of inputs of a window, or of a context of OutputType::Generation.
-/// OutputType::TokenIds needs no tokenizer and allows max_length 0: the longest document. The rules for
+/// The maximum number of inputs of a window, or of a context of OutputType::Generation, and the setting that
+/// says so, for messages.
+struct LengthLimit {
+    LengthLimit(int64_t number, const char* name = "--max-length") : num_inputs(number), setting(name) {}
+    int64_t num_inputs;
+    const char* setting;
+};
+
+/// OutputType::TokenIds needs no tokenizer and allows a limit of 0: the longest document. The rules for
 /// texts:
 ///   - A text is encoded with what the tokenizer's template puts around it, unless it begins with the
 ///     begin-of-text token already.
@@ -40,13 +47,13 @@ struct Requests {
 ///   - Whitespace at the end of a context moves to the continuation. The continuation's tokens are those of
 ///     context + continuation after as many tokens as the context alone has.
 ///   - What is too long loses tokens at its left.
-/// Throws UserError, which names the document, for a continuation that is longer than max_length or has no
+/// Throws UserError, which names the document, for a continuation that is longer than the limit or has no
 /// token.
 Requests make_requests(std::span<const Document> documents, OutputType type,
-                       const tokenizer::Tokenizer* tokenizer, int64_t max_length);
+                       const tokenizer::Tokenizer* tokenizer, const LengthLimit& limit);
 
-/// The tokenizer `wanted`, or if that is empty, the one in the model's folder or checkpoint; null if there is none. Throws
-/// UserError if it has more ids than the model.
+/// The tokenizer `wanted`, or if that is empty, the one in the model's folder or checkpoint; null if there is
+/// none. Throws UserError if it has more ids than the model.
 std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
                                                      const interop::ModelSource& source);
 
@@ -59,11 +66,11 @@ struct Work {
 /// The maximum number of tokens in a context of OutputType::Generation and the new text after it.
 int64_t longest_sequence(const Work& work);
 
-/// The requests of a task. `max_length` 0: the model's max_position_embeddings; no limit for records of
+/// The requests of a task. A limit of 0: the model's max_position_embeddings; no limit for records of
 /// tokens. A context of OutputType::Generation leaves room for the new tokens. Warns of records that are left
 /// out, cut, or longer than the model's positions. Throws as make_requests() does, and UserError if the task
 /// needs a tokenizer and there is none.
-Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, int64_t max_length,
+Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, const LengthLimit& limit,
                const interop::ModelSource& source);
 
 }  // namespace argosy::eval

@@ -26,6 +26,10 @@ struct RecordScore {
     int64_t num_greedy = 0;  // number of predicted tokens to which the model gives the highest probability
 };
 
+/// Scores windows with a model, wherever its weights are: one score per record, the sum over its windows.
+using ScoreWindows = std::function<std::vector<RecordScore>(std::span<const Tokens> records,
+                                                            const std::vector<Window>& windows)>;
+
 /// The scores of a document: one score for its text, or one for each continuation.
 using DocumentScores = std::span<const RecordScore>;
 

@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 void check_scores(const Document& document, DocumentScores scores) {
     for (const RecordScore& score : scores) {
         if (std::isfinite(score.log_likelihood)) continue;
-        throw UserError(
+        throw NotFiniteError(
             "{}: the model's log-likelihood of the record is {}; its weights are not finite, or "
             "too large for --dtype (fp32 is the widest)",
             document.place, score.log_likelihood);
@@ -89,9 +89,8 @@ ordered_json sample_of(const TaskResult& result, size_t i, const AnswerFilter* f
 
 }  // namespace
 
-TaskResult evaluate(const LayerwiseModel& model, Task task, const Requests& requests,
-                    const ScoreOptions& options) {
-    const std::vector<RecordScore> all = score_windows(model, requests.records, requests.windows, options);
+TaskResult evaluate(const ScoreWindows& score, Task task, const Requests& requests) {
+    const std::vector<RecordScore> all = score(requests.records, requests.windows);
     TaskResult result{
         .task = std::move(task), .num_predicted = total(all).num_predicted, .num_cut = requests.num_cut};
     const std::vector<Document>& documents = result.task.documents;

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "eval/layerwise_model.h"
+#include "base/error.h"
 #include "eval/metrics.h"
 #include "eval/requests.h"
+#include "eval/score.h"
 #include "eval/task_file.h"
 
 namespace argosy::eval {
@@ -24,10 +25,15 @@ struct TaskResult {
     int64_t num_cut = 0;             // requests of which the beginning is left out, because they are too long
 };
 
-/// Scores the requests, which are those of the task's documents. Throws UserError, with the place of the
-/// document, if a log-likelihood is not finite: no mean would be finite then.
-TaskResult evaluate(const LayerwiseModel& model, Task task, const Requests& requests,
-                    const ScoreOptions& options);
+/// A log-likelihood is not finite. The message names the document.
+class NotFiniteError : public UserError {
+  public:
+    using UserError::UserError;
+};
+
+/// Scores the requests, which are those of the task's documents. Throws NotFiniteError if a log-likelihood is
+/// not finite: no mean would be finite then.
+TaskResult evaluate(const ScoreWindows& score, Task task, const Requests& requests);
 
 /// How a task's texts are generated, as the harness's files say it.
 nlohmann::ordered_json generation_arguments(const Reader& reader);

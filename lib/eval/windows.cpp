@@ -1,8 +1,11 @@
 #include "eval/windows.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -91,6 +94,14 @@ std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::spa
     return batches;
 }
 
+void write_window(const Window& window, const Tokens& record, int64_t first, int64_t* tokens,
+                  int64_t* targets) {
+    const int64_t num_rows = window.num_inputs - first, context = num_rows - window.num_scored;
+    const auto inputs = record.begin() + window.begin + first;
+    std::copy_n(inputs, num_rows, tokens);
+    std::copy_n(inputs + context + 1, window.num_scored, targets + context);
+}
+
 model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records, c10::Device device) {
     const int64_t num_tokens = batch.num_tokens();
     const at::Tensor tokens = at::full({num_tokens}, kPadding, at::kLong);
@@ -101,10 +112,8 @@ model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> record
     for (size_t i = 0; i < batch.windows.size(); ++i) {
         const Window& window = batch.windows[i];
         const int64_t shared = batch.is_packed() ? batch.num_shared[i] : 0;
-        const int64_t num_rows = window.num_inputs - shared, context = num_rows - window.num_scored;
-        const auto inputs = records[window.record].begin() + window.begin + shared;
-        std::copy_n(inputs, num_rows, token);
-        std::copy_n(inputs + context + 1, window.num_scored, target + context);
+        const int64_t num_rows = window.num_inputs - shared;
+        write_window(window, records[window.record], shared, token, target);
         if (batch.is_packed()) {
             std::iota(position, position + num_rows, shared);
             position += num_rows;
@@ -117,6 +126,45 @@ model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> record
     made.seq_len = num_tokens / made.num_sequences;
     if (batch.is_packed()) made.positions = positions.to(device);
     return made;
+}
+
+std::vector<Sequence> in_sequences(std::vector<Window> windows, int64_t seq_len) {
+    std::ranges::stable_sort(windows, std::greater(), &Window::num_inputs);
+    std::vector<Sequence> sequences;
+    std::multimap<int64_t, size_t> by_room;  // free tokens -> index of the sequence
+    for (const Window& window : windows) {
+        ARGOSY_CHECK(window.num_inputs <= seq_len, "a window of {} tokens in a sequence of {}",
+                     window.num_inputs, seq_len);
+        auto fullest = by_room.lower_bound(window.num_inputs);
+        if (fullest == by_room.end()) {
+            fullest = by_room.emplace(seq_len, sequences.size());
+            sequences.emplace_back();
+        }
+        const auto [room, index] = *fullest;
+        by_room.erase(fullest);
+        by_room.emplace(room - window.num_inputs, index);
+        sequences[index].push_back(window);
+    }
+    return sequences;
+}
+
+at::Tensor sequence_rows(std::span<const Sequence* const> sequences, std::span<const Tokens> records,
+                         int64_t seq_len) {
+    const at::Tensor rows = at::zeros({kNumSequenceRows, std::ssize(sequences), seq_len}, at::kLong);
+    rows[kTargets].fill_(-1);
+    auto* const begin = rows.mutable_data_ptr<int64_t>();
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        int64_t place = static_cast<int64_t>(i) * seq_len;
+        const auto at = [&](SequenceRow row) { return begin + row * rows.stride(0) + place; };
+        if (sequences[i] == nullptr) continue;
+        for (const Window& window : *sequences[i]) {
+            write_window(window, records[window.record], /*first=*/0, at(kTokens), at(kTargets));
+            std::iota(at(kPositions), at(kPositions) + window.num_inputs, 0);
+            std::fill_n(at(kRecords), window.num_inputs, window.record);
+            place += window.num_inputs;
+        }
+    }
+    return rows;
 }
 
 }  // namespace argosy::eval

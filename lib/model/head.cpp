@@ -57,10 +57,15 @@ ops::SoftmaxSums Head::turn_into_gradient(at::Tensor& logits, const at::Tensor& 
     return sums;
 }
 
-ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
-                                    const at::Tensor& targets) const {
-    // 1. normalise and gather: normed [tokens, dim]
-    const at::Tensor normed = gather_normed(weights, x);
+at::Tensor head_targets(const Batch& batch) {
+    return batch.head_rows.defined() ? batch.targets.index_select(0, batch.head_rows) : batch.targets;
+}
+
+ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x, const Batch& batch) const {
+    // 1. normalise, gather and choose the rows: normed [head rows, dim]
+    at::Tensor normed = gather_normed(weights, x);
+    if (batch.head_rows.defined()) normed = normed.index_select(0, batch.head_rows);
+    const at::Tensor targets = head_targets(batch);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
     // 2. for each chunk: logits [count, vocab columns], and their sums over this rank's columns

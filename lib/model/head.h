@@ -27,11 +27,10 @@ class Head {
     /// of the vocabulary on the device of `x`.
     static int64_t rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x);
 
-    /// COLLECTIVE over the axis, without gradients: for each token, the sums over the whole vocabulary from
-    /// which the token's loss and its target's log-probability follow (ops/cross_entropy.h). The sums are the
-    /// same on every rank of the axis. `targets` is Batch::targets.
-    ops::SoftmaxSums softmax_sums(const Weights& weights, const at::Tensor& x,
-                                  const at::Tensor& targets) const;
+    /// COLLECTIVE over the axis, without gradients: for each token of head_targets(batch), the sums over the
+    /// whole vocabulary from which the token's loss and its target's log-probability follow
+    /// (ops/cross_entropy.h). The sums are the same on every rank of the axis.
+    ops::SoftmaxSums softmax_sums(const Weights& weights, const at::Tensor& x, const Batch& batch) const;
 
     struct Loss {
         at::Tensor sum;  // sum of the counted tokens' losses: fp64 scalar, the same on every rank of the axis
@@ -59,6 +58,9 @@ class Head {
     const TensorAxis& axis_;
     const bool gather_logits_;
 };
+
+/// The targets of the tokens for which softmax_sums() computes the head.
+at::Tensor head_targets(const Batch& batch);
 
 // The embedding: maps tokens to the residual stream.
 

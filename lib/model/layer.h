@@ -30,6 +30,9 @@ struct Batch {
     /// The same documents as offsets (ops::document_offsets), for attention on a GPU. Undefined: attention
     /// computes all scores at once there.
     at::Tensor document_offsets = {};
+    /// int64, one at least: the tokens for which a forward pass without gradients computes the head.
+    /// Undefined: all. Every other token has a target that does not count.
+    at::Tensor head_rows = {};
 };
 
 /// The tensors that do not stay on the tape, so that backward computes them again.

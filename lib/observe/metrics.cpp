@@ -20,15 +20,29 @@ Json tera_flops(const PeakFlops& peak) { return peak.known() ? Json(peak.flops_p
 Json time_object(const StepTimes& times) {
     Json exposed = Json::object();
     for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = ms;
-    return {{"total", times.total_ms},           {"data", times.data_ms},
-            {"compute", times.compute_ms},       {"optimizer", times.optimizer_ms},
-            {"exposed", std::move(exposed)},     {"checkpoint", times.checkpoint_ms},
-            {"validation", times.validation_ms}, {"other", times.other_ms}};
+    return {{"total", times.total_ms},
+            {"data", times.data_ms},
+            {"compute", times.compute_ms},
+            {"optimizer", times.optimizer_ms},
+            {"exposed", std::move(exposed)},
+            {"checkpoint", times.checkpoint_ms},
+            {"validation", times.validation_ms},
+            {"evaluation", times.evaluation_ms},
+            {"other", times.other_ms}};
 }
 
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     Json object = Json::object();
     for (const auto& [unit, norm] : norms) object[unit] = norm;
+    return object;
+}
+
+Json metrics_object(const TaskMetrics& task) {
+    Json object = Json::object();
+    for (const auto& [metric, value, error] : task.values) {
+        object[metric] = value;
+        if (error) object[metric + "_stderr"] = *error;
+    }
     return object;
 }
 
@@ -151,6 +165,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         line["validation_perplexity"] = std::exp(metrics.validation->loss);
         line["validation_tokens"] = metrics.validation->num_tokens;
     }
+    for (const TaskMetrics& task : metrics.evaluation) line["evaluation"][task.task] = metrics_object(task);
     return line.dump();
 }
 
@@ -168,6 +183,15 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step) {
     return fmt::format("{}  validation loss {}  perplexity {}  {} tokens in {:.3f} s",
                        step_of_steps(metrics.step, final_step), column(loss, 8, 4),
                        column(std::exp(loss), 8, 3), num_tokens, metrics.times.validation_ms / 1e3);
+}
+
+std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step) {
+    std::string line = fmt::format("{}  {}", step_of_steps(metrics.step, final_step), task.task);
+    for (const auto& [metric, value, error] : task.values) {
+        line += fmt::format("  {} {:.4f}", metric, value);
+        if (error) line += fmt::format(" +- {:.4f}", *error);
+    }
+    return line;
 }
 
 std::string log_line(const StepWindow& window, const JobFigures& job) {
@@ -192,6 +216,9 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
     }
     if (times.validation_ms > kMinShown * times.total_ms) {
         line += " validation " + percent(times.validation_ms, times.total_ms);
+    }
+    if (times.evaluation_ms > kMinShown * times.total_ms) {
+        line += " evaluation " + percent(times.evaluation_ms, times.total_ms);
     }
     line += fmt::format("  ETA {}", duration(window.seconds_left));
     if (newest.memory.allocator && newest.memory.allocator->num_retries > 0) {

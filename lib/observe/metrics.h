@@ -42,6 +42,17 @@ struct ValidationMetrics {
     int64_t num_tokens = 0;
 };
 
+/// The metrics of a task under the weights after a step's update, as `eval` names them.
+struct TaskMetrics {
+    struct Value {
+        std::string metric;
+        double value = 0;
+        std::optional<double> standard_error = {};
+    };
+    std::string task;
+    std::vector<Value> values;
+};
+
 /// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of this
 /// rank.
 struct StepMetrics {
@@ -59,6 +70,7 @@ struct StepMetrics {
     /// tied), before clipping; empty unless requested. The sum of their squares is grad_norm squared.
     std::vector<std::pair<std::string, double>> layer_grad_norms = {};
     std::optional<ValidationMetrics> validation = {};  // of the steps with a validation
+    std::vector<TaskMetrics> evaluation = {};          // of the steps with an evaluation
     StepTimes times;
 
     bool finite() const;  // whether loss and norm are finite
@@ -81,11 +93,13 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops,
 ///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
-///   exposed {axes: ms}, checkpoint, validation, other}, checkpoint_stall_ms (the same as
-///   time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
+///   exposed {axes: ms}, checkpoint, validation, evaluation, other}, checkpoint_stall_ms (the
+///   same as time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
 ///   layer_grad_norms {unit: norm} (only if requested),
 ///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
-///   the run was validated)
+///   the run was validated),
+///   evaluation {task: {metric: value, metric_stderr: value}} (only of steps after which tasks were
+///   evaluated; metric_stderr only if the metric has a standard error)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
@@ -113,11 +127,14 @@ std::string peak_line(const JobFigures& job);
 /// The line of a validation: step n/N, loss, perplexity, tokens, seconds. REQUIRES: metrics.validation.
 std::string validation_line(const StepMetrics& metrics, int64_t final_step);
 
+/// The line of an evaluated task: step n/N, task, and each metric with its standard error.
+std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step);
+
 /// The log line, in this order: the newest step's n/N, loss, gradient norm and learning rate; over the
 /// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU")
 /// and of the measured peak ("of GEMM") if known, peak tensor memory, on a GPU peak reserved memory, and
-/// shares of the wall time (exposed communication also by mesh axis; a save or a validation only if there was
-/// one); the ETA;
+/// shares of the wall time (exposed communication also by mesh axis; a save, a validation or an evaluation
+/// only if there was one); the ETA;
 /// and, if any, the allocator's retries and the skipped updates.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 

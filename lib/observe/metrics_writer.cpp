@@ -87,6 +87,13 @@ void MetricsWriter::report_validation(const StepMetrics& metrics) {
     if (events_) events_->write(metrics.step, validation_scalars(*metrics.validation));
 }
 
+void MetricsWriter::report_evaluation(const StepMetrics& metrics) {
+    for (const TaskMetrics& task : metrics.evaluation) {
+        spdlog::info("{}", evaluation_line(metrics, task, options_.final_step));
+    }
+    if (events_) events_->write(metrics.step, evaluation_scalars(metrics.evaluation));
+}
+
 void MetricsWriter::write(const StepMetrics& metrics) {
     warn_of_retries(metrics);
     if (!file_) return;
@@ -97,6 +104,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     if (live_line_) live_line_->show(live_text(window_, job_));
     const bool first = num_written_ == 1, last = metrics.step == options_.final_step;
     if (metrics.validation) report_validation(metrics);
+    if (!metrics.evaluation.empty()) report_evaluation(metrics);
     if (first || last || metrics.step % options_.log_freq == 0) end_window();
 }
 

@@ -48,6 +48,7 @@ class MetricsWriter {
     void end_window();
     void warn_of_retries(const StepMetrics& metrics);
     void report_validation(const StepMetrics& metrics);
+    void report_evaluation(const StepMetrics& metrics);
 
     MetricsOptions options_;
     JobFigures job_;

@@ -32,6 +32,8 @@ const char* describe(Phase phase) {
             return "the save of a checkpoint";
         case Phase::Validation:
             return "validation";
+        case Phase::Evaluation:
+            return "the evaluation of tasks";
     }
     return "";
 }
@@ -49,6 +51,7 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
     optimizer_ms += more.optimizer_ms;
     checkpoint_ms += more.checkpoint_ms;
     validation_ms += more.validation_ms;
+    evaluation_ms += more.evaluation_ms;
     other_ms += more.other_ms;
     for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
     return *this;
@@ -120,6 +123,7 @@ StepTimes StepTimer::finish_step() {
     times.optimizer_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Optimizer)];
     times.checkpoint_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Checkpoint)];
     times.validation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Validation)];
+    times.evaluation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Evaluation)];
     times.other_ms = 1e3 * part_seconds_[kNumPhases];
     for (const auto& [name, seconds] : exposed_seconds_by_name()) {
         times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);

@@ -17,13 +17,13 @@
 
 namespace argosy::observe {
 
-enum class Phase { Data, Compute, Optimizer, Checkpoint, Validation };
-inline constexpr int kNumPhases = 5;
+enum class Phase { Data, Compute, Optimizer, Checkpoint, Validation, Evaluation };
+inline constexpr int kNumPhases = 6;
 
 /// Returns the words for a phase in messages, to follow "in": "the optimizer's update".
 const char* describe(Phase phase);
 
-/// total = data + compute + optimizer + checkpoint + validation + other + all of exposed.
+/// total = data + compute + optimizer + checkpoint + validation + evaluation + other + all of exposed.
 struct StepTimes {
     double total_ms = 0;
     double data_ms = 0;
@@ -31,6 +31,7 @@ struct StepTimes {
     double optimizer_ms = 0;
     double checkpoint_ms = 0;  // the time for which a save stopped training
     double validation_ms = 0;
+    double evaluation_ms = 0;
     double other_ms = 0;
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;

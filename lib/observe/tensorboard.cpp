@@ -138,6 +138,16 @@ std::vector<Scalar> validation_scalars(const ValidationMetrics& validation) {
             {"validation_metrics/perplexity", std::exp(validation.loss)}};
 }
 
+std::vector<Scalar> evaluation_scalars(std::span<const TaskMetrics> tasks) {
+    std::vector<Scalar> scalars;
+    for (const TaskMetrics& task : tasks) {
+        for (const TaskMetrics::Value& each : task.values) {
+            scalars.push_back({fmt::format("evaluation/{}/{}", task.task, each.metric), each.value});
+        }
+    }
+    return scalars;
+}
+
 EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) { start(); }
 
 void EventFile::start() {

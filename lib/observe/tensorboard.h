@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,9 +57,12 @@ std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 ///
 /// A step with a validation has a point of its own:
 ///   validation_metrics/global_avg_loss, validation_metrics/perplexity
+/// and a step with an evaluation:
+///   evaluation/<task>/<metric>
 std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigures& job);
 
 std::vector<Scalar> validation_scalars(const ValidationMetrics& validation);
+std::vector<Scalar> evaluation_scalars(std::span<const TaskMetrics> tasks);
 
 // A TensorBoard event file of scalars. The file only grows. Only one thread may use an EventFile.
 

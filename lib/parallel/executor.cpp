@@ -226,10 +226,11 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
 
 void Executor::forward_loss(const UnitOp& op, Stage& stage, Slot& slot) {
     // stream [rows, dim] -> sum of losses []
-    const at::Tensor& targets = microbatches_[op.microbatch].targets;
+    const model::Batch& batch = microbatches_[op.microbatch];
     const ops::SoftmaxSums sums =
-        stage.head->softmax_sums(stage.units[op.unit].weights(), std::exchange(slot.stream, {}), targets);
-    loss_sum_.add_(ops::cross_entropy_sum(sums, targets));
+        stage.head->softmax_sums(stage.units[op.unit].weights(), std::exchange(slot.stream, {}), batch);
+    if (options_.take_softmax_sums) return options_.take_softmax_sums(current_op_->microbatch, sums);
+    loss_sum_.add_(ops::cross_entropy_sum(sums, model::head_targets(batch)));
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {

@@ -18,6 +18,7 @@
 #include "comm/mesh.h"
 #include "gpu/device.h"
 #include "model/layer.h"
+#include "ops/cross_entropy.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
 #include "parallel/program_parts.h"
@@ -35,6 +36,9 @@ struct ExecutorOptions {
     bool side_stream = false;
     /// The program has no backward passes: nothing is kept for them.
     bool forward_only = false;
+    /// Only if forward_only, on a rank with the head: called with the number of each microbatch and the
+    /// result for the tokens of model::head_targets(), in place of the sum of losses. REQUIRES: no graphs.
+    std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums = nullptr;
     /// Called with each operation before it runs, with its microbatch counted over the step: for timelines
     /// and benchmarks. The launch of a recorded graph makes no calls.
     std::function<void(const UnitOp&)> observer = nullptr;

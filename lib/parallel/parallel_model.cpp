@@ -49,7 +49,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else {
             own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
         }
-        add_unit(placement, static_cast<int>(unit), mesh, options.seed);
+        add_unit(placement, static_cast<int>(unit), mesh, options);
     }
 }
 
@@ -58,16 +58,17 @@ Stage& ParallelModel::stage(int number) {
     return stages_.back();
 }
 
-void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, uint64_t seed) {
+void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh,
+                             const ModelOptions& options) {
     const std::set<model::Role> summed = summed_roles(placement, unit);
-    UnitMemory memory(placement.units[unit], mesh, precision_);
+    UnitMemory memory(placement.units[unit], mesh, precision_, options.purpose);
     std::vector<ShardedUnit::Parameter> parameters;
     for (const model::Parameter& each : placement.units[unit]) {
         // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
         if (parameter == nullptr) {
-            parameters_.push_back(std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), seed,
-                                                                     &first_rounding_));
+            parameters_.push_back(std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each),
+                                                                     options.seed, &first_rounding_));
             parameter_units_.push_back(unit);
             parameter = parameters_.back().get();
         }

@@ -38,7 +38,8 @@ struct ModelOptions {
     ContextOptions context = {};
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences
-    uint64_t seed = 0;
+    uint64_t seed = 0;            // of the initial weights
+    Purpose purpose = Purpose::Training;
 };
 
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
@@ -65,7 +66,7 @@ class ParallelModel {
     c10::Device device() const { return device_; }  // device of all tensors of this model
 
   private:
-    void add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, uint64_t seed);
+    void add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, const ModelOptions& options);
     ShardedParameter* find(const std::string& name) const;
     Stage& stage(int number);
 

@@ -54,13 +54,15 @@ std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::Me
 }
 
 ParameterMemory ParameterMemory::allocate(const std::vector<int64_t>& shape, const Precision& precision,
-                                          c10::Device device) {
+                                          c10::Device device, Purpose purpose) {
     const at::TensorOptions here(device);
     ParameterMemory memory;
     memory.master = at::zeros(shape, here.dtype(precision.master));
     memory.compute = precision.compute == precision.master ? memory.master
                                                            : at::zeros(shape, here.dtype(precision.compute));
-    memory.gradient = at::zeros(shape, here.dtype(precision.gradient()));
+    if (purpose == Purpose::Training) {
+        memory.gradient = at::zeros(shape, here.dtype(precision.gradient()));
+    }
     return memory;
 }
 
@@ -68,7 +70,7 @@ ParameterMemory ParameterMemory::rows(int64_t begin, int64_t count) const {
     ParameterMemory part;
     part.master = master.narrow(0, begin, count);
     part.compute = compute.is_same(master) ? part.master : compute.narrow(0, begin, count);
-    part.gradient = gradient.narrow(0, begin, count);
+    if (gradient.defined()) part.gradient = gradient.narrow(0, begin, count);
     return part;
 }
 
@@ -83,6 +85,7 @@ ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const comm::Me
       master_(memory.master),
       compute_(memory.compute),
       gradient_{memory.gradient} {
+    if (!memory.gradient.defined()) return;
     if (!master_.is_meta()) own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
     refresh_compute();
     if (memory.gradient.scalar_type() != at::kBFloat16) return;

@@ -28,13 +28,18 @@ struct Precision {
     at::ScalarType gradient() const { return bf16_gradients ? at::kBFloat16 : reduce; }
 };
 
+/// The purpose of a model. A model for inference has no gradients, and its weights are zero until they are
+/// loaded.
+enum class Purpose { Training, Inference };
+
 /// The memory of a parameter's tensors. `compute` and `master` are the same tensor if their types agree.
 struct ParameterMemory {
-    at::Tensor master, compute, gradient;
+    at::Tensor master, compute;
+    at::Tensor gradient;  // undefined in a model for inference
 
     /// Returns tensors filled with zeros.
     static ParameterMemory allocate(const std::vector<int64_t>& shape, const Precision& precision,
-                                    c10::Device device);
+                                    c10::Device device, Purpose purpose = Purpose::Training);
     /// Returns views of `count` rows from `begin`: one parameter's part of a memory that holds several
     /// adjacent parameters.
     ParameterMemory rows(int64_t begin, int64_t count) const;
@@ -52,9 +57,9 @@ std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::Me
 
 class ShardedParameter {
   public:
-    /// Fills the weights with the initial values of `seed`, unless they have no data (meta). `first_rounding`
-    /// is for gradients in bf16, else null. REQUIRES: `memory` has the shape shard_shape() and is filled with
-    /// zeros; first_rounding outlives the parameter.
+    /// Fills the weights with the initial values of `seed`, unless they have no data (meta) or `memory` has
+    /// no gradient. `first_rounding` is for gradients in bf16, else null. REQUIRES: `memory` has the shape
+    /// shard_shape() and is filled with zeros; first_rounding outlives the parameter.
     ShardedParameter(const layout::ParamSpec& spec, const comm::Mesh& mesh, const ParameterMemory& memory,
                      uint64_t seed, const ops::FirstRounding* first_rounding = nullptr);
 

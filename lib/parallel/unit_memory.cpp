@@ -66,8 +66,8 @@ model::Joined UnitLayout::joined(const at::Tensor& buffer) const {
 }
 
 UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
-                       const Precision& precision)
-    : mesh_(mesh), precision_(precision) {
+                       const Precision& precision, Purpose purpose)
+    : mesh_(mesh), precision_(precision), purpose_(purpose) {
     if (mesh.degree(layout::kShardAxes) > 1) return;
     model::ByKey<model::Join, model::kNumJoins, int64_t> num_parameters;
     for (const model::Parameter& parameter : unit) {
@@ -88,7 +88,7 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Me
         if (join.shape.empty()) continue;
         ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)),
                      "the unit has only some parameters of a join");
-        join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device());
+        join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device(), purpose);
     }
 }
 
@@ -96,7 +96,7 @@ ParameterMemory UnitMemory::next(const model::Parameter& parameter) {
     const std::vector<int64_t> shape = shape_of(parameter);
     const auto join = model::join_of(parameter.role);
     if (!join || joins_[*join].shape.empty()) {
-        return ParameterMemory::allocate(shape, precision_, mesh_.device());
+        return ParameterMemory::allocate(shape, precision_, mesh_.device(), purpose_);
     }
     int64_t& rows_given = joins_[*join].rows_given;
     return joins_[*join].memory.rows(std::exchange(rows_given, rows_given + shape[0]), shape[0]);

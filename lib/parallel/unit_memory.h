@@ -56,7 +56,8 @@ struct JoinedMemory {
 class UnitMemory {
   public:
     /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
-    UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision);
+    UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision,
+               Purpose purpose = Purpose::Training);
 
     /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
     /// parameter, except for a tied parameter that another unit already has.
@@ -75,6 +76,7 @@ class UnitMemory {
 
     const comm::Mesh& mesh_;
     Precision precision_;
+    Purpose purpose_;
     model::ByKey<model::Join, model::kNumJoins, Join> joins_;
 };
 

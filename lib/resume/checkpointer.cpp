@@ -134,7 +134,7 @@ void Checkpointer::begin(const train::Position& position) {
     save->state = to_json(state_.scalars(position));
     save->nonce = nonce_of(nonce_, position.step);
     save->plan = plan_of(save->model_only);
-    std::vector<HeldSlab> held = state_.weights();
+    std::vector<HeldSlab> held = state_.weights().slabs();
     held.insert(held.end(), state_.moments().begin(), state_.moments().end());
     save->copy = copy_;
     save->bytes = copy_->copy(written_slabs(held, save->plan, save->writer));

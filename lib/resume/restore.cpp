@@ -37,15 +37,17 @@ enum class Want { OwnStep, AnyModel };
 class Restorer {
   public:
     Restorer(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
-             RunState& state)
+             HeldWeights& weights, RunState* state)
         : config_(config),
           mesh_(mesh),
           control_(control),
+          weights_(weights),
           state_(state),
           work_(control, config.comm.init_timeout_seconds) {}
 
     std::optional<Start> resume();
     Start begin_with(const fs::path& path);
+    void load_weights(const fs::path& path);
 
   private:
     using ChooseParts = std::function<LoadedParts(const ModelSource&)>;
@@ -68,7 +70,8 @@ class Restorer {
     const config::JobConfig& config_;
     const layout::MeshShape& mesh_;
     comm::Communicator& control_;
-    RunState& state_;
+    HeldWeights& weights_;
+    RunState* state_;  // null: only weights are loaded
     JointWork work_;
     std::vector<std::string> faults_;  // faults of the checkpoint that was tried last; empty: none
     int64_t loaded_bytes_ = 0;         // of the tensors that this rank has loaded
@@ -260,8 +263,14 @@ Start Restorer::begin_with(const fs::path& path) {
          "name another checkpoint.initial_load_path");
 }
 
+void Restorer::load_weights(const fs::path& path) {
+    if (load_first_sound({path}, Want::AnyModel, [](const ModelSource&) { return LoadedParts{}; })) return;
+    if (unreadable_) throw JobError("{}", faults_.front());
+    throw DamageError("{}", faults_.front());
+}
+
 void Restorer::check_model(const ModelSource& source) const {
-    const auto differences = model::differences(source.spec, state_.spec());
+    const auto differences = model::differences(source.spec, weights_.spec());
     if (differences.empty()) return;
     throw UserError("{} is of another model than the one that is trained: {}", source.path.string(),
                     fmt::join(differences, "; "));
@@ -269,8 +278,8 @@ void Restorer::check_model(const ModelSource& source) const {
 
 /// Returns the faults of the tensors' bytes; none if all tensors are loaded.
 std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const LoadedParts& parts) {
-    std::vector<HeldSlab> slabs = state_.weights();
-    if (parts.optimizer) slabs.insert(slabs.end(), state_.moments().begin(), state_.moments().end());
+    std::vector<HeldSlab> slabs = weights_.slabs();
+    if (parts.optimizer) slabs.insert(slabs.end(), state_->moments().begin(), state_->moments().end());
     work_.run([&] { check_tensors(*source.tensors, slabs); });
     std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
         load_slabs(*source.tensors, slabs);
@@ -279,9 +288,9 @@ std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const
     if (!faults.empty()) return faults;
     loaded_bytes_ = 0;
     for (const HeldSlab& slab : slabs) loaded_bytes_ += slab.num_bytes();
-    state_.weights_changed();
+    weights_.changed();
     const std::string converted = conversions(*source.tensors, slabs);
-    if (!converted.empty() && is_rank_0()) {
+    if (state_ != nullptr && !converted.empty() && is_rank_0()) {
         spdlog::warn("{} holds other element types than this run: {}", source.path.string(), converted);
     }
     return {};
@@ -290,18 +299,23 @@ std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const
 /// Restores the numbers and reads the tokenizer's files. `started`: when the checkpoint was opened.
 Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, double started) {
     Start start{.max_context = source.spec.max_context};
+    const std::string cost = fmt::format("{:.3f} s for {} on this rank", seconds_now() - started,
+                                         interop::bytes_text(loaded_bytes_));
+    if (state_ == nullptr) {
+        spdlog::info("loaded the weights of {}: {}", source.path.string(), cost);
+        return start;
+    }
     if (parts.any()) {
-        start.position = restore_scalars(config_, *source.description, source.path.string(), parts, state_);
+        start.position = restore_scalars(config_, *source.description, source.path.string(), parts, *state_);
         log_differences(config_, mesh_, *source.description);
     }
     work_.run([&] {
         if (is_rank_0()) start.assets = interop::read_assets(source);
     });
     const train::Position& at = start.position;
-    spdlog::info(
-        "{} {}: {} steps are done, with {} samples of {} tokens in all; {:.3f} s for {} on this rank",
-        parts.any() ? "resumed from" : "began with the weights of", source.path.string(), at.step, at.samples,
-        at.tokens, seconds_now() - started, interop::bytes_text(loaded_bytes_));
+    spdlog::info("{} {}: {} steps are done, with {} samples of {} tokens in all; {}",
+                 parts.any() ? "resumed from" : "began with the weights of", source.path.string(), at.step,
+                 at.samples, at.tokens, cost);
     return start;
 }
 
@@ -316,7 +330,7 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
     // This thread has queued the zeroing of the tensors on its stream. The thread that loads the tensors does
     // not wait for that stream.
     gpu::synchronize();
-    Restorer restorer(config, mesh, control, state);
+    Restorer restorer(config, mesh, control, state.weights(), &state);
     const config::Checkpoint& checkpoint = config.checkpoint;
     const std::string& path = checkpoint.initial_load_path.empty() && checkpoint.initial_load_in_hf
                                   ? config.model.hf_assets_path
@@ -335,6 +349,12 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
     }
     if (checkpoint.enable) start.last_own_step = 0;
     return start;
+}
+
+void load_weights(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
+                  HeldWeights& weights) {
+    gpu::synchronize();  // as in restore()
+    Restorer(config, mesh, control, weights, nullptr).load_weights(config.checkpoint.initial_load_path);
 }
 
 }  // namespace argosy::resume

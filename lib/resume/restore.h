@@ -38,4 +38,9 @@ std::filesystem::path steps_folder(const config::JobConfig& config);
 Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
               RunState& state);
 
+/// COLLECTIVE over `control`. Loads the weights of checkpoint.initial_load_path, which names one checkpoint
+/// and not a folder of several, as restore() does. Throws DamageError if it is damaged.
+void load_weights(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
+                  HeldWeights& weights);
+
 }  // namespace argosy::resume

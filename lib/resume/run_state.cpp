@@ -104,38 +104,53 @@ Scalars scalars_in(const Json& object) {
     return scalars;
 }
 
+/// The rows of `tensor`, of the parameter's shape on this rank, that belong to the parameter.
+HeldSlab held_slab(const std::string& name, const parallel::ShardedParameter& parameter,
+                   const at::Tensor& tensor) {
+    const checkpoint::TensorInfo info{name, gpu::element_type(tensor.scalar_type()).value(),
+                                      parameter.spec().shape};
+    return {{info, parameter.slab()}, parameter.own_rows(tensor)};
+}
+
 }  // namespace
 
 std::string weight_name(const std::string& parameter) { return "model/" + parameter; }
 std::string first_moment_name(const std::string& parameter) { return "optimizer/first/" + parameter; }
 std::string second_moment_name(const std::string& parameter) { return "optimizer/second/" + parameter; }
 
+HeldWeights::HeldWeights(parallel::ParallelModel& model) : model_(model) {
+    for (const auto& parameter : model.parameters()) {
+        slabs_.push_back(held_slab(weight_name(parameter->spec().name), *parameter, parameter->master()));
+    }
+}
+
+void HeldWeights::changed() {
+    for (const auto& parameter : model_.parameters()) parameter->refresh_compute();
+}
+
 RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard,
                    int64_t seq_len, std::string data)
-    : trainer_(trainer), mesh_(mesh), guard_(guard), seq_len_(seq_len), data_(std::move(data)) {
+    : trainer_(trainer),
+      mesh_(mesh),
+      guard_(guard),
+      seq_len_(seq_len),
+      data_(std::move(data)),
+      weights_(trainer.model()) {
     const auto& parameters = trainer.model().parameters();
     const auto& moments = trainer.step().optimizer().moments();
     for (size_t i = 0; i < parameters.size(); ++i) {
-        parallel::ShardedParameter& parameter = *parameters[i];
-        const layout::ParamSpec& spec = parameter.spec();
-        const auto add = [&](const std::string& name, const at::Tensor& tensor, std::vector<HeldSlab>& slabs,
-                             std::vector<checkpoint::CutTensor>& cut) {
-            const checkpoint::TensorInfo info{name, gpu::element_type(tensor.scalar_type()).value(),
-                                              spec.shape};
-            slabs.push_back({{info, parameter.slab()}, parameter.own_rows(tensor)});
-            cut.push_back(cut_tensor(info, spec, mesh.shape()));
+        const layout::ParamSpec& spec = parameters[i]->spec();
+        cut_weights_.push_back(cut_tensor(weights_.slabs()[i].tensor, spec, mesh.shape()));
+        const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+            moments_.push_back(held_slab(name, *parameters[i], tensor));
+            cut_moments_.push_back(cut_tensor(moments_.back().tensor, spec, mesh.shape()));
         };
-        add(weight_name(spec.name), parameter.master(), weights_, cut_weights_);
-        add(first_moment_name(spec.name), moments[i].first, moments_, cut_moments_);
-        add(second_moment_name(spec.name), moments[i].second, moments_, cut_moments_);
+        add(first_moment_name(spec.name), moments[i].first);
+        add(second_moment_name(spec.name), moments[i].second);
     }
 }
 
 int RunState::writer() const { return writer_of(mesh_.shape(), mesh_.coordinates()); }
-
-void RunState::weights_changed() {
-    for (const auto& parameter : trainer_.model().parameters()) parameter->refresh_compute();
-}
 
 Scalars RunState::scalars(const train::Position& position) const {
     Scalars scalars{.position = position,

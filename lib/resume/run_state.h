@@ -14,6 +14,7 @@
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
 #include "optim/loss_scale.h"
+#include "parallel/parallel_model.h"
 #include "train/data_feed.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -42,6 +43,24 @@ struct HeldSlab : checkpoint::TensorSlab {
     at::Tensor elements;  // contiguous, of the slab's size
 };
 
+/// This rank's slabs of a model's weights: "model/<parameter>", with the type that the weights have in
+/// memory. For training these are the weights that the optimizer updates.
+class HeldWeights {
+  public:
+    /// REQUIRES: the model outlives this object.
+    explicit HeldWeights(parallel::ParallelModel& model);
+
+    const model::ModelSpec& spec() const { return model_.spec(); }
+    const std::vector<HeldSlab>& slabs() const { return slabs_; }
+
+    /// Refreshes the copies of the weights that computation uses. Call after the slabs are filled.
+    void changed();
+
+  private:
+    parallel::ParallelModel& model_;
+    std::vector<HeldSlab> slabs_;
+};
+
 class RunState {
   public:
     /// `seq_len` is the number of tokens of a sample, `data` the loader's fingerprint. REQUIRES: the other
@@ -49,12 +68,12 @@ class RunState {
     RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard, int64_t seq_len,
              std::string data = {});
 
-    const model::ModelSpec& spec() const { return trainer_.model().spec(); }
     int64_t seq_len() const { return seq_len_; }
     const std::string& data() const { return data_; }
 
-    /// "model/<parameter>": the weights that the optimizer updates, with the type that they have in memory.
-    const std::vector<HeldSlab>& weights() const { return weights_; }
+    const model::ModelSpec& spec() const { return weights_.spec(); }
+    HeldWeights& weights() { return weights_; }
+    const HeldWeights& weights() const { return weights_; }
     /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
     const std::vector<HeldSlab>& moments() const { return moments_; }
     /// How a save cuts the tensors of weights() and moments().
@@ -62,9 +81,6 @@ class RunState {
     const std::vector<checkpoint::CutTensor>& cut_moments() const { return cut_moments_; }
     const layout::MeshShape& mesh() const { return mesh_.shape(); }
     int writer() const;  // this rank's number among the writers of a save
-
-    /// Refreshes the copies of the weights that computation uses. Call after weights() are filled.
-    void weights_changed();
 
     Scalars scalars(const train::Position& position) const;
     void restore_optimizer(const Scalars& scalars);  // number of updates, loss scale
@@ -76,7 +92,8 @@ class RunState {
     train::UpdateGuard& guard_;
     int64_t seq_len_;
     std::string data_;
-    std::vector<HeldSlab> weights_, moments_;
+    HeldWeights weights_;
+    std::vector<HeldSlab> moments_;
     std::vector<checkpoint::CutTensor> cut_weights_, cut_moments_;
 };
 

@@ -19,6 +19,16 @@
 
 namespace argosy::train {
 
+at::Tensor own_part(const at::Tensor& whole, layout::ContextBalance balance, const comm::Mesh& mesh) {
+    std::vector<at::Tensor> parts;
+    for (const layout::Range& part :
+         layout::context_parts(balance, whole.size(-1), mesh.degree(layout::Axis::Context),
+                               mesh.coordinate(layout::Axis::Context))) {
+        parts.push_back(whole.narrow(-1, part.begin, part.size));
+    }
+    return at::cat(parts, -1);
+}
+
 DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes,
                    int64_t first_sample, int64_t num_steps, int64_t end_sample)
     : loader_(loader),
@@ -46,17 +56,6 @@ at::Tensor DataFeed::on_device(const at::Tensor& in_memory) {
                          {static_cast<const std::byte*>(read.const_data_ptr()), read.nbytes()}, stream);
     for_gpu_->copied.record(stream);
     return copy;
-}
-
-/// Returns this rank's part of each sample of whole samples [num_rows, samples * seq_len].
-at::Tensor DataFeed::own_tokens(const at::Tensor& read) const {
-    const at::Tensor whole = read.view({num_rows(), -1, seq_len()});
-    std::vector<at::Tensor> parts;
-    for (const layout::Range& part : layout::context_parts(sizes_.balance, seq_len(), context_degree(),
-                                                           mesh_.coordinate(layout::Axis::Context))) {
-        parts.push_back(whole.narrow(2, part.begin, part.size));
-    }
-    return at::cat(parts, 2).view({num_rows(), -1});
 }
 
 /// Starts to read this rank's samples of the next step. The thread calls the loader and nothing else; it
@@ -112,7 +111,9 @@ void DataFeed::read_ahead() {
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(layout::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
-    if (context_degree() > 1) read = own_tokens(read);
+    if (context_degree() > 1) {
+        read = own_part(read.view({num_rows(), -1, seq_len()}), sizes_.balance, mesh_).view({num_rows(), -1});
+    }
     if (gives_offsets()) read = with_document_ends(read);
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * own_seq_len();

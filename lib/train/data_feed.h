@@ -28,6 +28,9 @@ struct BatchSizes {
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 
+/// This rank's part of each whole sequence [..., seq_len] (its last dim), copied.
+at::Tensor own_part(const at::Tensor& whole, layout::ContextBalance balance, const comm::Mesh& mesh);
+
 /// Ranks of a context axis read the same samples, and each keeps its part of every sample.
 ///
 /// Each step takes the next global_batch samples of the run. They are split into equal parts, and
@@ -83,7 +86,6 @@ class DataFeed {
     void start_reading();
     at::Tensor take_samples();
     at::Tensor on_device(const at::Tensor& in_memory);
-    at::Tensor own_tokens(const at::Tensor& read) const;
 
     const data::Loader& loader_;
     comm::Mesh& mesh_;

@@ -119,6 +119,11 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
                                       stage_order(options, mesh.degree(Axis::Pipeline)));
 }
 
+parallel::ModelOptions model_options(const TrainerOptions& options, parallel::Purpose purpose) {
+    return {options.precision,       options.tensor, options.context, options.seq_len,
+            options.microbatch_size, options.seed,   purpose};
+}
+
 parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh) {
     const parallel::ModelPlacement placement = place_parameters(options, mesh.shape());
     const parallel::RankActions actions = forward_actions(schedule_shape(options, placement));
@@ -146,9 +151,7 @@ Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
     : seed_(options.seed),
-      model_(options.spec, plan.placement, mesh,
-             {options.precision, options.tensor, options.context, options.seq_len, options.microbatch_size,
-              options.seed}),
+      model_(options.spec, plan.placement, mesh, model_options(options)),
       step_(model_, mesh, {model_, mesh, plan.program, executor_options(options)}, step_options(options)) {}
 
 }  // namespace argosy::train

@@ -43,6 +43,10 @@ struct TrainerOptions {
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.
 parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh);
 
+/// The options of the model that the options describe.
+parallel::ModelOptions model_options(const TrainerOptions& options,
+                                     parallel::Purpose purpose = parallel::Purpose::Training);
+
 /// The program of this rank for a forward pass over `options.num_microbatches` microbatches, without backward
 /// passes, and the options of its executor. Groups of as many microbatches as pipeline ranks go through the
 /// stages of a rank, one stage after the other.

@@ -304,6 +304,12 @@ TEST(Errors, MixturesAreListsOfSources) {
         "data.mixture and remove training.dataset_path");
 }
 
+TEST(Errors, EvaluationWithExamplesNeedsAFileOfThem) {
+    EXPECT_EQ(error_of({"--evaluation.num_fewshot=2"}),
+              "evaluation.num_fewshot = 2 needs examples; name a file of them with evaluation.fewshot_file");
+    EXPECT_EQ(error_of({"--evaluation.num_fewshot=2", "--evaluation.fewshot_file=f.jsonl"}), "no error");
+}
+
 TEST(Errors, ValidationRunsWithTheMicrobatchesOfTraining) {
     const std::string on = "--validation.enable=true", path = "--validation.dataset_path=v.h5";
     EXPECT_EQ(error_of({on}), "validation.enable = true, but validation.dataset_path is not set");

@@ -63,6 +63,7 @@ def random_records(num_records, longest):
 
 class EvalTest(unittest.TestCase):
     environment = {}
+    launcher = ()  # words before the program
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -76,7 +77,7 @@ class EvalTest(unittest.TestCase):
         return path
 
     def run_program(self, *arguments, program="eval", code=0, stdout=subprocess.PIPE):
-        done = subprocess.run([BIN / program, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
+        done = subprocess.run([*self.launcher, BIN / program, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
                               env=os.environ | {"OMP_NUM_THREADS": "1"} | self.environment)
         self.assertEqual(done.returncode, code, done.stderr)
         return done
@@ -91,7 +92,7 @@ class EvalTest(unittest.TestCase):
     def expect_error(self, *arguments, code=2, parts, program="eval"):
         done = self.run_program(*arguments, code=code, program=program)
         self.assertEqual(done.stdout, "")
-        error = [line for line in done.stderr.splitlines() if line.startswith("eval: error: ")]
+        error = [line for line in done.stderr.splitlines() if line.startswith("eval: error")]
         self.assertEqual(len(error), 1, done.stderr)
         for part in parts:
             self.assertIn(part, error[0])

@@ -1,6 +1,7 @@
 // Forward and backward of every layer, and of the whole model, are compared with autograd through the plain
 // model.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
@@ -151,10 +152,23 @@ TEST_P(LayersTest, HeadSumsAreThoseOfTheLoss) {
     const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
     const at::Tensor loss =
         head.loss_and_input_gradient(weights, x, model_.batch, model_.scalar(1), gradients).sum;
-    const ops::SoftmaxSums sums = head.softmax_sums(weights, x, targets);
+    const ops::SoftmaxSums sums = head.softmax_sums(weights, x, model_.batch);
     EXPECT_TRUE(identical(ops::cross_entropy_sum(sums, targets), loss));
     EXPECT_TRUE(
         identical(ops::target_is_largest(sums, targets), head.logits(weights, x).argmax(1).eq(targets)));
+}
+
+TEST_P(LayersTest, HeadSumsOfChosenRows) {
+    const Head head(model_.spec, model_.axis);
+    const at::Tensor x = stream();
+    const Weights weights = model_.weights(static_cast<int>(model_.spec.num_layers) + 1);
+    Batch batch = model_.batch;
+    batch.head_rows = at::arange(1, batch.targets.size(0), 3);
+    const ops::SoftmaxSums all = head.softmax_sums(weights, x, model_.batch),
+                           chosen = head.softmax_sums(weights, x, batch);
+    EXPECT_TRUE(identical(head_targets(batch), batch.targets.index_select(0, batch.head_rows)));
+    EXPECT_TRUE(right(ops::cross_entropy(chosen, head_targets(batch)),
+                      ops::cross_entropy(all, batch.targets).index_select(0, batch.head_rows)));
 }
 
 TEST_P(LayersTest, Embedding) {

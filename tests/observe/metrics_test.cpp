@@ -55,6 +55,7 @@ TEST(JsonLine, HasEveryKey) {
           {"exposed", {{"dp_shard x cp", 200.0}, {"tp", 50.0}}},
           {"checkpoint", 0.0},
           {"validation", 0.0},
+          {"evaluation", 0.0},
           {"other", 50.0}}},
         {"checkpoint_stall_ms", 0.0},
         {"skipped_updates", 2},
@@ -98,6 +99,22 @@ TEST(JsonLine, HasTheLossOfAValidation) {
     EXPECT_EQ(line["time_ms"]["validation"], 1500);
     EXPECT_EQ(validation_line(metrics, 40),
               "step  1/40  validation loss   0.5000  perplexity    1.649  77 tokens in 1.500 s");
+}
+
+TEST(JsonLine, HasTheMetricsOfEvaluatedTasks) {
+    StepMetrics metrics = sample_step(1);
+    EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("evaluation"));
+    metrics.evaluation = {{"choices", {{"acc", 0.25, 0.125}, {"acc_norm", 0.5, 0.0625}}},
+                          {"texts", {{"word_perplexity", 12.5}}}};
+    metrics.times.evaluation_ms = 7;
+    const json line = json::parse(json_line(metrics, sample_job()));
+    const json expected = {
+        {"choices", {{"acc", 0.25}, {"acc_stderr", 0.125}, {"acc_norm", 0.5}, {"acc_norm_stderr", 0.0625}}},
+        {"texts", {{"word_perplexity", 12.5}}}};
+    EXPECT_EQ(line["evaluation"], expected);
+    EXPECT_EQ(line["time_ms"]["evaluation"], 7);
+    EXPECT_EQ(evaluation_line(metrics, metrics.evaluation[0], 40),
+              "step  1/40  choices  acc 0.2500 +- 0.1250  acc_norm 0.5000 +- 0.0625");
 }
 
 TEST(JsonLine, KeepsEveryBitOfALoss) {

@@ -47,7 +47,7 @@ class StepTimerTest : public ::testing::Test {
     }
     static double sum_of_parts(const StepTimes& times) {
         return times.data_ms + times.compute_ms + times.optimizer_ms + times.checkpoint_ms +
-               times.validation_ms + times.other_ms + times.all_exposed_ms();
+               times.validation_ms + times.evaluation_ms + times.other_ms + times.all_exposed_ms();
     }
 
     FakeCommunicator world_{"world", 8};
@@ -82,10 +82,15 @@ TEST_F(StepTimerTest, SubtractsExposedCommunicationFromItsPhase) {
         const auto phase = timer_.phase(Phase::Validation);
         work(0.009);
     }
+    {
+        const auto phase = timer_.phase(Phase::Evaluation);
+        work(0.011);
+    }
     group(layout::Axis::Tensor).stand_still(0.007);
     const StepTimes times = timer_.finish_step();
 
-    EXPECT_NEAR(times.total_ms, 75, 1e-9);
+    EXPECT_NEAR(times.total_ms, 86, 1e-9);
+    EXPECT_NEAR(times.evaluation_ms, 11, 1e-9);
     EXPECT_NEAR(times.validation_ms, 9, 1e-9);
     EXPECT_NEAR(times.data_ms, 2, 1e-9);
     EXPECT_NEAR(times.compute_ms, 30, 1e-9);

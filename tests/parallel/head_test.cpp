@@ -26,11 +26,12 @@ TEST(HeadOnRanks, SumsAreThoseOfOneDevice) {
         RandomTensors random(5);
         const at::Tensor x = random.normal({kNumTokens, spec.dim}, at::kFloat);
         const at::Tensor targets = random.integers({kNumTokens}, -1, vocab_size);
+        const model::Batch batch{.tokens = targets, .targets = targets};
         model::Weights weights;
         weights[model::Role::FinalNorm] = random.normal({spec.dim}, at::kFloat);
         weights[model::Role::Output] = random.normal({vocab_size, spec.dim}, at::kFloat);
         const model::TensorAxis one_device;
-        const ops::SoftmaxSums expected = model::Head(spec, one_device).softmax_sums(weights, x, targets);
+        const ops::SoftmaxSums expected = model::Head(spec, one_device).softmax_sums(weights, x, batch);
 
         const TensorParallelAxis axis(world(), kNumTokens);
         const auto [first_row, num_rows] = axis.share(vocab_size);
@@ -39,7 +40,7 @@ TEST(HeadOnRanks, SumsAreThoseOfOneDevice) {
         const auto [first_token, num_tokens] = axis.share(kNumTokens);
         const at::Tensor own = at::zeros({axis.largest_share(kNumTokens), spec.dim}, x.options());
         own.narrow(0, 0, num_tokens).copy_(x.narrow(0, first_token, num_tokens));
-        const ops::SoftmaxSums found = model::Head(spec, axis).softmax_sums(weights, own, targets);
+        const ops::SoftmaxSums found = model::Head(spec, axis).softmax_sums(weights, own, batch);
         EXPECT_TRUE(identical(found.maxima, expected.maxima));
         EXPECT_TRUE(close(ops::cross_entropy(found, targets), ops::cross_entropy(expected, targets), 1e-6));
         EXPECT_TRUE(

@@ -10,7 +10,7 @@ KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_secon
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
         "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
         "loss_scale", "memory_reserved_gib", "memory_retries"]
-TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "validation", "other"]
+TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "validation", "evaluation", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
 
 

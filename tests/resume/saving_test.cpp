@@ -67,7 +67,7 @@ TEST(Loading, ReadsOnlyTheBytesThatTheRankNeeds) {
         for (const Layout& loader : layouts()) {
             SCOPED_TRACE("loaded by " + loader.name);
             SavedRun run(options(loader), config, world());
-            std::vector<resume::HeldSlab> slabs = run.state().weights();
+            std::vector<resume::HeldSlab> slabs = run.state().weights().slabs();
             slabs.insert(slabs.end(), run.state().moments().begin(), run.state().moments().end());
             const checkpoint::Checkpoint checkpoint(checkpoint::step_path(folder / "run/checkpoint", 1));
             EXPECT_EQ(checkpoint.bytes_read(), 0);

@@ -1,0 +1,163 @@
+#include "scoring/mesh_scorer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "layout/mesh_shape.h"
+#include "ops/cross_entropy.h"
+#include "train/data_feed.h"
+
+namespace argosy::scoring {
+namespace {
+
+using eval::RecordScore;
+using eval::Tokens;
+using eval::Window;
+using layout::Axis;
+
+/// Results of this many tokens stay on a GPU before the host fetches them, because a copy waits for the GPU.
+constexpr int64_t kMaxFound = int64_t{1} << 22;
+
+train::TrainerOptions for_one_pass(train::TrainerOptions options, const comm::Mesh& mesh) {
+    options.num_microbatches = mesh.degree(Axis::Pipeline);
+    return options;
+}
+
+parallel::ExecutorOptions executor_options(
+    std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums) {
+    parallel::ExecutorOptions options = train::forward_executor_options();
+    options.take_softmax_sums = std::move(take_softmax_sums);
+    return options;
+}
+
+/// Whether each sequence is one window from its beginning on, so that causal attention needs no positions.
+bool are_whole_windows(std::span<const eval::Sequence* const> sequences) {
+    return std::ranges::all_of(sequences,
+                               [](const auto* each) { return each == nullptr || each->size() == 1; });
+}
+
+}  // namespace
+
+MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh)
+    : mesh_(mesh),
+      options_(for_one_pass(options, mesh)),
+      executor_(model, mesh, forward_program(options_, mesh),
+                executor_options(
+                    [this](int microbatch, const ops::SoftmaxSums& sums) { take(microbatch, sums); })) {}
+
+int64_t MeshScorer::sequences_per_pass() const {
+    return options_.num_microbatches * options_.microbatch_size * mesh_.degree(layout::kDataAxes);
+}
+
+/// The sequences of a microbatch: every data_ranks-th one from `first` on. Null where there are no more.
+std::vector<const eval::Sequence*> MeshScorer::sequences_from(int64_t first) const {
+    std::vector<const eval::Sequence*> own(options_.microbatch_size);
+    for (const eval::Sequence*& sequence : own) {
+        sequence = first < std::ssize(sequences_) ? &sequences_[first] : nullptr;
+        first += mesh_.degree(layout::kDataAxes);
+    }
+    return own;
+}
+
+MeshScorer::Microbatch MeshScorer::make_microbatch(int64_t first_sequence) const {
+    // 1. the tokens of whole sequences, of which a rank of the context axis keeps its part
+    const auto own = sequences_from(first_sequence);
+    at::Tensor rows = sequence_rows(own, records_, options_.seq_len);
+    const bool cut = mesh_.degree(Axis::Context) > 1;
+    if (cut) rows = train::own_part(rows, options_.context.balance, mesh_);
+    const int64_t own_seq_len = rows.size(2);
+    rows = rows.view({eval::kNumSequenceRows, -1});
+    // 2. the tokens that count; the head needs one at least
+    const at::Tensor counted = rows[eval::kTargets].ge(0).nonzero().squeeze(1);
+    const at::Tensor head_rows = counted.numel() > 0 ? counted : at::zeros({1}, at::kLong);
+    // 3. the copy on the device
+    const at::Tensor on_device = rows.to(mesh_.device());
+    model::Batch batch{.tokens = on_device[eval::kTokens],
+                       .targets = on_device[eval::kTargets],
+                       .num_sequences = options_.microbatch_size,
+                       .seq_len = own_seq_len,
+                       .head_rows = head_rows.to(mesh_.device())};
+    if (cut || !are_whole_windows(own)) batch.positions = on_device[eval::kPositions];
+    return {batch, rows[eval::kRecords].index_select(0, counted)};
+}
+
+/// The ranks of a tensor group have the same sums, so one of them is enough.
+void MeshScorer::take(int microbatch, const ops::SoftmaxSums& sums) {
+    const Microbatch& own = microbatches_[microbatch];
+    if (mesh_.coordinate(Axis::Tensor) != 0 || own.records.numel() == 0) return;
+    const at::Tensor targets = model::head_targets(own.batch);
+    const at::Tensor losses = ops::cross_entropy(sums, targets);
+    found_.push_back(
+        {at::stack({losses, ops::target_is_largest(sums, targets).to(losses.scalar_type())}), own.records});
+    num_found_ += own.records.numel();
+}
+
+/// Adds the results of found_ to the sums of their records, in the order of the tokens.
+void MeshScorer::add_found() {
+    if (found_.empty()) return;
+    std::vector<at::Tensor> values, records;
+    for (Found& each : found_) {
+        values.push_back(std::move(each.values));
+        records.push_back(std::move(each.records));
+    }
+    found_.clear();
+    num_found_ = 0;
+    const at::Tensor all = at::cat(values, 1).cpu().to(at::kDouble), numbers = at::cat(records);
+    const auto *loss = all.const_data_ptr<double>(), *likeliest = loss + all.size(1);
+    const auto* record = numbers.const_data_ptr<int64_t>();
+    auto* sums = sums_.mutable_data_ptr<double>();
+    for (int64_t i = 0; i < all.size(1); ++i) {
+        sums[2 * record[i]] -= loss[i];
+        sums[2 * record[i] + 1] += likeliest[i];
+    }
+}
+
+std::vector<RecordScore> MeshScorer::sum_over_ranks() {
+    const at::Tensor all = sums_.to(mesh_.device());
+    mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = all, .in = all});
+    mesh_.world().wait_for_gpu();
+    const at::Tensor on_host = all.cpu();
+    const auto* sums = on_host.const_data_ptr<double>();
+    std::vector<RecordScore> scores(records_.size());
+    for (RecordScore& score : scores) {
+        score.log_likelihood = *sums++;
+        score.num_greedy = static_cast<int64_t>(*sums++);
+    }
+    return scores;
+}
+
+void MeshScorer::run_pass(int64_t first_sequence) {
+    microbatches_.clear();
+    std::vector<model::Batch> batches;
+    for (int64_t i = 0; i < options_.num_microbatches; ++i) {
+        const int64_t first = first_sequence + i * sequences_per_pass() / options_.num_microbatches;
+        microbatches_.push_back(make_microbatch(first + mesh_.index(layout::kDataAxes)));
+        batches.push_back(microbatches_.back().batch);
+    }
+    executor_.run(batches, /*loss_scale=*/1, /*update=*/0);
+    if (num_found_ > kMaxFound) add_found();
+}
+
+std::vector<RecordScore> MeshScorer::score(std::span<const Tokens> records,
+                                           const std::vector<Window>& windows,
+                                           const std::function<void(double share)>& progress) {
+    records_ = records;
+    sequences_ = eval::in_sequences(windows, options_.seq_len);
+    sums_ = at::zeros({std::ssize(records), 2}, at::kDouble);
+    for (int64_t first = 0; first < std::ssize(sequences_); first += sequences_per_pass()) {
+        run_pass(first);
+        const int64_t done = std::min(first + sequences_per_pass(), std::ssize(sequences_));
+        if (progress) progress(static_cast<double>(done) / static_cast<double>(sequences_.size()));
+    }
+    add_found();
+    std::vector<RecordScore> scores = sum_over_ranks();
+    for (const Window& window : windows) scores[window.record].num_predicted += window.num_scored;
+    return scores;
+}
+
+}  // namespace argosy::scoring

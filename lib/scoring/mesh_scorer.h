@@ -1,0 +1,73 @@
+// Scores windows with a model on a mesh, by the forward pass of training: the same operations, without
+// gradients.
+//
+// The windows are packed into sequences (eval/windows.h), which are dealt to the data-parallel ranks in
+// turn. The ranks run the same number of passes of as many microbatches as there are pipeline ranks; empty
+// sequences fill the last pass. Each rank adds up the scores of the tokens whose logits it has, and one sum
+// over the world gives all scores to all ranks. The head computes logits only for predictions that count.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "eval/score.h"
+#include "eval/windows.h"
+#include "parallel/executor.h"
+#include "parallel/parallel_model.h"
+#include "train/trainer.h"
+
+namespace argosy::scoring {
+
+class MeshScorer {
+  public:
+    /// COLLECTIVE. `options` are those of the model: their seq_len and microbatch_size are the shape of a
+    /// microbatch. REQUIRES: model and mesh outlive this object.
+    MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh);
+    MeshScorer(const MeshScorer&) = delete;
+
+    /// COLLECTIVE over the world: as eval::score_windows(), the same on all ranks. Calls `progress`, which
+    /// may be empty, after each pass on each rank with the finished share. REQUIRES: all ranks have the same
+    /// arguments, and no window has more than options.seq_len inputs.
+    std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
+                                         const std::vector<eval::Window>& windows,
+                                         const std::function<void(double share)>& progress = {});
+
+  private:
+    /// The head's results for the tokens of a microbatch that count.
+    struct Found {
+        at::Tensor
+            values;  // [2, tokens], on the device: losses, and whether the target is the likeliest token
+        at::Tensor records;  // [tokens], on the host
+    };
+    struct Microbatch {
+        model::Batch batch;
+        at::Tensor records;  // [tokens that count], on the host
+    };
+    int64_t sequences_per_pass() const;
+    std::vector<const eval::Sequence*> sequences_from(int64_t first) const;
+    Microbatch make_microbatch(int64_t first_sequence) const;
+    void run_pass(int64_t first_sequence);
+    void take(int microbatch, const ops::SoftmaxSums& sums);
+    void add_found();
+    std::vector<eval::RecordScore> sum_over_ranks();
+
+    comm::Mesh& mesh_;
+    train::TrainerOptions options_;
+    parallel::Executor executor_;
+
+    // State of the score() that runs.
+    std::span<const eval::Tokens> records_;
+    std::vector<eval::Sequence> sequences_;
+    std::vector<Microbatch> microbatches_;  // of the pass that runs
+    std::vector<Found> found_;              // not yet in sums_
+    int64_t num_found_ = 0;                 // tokens in found_
+    at::Tensor sums_;  // [records, 2] in fp64 on the host: log-likelihood, number of likeliest
+};
+
+}  // namespace argosy::scoring

@@ -1,0 +1,83 @@
+#include "scoring/training_evaluation.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "eval/task_file.h"
+#include "eval/task_result.h"
+#include "interop/model_source.h"
+#include "tokenizer/tokenizer.h"
+
+namespace argosy::scoring {
+namespace {
+
+observe::TaskMetrics metrics_of(const eval::TaskResult& result) {
+    observe::TaskMetrics metrics{.task = result.task.file.name, .values = {}};
+    for (const eval::MetricValue& found : result.metrics) {
+        metrics.values.push_back({found.metric->name, found.value, found.standard_error});
+    }
+    return metrics;
+}
+
+/// Refuses a task that `eval` would complete by its own options.
+void check(const eval::Task& task, const tokenizer::Tokenizer* tokenizer) {
+    if (task.type() == eval::OutputType::Generation) {
+        throw UserError("{} generates texts, which training cannot; evaluate its checkpoints with eval",
+                        task.file.path.string());
+    }
+    if (tokenizer != nullptr || !eval::has_texts(task.type())) return;
+    throw UserError(
+        "{} holds records of text, which need a tokenizer, and model.hf_assets_path has no tokenizer.json; "
+        "set "
+        "evaluation.tokenizer to one, or to bytes",
+        task.documents[0].place);
+}
+
+}  // namespace
+
+std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model::ModelSpec& spec) {
+    const config::Evaluation& evaluation = config.evaluation;
+    if (evaluation.tasks.empty()) {
+        if (evaluation != config::Evaluation{})
+            spdlog::info("[evaluation] has no effect: evaluation.tasks is empty");
+        return {};
+    }
+    interop::ModelSource model;
+    model.path = config.model.hf_assets_path;
+    model.spec = spec;
+    const auto tokenizer = eval::open_tokenizer(evaluation.tokenizer, model);
+    const eval::TaskOptions options{spec.vocab_size, evaluation.limit, evaluation.num_fewshot,
+                                    evaluation.fewshot_file};
+    std::vector<eval::Work> tasks;
+    for (const eval::TaskName& name : eval::task_names(evaluation.tasks)) {
+        eval::Task task = eval::read_task(name, options);
+        check(task, tokenizer.get());
+        tasks.push_back(eval::make_work(std::move(task), tokenizer.get(),
+                                        {config.training.seq_len, "training.seq_len"}, model));
+    }
+    return tasks;
+}
+
+TrainingEvaluation::TrainingEvaluation(std::vector<eval::Work> tasks, const train::TrainerOptions& options,
+                                       train::Trainer& trainer, comm::Mesh& mesh)
+    : tasks_(std::move(tasks)) {
+    if (!tasks_.empty()) scorer_.emplace(trainer.model(), options, mesh);
+}
+
+std::vector<observe::TaskMetrics> TrainingEvaluation::run() {
+    std::vector<observe::TaskMetrics> metrics;
+    for (const eval::Work& work : tasks_) {
+        try {
+            metrics.push_back(metrics_of(eval::evaluate(
+                [&](auto records, const auto& windows) { return scorer_->score(records, windows); },
+                work.task, work.requests)));
+        } catch (const eval::NotFiniteError& error) {
+            spdlog::warn("{} is not evaluated: {}", work.task.file.name, error.what());
+        }
+    }
+    return metrics;
+}
+
+}  // namespace argosy::scoring

@@ -1,0 +1,75 @@
+"""Tasks evaluated inside of a run: the results of `eval` on the checkpoint of the same step, on every mesh, and a training
+that they do not change."""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+import run
+from layouts_test import LAYOUTS, PIPELINE, SCHEDULE, SHARD
+
+EVAL = pathlib.Path(os.environ["ARGOSY_BIN"]) / "eval"
+HARNESS = run.SOURCE / "tests" / "eval" / "harness"
+TASKS = [HARNESS / f"{name}.jsonl" for name in ("choices", "texts", "words")]
+LENGTH = 32  # training.seq_len: longer texts are cut
+TOLERANCE = 1e-5  # relative, in float32
+
+CHOSEN = {name: LAYOUTS[name] for name in ("fsdp2", "cp2", "pp2_zbv_tp2")}
+
+
+class Evaluation(run.PretrainTest):
+    def evaluated(self, num_ranks, dump, **settings):
+        settings = {"evaluation__tasks": ",".join(map(str, TASKS)), "evaluation__freq": 2, "evaluation__limit": 12,
+                    "evaluation__tokenizer": "bytes", "training__steps": 3, "training__global_batch_size": 8} | settings
+        return self.steps_of(num_ranks, dump, **settings)
+
+    def of_eval(self, model):
+        output = self.folder / "results.json"
+        subprocess.run([EVAL, "--model", model, "--tasks", ",".join(map(str, TASKS)), "--output", output, "--limit", "12",
+                        "--tokenizer", "bytes", "--max-length", str(LENGTH)], check=True, capture_output=True)
+        results = json.loads(output.read_text())["results"]
+        return {task: {key.removesuffix(",none"): value for key, value in values.items() if key != "alias" and value != "N/A"}
+                for task, values in results.items()}
+
+    def assert_same(self, found, expected, message):
+        self.assertEqual(list(found), list(expected), message)
+        for task, values in expected.items():
+            self.assertEqual(set(found[task]), set(values), message)
+            for key, value in values.items():
+                self.assertAlmostEqual(found[task][key], value, delta=TOLERANCE * abs(value), msg=f"{message} {task} {key}")
+
+    def test_equals_eval_on_every_mesh_and_does_not_change_training(self):
+        expected = self.evaluated(1, "one", checkpoint__enable=True, checkpoint__interval=1)
+        self.assertEqual([step["step"] for step in expected if "evaluation" in step], [2, 3])
+        for step in expected[1:]:
+            self.assert_same(step["evaluation"], self.of_eval(self.folder / "one" / "checkpoint" / f"step-{step['step']:08}"), "eval")
+            self.assertGreater(step["time_ms"]["evaluation"], 0)
+        runs = run.at_once([lambda name=name: self.evaluated(CHOSEN[name][0], name, **CHOSEN[name][1]) for name in CHOSEN],
+                           workers=2)
+        for name, steps in zip(CHOSEN, runs):
+            for one, other in zip(steps[1:], expected[1:]):
+                self.assert_same(one["evaluation"], other["evaluation"], name)
+
+    def test_training_repeats_bit_for_bit(self):
+        for num_ranks, layout in ((2, {PIPELINE: 2, SCHEDULE: "ZBVZeroBubble"}), (2, {SHARD: 2})):
+            with_it = self.evaluated(num_ranks, f"with{len(layout)}", evaluation__freq=1, **layout)
+            without = self.evaluated(num_ranks, f"without{len(layout)}", evaluation__tasks="", **layout)
+            self.assertEqual([(step["loss"], step["grad_norm"]) for step in with_it],
+                             [(step["loss"], step["grad_norm"]) for step in without])
+            self.assertNotIn("evaluation", without[-1])
+
+    def test_mistakes(self):
+        broken = self.folder / "broken.jsonl"
+        broken.write_text('{"query": "a", "choices": ["b", "c"], "gold": 0}\n{"query": 1}\n')
+        for parts, settings in (([f"{broken}:2"], {"evaluation__tasks": broken, "evaluation__tokenizer": "bytes"}),
+                                (["evaluation.tokenizer", f"{TASKS[0]}:1"], {"evaluation__tasks": TASKS[0]}),
+                                (["none.jsonl"], {"evaluation__tasks": self.folder / "none.jsonl"})):
+            done = self.run_ranks(2, *self.small(**settings))
+            self.assert_one_error(done, 2, *parts)
+        done = self.run_ranks(1, *self.small(evaluation__freq=3, training__steps=1))
+        self.assertIn("[evaluation] has no effect: evaluation.tasks is empty", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,111 @@
+"""eval on several ranks: the recorded results of lm-evaluation-harness, those of one process for every form of a
+checkpoint, and how it ends after a mistake, damage or a signal."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "eval")]
+import harness_test  # noqa: E402
+from harness_test import HARNESS, RECORDED  # noqa: E402
+from run import BIN, SOURCE, EvalTest, random_records, write_model  # noqa: E402
+
+MPIRUN = SOURCE / "jobs" / "mpirun.sh"
+MESHES = {"dp2": (2, []), "shard2": (2, ["--data-parallel-shard-degree", 2]), "tp2": (2, ["--tensor-parallel-degree", 2]),
+          "pp2": (2, ["--pipeline-parallel-degree", 2]),
+          "tp2_pp2": (4, ["--tensor-parallel-degree", 2, "--pipeline-parallel-degree", 2])}
+
+
+class Recorded(harness_test.Harness):
+    """Texts, choices, words, and public data sets, with samples."""
+    launcher = (MPIRUN, "2")
+
+    def test_all(self):
+        self.compare(RECORDED["trained"]["fewshot_0"], "--tokenizer", HARNESS, "--tensor-parallel-degree", 2)
+
+
+for name in dir(harness_test.Harness):  # only test_all runs here
+    if name.startswith("test_"):
+        setattr(Recorded, name, None)
+
+
+class Ranks(EvalTest):
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+
+    def setUp(self):
+        super().setUp()
+        write_model(self.model)
+        self.records = random_records(33, 60)
+
+    def on(self, num_ranks):
+        self.launcher = (MPIRUN, str(num_ranks))
+
+    def results(self, *arguments, model=None):
+        return self.evaluate(self.task(self.records), *arguments, model=model)[0]["results"]["task"]
+
+    def convert(self, form, *more):
+        path = self.folder / form
+        subprocess.run([BIN / "convert-checkpoint", self.model, path, "--to", form, *more], check=True, capture_output=True)
+        return path
+
+    def test_every_mesh_and_form_gives_the_results_of_one_process(self):
+        expected = self.results()
+        forms = [self.model, self.convert("full"), self.convert("sharded", "--shards", "3")]
+        for i, (name, (num_ranks, degrees)) in enumerate(MESHES.items()):
+            with self.subTest(name):
+                self.on(num_ranks)
+                found = self.results(*degrees, model=forms[i % 3])
+                for key in ("token_perplexity,none", "token_accuracy,none"):
+                    self.assertAlmostEqual(found[key] / expected[key], 1, delta=1e-6)
+
+    def test_rank_0_alone_writes(self):
+        self.on(2)
+        done = self.run_program("--model", self.model, "--tasks", self.task(self.records[:1]), "--output", "-")
+        self.assertEqual(json.loads(done.stdout)["n-samples"]["task"], {"original": 1, "effective": 1})
+        self.assertEqual(done.stderr.count("|task |"), 2)
+
+    def test_mistakes(self):
+        good = ["--model", self.model, "--tasks", self.task(self.records)]
+        self.expect_error(*good, "--output", self.output, "--tensor-parallel-degree", 2, parts=["2 ranks", "the 1 that were"])
+        self.on(2)
+        self.expect_error(*good, "--output", self.output, "--tensor-parallel-degree", 3, parts=["3 ranks", "the 2 that were"])
+        self.expect_error(*good[:2], "--tasks", "-", "--output", self.output, parts=["stdin"])
+        self.expect_error(*good[:2], "--generate", "a", parts=["--generate runs in one process"])
+        started = time.monotonic()
+        self.expect_error(*good, "--output", self.folder / "none" / "results.json", parts=["rank 0 of 2", "none/results.json"])
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_damage(self):
+        sharded = self.convert("sharded", "--shards", "2")
+        shard = next(sharded.rglob("shard-00001*"))
+        data = bytearray(shard.read_bytes())
+        data[-100] ^= 1
+        shard.write_bytes(data)
+        self.on(2)
+        self.expect_error("--model", sharded, "--tasks", self.task(self.records), "--output", self.output, code=3,
+                          parts=[shard.name])
+
+    def test_a_signal_to_one_rank_ends_all(self):
+        long_task = self.task(random_records(40000, 60))
+        job = subprocess.Popen([MPIRUN, "2", BIN / "eval", "--model", self.model, "--tasks", long_task, "--output", self.output,
+                                "--batch-tokens", "64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=os.environ | self.environment)
+        lines = []
+        for line in job.stderr:
+            lines.append(line)
+            if "computed in" in line:
+                break
+        children = (pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text()).split()
+        os.kill(int(children[-1]), signal.SIGTERM)
+        _, rest = job.communicate(timeout=60)
+        self.assertEqual(job.returncode, 1, rest)
+        self.assertEqual("".join(lines + [rest]).count("eval: error: stopped by a signal"), 1, rest)
+        self.assertFalse(self.output.exists())
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main(verbosity=2)
