@@ -31,7 +31,7 @@ if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
     live=(--metrics.live_line always)
 fi
 train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output"
-       --training.dataset_path "$output/train.h5" --training.steps 600 --checkpoint.enable true --checkpoint.interval 50
+       --model.hf_assets_path "$output/tokenizer" --training.dataset_path "$output/train.h5" --training.steps 600 --checkpoint.enable true --checkpoint.interval 50
        "${live[@]}" "$@")
 num_steps() { if [ -e "$output/metrics.jsonl" ]; then wc -l <"$output/metrics.jsonl"; else echo 0; fi; }
 
@@ -57,7 +57,6 @@ fi
 echo "quickstart: converting the model to Hugging Face's format and back, and comparing every element and the logits" >&2
 "$bin/convert-checkpoint" "$output" "$output/hf" --to hf --verify
 "$bin/convert-checkpoint" "$output/hf" "$output/model.h5" --to full --verify
-cp "$output"/tokenizer/*.json "$output/hf/"
 
 echo "quickstart: making two models to compare with: the initial weights, and the pairs of tokens of the corpus" >&2
 "$root/jobs/mpirun.sh" 1 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output/untrained" \
