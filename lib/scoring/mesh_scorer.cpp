@@ -2,14 +2,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "ops/cross_entropy.h"
+#include "ops/documents.h"
 #include "train/data_feed.h"
 
 namespace argosy::scoring {
@@ -39,6 +42,15 @@ parallel::ExecutorOptions executor_options(
 bool are_whole_windows(std::span<const eval::Sequence* const> sequences) {
     return std::ranges::all_of(sequences,
                                [](const auto* each) { return each == nullptr || each->size() == 1; });
+}
+
+/// The windows of a batch as documents, for attention on a GPU.
+at::Tensor document_offsets(const at::Tensor& positions, int64_t seq_len, c10::Device device) {
+    const at::Tensor ends = at::empty_like(positions);
+    const auto size = static_cast<size_t>(positions.numel());
+    const int64_t num_documents = ops::write_document_ends({positions.const_data_ptr<int64_t>(), size},
+                                                           seq_len, {ends.mutable_data_ptr<int64_t>(), size});
+    return ops::document_offsets(ends.to(device), ops::document_capacity(num_documents));
 }
 
 }  // namespace
@@ -83,6 +95,9 @@ MeshScorer::Microbatch MeshScorer::make_microbatch(int64_t first_sequence) const
                        .seq_len = own_seq_len,
                        .head_rows = head_rows.to(mesh_.device())};
     if (cut || !are_whole_windows(own)) batch.positions = on_device[eval::kPositions];
+    if (batch.positions.defined() && !cut && gpu::holds(on_device)) {
+        batch.document_offsets = document_offsets(rows[eval::kPositions], own_seq_len, mesh_.device());
+    }
     return {batch, rows[eval::kRecords].index_select(0, counted)};
 }
 
