@@ -25,7 +25,7 @@ std::set<std::string> names_of_options() {
     TrainerOptions options;
     [[maybe_unused]] const auto& [spec, precision, stage_layers, schedule, own_schedule, own_schedule_path,
                                   reshard, recompute, graphs, side_stream, tensor, context, seq_len,
-                                  microbatch_size, num_microbatches, seed, step] = options;
+                                  microbatch_size, num_microbatches, seed, step, observer] = options;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
@@ -52,6 +52,7 @@ std::set<std::string> names_of_options() {
             "microbatch_size",
             "num_microbatches",
             "seed",
+            "observer",
             "max_norm",
             "decay_all_parameters",
             "unit_grad_norms",
@@ -145,6 +146,7 @@ std::vector<Flip> flips() {
         {"microbatch_size", kOne, [](auto& o) { o.microbatch_size = 1; }},
         {"num_microbatches", kOne, [](auto& o) { o.num_microbatches = 2; }},
         {"seed", kOne, [](auto& o) { o.seed = 5; }, "only random numbers change"},
+        {"observer", kOne, [](auto& o) { o.observer = [](const parallel::UnitOp&) {}; }, "it only watches"},
         {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
          "the norm is computed and reported in any case; clipping is a factor of the update"},
         {"decay_all_parameters", kOne, [](auto& o) { o.step.decay_all_parameters = true; }, kArithmetic},

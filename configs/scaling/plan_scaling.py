@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""plan_scaling.py PRETRAIN: plans Llama 3 8B, 70B and 405B on 8 to 16,384 H100 with `pretrain --plan`, and writes the page
+README.md and the figure scaling.svg beside this script. Weak scaling: the batch grows with the number of GPUs.
+"""
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "jobs"))
+import plot  # noqa: E402
+
+GPU, PER_NODE, SEQ_LEN = "h100", 8, 8192
+# Name, flavor, the smallest number of GPUs, and the settings of a number of GPUs.
+MODELS = (
+    ("8B, shards in a node", "8B", 8, lambda gpus: {
+        "parallelism.data_parallel_shard_degree": 8, "parallelism.data_parallel_replicate_degree": gpus // 8,
+        "training.local_batch_size": 2, "activation_checkpoint.mode": "selective"}),
+    ("8B, over all", "8B", 8, lambda gpus: {
+        "training.local_batch_size": 2, "activation_checkpoint.mode": "selective"}),
+    ("70B, FSDP x TP 8", "70B", 64, lambda gpus: {
+        "parallelism.tensor_parallel_degree": 8, "training.local_batch_size": 8,
+        "parallelism.enable_async_tensor_parallel": True, "activation_checkpoint.mode": "full"}),
+    ("405B, PP 8 x FSDP x TP 8", "405B", 512, lambda gpus: {
+        "parallelism.tensor_parallel_degree": 8, "parallelism.pipeline_parallel_degree": 8,
+        "parallelism.enable_async_tensor_parallel": True, "training.local_batch_size": 32,
+        "activation_checkpoint.mode": "full"}),
+)
+
+
+def plan(pretrain, flavor, gpus, settings):
+    words = [pretrain, "--plan", "--json", "--gpus", gpus, "--gpu", GPU, "--gpus-per-node", PER_NODE,
+             "--model.name", "llama3", "--model.flavor", flavor, "--training.seq_len", SEQ_LEN]
+    for key, value in settings.items():
+        words += ["--" + key, str(value).lower() if isinstance(value, bool) else value]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    if done.returncode not in (0, 3):
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def limits(found):
+    """What takes the time of the slowest rank besides computation, the largest part first."""
+    seconds = max((rank["seconds"] for rank in found["ranks"]), key=lambda each: each["total"])
+    parts = {"waiting for other stages": seconds["bubble"], "optimizer": seconds["optimizer"],
+             **{f"exposed {axes}": each for axes, each in seconds["exposed"].items()}}
+    shares = sorted(((100 * each / seconds["total"], name) for name, each in parts.items()), reverse=True)
+    return ", ".join(f"{name} {share:.1f} %" for share, name in shares if share >= 0.5) or "computation"
+
+
+def row(name, gpus, found):
+    memory = max(rank["memory"]["peak_bytes"] for rank in found["ranks"]) / 2**30
+    fits = "" if found["fits"] else " (does not fit)"
+    return (f"| {name} | {gpus} | {found['mesh']} | {found['tokens_per_second_per_device']:.0f} | "
+            f"{100 * found['mfu_causal']:.1f} | {memory:.1f}{fits} | {limits(found)} |\n")
+
+
+def main():
+    pretrain = sys.argv[1]
+    jobs = [(name, flavor, gpus, settings(gpus)) for name, flavor, least, settings in MODELS
+            for gpus in (2**i for i in range(3, 15)) if gpus >= least]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda job: plan(pretrain, *job[1:]), jobs))
+    table = "".join(row(job[0], job[2], each) for job, each in zip(jobs, found))
+    panels = []
+    for flavor in dict.fromkeys(job[1] for job in jobs):
+        lines = {}
+        for (name, of, gpus, _), each in zip(jobs, found):
+            if of == flavor:
+                lines.setdefault(name, []).append((gpus, each["tokens_per_second_per_device"]))
+        panels.append(plot.Panel("GPUs", "tokens/s a GPU", [plot.Line(*line) for line in lines.items()]))
+    (HERE / "scaling.svg").write_text(plot.svg("Planned weak scaling of Llama 3 on H100", panels))
+    text = (HERE / "README.md").read_text()
+    begin = text.index("| run |")
+    head = "\n".join(text[begin:].splitlines()[:2]) + "\n"
+    (HERE / "README.md").write_text(text[:begin] + head + table)
+
+
+if __name__ == "__main__":
+    main()
