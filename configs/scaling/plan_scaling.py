@@ -57,6 +57,10 @@ def row(name, gpus, found):
             f"{100 * found['mfu_causal']:.1f} | {memory:.1f}{fits} | {limits(found)} |\n")
 
 
+def every_other_power(gpus):
+    return str(gpus) if gpus.bit_length() % 2 else ""
+
+
 def main():
     pretrain = sys.argv[1]
     jobs = [(name, flavor, gpus, settings(gpus)) for name, flavor, least, settings in MODELS
@@ -70,7 +74,7 @@ def main():
         for (name, of, gpus, _), each in zip(jobs, found):
             if of == flavor:
                 lines.setdefault(name, []).append((gpus, each["tokens_per_second_per_device"]))
-        panels.append(plot.Panel("GPUs", "tokens/s a GPU", [plot.Line(*line) for line in lines.items()]))
+        panels.append(plot.Panel("GPUs", "tokens/s a GPU", [plot.Line(*line) for line in lines.items()], every_other_power))
     (HERE / "scaling.svg").write_text(plot.svg("Planned weak scaling of Llama 3 on H100", panels))
     text = (HERE / "README.md").read_text()
     begin = text.index("| run |")
