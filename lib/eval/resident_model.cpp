@@ -16,7 +16,7 @@ namespace argosy::eval {
 
 using model::Role;
 
-/// Where the rows of a batch belong: `count` tokens after the first `begin` tokens of a sequence.
+/// Rows of a batch that belong to one sequence: `count` tokens after its first `begin` tokens.
 struct Segment {
     int sequence;
     int64_t begin, count;
