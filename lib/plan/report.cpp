@@ -28,14 +28,21 @@ std::string memory_parts(const PeakMemory& peak) {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-/// The parts of a step's time, largest first: "compute 71 %, dp_shard 12 %".
+/// The parts of a step's time by name.
+std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
+    std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
+                                                         {"the optimizer", time.optimizer},
+                                                         {"waiting for other stages", time.bubble}};
+    for (const auto& [group, seconds] : time.exposed) parts.emplace_back("exposed " + group, seconds);
+    return parts;
+}
+
+/// "computation 71 %, exposed dp_shard 12 %": the largest part first.
 std::string time_parts(const RankTime& time) {
-    std::vector<std::pair<double, std::string>> parts = {
-        {time.compute, "compute"}, {time.optimizer, "optimizer"}, {time.bubble, "waiting for other stages"}};
-    for (const auto& [group, seconds] : time.exposed) parts.emplace_back(seconds, "exposed " + group);
-    std::ranges::sort(parts, std::greater<>());
+    auto parts = parts_of(time);
+    std::ranges::stable_sort(parts, std::greater<>(), [](const auto& part) { return part.second; });
     std::vector<std::string> texts;
-    for (const auto& [seconds, name] : parts) {
+    for (const auto& [name, seconds] : parts) {
         const double share = 100 * seconds / time.total;
         if (share >= 0.1) texts.push_back(fmt::format("{} {:.1f} %", name, share));
     }
@@ -75,15 +82,6 @@ ordered_json rank_json(const RankPlan& rank) {
 
 double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 double gibibytes(const Plan& plan) { return gibibytes(plan.fullest().trace.peak.bytes); }
-
-/// The parts of a step's time by name.
-std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
-    std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
-                                                         {"the optimizer", time.optimizer},
-                                                         {"waiting for other stages", time.bubble}};
-    for (const auto& [group, seconds] : time.exposed) parts.emplace_back("exposed " + group, seconds);
-    return parts;
-}
 
 /// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
 std::string largest_growth(const Plan& from, const Plan& to) {
