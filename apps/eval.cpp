@@ -91,11 +91,15 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     const std::vector<eval::TaskName> names = eval::task_names(options.tasks);
     if (ranks != nullptr) refuse_stdin(names);
     check_output(options, names, inputs.source);
-    inputs.tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
     if (options.max_new_tokens) options.task.max_new_tokens = *options.max_new_tokens;
-    for (const eval::TaskName& name : names) {
-        inputs.work.push_back(eval::make_work(eval::read_task(name, options.task), inputs.tokenizer.get(),
-                                              options.max_length, inputs.source));
+    std::vector<eval::Task> tasks;
+    for (const eval::TaskName& name : names) tasks.push_back(eval::read_task(name, options.task));
+    const auto has_texts = [](const eval::Task& task) { return eval::has_texts(task.type()); };
+    if (!options.tokenizer.empty() || std::ranges::any_of(tasks, has_texts))
+        inputs.tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
+    for (eval::Task& task : tasks) {
+        inputs.work.push_back(
+            eval::make_work(std::move(task), inputs.tokenizer.get(), options.max_length, inputs.source));
     }
     const auto generating = std::ranges::find_if(inputs.work, generates);
     if (ranks != nullptr && generating != inputs.work.end()) {

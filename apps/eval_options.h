@@ -148,12 +148,16 @@ inline void add_generate_options(CLI::App& app, Options& options) {
     app.add_option("--temperature", options.generate.sampling.temperature,
                    "0: the likeliest token each time; else logits are divided by it, tokens drawn")
         ->check(CLI::NonNegativeNumber)
+        ->needs("--generate")
         ->capture_default_str();
     app.add_option("--top-p", options.generate.sampling.top_p,
                    "draw from the fewest tokens that together have this probability")
         ->check(CLI::Range(0.0, 1.0))
+        ->needs("--generate")
         ->capture_default_str();
-    app.add_option("--seed", options.generate.sampling.seed, "of the drawing")->capture_default_str();
+    app.add_option("--seed", options.generate.sampling.seed, "of the drawing")
+        ->needs("--generate")
+        ->capture_default_str();
 }
 
 }  // namespace argosy

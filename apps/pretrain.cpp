@@ -112,7 +112,8 @@ struct Run {
             Compute, [&] { return trainer.step().forward_backward(batch, [&] { feed.read_meanwhile(); }); });
         timer.move(Compute, Data, feed.seconds_gpu_waited());
         const auto result = in(Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
-        guard.count(result);
+        // Without a target that counts, loss and norm are 0 and say nothing about other steps.
+        if (batch.job_counted_tokens > 0) guard.count(result);
         choices.keep();
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
@@ -137,7 +138,7 @@ struct Run {
 
     std::vector<observe::TaskMetrics> evaluate() {
         if (!due(config.evaluation.freq)) return {};
-        return evaluation.run();
+        return evaluation.run(stop);
     }
 
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,

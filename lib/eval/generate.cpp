@@ -24,12 +24,13 @@ double uniform(uint64_t seed, uint64_t index) {
 
 /// The value of eos_token_id.
 tokenizer::Ids end_tokens_of(const std::string& text, const std::string& file) {
+    constexpr uint64_t kMaxId = uint64_t{1} << 31;
     const nlohmann::ordered_json json = parse_json(text, file);
     const auto found = json.is_object() ? json.find("eos_token_id") : json.end();
     if (found == json.end() || found->is_null()) return {};
     const auto list = found->is_array() ? *found : nlohmann::ordered_json::array({*found});
     for (const nlohmann::ordered_json& id : list) {
-        if (id.is_number_unsigned()) continue;
+        if (id.is_number_unsigned() && id.get<uint64_t>() < kMaxId) continue;
         throw UserError("{}: eos_token_id is {}, neither a token nor a list of tokens", file, found->dump());
     }
     return list.get<tokenizer::Ids>();

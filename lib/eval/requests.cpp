@@ -163,7 +163,6 @@ void warn_of_left_out_parts(const Work& work, const char* setting) {
 
 /// The tokenizer whose files the model has: in its folder, or saved in a checkpoint. Null if it has none.
 std::unique_ptr<tokenizer::Tokenizer> own_tokenizer(const interop::ModelSource& source) {
-    if (source.path.empty()) return nullptr;
     if (!source.checkpoint) {
         const auto path = tokenizer::tokenizer_file_in(source.path);
         return path ? tokenizer::open_tokenizer(path->string()) : nullptr;
@@ -231,11 +230,12 @@ Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, const LengthLim
     }
     LengthLimit of_task = limit;
     if (texts && limit.num_inputs == 0) of_task.num_inputs = source.spec.max_context;
-    if (task.type() == OutputType::Generation)
-        of_task.num_inputs = max_context_tokens(task, of_task.num_inputs);
+    if (task.type() == OutputType::Generation) {
+        of_task = {max_context_tokens(task, of_task.num_inputs), "--max-length less --max-new-tokens"};
+    }
     Requests requests = make_requests(task.documents, task.type(), tokenizer, of_task);
     Work work{std::move(task), std::move(requests)};
-    warn_of_left_out_parts(work, limit.setting);
+    warn_of_left_out_parts(work, of_task.setting);
     warn_of_long_windows(work, source.spec.max_context);
     return work;
 }

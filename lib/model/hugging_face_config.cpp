@@ -373,7 +373,7 @@ ModelSpec parse_hugging_face_config(const std::string& text, const std::string& 
 
 bool has_hugging_face_config(const std::string& folder) {
     std::error_code ignored;
-    return std::filesystem::is_regular_file(folder + "/config.json", ignored);
+    return !folder.empty() && std::filesystem::is_regular_file(folder + "/config.json", ignored);
 }
 
 ModelSpec read_hugging_face_config(const std::string& folder, const AcceptedKeys& accepted) {

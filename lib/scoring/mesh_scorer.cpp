@@ -162,6 +162,8 @@ std::vector<RecordScore> MeshScorer::score(std::span<const Tokens> records,
                                            const std::vector<Window>& windows,
                                            const std::function<void(double share)>& progress) {
     records_ = records;
+    found_.clear();  // progress() may have thrown in the score() before
+    num_found_ = 0;
     sequences_ = eval::in_sequences(windows, options_.seq_len);
     sums_ = at::zeros({std::ssize(records), 2}, at::kDouble);
     for (int64_t first = 0; first < std::ssize(sequences_); first += sequences_per_pass()) {

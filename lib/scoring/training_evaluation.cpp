@@ -13,6 +13,9 @@
 namespace argosy::scoring {
 namespace {
 
+/// A signal has asked a rank to end; thrown on all ranks.
+struct Interrupted {};
+
 observe::TaskMetrics metrics_of(const eval::TaskResult& result) {
     observe::TaskMetrics metrics{.task = result.task.file.name, .values = {}};
     for (const eval::MetricValue& found : result.metrics) {
@@ -29,7 +32,7 @@ void check(const eval::Task& task, const tokenizer::Tokenizer* tokenizer) {
     }
     if (tokenizer != nullptr || !eval::has_texts(task.type())) return;
     throw UserError(
-        "{} holds records of text, which need a tokenizer, and model.hf_assets_path has no tokenizer.json; "
+        "{} holds records of text, which need a tokenizer, and model.hf_assets_path has no tokenizer; "
         "set "
         "evaluation.tokenizer to one, or to bytes",
         task.documents[0].place);
@@ -66,13 +69,22 @@ TrainingEvaluation::TrainingEvaluation(std::vector<eval::Work> tasks, const trai
     if (!tasks_.empty()) scorer_.emplace(trainer.model(), options, mesh);
 }
 
-std::vector<observe::TaskMetrics> TrainingEvaluation::run() {
+std::vector<observe::TaskMetrics> TrainingEvaluation::run(train::StopAgreement& stop) {
+    const auto end_on_signal = [&](double) {
+        if (stop.agreed() == train::StopReason::Signal) throw Interrupted();
+    };
     std::vector<observe::TaskMetrics> metrics;
     for (const eval::Work& work : tasks_) {
         try {
+            end_on_signal(0);
             metrics.push_back(metrics_of(eval::evaluate(
-                [&](auto records, const auto& windows) { return scorer_->score(records, windows); },
+                [&](auto records, const auto& windows) {
+                    return scorer_->score(records, windows, end_on_signal);
+                },
                 work.task, work.requests)));
+        } catch (const Interrupted&) {
+            spdlog::warn("a signal ends the evaluation of tasks, without a result");
+            return {};
         } catch (const eval::NotFiniteError& error) {
             spdlog::warn("{} is not evaluated: {}", work.task.file.name, error.what());
         }

@@ -11,6 +11,7 @@
 #include "model/model_spec.h"
 #include "observe/metrics.h"
 #include "scoring/mesh_scorer.h"
+#include "train/run_limits.h"
 #include "train/trainer.h"
 
 namespace argosy::scoring {
@@ -28,8 +29,9 @@ class TrainingEvaluation {
                        train::Trainer& trainer, comm::Mesh& mesh);
 
     /// COLLECTIVE over the world: the same metrics on all ranks. A task in which the log-likelihood of a
-    /// record is not finite has no metrics; the log says so.
-    std::vector<observe::TaskMetrics> run();
+    /// record is not finite has no metrics; the log says so. A signal to a rank ends the evaluation, which
+    /// then has no metrics; `stop` finds it.
+    std::vector<observe::TaskMetrics> run(train::StopAgreement& stop);
 
   private:
     std::vector<eval::Work> tasks_;

@@ -165,8 +165,6 @@ bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
            (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
 }
 
-}  // namespace
-
 /// Whether the folder has a tokenizer and no architecture, which the preset then says.
 bool has_tokenizer_alone(const config::Model& model) {
     const std::string& folder = model.hf_assets_path;
@@ -177,6 +175,8 @@ bool has_tokenizer_alone(const config::Model& model) {
         "both say the architecture",
         folder);
 }
+
+}  // namespace
 
 model::ModelSpec choose_model(const config::Model& model) {
     const std::string name = model.name.value_or(config::Model::kDefaultName);

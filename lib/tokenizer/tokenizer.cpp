@@ -79,6 +79,7 @@ bool is_sentence_piece(const std::string& content) { return content.starts_with(
 }  // namespace
 
 std::optional<fs::path> tokenizer_file_in(const fs::path& folder) {
+    if (folder.empty()) return {};
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
         std::error_code unknown;
         if (fs::exists(folder / name, unknown)) return folder / name;

@@ -108,13 +108,17 @@ void DataFeed::read_ahead() {
     if (!reading_.valid()) start_reading();
     at::Tensor read = take_samples();
     ahead_ = {.counted_tokens = read[1].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
-    job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
-    counting_ = mesh_.group(layout::kDataAxes)
-                    .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
     if (context_degree() > 1) {
         read = own_part(read.view({num_rows(), -1, seq_len()}), sizes_.balance, mesh_).view({num_rows(), -1});
     }
     if (gives_offsets()) read = with_document_ends(read);
+    job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
+    job_capacity_ = at::full({}, document_capacity_, at::kLong);
+    using enum comm::OpKind;
+    const comm::Op agreed[] = {
+        {.kind = AllReduce, .out = job_tokens_, .in = job_tokens_},
+        {.kind = AllReduce, .out = job_capacity_, .in = job_capacity_, .reduction = comm::Reduction::Max}};
+    counting_ = mesh_.group(layout::kDataAxes).submit(std::span(agreed).first(gives_offsets() ? 2 : 1));
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * own_seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
@@ -125,8 +129,7 @@ void DataFeed::read_ahead() {
              .num_sequences = sizes_.microbatch_size,
              .seq_len = own_seq_len(),
              .positions = gives_positions() ? part(2) : at::Tensor(),
-             .document_offsets =
-                 gives_offsets() ? ops::document_offsets(part(3), document_capacity_) : at::Tensor()});
+             .document_offsets = gives_offsets() ? part(3) : at::Tensor()});  // the ends, until next()
     }
     next_sample_ += sizes_.global_batch;
     if (++num_read_ < num_steps_) start_reading();
@@ -137,6 +140,11 @@ StepBatch DataFeed::next() {
     if (!counting_.active()) read_ahead();
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
+    if (gives_offsets()) document_capacity_ = job_capacity_.item<int64_t>();
+    for (model::Batch& microbatch : ahead_.microbatches) {
+        if (!gives_offsets()) break;
+        microbatch.document_offsets = ops::document_offsets(microbatch.document_offsets, document_capacity_);
+    }
     StepBatch batch = std::move(ahead_);
     if (!for_gpu_ && num_read_ < num_steps_) read_ahead();
     return batch;

@@ -95,9 +95,12 @@ class DataFeed {
     int64_t end_sample_;
 
     std::optional<ForGpu> for_gpu_;
-    int64_t document_capacity_ = 1;  // never shrinks: a recorded graph is for one capacity
+    /// Never shrinks, and is the same on all ranks: a recorded graph is for one capacity, and its collectives
+    /// belong to the graphs that all other ranks record at the same time.
+    int64_t document_capacity_ = 1;
     StepBatch ahead_;
-    at::Tensor job_tokens_;  // ahead_.job_counted_tokens, once counting_ is done
+    at::Tensor job_tokens_;    // ahead_.job_counted_tokens, once counting_ is done
+    at::Tensor job_capacity_;  // the maximum of document_capacity_ over the ranks, once counting_ is done
     comm::Pending counting_;
     at::Tensor samples_;         // of the step after ahead_, while a thread reads them
     std::future<void> reading_;  // its destructor waits for that thread

@@ -57,7 +57,10 @@ std::optional<int64_t> Validation::add_losses(StopAgreement& stop, at::Tensor& s
         sum.add_(executor_.run(batch.microbatches, /*loss_scale=*/1, /*update=*/0));
         feed.read_meanwhile();
         num_tokens += batch.job_counted_tokens;
-        if (stop.finish() == StopReason::Signal && i + 1 < num_batches_) return {};
+        if (stop.finish() == StopReason::Signal && i + 1 < num_batches_) {
+            spdlog::warn("a signal ends the validation, without a result");
+            return {};
+        }
     }
     return num_tokens;
 }

@@ -3,7 +3,9 @@ that they do not change."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 import unittest
 
 import run
@@ -50,6 +52,21 @@ class Evaluation(run.PretrainTest):
         for name, steps in zip(CHOSEN, runs):
             for one, other in zip(steps[1:], expected[1:]):
                 self.assert_same(one["evaluation"], other["evaluation"], name)
+
+    def test_a_signal_ends_it(self):
+        """The run ends with the step, which is saved, and without a result. The whole evaluation takes seconds."""
+        texts = self.folder / "long.jsonl"
+        texts.write_text("".join(json.dumps({"tokens": [i % 251 for i in range(n, n + 33)]}) + "\n" for n in range(20_000)))
+        job = self.start(2, *self.small(evaluation__tasks=texts, evaluation__freq=2, training__local_batch_size=1,
+                                        training__seq_len=32, training__steps=9, checkpoint__enable=True))
+        self.wait_for_step(job, 1)
+        time.sleep(1)
+        run.send(job.rank_pids()[1], signal.SIGTERM)
+        done = job.finish()
+        self.assert_code(done, 75)
+        self.assertIn("a signal ends the evaluation of tasks, without a result", done.stderr)
+        self.assertIn("stopped by a signal after step 2 of 9, which is saved", done.stderr)
+        self.assertEqual(["evaluation" in step for step in self.steps()], [False, False])
 
     def test_training_repeats_bit_for_bit(self):
         for num_ranks, layout in ((2, {PIPELINE: 2, SCHEDULE: "ZBVZeroBubble"}), (2, {SHARD: 2})):

@@ -31,6 +31,19 @@ class Spikes(run.PretrainTest):
     def skipped(self, dump):
         return [json.loads(line) for line in (self.folder / dump / "skipped_updates.jsonl").read_text().splitlines()]
 
+    def test_steps_without_a_target_say_nothing_about_others(self):
+        """Their loss and norm are 0. As part of the window they would make every later loss an outlier."""
+        count = 12 * BATCH * SEQ_LEN
+        tokens = [1 + i % 4 for i in range((NUM_STEPS + 1) * BATCH * SEQ_LEN)]
+        source, masked = self.folder / "masked.jsonl", self.folder / "masked.h5"
+        mask = [0] * (count + 1) + [1] * (len(tokens) - count - 1)
+        source.write_text(json.dumps({"tokens": tokens, "loss_mask": mask}) + "\n")
+        self.tokenize(source, masked)
+        steps = self.steps_of(1, "masked", **self.settings(
+            training__dataset_path=masked, loss_spike__loss_zscore=6, loss_spike__warmup_steps=4, loss_spike__window=8))
+        self.assertEqual([step["loss"] == 0 for step in steps], [True] * 12 + [False] * (NUM_STEPS - 12))
+        self.assertEqual(steps[-1]["skipped_updates"], 0)
+
     def test_the_noisy_step_is_skipped_on_every_layout(self):
         by_loss = self.settings(loss_spike__loss_zscore=8, loss_spike__window=8, loss_spike__warmup_steps=4)
         control = self.steps_of(1, "control", **self.settings())
