@@ -73,7 +73,7 @@ void check_output(const Options& options, std::span<const eval::TaskName> tasks,
     }
 }
 
-bool generates(const eval::Work& work) { return work.task.type() == eval::OutputType::Generation; }
+bool generates(const eval::Task& task) { return task.type() == eval::OutputType::Generation; }
 
 void refuse_stdin(std::span<const eval::TaskName> tasks) {
     for (const eval::TaskName& task : tasks) {
@@ -94,21 +94,21 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     if (options.max_new_tokens) options.task.max_new_tokens = *options.max_new_tokens;
     std::vector<eval::Task> tasks;
     for (const eval::TaskName& name : names) tasks.push_back(eval::read_task(name, options.task));
+    const auto generating = std::ranges::find_if(tasks, generates);
+    if (ranks != nullptr && generating != tasks.end()) {
+        throw UserError(
+            "{} generates texts, which one process does; start eval for it without mpirun or srun",
+            generating->file.path.string());
+    }
+    if (options.max_new_tokens && generating == tasks.end()) {
+        throw UserError("--max-new-tokens {}: no task generates texts", *options.max_new_tokens);
+    }
     const auto has_texts = [](const eval::Task& task) { return eval::has_texts(task.type()); };
     if (!options.tokenizer.empty() || std::ranges::any_of(tasks, has_texts))
         inputs.tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
     for (eval::Task& task : tasks) {
         inputs.work.push_back(
             eval::make_work(std::move(task), inputs.tokenizer.get(), options.max_length, inputs.source));
-    }
-    const auto generating = std::ranges::find_if(inputs.work, generates);
-    if (ranks != nullptr && generating != inputs.work.end()) {
-        throw UserError(
-            "{} generates texts, which one process does; start eval for it without mpirun or srun",
-            generating->task.file.path.string());
-    }
-    if (options.max_new_tokens && generating == inputs.work.end()) {
-        throw UserError("--max-new-tokens {}: no task generates texts", *options.max_new_tokens);
     }
     return inputs;
 }
@@ -143,12 +143,13 @@ eval::TaskResult run_task(const Inputs& inputs, const Options& options, const sc
         if (progress && progress->due()) progress->show(share);
     };
     const auto score = [&](auto records, const auto& windows) { return model.score(records, windows, show); };
-    eval::TaskResult result = generates(work) ? generate_answers(inputs, options, std::move(work),
-                                                                 [&](double share) {
-                                                                     throw_if_stop_requested();
-                                                                     show(share);
-                                                                 })
-                                              : eval::evaluate(score, std::move(work.task), work.requests);
+    eval::TaskResult result = generates(work.task)
+                                  ? generate_answers(inputs, options, std::move(work),
+                                                     [&](double share) {
+                                                         throw_if_stop_requested();
+                                                         show(share);
+                                                     })
+                                  : eval::evaluate(score, std::move(work.task), work.requests);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
                  result.task.documents.size(), seconds_now() - started);
     return result;
@@ -239,6 +240,7 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
     if (ranks != nullptr) {
         throw UserError("--generate runs in one process; start eval without mpirun or srun");
     }
+    scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
     const interop::ModelSource source = interop::open_model(options.model, {options.accepted_keys});
     const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
     if (!tokenizer) {

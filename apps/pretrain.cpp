@@ -165,18 +165,17 @@ struct Run {
 };
 
 /// Answers --plan and --search. 3: no plan fits.
-ExitCode print_plan(const config::CommandLine& line, int num_started) {
+ExitCode print_plan(const config::CommandLine& line) {
     const config::PlanRequest& request = line.plan;
-    const int num_ranks = request.num_ranks > 0 ? request.num_ranks : num_started;
     observe::keep_freed_memory();
     const ops::OpsContext tensors(setup::operation_path(line.config));
-    const plan::Machine machine = plan::choose_machine(line.config, request, num_ranks);
+    const plan::Machine machine = plan::choose_machine(line.config, request);
     if (line.command == config::Command::Search) {
-        const plan::Search found = plan::search(line.config, num_ranks, machine);
+        const plan::Search found = plan::search(line.config, request.num_ranks, machine);
         print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
         return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;
     }
-    const plan::Plan plan = plan::make_plan(line.config, num_ranks, machine);
+    const plan::Plan plan = plan::make_plan(line.config, request.num_ranks, machine);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
     return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
 }
@@ -185,7 +184,10 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const config::CommandLine line = config::parse_command_line(words);
     if (line.command == config::Command::Plan || line.command == config::Command::Search) {
-        return ranks.rank() == 0 ? print_plan(line, ranks.size()) : ExitCode::Done;
+        if (ranks.size() > 1)
+            throw UserError("--plan and --search run in one process; --gpus {} names the ranks",
+                            ranks.size());
+        return print_plan(line);
     }
     if (line.command != config::Command::Run) {
         if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);

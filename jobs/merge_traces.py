@@ -84,10 +84,15 @@ def faults_of(traces):
 
 
 def read(folder):
+    """{file name: events}. ValueError if the folder holds no traces, or those of different runs."""
     files = sorted(pathlib.Path(folder).glob("rank-*.json"))
     if not files:
-        sys.exit(f"merge_traces.py: error: {folder} holds no rank-*.json; name the folder of a step")
-    return {file.name: json.loads(file.read_text())["traceEvents"] for file in files}
+        raise ValueError(f"{folder} holds no rank-*.json; name the folder of a step")
+    traces = {file.name: json.loads(file.read_text()) for file in files}
+    ids = {trace["otherData"]["id"] for trace in traces.values()}
+    if len(ids) > 1:
+        raise ValueError(f"{folder} holds the traces of {len(ids)} runs ({', '.join(sorted(ids))}); remove the older files")
+    return {name: trace["traceEvents"] for name, trace in traces.items()}
 
 
 def main():
@@ -95,17 +100,19 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--output", help="default: FOLDER/merged.json")
     arguments = parser.parse_args()
+    output = pathlib.Path(arguments.output or pathlib.Path(arguments.folder) / "merged.json")
     try:
         traces = read(arguments.folder)
-    except (OSError, ValueError, KeyError) as error:
+        merged = {"displayTimeUnit": "ms", "traceEvents": [event for events in traces.values() for event in events]}
+        output.write_text(json.dumps(merged))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"merge_traces.py: error: {error}", file=sys.stderr)
         return 2
     faults = list(faults_of(traces))
     for fault in faults[:20]:
         print(f"merge_traces.py: {fault}", file=sys.stderr)
-    merged = {"displayTimeUnit": "ms", "traceEvents": [event for events in traces.values() for event in events]}
-    output = pathlib.Path(arguments.output or pathlib.Path(arguments.folder) / "merged.json")
-    output.write_text(json.dumps(merged))
+    if faults:
+        print(f"merge_traces.py: {len(faults)} faults in all", file=sys.stderr)
     print(output)
     return 3 if faults else 0
 

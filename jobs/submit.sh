@@ -103,7 +103,7 @@ else
 fi
 
 # Refuses a run that cannot train on the site's GPUs: pretrain refuses the number of ranks, or the tensors do not fit into
-# memory. In that case it shows the nearest configuration that fits.
+# memory. In that case it shows the fastest configuration that fits.
 check_plan() {
     local how code=0 answer
     how=("$config" "${options[@]}" --gpus $((nodes * here)) --gpus-per-node "$here" --gpu "$ARGOSY_PLAN")
@@ -112,6 +112,7 @@ check_plan() {
         0) return ;;
         2) say "$answer" ;;
         3) say "$answer"
+           say "searching for a configuration that fits"
            say "$(ARGOSY_LOG=warn ask_pretrain "${how[@]}" --search 2>&1 || true)" ;;
         *) say "warning: pretrain --plan ended with $code, so it is not known whether the run fits: $answer"
            return ;;

@@ -12,7 +12,7 @@
 namespace argosy {
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string json_text(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
@@ -31,11 +31,12 @@ Timeline::Span::~Span() {
 
 /// The fields that every event has.
 std::string Timeline::event(char phase, const std::string& name, double us) const {
-    return fmt::format(R"("ph":"{}","name":{},"pid":{},"tid":0,"ts":{:.3f})", phase, quoted(name), rank_, us);
+    return fmt::format(R"("ph":"{}","name":{},"pid":{},"tid":0,"ts":{:.3f})", phase, json_text(name), rank_, us);
 }
 
-void Timeline::start(double clock_offset) {
+void Timeline::start(double clock_offset, const std::string& id) {
     recording_ = true;
+    id_ = id;
     clock_offset_ = clock_offset;
 }
 
@@ -92,11 +93,11 @@ std::string Timeline::stop() {
     ARGOSY_CHECK(open_.empty(), "a span of the timeline is still open: {}", open_.back().name);
     while (!under_way_.empty()) landed(under_way_.back().first);
     recording_ = false;
-    return fmt::format(R"({{"displayTimeUnit":"ms","traceEvents":[
+    return fmt::format(R"({{"displayTimeUnit":"ms","otherData":{{"id":{2}}},"traceEvents":[
 {{"ph":"M","name":"process_name","pid":{0},"tid":0,"args":{{"name":"rank {0}"}}}},
 {1}]}}
 )",
-                       rank_, std::exchange(events_, {}));
+                       rank_, std::exchange(events_, {}), json_text(id_));
 }
 
 }  // namespace argosy

@@ -21,8 +21,9 @@ class Timeline {
     Timeline(const Timeline&) = delete;
 
     /// Between start() and stop() spans are recorded; otherwise the functions below do nothing.
-    /// `clock_offset`: seconds to add to seconds_now(), so that all ranks have one clock.
-    void start(double clock_offset);
+    /// `clock_offset`: seconds to add to seconds_now(), so that all ranks have one clock. `id`: the same on
+    /// all ranks and for no other trace.
+    void start(double clock_offset, const std::string& id);
     bool recording() const { return recording_; }
     /// Ends the recording and returns the trace as JSON. REQUIRES: every span has ended.
     std::string stop();
@@ -63,6 +64,7 @@ class Timeline {
 
     const int rank_;
     double clock_offset_ = 0;
+    std::string id_;
     bool recording_ = false;
     uint64_t num_launched_ = 0;
     std::vector<Open> open_;

@@ -93,8 +93,10 @@ int positive_number(const Option& option) {
     const std::string& word = value_of(option);
     int number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error == std::errc() && end == word.data() + word.size() && number > 0) return number;
-    throw UserError("--{} must be an integer >= 1, but is '{}'", option.name, word);
+    constexpr int kMax = 1 << 20;
+    if (error == std::errc() && end == word.data() + word.size() && number > 0 && number <= kMax)
+        return number;
+    throw UserError("--{} must be an integer in [1, {}], but is '{}'", option.name, kMax, word);
 }
 
 /// Sets the option of --plan and --search that `option` is. REQUIRES: it is one.

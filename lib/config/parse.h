@@ -14,7 +14,7 @@ enum class Command { Run, Help, Version, PrintConfig, Plan, Search };
 /// The machine for which --plan and --search plan.
 struct PlanRequest {
     static constexpr const char* kCpu = "cpu";  // this processor, which is measured
-    int num_ranks = 0;                          // --gpus; 0: as many as were started
+    int num_ranks = 1;                          // --gpus
     std::string device = kCpu;                  // --gpu
     int gpus_per_node = 8;                      // --gpus-per-node
     bool json = false;                          // --json

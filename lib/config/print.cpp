@@ -78,10 +78,11 @@ constexpr const char* kUsage =
     "  --print-config       print all keys as TOML that can be run again, and stop\n"
     "  --plan               run a step without data on one processor, print the memory, traffic and time that\n"
     "                       each rank needs, and stop: with 0 if the run fits, with 3 if it does not.\n"
-    "                       --gpus N (default: as many ranks as were started), --gpu cpu|a100|h100|h200|b200\n"
+    "                       --gpus N (ranks; default: 1), --gpu cpu|a100|h100|h200|b200\n"
     "                       (default: cpu, which is measured), --gpus-per-node N (default: 8), --json\n"
     "  --search             plan other meshes, microbatches, recomputation and schedules for the same model and\n"
-    "                       batch, print the best that fit and the keys to set, and stop; options as --plan\n"
+    "                       batch (powers of two; a context axis from 32768 tokens on), print the best that fit\n"
+    "                       and the keys to set, and stop; options as --plan\n"
     "  --version            print version and commit, and stop\n"
     "  --help               print this, and stop\n"
     "\nKeys, with accepted values and default:\n";

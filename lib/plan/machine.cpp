@@ -1,6 +1,7 @@
 #include "plan/machine.h"
 
 #include <ATen/ops/full.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -75,13 +76,15 @@ at::Tensor matrix(int64_t rows, int64_t columns, at::ScalarType type) {
     return at::full({rows, columns}, 0.1, type);
 }
 
-/// The operation of a size, to be timed. None if its tensors would be too large.
+/// The operation of a size, to be timed. None if it would take long or much memory.
 std::function<void()> operation(const Machine::Size& size, at::ScalarType type) {
-    constexpr double kMaxElements = 1e8;
+    constexpr double kMaxElements = 1e8, kMaxFlops = 2e10;
     const auto rows = static_cast<double>(size.rows), columns = static_cast<double>(size.columns),
                terms = static_cast<double>(size.terms);
-    if (rows * columns + (rows + columns) * terms > kMaxElements) return nullptr;
-    if (size.kind == ops::WorkKind::Product) {
+    const bool is_product = size.kind == ops::WorkKind::Product;
+    const double flops = 2 * rows * columns * (is_product ? terms : 5 * rows / 2);
+    if (flops > kMaxFlops || rows * columns + (rows + columns) * terms > kMaxElements) return nullptr;
+    if (is_product) {
         return [x = matrix(size.rows, size.terms, type), w = matrix(size.columns, size.terms, type)] {
             ops::linear(x, w);
         };
@@ -138,9 +141,9 @@ double Machine::seconds(std::span<const comm::RecordedOp> launch, const std::vec
         if (num_ranks > num_nodes) in_node_bytes += bytes;
         if (num_nodes > 1) between_bytes += bytes * num_nodes / num_ranks;
         const int hops_between = num_nodes > 1 ? num_nodes : 0;
-        latency =
-            std::max(latency, rounds(op.kind) * ((num_ranks - 1 - hops_between) * in_node.latency_seconds +
-                                                 hops_between * between_nodes.latency_seconds));
+        latency = std::max(
+            latency, rounds(op.kind) * (std::max(0, num_ranks - 1 - hops_between) * in_node.latency_seconds +
+                                        hops_between * between_nodes.latency_seconds));
     }
     return latency + std::max(in_node_bytes / (in_node.bytes_per_second * link_share),
                               between_bytes / (between_nodes.bytes_per_second * link_share));
@@ -150,6 +153,7 @@ std::optional<Machine> find_machine(const std::string& name) {
     const auto sheet = std::ranges::find(kSheets, name, &Sheet::name);
     if (sheet == std::end(kSheets)) return std::nullopt;
     return Machine{.name = name,
+                   .is_gpu = true,
                    .memory_bytes = sheet->memory_gib * kGibibyte,
                    .reserved_bytes = kReservedBytes,
                    .narrow_flops = sheet->narrow_tflops * kTera,
@@ -177,6 +181,7 @@ Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, 
     const auto pass = [x = matrix(512, 2048, type)] { ops::swiglu(x); };
     Machine machine{.name = "cpu",
                     .ranks_per_node = num_ranks,
+                    .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / num_ranks,
                     .memory_speed = work_of(pass).bytes / best_seconds(pass) / crowded,
                     .launch_seconds = 1e-6};
     for (const ops::Work& each : work) {
@@ -186,6 +191,7 @@ Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, 
     }
     const double peak = observe::measure_gemm_peak(type).flops_per_second / crowded;
     machine.narrow_flops = machine.fp32_flops = machine.fp64_flops = peak;
+    machine.product_share = machine.attention_share = 0.8;  // of sizes that are too large to be measured
     machine.in_node = machine.between_nodes = {machine.memory_speed / 4, 2e-5};
     return machine;
 }

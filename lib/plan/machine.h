@@ -31,6 +31,7 @@ struct Link {
 
 struct Machine {
     std::string name;
+    bool is_gpu = false;
     int ranks_per_node = 8;
     int64_t memory_bytes = 0;                                 // of a device; 0: unknown
     int64_t reserved_bytes = 0;                               // memory of a device that tensors cannot have
@@ -60,7 +61,8 @@ std::optional<Machine> find_machine(const std::string& name);
 std::vector<std::string> machine_names();
 
 /// Measures this processor for a step of `num_ranks` ranks, each with as many threads as this process:
-/// passes over memory, and the products and attention of `work`, one of each size. Ranks exchange data
+/// passes over memory, and the products and attention of `work`, one of each size that does not take long.
+/// The ranks share the machine's memory evenly. Ranks exchange data
 /// through the machine's memory. More threads than cores share them. REQUIRES: all work is of one type.
 Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks);
 

@@ -15,12 +15,13 @@
 namespace argosy::plan {
 namespace {
 
-/// The time of `factor` times as many microbatches: the pipeline fills and empties once.
+/// The time of `factor` times as many microbatches. The pipeline fills and empties once; sums over replicas
+/// and over the world come once in a step.
 RankTime extended(RankTime time, double factor) {
     time.compute *= factor;
     time.total = time.compute + time.optimizer + time.bubble;
     for (auto& [group, seconds] : time.exposed) {
-        seconds *= factor;
+        if (group != "world" && group.find("dp_replicate") == group.npos) seconds *= factor;
         time.total += seconds;
     }
     return time;
@@ -49,6 +50,17 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
     return work;
 }
 
+/// Three matrices of all scores of a layer, in fp32.
+int64_t score_bytes(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
+    const int context = mesh.degree(layout::Axis::Context);
+    const bool narrow = options.precision.compute == at::kBFloat16 || options.precision.compute == at::kHalf;
+    if (context == 1 && narrow) return 0;
+    const bool at_once = options.context.rotation == parallel::ContextOptions::Rotation::AllGather;
+    const int64_t queries = options.seq_len / context, keys = at_once ? options.seq_len : queries;
+    const int64_t heads = options.spec.num_heads / mesh.degree(layout::Axis::Tensor);
+    return 3 * int64_t{sizeof(float)} * options.microbatch_size * heads * queries * keys;
+}
+
 /// Plans from a step of at most `max_microbatches`.
 Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Machine& machine,
                        int64_t max_microbatches) {
@@ -72,6 +84,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
         plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});
         plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
     }
+    if (machine.is_gpu) plan.score_bytes = score_bytes(options, mesh);
     plan.peak_flops = machine.peak(options.precision.compute);
     plan.model_flops = observe::flops_per_token(options.spec, config.training.seq_len).causal *
                        static_cast<double>(plan.tokens) / mesh.num_ranks();
@@ -92,12 +105,12 @@ int64_t Plan::room_bytes() const {
     return machine.memory_bytes == 0 ? 0 : machine.memory_bytes - machine.reserved_bytes;
 }
 
-bool Plan::fits() const { return room_bytes() == 0 || fullest().trace.peak.bytes <= room_bytes(); }
+bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes(); }
 
-Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request, int num_ranks) {
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
     if (request.device == config::PlanRequest::kCpu) {
         const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
-        return measure_processor(work_of_a_step(config, num_ranks), type, num_ranks);
+        return measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
     }
     auto machine = find_machine(request.device);
     if (!machine) {
@@ -113,7 +126,11 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 }
 
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
-    return plan_microbatches(config, num_ranks, machine, 2 * config.parallelism.pipeline_parallel_degree);
+    const config::Parallelism& mesh = config.parallelism;
+    const bool in_full = mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
+                         !mesh.pipeline_parallel_schedule_csv.empty();
+    return in_full ? make_plan(config, num_ranks, machine)
+                   : plan_microbatches(config, num_ranks, machine, 2 * mesh.pipeline_parallel_degree);
 }
 
 }  // namespace argosy::plan

@@ -25,22 +25,27 @@ struct Plan {
     layout::MeshShape mesh;
     Machine machine;
     std::vector<RankPlan> ranks;  // one of each pipeline stage
-    int64_t tokens = 0;           // of a step
-    double seconds = 0;           // of a step
-    double model_flops = 0;       // of a step and a device, by the causal formula (observe/peak_flops.h)
-    double peak_flops = 0;        // of a device in the type of computation
+    /// On a GPU: the scores of attention that FlashAttention does not serve, about, of a rank. They are not
+    /// in the traces, because tensors without data take the way of tensors of processors.
+    int64_t score_bytes = 0;
+    int64_t tokens = 0;      // of a step
+    double seconds = 0;      // of a step
+    double model_flops = 0;  // of a step and a device, by the causal formula (observe/peak_flops.h)
+    double peak_flops = 0;   // of a device in the type of computation
 
     const RankPlan& fullest() const;  // the rank with the largest peak of memory
     const RankPlan& slowest() const;
     /// The memory of a device that tensors can have; 0: unknown.
     int64_t room_bytes() const;
+    /// The largest peak of memory, with the scores.
+    int64_t peak_bytes() const { return fullest().trace.peak.bytes + score_bytes; }
     bool fits() const;
     double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
     double utilisation() const { return model_flops / seconds / peak_flops; }
 };
 
 /// The machine that `request` names. Measures this processor for the configuration's step if it names none.
-Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request, int num_ranks);
+Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request);
 
 /// Throws UserError for a configuration that pretrain refuses on `num_ranks` ranks. REQUIRES: an
 /// ops::OpsContext exists.
@@ -48,7 +53,7 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 
 /// The same from a step of fewer microbatches, which takes less time: computation and exposed communication
 /// are extended to all of them. Memory is that of make_plan(); FLOPs and bytes are those of the fewer
-/// microbatches.
+/// microbatches. Schedules that keep every microbatch, or name each, are planned in full.
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 }  // namespace argosy::plan

@@ -81,7 +81,7 @@ ordered_json rank_json(const RankPlan& rank) {
 }
 
 double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
-double gibibytes(const Plan& plan) { return gibibytes(plan.fullest().trace.peak.bytes); }
+double gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
 
 /// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
 std::string largest_growth(const Plan& from, const Plan& to) {
@@ -95,14 +95,15 @@ std::string largest_growth(const Plan& from, const Plan& to) {
     return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
 }
 
-std::string row(const Candidate& candidate, size_t number) {
+std::string row(const Candidate& candidate, const std::string& number) {
     const Plan& plan = candidate.plan;
     std::vector<std::string> others;
     for (const auto& [key, value] : candidate.changes) {
         if (!key.ends_with("_degree") && !key.ends_with("global_batch_size"))
             others.push_back(fmt::format("{} {}", key.substr(key.rfind('.') + 1), value));
     }
-    return fmt::format("{:>2}  {:>9.4g}  {:>12.0f}  {:>5.1f} %  {:>7.1f}  {}; {}\n", number, plan.seconds,
+    if (!others.empty()) others[0] = "; " + others[0];
+    return fmt::format("{:>5}  {:>9.4g}  {:>12.0f}  {:>5.1f} %  {:>7.1f}  {}{}\n", number, plan.seconds,
                        plan.tokens_per_second() / plan.mesh.num_ranks(), 100 * plan.utilisation(),
                        gibibytes(plan), plan.mesh.name(), fmt::join(others, ", "));
 }
@@ -132,6 +133,11 @@ std::string plan_text(const Plan& plan) {
                                    plan.machine.name, plan.mesh.name(), plan.machine.ranks_per_node);
     text += fmt::format("memory    {} at most, rank {}, in {}: {}\n", gib(peak.bytes), fullest.trace.rank,
                         peak.moment, memory_parts(peak));
+    if (plan.score_bytes > 0) {
+        text += fmt::format(
+            "          and about {} for the scores of attention, which GPUs compute at once here\n",
+            gib(plan.score_bytes));
+    }
     if (plan.room_bytes() > 0) {
         text += fmt::format("          {}: a device has {}, of which {} are left for tensors\n",
                             plan.fits() ? "fits" : "DOES NOT FIT", gib(plan.machine.memory_bytes),
@@ -142,7 +148,9 @@ std::string plan_text(const Plan& plan) {
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
                     100 * plan.utilisation(), plan.peak_flops / 1e12);
+    constexpr int64_t kMinShown = 1 << 20;
     for (const auto& [group, bytes] : slowest.trace.moved) {
+        if (std::max(bytes.sent, bytes.received) < kMinShown) continue;
         text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
                             gib(bytes.received));
     }
@@ -161,6 +169,7 @@ ordered_json value_of(const Plan& plan) {
             {"ranks_per_node", plan.machine.ranks_per_node},
             {"fits", plan.fits()},
             {"memory_room_bytes", plan.room_bytes()},
+            {"score_bytes", plan.score_bytes},
             {"step_seconds", plan.seconds},
             {"tokens", plan.tokens},
             {"tokens_per_second", plan.tokens_per_second()},
@@ -183,8 +192,9 @@ std::string search_text(const Search& found) {
                    "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
                    gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()), toml_of(nearest.changes));
     }
-    text += "     step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
-    for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], i + 1);
+    text += "        step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+    for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], std::to_string(i + 1));
+    if (found.given) text += row(*found.given, "given");
     for (size_t i = 1; i < found.best.size(); ++i) {
         const Plan &before = found.best[i - 1].plan, &plan = found.best[i].plan;
         text += fmt::format("{} needs {:.1f} GiB less than {}, but {:.1f} % more time{}\n", i + 1,
@@ -198,14 +208,21 @@ std::string search_text(const Search& found) {
 }
 
 std::string search_json(const Search& found) {
-    nlohmann::ordered_json best = nlohmann::ordered_json::array();
-    for (const Candidate& candidate : found.best) {
-        nlohmann::ordered_json changes = nlohmann::ordered_json::object();
-        for (const auto& [key, value] : candidate.changes) changes[key] = value;
-        best.push_back({{"changes", std::move(changes)}, {"plan", value_of(candidate.plan)}});
-    }
-    const nlohmann::ordered_json json = {
-        {"num_planned", found.num_planned}, {"num_too_large", found.num_too_large}, {"best", best}};
+    const auto listed = [](const std::vector<Candidate>& candidates) {
+        ordered_json list = ordered_json::array();
+        for (const Candidate& candidate : candidates) {
+            ordered_json changes = ordered_json::object();
+            for (const auto& [key, value] : candidate.changes) changes[key] = value;
+            list.push_back({{"changes", std::move(changes)}, {"plan", value_of(candidate.plan)}});
+        }
+        return list;
+    };
+    const ordered_json json = {{"num_planned", found.num_planned},
+                               {"num_too_large", found.num_too_large},
+                               {"given", found.given ? value_of(found.given->plan) : ordered_json()},
+                               {"best", listed(found.best)},
+                               {"reason", found.reason},
+                               {"nearest", listed(found.nearest)}};
     return json.dump(2) + "\n";
 }
 

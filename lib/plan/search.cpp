@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/program.h"
 #include "config/schema.h"
 #include "observe/shortage.h"
 #include "setup/setup.h"
@@ -27,9 +28,9 @@ constexpr int64_t kLongSequence = 32768;  // a context axis is tried from this l
 int64_t global_batch(const JobConfig& config, int num_ranks) {
     if (config.training.global_batch_size != -1) return config.training.global_batch_size;
     const auto& mesh = config.parallelism;
-    const int others =
-        mesh.tensor_parallel_degree * mesh.pipeline_parallel_degree * mesh.context_parallel_degree;
-    return config.training.local_batch_size * std::max(1, num_ranks / others);
+    const int64_t others = int64_t{mesh.tensor_parallel_degree} * mesh.pipeline_parallel_degree;
+    const int64_t data = num_ranks / others / mesh.context_parallel_degree;
+    return config.training.local_batch_size * std::max<int64_t>(1, data);
 }
 
 std::vector<int> powers_of_two(int largest) {
@@ -122,6 +123,7 @@ class Searcher {
         : given_(given), num_ranks_(num_ranks), machine_(machine), batch_(global_batch(given, num_ranks)) {}
 
     Search run() {
+        plan_given();
         for (const JobConfig& mesh : meshes(given_, num_ranks_, machine_)) try_microbatches(mesh);
         if (found_.num_planned == 0) {
             throw UserError("no mesh of {} ranks can train this model: {}", num_ranks_, first_refusal_);
@@ -138,6 +140,14 @@ class Searcher {
     }
 
   private:
+    void plan_given() {
+        try {
+            found_.given = Candidate{{}, make_plan(given_, num_ranks_, machine_)};
+        } catch (const UserError& error) {
+            first_refusal_ = error.what();
+        }
+    }
+
     void try_microbatches(const JobConfig& mesh) {
         for (int64_t microbatch = 1; microbatch <= 16; microbatch *= 2) {
             JobConfig config = mesh;
@@ -155,10 +165,11 @@ class Searcher {
 
     /// Plans a configuration. Returns whether it fits.
     bool consider(const JobConfig& config) {
+        throw_if_stop_requested();
         try {
             Candidate candidate{changes_of(given_, config), make_rough_plan(config, num_ranks_, machine_)};
             ++found_.num_planned;
-            tried_.emplace_back(config, candidate.plan.seconds, candidate.plan.fullest().trace.peak.bytes);
+            tried_.push_back(config);
             if (!candidate.plan.fits()) {
                 ++found_.num_too_large;
                 keep_nearest(std::move(candidate));
@@ -174,7 +185,7 @@ class Searcher {
     }
 
     void keep_nearest(Candidate candidate) {
-        const auto bytes = [](const Candidate& one) { return one.plan.fullest().trace.peak.bytes; };
+        const auto bytes = [](const Candidate& one) { return one.plan.peak_bytes(); };
         if (!found_.nearest.empty() && bytes(found_.nearest[0]) <= bytes(candidate)) return;
         found_.nearest.clear();
         found_.nearest.push_back(std::move(candidate));
@@ -200,10 +211,19 @@ class Searcher {
     }
 
     void plan_in_full() {
-        const size_t count = std::min(configs_.size(), kMaxRows);
-        found_.best.resize(count);
-        configs_.resize(count);
-        for (size_t i = 0; i < count; ++i) found_.best[i].plan = make_plan(configs_[i], num_ranks_, machine_);
+        const std::vector<Candidate> rough = std::exchange(found_.best, {});
+        const std::vector<JobConfig> configs = std::exchange(configs_, {});
+        for (size_t i = 0; i < rough.size() && found_.best.size() < kMaxRows; ++i) {
+            throw_if_stop_requested();
+            Candidate candidate{rough[i].changes, make_plan(configs[i], num_ranks_, machine_)};
+            if (!candidate.plan.fits()) {
+                ++found_.num_too_large;
+                keep_nearest(std::move(candidate));
+                continue;
+            }
+            found_.best.push_back(std::move(candidate));
+            configs_.push_back(configs[i]);
+        }
     }
 
     /// Why the best candidate's shards are spread over its number of ranks: compares it with the candidate
@@ -219,16 +239,20 @@ class Searcher {
         };
         const JobConfig& best = configs_.front();
         const int shards = best.parallelism.data_parallel_shard_degree;
-        for (const Tried& other : tried_) {
-            const int other_shards = other.config.parallelism.data_parallel_shard_degree;
-            if (other_shards == shards || without_shards(other.config) != without_shards(best)) continue;
-            const Plan& plan = found_.best.front().plan;
-            const double more = 100 * (other.seconds / plan.seconds - 1);
-            const bool fits = other.bytes <= plan.room_bytes() || plan.room_bytes() == 0;
+        for (const JobConfig& other : tried_) {
+            const int other_shards = other.parallelism.data_parallel_shard_degree;
+            if (other_shards == shards || without_shards(other) != without_shards(best)) continue;
+            JobConfig refined = best;  // the refinements of the best one also apply to the other
+            refined.parallelism.data_parallel_shard_degree = other_shards;
+            refined.parallelism.data_parallel_replicate_degree =
+                other.parallelism.data_parallel_replicate_degree;
+            const Plan plan = make_plan(refined, num_ranks_, machine_);
+            const double more = 100 * (plan.seconds / found_.best.front().plan.seconds - 1);
             return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
-                               fits ? fmt::format("a step would take {:.3g} % {} time", std::abs(more),
-                                                  more < 0 ? "less" : "more")
-                                    : "a rank would need " + observe::gibibytes_text(other.bytes));
+                               plan.fits()
+                                   ? fmt::format("a step would take {:.2g} % {} time", std::abs(more),
+                                                 more < 0 ? "less" : "more")
+                                   : "a rank would need " + observe::gibibytes_text(plan.peak_bytes()));
         }
         return "";
     }
@@ -242,8 +266,7 @@ class Searcher {
         std::vector<Candidate> front;
         std::vector<JobConfig> configs;
         for (const size_t i : order) {
-            const int64_t bytes = all[i].plan.fullest().trace.peak.bytes;
-            if (!front.empty() && bytes >= front.back().plan.fullest().trace.peak.bytes) continue;
+            if (!front.empty() && all[i].plan.peak_bytes() >= front.back().plan.peak_bytes()) continue;
             front.push_back(std::move(found_.best[i]));
             configs.push_back(std::move(configs_[i]));
         }
@@ -257,12 +280,7 @@ class Searcher {
     int64_t batch_;
     Search found_;
     std::vector<JobConfig> configs_;  // of found_.best
-    struct Tried {
-        JobConfig config;
-        double seconds;
-        int64_t bytes;
-    };
-    std::vector<Tried> tried_;
+    std::vector<JobConfig> tried_;
     std::string first_refusal_;
 };
 

@@ -6,6 +6,7 @@
 // The Pareto front of step time and memory remains; it is planned again in full.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,8 @@ struct Candidate {
 };
 
 struct Search {
-    std::vector<Candidate> best;  // fastest first; each later one is slower and needs less memory
+    std::vector<Candidate> best;          // fastest first; each later one is slower and needs less memory
+    std::optional<Candidate> given = {};  // the given configuration; none if the ranks cannot train it
     int num_planned = 0, num_too_large = 0;
     /// The smallest that does not fit, if none fits.
     std::vector<Candidate> nearest;

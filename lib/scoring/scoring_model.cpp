@@ -1,6 +1,7 @@
 #include "scoring/scoring_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -153,12 +154,14 @@ std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> re
 }  // namespace
 
 layout::MeshRequest mesh_request(const Degrees& degrees, int num_ranks) {
-    const int64_t product = int64_t{degrees.tensor} * degrees.pipeline * degrees.shard;
-    if (num_ranks % product != 0) {
+    const double all = static_cast<double>(degrees.tensor) * degrees.pipeline * degrees.shard;
+    const int64_t product = all <= num_ranks ? std::llround(all) : 0;
+    if (product == 0 || num_ranks % product != 0) {
         throw UserError(
-            "tensor {} x pipeline {} x shard {} = {} ranks do not divide the {} that were started; change a "
-            "degree, or start a multiple of {} ranks",
-            degrees.tensor, degrees.pipeline, degrees.shard, product, num_ranks, product);
+            "tensor {} x pipeline {} x shard {} = {:.0f} ranks do not divide the {} that were started; "
+            "change a "
+            "degree, or start a multiple of {:.0f} ranks",
+            degrees.tensor, degrees.pipeline, degrees.shard, all, num_ranks, all);
     }
     return {.pipeline = degrees.pipeline,
             .replicate = static_cast<int>(num_ranks / product),

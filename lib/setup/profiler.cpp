@@ -18,9 +18,14 @@ namespace {
 
 constexpr int kNumRounds = 9;
 
-/// COLLECTIVE. The seconds to add to this rank's clock to get rank 0's: in each round all ranks leave a sum
-/// at nearly the same time. The median of the rounds is within the spread of their ends, some 10 us.
-double clock_offset(comm::Communicator& ranks) {
+struct CommonClock {
+    double offset;  // seconds to add to this rank's clock to get rank 0's
+    double start;   // by rank 0's clock: the same on all ranks
+};
+
+/// COLLECTIVE. In each round all ranks leave a sum at nearly the same time. The median of the rounds is
+/// within the spread of their ends, some 10 us.
+CommonClock common_clock(comm::Communicator& ranks) {
     std::array<double, kNumRounds> own{};
     const at::Tensor token = at::zeros({1}, at::kFloat);
     for (double& seconds : own) {
@@ -33,7 +38,7 @@ double clock_offset(comm::Communicator& ranks) {
     std::array<double, kNumRounds> offsets{};
     for (int i = 0; i < kNumRounds; ++i) offsets[i] = first.const_data_ptr<double>()[i] - own[i];
     std::ranges::nth_element(offsets, offsets.begin() + kNumRounds / 2);
-    return offsets[kNumRounds / 2];
+    return {offsets[kNumRounds / 2], first.const_data_ptr<double>()[0]};
 }
 
 }  // namespace
@@ -48,7 +53,8 @@ Profiler::Profiler(const config::JobConfig& config, Timeline& timeline, comm::Co
 void Profiler::start_step(int64_t step) {
     if (!enabled_ || step % freq_ != 0) return;
     step_ = step;
-    timeline_.start(clock_offset(control_));
+    const CommonClock clock = common_clock(control_);
+    timeline_.start(clock.offset, fmt::format("{} of {} ranks", clock.start, control_.size()));
 }
 
 void Profiler::finish_step() {

@@ -68,7 +68,7 @@ TEST(RankTrace, ComputesAgainWhatRecomputationDrops) {
 
 TEST(RankTrace, NamesTheMomentOfThePeak) {
     const PeakMemory peak = trace({{1, 1, 2, 1, 1}}, options()).peak;
-    EXPECT_EQ(peak.held.gathered + peak.held.weights > 0, true);
+    EXPECT_GT(peak.held.gathered, 0);
     EXPECT_NE(peak.moment.find("of stage 0 unit"), std::string::npos) << peak.moment;
 }
 

@@ -62,10 +62,15 @@ class TraceTest(run.PretrainTest):
         self.assertEqual({event["pid"] for event in merged}, {0, 1})
         self.assertEqual(len(merged), sum(map(len, self.traces("run", 4).values())))
         self.check_faults(self.traces("run", 4))
+        other = folder / "rank-00001.json"
+        other.write_text(other.read_text().replace('"otherData":{"id":"', '"otherData":{"id":"9'))
+        done = subprocess.run([run.SOURCE / "jobs/merge_traces.py", folder], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("holds the traces of 2 runs", done.stderr)
         (folder / "rank-00001.json").write_text("{")
         done = subprocess.run([run.SOURCE / "jobs/merge_traces.py", folder], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertEqual(subprocess.run([run.SOURCE / "jobs/merge_traces.py", self.folder], capture_output=True).returncode, 1)
+        self.assertEqual(subprocess.run([run.SOURCE / "jobs/merge_traces.py", self.folder], capture_output=True).returncode, 2)
 
     def check_faults(self, good):
         """Each broken trace has the fault that was planted."""
