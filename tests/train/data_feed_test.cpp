@@ -256,6 +256,12 @@ TEST_F(DataFeedTest, AGpusMicrobatchHasTheOffsetsOfItsDocuments) {
             const at::Tensor& offsets = microbatch.document_offsets;
             ASSERT_GT(offsets.numel(), std::ssize(expected));
             EXPECT_GE(static_cast<size_t>(offsets.numel()), largest);
+            const at::Tensor room = at::full({}, offsets.numel(), at::kLong);
+            world().run({.kind = comm::OpKind::AllReduce,
+                         .out = room,
+                         .in = room,
+                         .reduction = comm::Reduction::Max});
+            EXPECT_EQ(room.item<int64_t>(), offsets.numel()) << "ranks record graphs together";
             largest = offsets.numel();
             expected.resize(offsets.numel(), kMicrobatchSize * kLength);
             EXPECT_TRUE(offsets.equal(at::tensor(expected, at::kInt))) << offsets;
