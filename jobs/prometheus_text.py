@@ -36,7 +36,9 @@ OF_VALIDATION = {
     "argosy_validation_perplexity": ("validation_perplexity", 1, "Perplexity of the newest validation."),
     "argosy_validation_step": ("step", 1, "Step of the newest validation."),
 }
+OF_EVALUATION = {"argosy_evaluation_step": ("step", 1, "Step of the newest evaluation of tasks.")}
 OF_RUN = {
+    "argosy_evaluation": "Metrics of the newest evaluation by task; metric=\"..._stderr\" is a standard error.",
     "argosy_step_seconds": "Time of the newest step by part, on rank 0; part=\"total\" is the whole.",
     "argosy_exposed_seconds": "Exposed communication of the newest step on rank 0, by mesh axes.",
     "argosy_median_step_seconds": f"Median time of the newest {NUM_OF_TIMES} steps.",
@@ -45,7 +47,7 @@ OF_RUN = {
     "argosy_starts_total": "Starts of the run by jobs.",
     "argosy_metrics_modified_timestamp_seconds": "Time of the newest write to metrics.jsonl, in seconds since 1970.",
 }
-HELP = {**{name: text for name, (_, _, text) in {**OF_STEP, **OF_VALIDATION}.items()}, **OF_RUN}
+HELP = {**{name: text for name, (_, _, text) in {**OF_STEP, **OF_VALIDATION, **OF_EVALUATION}.items()}, **OF_RUN}
 
 
 def label_text(value):
@@ -74,6 +76,14 @@ def figures_of_times(lines):
         yield "argosy_median_step_seconds", {}, statistics.median(known) * MS
 
 
+def figures_of_evaluation(line):
+    yield from figures_of_line(line, OF_EVALUATION)
+    for task in part(line, "evaluation"):
+        for metric, value in part(line["evaluation"], task).items():
+            if is_number(value):
+                yield "argosy_evaluation", {"task": task, "metric": metric}, value
+
+
 def figures_of(run):
     """Yields (name, labels, value)."""
     path = run.folder / "metrics.jsonl"
@@ -85,6 +95,9 @@ def figures_of(run):
     validated = [line for line in lines if is_number(line.get("validation_loss"))]
     if validated:
         yield from figures_of_line(validated[-1], OF_VALIDATION)
+    evaluated = [line for line in lines if part(line, "evaluation")]
+    if evaluated:
+        yield from figures_of_evaluation(evaluated[-1])
     if run.total_steps() is not None:
         yield "argosy_planned_steps", {}, run.total_steps()
     saved = [one["step"] for one in checkpoints_of(run)["listed"] if one["whole"]]
