@@ -9,6 +9,7 @@ from run_metrics import part
 from run_record import checkpoints_of, is_number, newest_lines
 
 GIB, MS, TERA = 2.0**30, 1e-3, 1e12
+NUM_BYTES = 1 << 22  # of the newest lines, some thousands, in which a validation and an evaluation are looked for
 NUM_OF_TIMES = 50  # the newest steps, whose median step time is exported beside the newest step's parts
 
 # name: (key of metrics.jsonl, factor, help)
@@ -87,7 +88,7 @@ def figures_of_evaluation(line):
 def figures_of(run):
     """Yields (name, labels, value)."""
     path = run.folder / "metrics.jsonl"
-    lines = newest_lines(path)
+    lines = newest_lines(path, NUM_BYTES)
     if lines:
         yield from figures_of_line(lines[-1], OF_STEP)
         yield from figures_of_times(lines)

@@ -206,6 +206,10 @@ class ReportTest(unittest.TestCase):
         figures = {(dict(labels)["task"], dict(labels)["metric"]): value for (name, labels), value in found.items() if name == "argosy_evaluation"}
         self.assertEqual(figures, {(task, metric): value for task, values in lines[-1]["evaluation"].items() for metric, value in values.items()})
         self.assertEqual(found["argosy_evaluation_step", (("run", "run"),)], 3)
+        write_lines(self.folder / "run/metrics.jsonl", [*lines, *map(line_of, range(4, 1500))])
+        self.report(self.folder / "run", "--prometheus", self.folder / "run.prom")
+        later = figures_of((self.folder / "run.prom").read_text())
+        self.assertEqual((later["argosy_step", (("run", "run"),)], later["argosy_evaluation_step", (("run", "run"),)]), (1499, 3))
 
     def test_nulls_and_names(self):
         """Files with null in place of an object or a list, and a folder whose name is not UTF-8."""
