@@ -6,7 +6,7 @@ adjacent tokens knows: it predicts a token from how often the corpus has it afte
 The model is a Llama whose single block adds nothing, because all its weights are 0. A token's embedding is 1 in a dimension of
 its own, and the head's column of that dimension has the logarithms of the probabilities of the tokens after it.
 
-The corpus is plain ASCII. The script encodes it with the merges of tokenizer.json, and exits with 3 if its pairs of tokens do
+The corpus is plain ASCII. The script encodes it with the merges of tokenizer.json, and exits with 1 if its pairs of tokens do
 not have the entropy that `prepare-data tokenize` printed, in COUNTS.json."""
 import array
 import collections
@@ -44,20 +44,20 @@ class Encoder:
 
 def pair_counts(corpus, tokenizer):
     """{(token, next token): count}, across documents as well, each of which ends with the end of text."""
-    encode, pieces, before = Encoder(tokenizer), collections.Counter(), None
+    encode, pieces, first_piece = Encoder(tokenizer), collections.Counter(), None
     end = json.loads(tokenizer.read_text())["added_tokens"][0]["id"]
     pairs = collections.Counter()
     for line in corpus.open():
         # Pairs of pieces are far fewer than pieces, and most tokens lie at the same places of the same pieces.
         found = PIECES.findall(json.loads(line)["text"])
-        pieces.update(zip([before, *found], [*found, None]))
-        before = None
+        pieces.update(zip([None, *found], [*found, None]))
+        first_piece = first_piece or next(iter(found), None)
     for (first, second), count in pieces.items():
         one, other = (encode(piece) if piece else [end] for piece in (first, second))
         pairs[one[-1], other[0]] += count
         for pair in zip(other, other[1:]):
             pairs[pair] += count
-    return pairs
+    return pairs - collections.Counter([(end, encode(first_piece)[0])])  # nothing is before the first document
 
 
 def entropy(pairs):
@@ -109,9 +109,9 @@ def main():
     corpus, tokenizer, counts, folder = map(pathlib.Path, sys.argv[1:])
     pairs = pair_counts(corpus, tokenizer / "tokenizer.json")
     expected = json.loads(counts.read_text())
-    if abs(entropy(pairs) - expected["bigram_entropy"]) > 1e-6:
+    if abs(entropy(pairs) - expected["bigram_entropy"]) > 1e-9:
         print(f"bigram_model: the pairs have an entropy of {entropy(pairs)}, not {expected['bigram_entropy']}", file=sys.stderr)
-        sys.exit(3)
+        sys.exit(1)
     folder.mkdir()
     write_model(folder, tensors(pairs, expected["vocab_size"]), expected["vocab_size"])
     for file in tokenizer.glob("*.json"):

@@ -9,6 +9,7 @@ from run_metrics import part
 from run_record import checkpoints_of, is_number, newest_lines
 
 GIB, MS, TERA = 2.0**30, 1e-3, 1e12
+NUM_BYTES = 1 << 22  # of the newest lines, some thousands, in which a validation and an evaluation are looked for
 NUM_OF_TIMES = 50  # the newest steps, whose median step time is exported beside the newest step's parts
 
 # name: (key of metrics.jsonl, factor, help)
@@ -36,7 +37,9 @@ OF_VALIDATION = {
     "argosy_validation_perplexity": ("validation_perplexity", 1, "Perplexity of the newest validation."),
     "argosy_validation_step": ("step", 1, "Step of the newest validation."),
 }
+OF_EVALUATION = {"argosy_evaluation_step": ("step", 1, "Step of the newest evaluation of tasks.")}
 OF_RUN = {
+    "argosy_evaluation": "Metrics of the newest evaluation by task; metric=\"..._stderr\" is a standard error.",
     "argosy_step_seconds": "Time of the newest step by part, on rank 0; part=\"total\" is the whole.",
     "argosy_exposed_seconds": "Exposed communication of the newest step on rank 0, by mesh axes.",
     "argosy_median_step_seconds": f"Median time of the newest {NUM_OF_TIMES} steps.",
@@ -45,7 +48,7 @@ OF_RUN = {
     "argosy_starts_total": "Starts of the run by jobs.",
     "argosy_metrics_modified_timestamp_seconds": "Time of the newest write to metrics.jsonl, in seconds since 1970.",
 }
-HELP = {**{name: text for name, (_, _, text) in {**OF_STEP, **OF_VALIDATION}.items()}, **OF_RUN}
+HELP = {**{name: text for name, (_, _, text) in {**OF_STEP, **OF_VALIDATION, **OF_EVALUATION}.items()}, **OF_RUN}
 
 
 def label_text(value):
@@ -74,10 +77,18 @@ def figures_of_times(lines):
         yield "argosy_median_step_seconds", {}, statistics.median(known) * MS
 
 
+def figures_of_evaluation(line):
+    yield from figures_of_line(line, OF_EVALUATION)
+    for task in part(line, "evaluation"):
+        for metric, value in part(line["evaluation"], task).items():
+            if is_number(value):
+                yield "argosy_evaluation", {"task": task, "metric": metric}, value
+
+
 def figures_of(run):
     """Yields (name, labels, value)."""
     path = run.folder / "metrics.jsonl"
-    lines = newest_lines(path)
+    lines = newest_lines(path, NUM_BYTES)
     if lines:
         yield from figures_of_line(lines[-1], OF_STEP)
         yield from figures_of_times(lines)
@@ -85,6 +96,9 @@ def figures_of(run):
     validated = [line for line in lines if is_number(line.get("validation_loss"))]
     if validated:
         yield from figures_of_line(validated[-1], OF_VALIDATION)
+    evaluated = [line for line in lines if part(line, "evaluation")]
+    if evaluated:
+        yield from figures_of_evaluation(evaluated[-1])
     if run.total_steps() is not None:
         yield "argosy_planned_steps", {}, run.total_steps()
     saved = [one["step"] for one in checkpoints_of(run)["listed"] if one["whole"]]

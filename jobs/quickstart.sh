@@ -59,8 +59,8 @@ echo "quickstart: converting the model to Hugging Face's format and back, and co
 "$bin/convert-checkpoint" "$output/hf" "$output/model.h5" --to full --verify
 
 echo "quickstart: making two models to compare with: the initial weights, and the pairs of tokens of the corpus" >&2
-"$root/jobs/mpirun.sh" 1 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output/untrained" \
-    --training.dataset_path "$output/train.h5" --training.steps 1 --optimizer.lr 0 --checkpoint.enable true
+# The same arguments, so that both have the same initial weights; the last one of equal options counts.
+"${train[@]}" --job.dump_folder "$output/untrained" --training.steps 1 --optimizer.lr 0
 python3 "$root/jobs/bigram_model.py" "$output/corpus/train.jsonl" "$output/tokenizer" "$output/corpus.json" "$output/bigram"
 
 echo "quickstart: evaluating the models on held-out tasks of the corpus; the trained one may then continue a text" >&2

@@ -7,6 +7,7 @@ know of the quick start's tasks, and checks that training made the difference. E
 4. the bigram model's gain over chance is below half of the trained one's, so that pairs of tokens do not explain it.
 The last three files are results of `eval`."""
 import json
+import math
 import sys
 
 CHANCE = 0.5  # of two forms of a verb, one is right
@@ -14,8 +15,10 @@ COLUMNS = [("agreement", "acc,none"), ("last_word", "acc,none"), ("last_word", "
 
 
 def final_loss(path):
+    """NaN if a loss is null, as metrics.jsonl writes one that is not finite."""
     with open(path) as file:
         losses = [json.loads(line)["loss"] for line in file]
+    losses = [math.nan if loss is None else loss for loss in losses]
     if not losses:
         sys.exit("quickstart: pretrain wrote no step to " + path)
     return sum(losses[-10:]) / len(losses[-10:])

@@ -2,6 +2,7 @@
 """report.py RUN [RUN ...]: draws one run, or several over each other, as a page that needs nothing else (report.html)."""
 import argparse
 import collections
+import contextlib
 import csv
 import datetime
 import io
@@ -23,6 +24,7 @@ MAX_RUNS = 24
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
 NEWEST = 50  # steps whose median is the speed
 RELOAD_SECONDS = 30
+LIVE = ("new", "running")  # states of runs that go on
 
 
 def fail(message):
@@ -37,8 +39,8 @@ def utc(seconds):
 def skipped_of(run):
     """The skipped updates: their number, the newest ones (of the samples only the first ones), and the steps."""
     lines = [line for line in objects(run.folder / "skipped_updates.jsonl") if "step" in line]
-    newest = [{**line, "samples": line.get("samples", [])[:8], "num_samples": len(line.get("samples", []))}
-              for line in lines[-MAX_SKIPPED:]]
+    newest = [{**line, "samples": samples[:8], "num_samples": len(samples)}
+              for line in lines[-MAX_SKIPPED:] for samples in [line.get("samples") or []]]
     return {"number": len(lines), "newest": newest, "steps": [line["step"] for line in lines][-MAX_NONFINITE:]}
 
 
@@ -112,7 +114,7 @@ def environment_of(run):
     if path.is_file():
         lines.append(["Programs of the newest start", ", ".join(path.read_text(errors="replace").split("\n")[:-1])])
     if run.preflight:
-        found = [f"{one.get('check')}: {one.get('where')}" for one in run.preflight.get("findings", [])[:5]]
+        found = [f"{one.get('check')}: {one.get('where')}" for one in (run.preflight.get("findings") or [])[:5]]
         lines.append(["Pre-flight", ": ".join([str(run.preflight.get("verdict")), *filter(None, ["; ".join(found)])])])
     lines += machines_of(run.preflight)
     return lines + ([["Log", "\n".join(run.log["environment"])]] if run.log["environment"] else [])
@@ -133,17 +135,21 @@ def write(path, text):
     """Replaces a file in one step, so that a reader never sees half of it."""
     partial = f"{path}.{os.getpid()}.new"
     try:
-        with open(partial, "w", encoding="utf-8") as file:
+        with open(partial, "w", encoding="utf-8", errors="replace") as file:  # a folder's name may be no UTF-8
             file.write(text)
         os.replace(partial, path)
     except OSError as error:
         fail(f"cannot write {path}: {error.strerror}. Name a file in a folder that can be written")
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
 
 
 def page(runs):
+    """The text of the page, and whether it shows a run that goes on."""
     max_points = max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_OF_ALL // len(runs)))
     data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points) for run in runs]}
-    live = any(run["state"] in ("new", "running") for run in data["runs"])
+    live = any(run["state"] in LIVE for run in data["runs"])
     title = ", ".join(run.name for run in runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
     for old, new in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         title = title.replace(old, new)
@@ -151,7 +157,7 @@ def page(runs):
              "RELOAD": f'<meta http-equiv="refresh" content="{RELOAD_SECONDS}">' if live else "",
              "STYLE": (PAGE / "page.css").read_text(),
              "SCRIPT": "".join((PAGE / name).read_text() for name in ("charts.js", "cards.js", "page.js"))}
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], (PAGE / "page.html").read_text())
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], (PAGE / "page.html").read_text()), live
 
 
 def csv_text(runs):
@@ -228,18 +234,21 @@ def parse(words):
 
 
 def write_outputs(options):
-    """Returns whether a run goes on."""
+    """Returns whether a run goes on. That is decided first, so that the last outputs show how the runs ended."""
     folders = folders_of(options.runs)
     if len(folders) > 1 and (options.log or options.config):
         fail("--log and --config belong to one run, but there are several")
     runs = [read_run(folder, name, options.config, options.log) for folder, name in zip(folders, names_of(folders))]
+    if options.html:
+        text, goes_on = page(runs)
+        write(options.html, text)
+    else:
+        goes_on = any(newest_state(run) in LIVE for run in runs)
     if options.prometheus:
         write(options.prometheus, prometheus_text.text_of(runs))
     if options.csv:
         write(options.csv, csv_text(runs))
-    if options.html:
-        write(options.html, page(runs))
-    return any(newest_state(run) in ("new", "running") for run in runs)
+    return goes_on
 
 
 def main():

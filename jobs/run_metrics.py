@@ -8,7 +8,6 @@ import dataclasses
 
 from run_record import is_number, objects
 
-PARTS = ("compute", "data", "optimizer", "checkpoint", "validation", "other")  # of time_ms, beside exposed and total
 NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device",
          "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "memory_peak_gib", "memory_reserved_gib", "rss_gib",
          "memory_retries", "skipped_updates", "loss_scale", "validation_loss", "validation_perplexity")
@@ -18,7 +17,7 @@ DIGITS = 6  # of means, minima and maxima
 @dataclasses.dataclass
 class Metrics:
     steps: list = dataclasses.field(default_factory=list)
-    columns: dict = dataclasses.field(default_factory=dict)  # by name, "time_ms.data", "time_ms.exposed.tp"; None: unknown
+    columns: dict = dataclasses.field(default_factory=dict)  # by name as `values_of` gives it; None: unknown
     nonfinite: list = dataclasses.field(default_factory=list)  # steps
     num_replaced: int = 0  # lines of earlier starts
     newest: dict = dataclasses.field(default_factory=dict)  # the last line, as it is
@@ -41,28 +40,27 @@ def part(line, name):
     return value if isinstance(value, dict) else {}
 
 
+def values_of(line):
+    """What is drawn of a line, by name: "loss", "time_ms.data", "time_ms.exposed.tp", "evaluation.TASK.acc"."""
+    scores = flat(part(line, "evaluation"), "evaluation.")
+    return {**{name: line.get(name) for name in NAMES}, **dict(flat(part(line, "time_ms"), "time_ms.")),
+            **{name: value for name, value in scores if not name.endswith("_stderr")}}
+
+
 def read_metrics(path):
-    metrics, exposed = Metrics(), {}
-    top = {name: [] for name in NAMES}
-    times = {name: [] for name in ("total", *PARTS)}
-    metrics.columns = {**top, **{"time_ms." + name: column for name, column in times.items()}}
+    metrics = Metrics(columns={name: [] for name in (*NAMES, "time_ms.total")})
     for line in objects(path):
         step = line.get("step")
         if type(step) is not int:
             continue
         if metrics.steps and step <= metrics.steps[-1]:
             metrics.cut(step)
-        for name, column in top.items():
-            column.append(line.get(name))
-        time_ms = part(line, "time_ms")
-        for name, column in times.items():
-            column.append(time_ms.get(name))
-        by_axis = part(time_ms, "exposed")
-        for name in by_axis:
-            if name not in exposed:
-                exposed[name] = metrics.columns["time_ms.exposed." + name] = [None] * len(metrics.steps)
-        for name, column in exposed.items():
-            column.append(by_axis.get(name))
+        values = values_of(line)
+        for name in values:
+            if name not in metrics.columns:
+                metrics.columns[name] = [None] * len(metrics.steps)
+        for name, column in metrics.columns.items():
+            column.append(values.get(name))
         metrics.steps.append(step)
         if line.get("finite") is False:
             metrics.nonfinite.append(step)

@@ -23,6 +23,8 @@ LOG_LINE = re.compile(r"(?:\s*(\d+): )?(?:(\d\d:\d\d:\d\d) ([A-Z]) (?:\[(\d+)\] 
 STEP_IN_LOG = re.compile(r"step +\d+/(\d+) ")
 MESH_IN_LOG = re.compile(r"parameters on (\d+) ranks? \(([a-z_]+ \d+(?: x [a-z_]+ \d+)*)\)")
 
+PAIR = re.compile(r"""\s*(\w+)\s*=((?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'#])*)""")  # key and value in TOML, without a comment
+
 
 @dataclasses.dataclass
 class Run:
@@ -36,7 +38,7 @@ class Run:
     preflight: dict
 
     def total_steps(self):
-        steps = self.config.get("training.steps", "")
+        steps = self.config.get("training.steps", "").replace("_", "")
         return self.log["total"] or (int(steps) if steps.isdigit() else None)
 
 
@@ -82,14 +84,14 @@ def newest_lines(path, num_bytes=1 << 18):
 
 
 def read_config(path):
-    """The keys of a TOML file as `pretrain --print-config` writes it, a line each, and its first comment."""
+    """The keys of a TOML file with a line for each, as `pretrain --print-config` writes it, and its first comment."""
     keys, section, comment = {}, "", ""
     for line in path.read_text(errors="replace").splitlines():
-        heading, pair = re.match(r"\[+([\w.]+)\]+\s*$", line), re.match(r"(\w+)\s*=\s*(.*?)\s*$", line)
+        heading, pair = re.match(r"\s*\[+([\w.]+)\]+\s*(#|$)", line), PAIR.match(line)
         if heading:
             section = heading[1]
         elif pair:
-            keys[f"{section}.{pair[1]}"] = re.sub(r'^"(.*)"$', r"\1", pair[2])
+            keys[f"{section}.{pair[1]}"] = re.sub(r"""^(["'])(.*)\1$""", r"\2", pair[2].strip())
         elif line.startswith("# ") and not section and not comment:
             comment = line[2:]
     return keys, comment
@@ -149,17 +151,20 @@ def read_run(folder, name, config=None, log=None):
 
 def node_names(text):
     """The nodes of Slurm's list: "n[01-03,7],gpu4" are n01, n02, n03, n7 and gpu4."""
+    return [name for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text or "") for name in expanded(part)]
+
+
+def expanded(part):
+    """The names that one part of Slurm's list stands for; the last of several brackets counts fastest."""
+    ranges = re.match(r"([^\[]*)\[([^\]]*)\](.*)$", part)
+    if not ranges:
+        return [part]
     names = []
-    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text or ""):
-        ranges = re.match(r"([^\[]*)\[([^\]]*)\](.*)$", part)
-        if not ranges:
-            names.append(part)
-            continue
-        for piece in ranges[2].split(","):
-            low, _, high = piece.partition("-")
-            if low.isdigit() and (high or low).isdigit():
-                numbers = range(int(low), int(high or low) + 1)
-                names += [f"{ranges[1]}{number:0{len(low)}d}{ranges[3]}" for number in numbers]
+    for piece in ranges[2].split(","):
+        low, _, high = piece.partition("-")
+        if low.isdigit() and (high or low).isdigit():
+            numbers = range(int(low), int(high or low) + 1)
+            names += [f"{ranges[1]}{number:0{len(low)}d}{rest}" for number in numbers for rest in expanded(ranges[3])]
     return names
 
 
@@ -178,7 +183,7 @@ def mesh_of(run):
     degrees = {axis: degrees[axis] for axis in AXES if degrees.get(axis, 1) > 1}
     if product(degrees.values()) != ranks:
         degrees = {}
-    products = run.preflight.get("speeds", {}).get("products", {}).get("tera_flops", [])
+    products = ((run.preflight.get("speeds") or {}).get("products") or {}).get("tera_flops") or []
     return {"ranks": ranks, "degrees": degrees, "nodes": node_names(starts[-1].get("nodes") if starts else ""),
             "tera_flops": products if len(products) == ranks and all(map(is_number, products)) else []}
 

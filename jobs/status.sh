@@ -11,8 +11,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--html FILE], the folders of runs" >&2; exit 2; }
-[ -z "$page" ] || python3 "$(dirname "$0")/report.py" "${runs[@]}" --html "$page"
-exec python3 - "${runs[@]}" <<'PYTHON'
+python3 - "${runs[@]}" <<'PYTHON'
 import collections
 import datetime
 import json
@@ -145,7 +144,7 @@ def show_preflight(folder):
     if not path.exists():
         return
     report = json.loads(path.read_text())
-    found = [f"{one['check']}: {one['where']}" for one in report.get("findings", [])]
+    found = [f"{one['check']}: {one['where']}" for one in report.get("findings") or []]
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     show("pre-flight", report["verdict"] + (f" ({found[0]}{more})" if found else ""))
 
@@ -211,3 +210,5 @@ for name in sys.argv[1:]:
     show_one = show_sweep if (folder / "points").exists() else show_run
     show_one(folder, None if jobs_of is None else jobs_of[folder.resolve()])
 PYTHON
+# After the status, so that a page that cannot be made hides nothing.
+[ -z "$page" ] || python3 "$(dirname "$0")/report.py" "${runs[@]}" --html "$page"

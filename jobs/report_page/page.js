@@ -23,8 +23,19 @@ const CURVES = [
     {title: "Allocator retries", zero: true, quiet: true,
      series: [{key: "memory_retries", label: "since the process began"}]},
 ];
-const PARTS = ["compute", "data", "optimizer", "checkpoint", "validation", "other"];
 const byId = (id) => document.getElementById(id);
+
+const keysOf = (run, start) => Object.keys(run.points.series).filter((key) => key.startsWith(start));
+
+// A chart for each metric of evaluated tasks, with a curve for each task. A key is evaluation.TASK.METRIC.
+function evaluationCurves() {
+    const keys = [...new Set(data.runs.flatMap((run) => keysOf(run, "evaluation.")))];
+    const metricOf = (key) => key.slice(key.lastIndexOf(".") + 1);
+    return [...new Set(keys.map(metricOf))].map((metric) => ({
+        title: `Evaluation: ${metric}`, log: metric.includes("perplexity"), sparse: true,
+        series: keys.filter((key) => metricOf(key) === metric)
+            .map((key) => ({key, label: key.slice("evaluation.".length, key.lastIndexOf("."))}))}));
+}
 
 function zoomTo(first, last) {
     const [low, high] = allSteps();
@@ -112,7 +123,7 @@ function addChart(parent, spec, run) {
         '<div class="tip" role="status" hidden></div></div>' +
         `<ul class="legend">${legendOf(spec, curves, spec.stack ? [run] : data.runs)}</ul>`;
     const notice = `<p class="notice">no values${spec.none ? `: ${spec.none}` : ""}</p>`;
-    card.innerHTML = `<h3>${spec.title}${spec.unit ? ` (${spec.unit})` : ""}</h3>${curves.length ? drawing : notice}` +
+    card.innerHTML = `<h3>${escaped(spec.title)}${spec.unit ? ` (${spec.unit})` : ""}</h3>${curves.length ? drawing : notice}` +
         (spec.about ? `<p class="about">${spec.about}</p>` : "");
     parent.append(card);
     if (!curves.length) return;
@@ -130,11 +141,12 @@ function addRun(run) {
     section.innerHTML = `<h2>${escaped(data.runs.length > 1 ? run.name : "Details")}</h2><div class="grid"></div>`;
     byId("details").append(section);
     const grid = section.lastElementChild;
-    const axes = Object.keys(run.points.series).filter((key) => key.startsWith("time_ms.exposed.")).sort();
-    const [compute, ...rest] = PARTS.map((name) => ({key: `time_ms.${name}`, label: name}));
-    const exposed = axes.map((key) => ({key, label: `exposed ${key.slice(16)}`}));
+    const isAxis = (key) => key.startsWith("time_ms.exposed."), times = keysOf(run, "time_ms.");
+    const exposed = times.filter(isAxis).sort().map((key) => ({key, label: `exposed ${key.slice(16)}`}));
+    const rest = times.filter((key) => !isAxis(key) && key !== "time_ms.total" && key !== "time_ms.compute")
+        .map((key) => ({key, label: key.slice(8)}));
     const spec = {title: "Time of a step on rank 0", unit: "ms", stack: true, wide: true,
-                  series: [compute, ...exposed, ...rest],
+                  series: [{key: "time_ms.compute", label: "compute"}, ...exposed, ...rest],
                   about: "exposed: waits for, and transfers with, the ranks of these axes. Single long steps are cut off above."};
     if (run.num_steps) addChart(grid, spec, run);
     addMesh(grid, run.mesh);
@@ -149,7 +161,7 @@ function start() {
     byId("runs").innerHTML = joined(data.runs, (run, r) => card(
         (several ? keyShape({colour: colour(r)}) : "") + escaped(run.folder), pairs(run.overview), !several)) + differencesCard();
     if (data.runs.every(({num_steps}) => num_steps === 0)) byId("charts").innerHTML = '<p class="notice">no step yet</p>';
-    else CURVES.forEach((spec) => addChart(byId("charts"), spec));
+    else [...CURVES, ...evaluationCurves()].forEach((spec) => addChart(byId("charts"), spec));
     data.runs.forEach(addRun);
     byId("reset").addEventListener("click", () => zoomTo(-Infinity, Infinity));
     for (const name of ["log", "share"]) {

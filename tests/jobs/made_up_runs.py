@@ -9,14 +9,15 @@ NODES, RANKS = "gpu[09-11,7]", 32
 def line_of(step, **more):
     """The values of a step, made from its number; each part of its time differs."""
     exposed = {axes: 10.0 + step % 7 + index for index, axes in enumerate(AXES)}
-    times = {"data": 0.25, "compute": 100 + step % 5 / 3, "optimizer": 3.5, "checkpoint": 0.0, "validation": 0.0, "other": 0.125}
+    times = {"data": 0.25, "compute": 100 + step % 5 / 3, "optimizer": 3.5, "checkpoint": 0.0, "validation": 0.0, "evaluation": 0.0,
+             "other": 0.125}
     total = sum(times.values()) + sum(exposed.values())
     return {"step": step, "loss": 2 + 9 * math.exp(-step / 100), "grad_norm": 1 / (1 + step), "lr": 1e-3 * step, "finite": True,
             "tokens": 4096, "tokens_per_second": 4096e3 / total, "tokens_per_second_per_device": 4096e3 / total / RANKS,
             "model_tflops_per_device": 400.5, "mfu_causal": 0.4, "mfu_noncausal": 0.45, "peak_flops_source": "datasheet",
             "datasheet_tflops": 989.0, "measured_gemm_tflops": None, "memory_peak_gib": 50.25, "rss_gib": 8.5,
             "time_ms": {"total": total, "data": times["data"], "compute": times["compute"], "optimizer": times["optimizer"],
-                        "exposed": exposed, "checkpoint": 0.0, "validation": 0.0, "other": times["other"]},
+                        "exposed": exposed, "checkpoint": 0.0, "validation": 0.0, "evaluation": 0.0, "other": times["other"]},
             "checkpoint_stall_ms": 0.0, "skipped_updates": 0, "loss_scale": None, "memory_reserved_gib": None,
             "memory_retries": 0, **more}
 

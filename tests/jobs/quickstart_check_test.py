@@ -1,5 +1,6 @@
 """The quick start's check of its models: it passes what training explains, and nothing else."""
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -48,6 +49,35 @@ class QuickstartCheck(unittest.TestCase):
     def test_loss(self):
         self.expect_failure("no more than pairs", loss=2.0)
         self.expect_failure("no more than pairs", loss=float("nan"))
+        self.expect_failure("no more than pairs", loss=None)  # how pretrain writes one that is not finite
+
+
+class BigramModel(unittest.TestCase):
+    """The pairs of two short documents, counted by hand."""
+
+    TOKENS = [0, 1, 0, 2, 0, 0, 2]  # "aba", the end of the text, "aa", and again
+
+    def make(self, entropy):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        folder = pathlib.Path(scratch.name)
+        (folder / "corpus.jsonl").write_text('{"text": "aba"}\n{"text": "aa"}\n')
+        (folder / "counts.json").write_text(json.dumps({"bigram_entropy": entropy, "vocab_size": 8}))
+        (folder / "tokenizer").mkdir()
+        tokenizer = {"model": {"vocab": {"a": 0, "b": 1}, "merges": []}, "added_tokens": [{"id": 2}]}
+        (folder / "tokenizer/tokenizer.json").write_text(json.dumps(tokenizer))
+        words = [folder / name for name in ("corpus.jsonl", "tokenizer", "counts.json", "model")]
+        return subprocess.run([sys.executable, JOBS / "bigram_model.py", *words], capture_output=True, text=True)
+
+    def test_entropy_of_the_corpus(self):
+        pairs = list(zip(self.TOKENS, self.TOKENS[1:]))  # none is before the first token
+        firsts = self.TOKENS[:-1]
+        entropy = sum(math.log(firsts.count(one) / pairs.count((one, two))) for one, two in pairs) / len(pairs)
+        done = self.make(entropy)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.make(entropy + 1e-6)
+        self.assertEqual(done.returncode, 1, "3 is the exit code of quickstart_check.py")
+        self.assertIn("bigram_model: the pairs have an entropy of", done.stderr)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 """Tests report.py over made-up runs: the page's data are the run's, the page is whole and names nothing outside itself, its
 script draws (where Chromium is installed), and the CSV and Prometheus files hold the same figures."""
 import csv
-import html.parser
 import json
 import math
 import os
@@ -15,13 +14,19 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from made_up_runs import RANKS, job_run, line_of, long_run, plain_run, write_lines
+from report_parsers import Tags, figures_of
 
 JOBS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"
+sys.path.insert(0, str(JOBS))
+import prometheus_text
+import report
+
+EVALUATED = pathlib.Path(__file__).with_name("evaluated.jsonl")  # lines of pretrain, which evaluated three tasks in steps 2 and 3
 MAX_BYTES, MAX_SECONDS = 3_000_000, 5
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-VOID = {"meta", "link", "input", "br", "img", "hr"}
 
 # Runs at the end of a page and leaves what it found in the page's title.
 PROBE = """<script>
@@ -42,50 +47,6 @@ setTimeout(() => {
     document.title = JSON.stringify(found);
 }, 200);
 </script></body>"""
-
-
-class Tags(html.parser.HTMLParser):
-    """Holds that every tag is closed in order, and keeps the text of scripts."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.scripts, self.attributes = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open}"
-        self.open.pop()
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-
-
-def figures_of(text):
-    """Parses Prometheus's text format strictly: {(name, labels): value}; HELP and TYPE once, before the name's samples."""
-    assert text.endswith("\n")
-    found, kinds, helped = {}, {}, []
-    for line in text.splitlines():
-        comment = re.fullmatch(r"# (HELP|TYPE) (\w+) (.+)", line)
-        if comment and comment[1] == "HELP":
-            assert comment[2] not in helped, f"{comment[2]} comes twice"
-            helped.append(comment[2])
-        elif comment:
-            assert comment[3] in ("gauge", "counter") and comment[2] == helped[-1] and comment[2] not in kinds
-            kinds[comment[2]] = comment[3]
-        else:
-            sample = re.fullmatch(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\n"])*",?)+)\} (\S+)', line)
-            assert sample and sample[1] == helped[-1] and sample[1] in kinds, line
-            labels = tuple(re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', sample[2]))
-            assert (sample[1], labels) not in found, f"{line} comes twice"
-            found[sample[1], labels] = float(sample[3])
-    return found
 
 
 class ReportTest(unittest.TestCase):
@@ -136,7 +97,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(set(run["points"]["series"]), {
             "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device", "model_tflops_per_device",
             "memory_peak_gib", "rss_gib", "memory_retries", "skipped_updates", *(f"time_ms.{part}" for part in (
-                "total", "compute", "data", "optimizer", "checkpoint", "validation", "other", "exposed.tp", "exposed.pp",
+                "total", "compute", "data", "optimizer", "checkpoint", "validation", "evaluation", "other", "exposed.tp", "exposed.pp",
                 "exposed.dp_shard"))})
         self.assertEqual((run["state"], run["jobs"], run["mesh"], run["restarts"]), ("running", [], {}, []))
 
@@ -222,6 +183,72 @@ class ReportTest(unittest.TestCase):
         runs = self.page(self.folder / "sweep/point-1", self.folder / "other<b>/point-1")["runs"]
         self.assertEqual([run["name"] for run in runs], ["sweep/point-1", "other<b>/point-1"])
 
+    def evaluated_run(self):
+        (self.folder / "run").mkdir()
+        shutil.copy(EVALUATED, self.folder / "run/metrics.jsonl")
+        return [json.loads(line) for line in EVALUATED.read_text().splitlines()]
+
+    def test_evaluation(self):
+        """The curves, the table and the figures of Prometheus show the metrics of each task; the table has their errors too."""
+        lines = self.evaluated_run()
+        points = self.page(self.folder / "run")["runs"][0]["points"]
+        self.assert_columns(points, lines)
+        self.assertEqual({name for name in points["series"] if name.startswith("evaluation.")}, {
+            *(f"evaluation.choices.{name}" for name in ("acc", "acc_norm", "acc_bytes")), "evaluation.words.acc", "evaluation.words.perplexity",
+            *(f"evaluation.texts.{name}" for name in ("word_perplexity", "byte_perplexity", "bits_per_byte", "token_perplexity"))})
+        self.assertIn("time_ms.evaluation", points["series"])
+        self.report(self.folder / "run", "--csv", self.folder / "run.csv", "--prometheus", self.folder / "run.prom")
+        with open(self.folder / "run.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([row["evaluation.choices.acc_stderr"] for row in rows],
+                         ["", *(repr(line["evaluation"]["choices"]["acc_stderr"]) for line in lines[1:])])
+        found = figures_of((self.folder / "run.prom").read_text())
+        figures = {(dict(labels)["task"], dict(labels)["metric"]): value for (name, labels), value in found.items() if name == "argosy_evaluation"}
+        self.assertEqual(figures, {(task, metric): value for task, values in lines[-1]["evaluation"].items() for metric, value in values.items()})
+        self.assertEqual(found["argosy_evaluation_step", (("run", "run"),)], 3)
+        write_lines(self.folder / "run/metrics.jsonl", [*lines, *map(line_of, range(4, 1500))])
+        self.report(self.folder / "run", "--prometheus", self.folder / "run.prom")
+        later = figures_of((self.folder / "run.prom").read_text())
+        self.assertEqual((later["argosy_step", (("run", "run"),)], later["argosy_evaluation_step", (("run", "run"),)]), (1499, 3))
+
+    def test_nulls_and_names(self):
+        """Files with null in place of an object or a list, and a folder whose name is not UTF-8."""
+        folder = pathlib.Path(os.fsdecode(os.fsencode(self.folder) + b"/run\xff"))
+        job_run(folder)
+        write_lines(folder / "skipped_updates.jsonl", [{"step": 61, "samples": None}])
+        for preflight in ({"verdict": "PASS", "findings": None, "speeds": None}, {"speeds": {"products": {"tera_flops": None}}}):
+            write_lines(folder / "preflight.json", [preflight])
+            run = self.page(folder)["runs"][0]
+            self.assertEqual((run["skipped"]["newest"][0]["num_samples"], run["mesh"]["tera_flops"]), (0, []))
+        self.report(folder, "--csv", self.folder / "run.csv", "--prometheus", self.folder / "run.prom")
+        self.report(folder)
+        self.assertTrue((folder / "report.html").is_file())
+
+    def test_failed_write(self):
+        """A file that cannot be replaced leaves no part of the new one."""
+        plain_run(self.folder / "run", 1)
+        (self.folder / "page.html").mkdir()
+        self.assertIn("cannot write", self.report(self.folder / "run", "--html", self.folder / "page.html", code=2))
+        self.assertEqual(list(self.folder.glob("*.new")), [])
+
+    def test_run_that_ends_while_it_is_drawn(self):
+        """The run's last step comes right after the page was written: the page must be written again."""
+        lines = plain_run(self.folder / "run", 4)
+        (self.folder / "run/config.toml").write_text("[training]\nsteps = 5 # the last\n")
+        write = report.write
+
+        def write_then_end(path, text):
+            write(path, text)
+            write_lines(self.folder / "run/metrics.jsonl", [*lines, line_of(5)])
+
+        page = self.folder / "page.html"
+        options = report.parse([str(self.folder / "run"), "--html", str(page)])
+        with unittest.mock.patch.object(report, "write", write_then_end):
+            self.assertTrue(report.write_outputs(options))
+            self.assertTrue(self.reloads(page))
+            self.assertFalse(report.write_outputs(options))
+        self.assertFalse(self.reloads(page))
+
     def test_refusals(self):
         plain_run(self.folder / "run", 1)
         for words, expected in (([self.folder / "none"], "there is no folder"),
@@ -264,8 +291,6 @@ class ReportTest(unittest.TestCase):
 
     def test_dashboard(self):
         """The panels of jobs/grafana.json show every figure, and no other."""
-        sys.path.insert(0, str(JOBS))
-        import prometheus_text
         dashboard = json.loads((JOBS / "grafana.json").read_text())
         shown = {name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"argosy_\w+", target["expr"])}
         self.assertEqual(shown, set(prometheus_text.HELP))
@@ -279,6 +304,9 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("tokens/s", done.stdout)
         self.assertIn('"num_steps":3', (self.folder / "page.html").read_text())
+        done = subprocess.run([JOBS / "status.sh", self.folder / "run", "--html", self.folder / "no/page.html"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("tokens/s", done.stdout)
 
     def probe(self, *words):
         """What the page's script has made in a browser."""
@@ -300,13 +328,23 @@ class ReportTest(unittest.TestCase):
         self.assertEqual((found["charts"], found["cells"], found["injected"], found["nan"]), (9, RANKS, 0, False))
         self.assertEqual(dict(found["curves"]), {
             "Loss": 2, "Validation loss": 3, "Gradient norm": 2, "Learning rate": 1, "Throughput": 1, "Speed of a device": 1, "MFU": 2,
-            "Memory of rank 0": 2, "Time of a step on rank 0": 10})
+            "Memory of rank 0": 2, "Time of a step on rank 0": 11})
         self.assertEqual(found["rows"], 3 + 2 + 3 + 3)  # checkpoints, skipped updates, warnings, jobs
         self.assertIn("step 120", found["tip"])
         self.assertIn(f"{line_of(120)['loss']:.6g}", found["tip"])
         first, last = found["zoomed"]
         self.assertTrue(1 < first < last < 120, found["zoomed"])
         self.assertIsNone(found["all"])
+
+    @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
+    def test_script_of_an_evaluated_run(self):
+        """A chart for each metric; each task has a line and two points there."""
+        self.evaluated_run()
+        found = self.probe(self.folder / "run")
+        self.assertEqual({title: number for title, number in found["curves"] if title.startswith("Evaluation: ")}, {
+            "Evaluation: acc": 6, **{f"Evaluation: {name}": 3 for name in (
+                "acc_norm", "acc_bytes", "word_perplexity", "byte_perplexity", "bits_per_byte", "token_perplexity", "perplexity")}})
+        self.assertEqual((dict(found["curves"])["Time of a step on rank 0"], found["nan"]), (7, False))
 
     @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
     def test_script_of_several_runs(self):

@@ -1,0 +1,37 @@
+"""What jobs/run_record.py reads: a configuration that a user wrote, and Slurm's lists of nodes."""
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from made_up_runs import plain_run
+
+sys.path.insert(0, str(pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"))
+import run_record
+
+
+class RunRecord(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_config_of_a_user(self):
+        """Comments after values and headings, and strings with the sign of a comment."""
+        path = self.folder / "config.toml"
+        path.write_text("# first\n[training] # of a test\nsteps = 1_000 # a hundred\n  dataset_path = 'a#b' # c\n[job]\n"
+                        'description = "x # \\"y" # z\nlist = ["a#b", 2] # three\n')
+        self.assertEqual(run_record.read_config(path), ({
+            "training.steps": "1_000", "training.dataset_path": "a#b", "job.description": 'x # \\"y', "job.list": '["a#b", 2]'}, "first"))
+        plain_run(self.folder / "run", 1)
+        self.assertEqual(run_record.read_run(self.folder / "run", "run", path).total_steps(), 1000)
+
+    def test_names_of_nodes(self):
+        for text, expected in (("n[01-03,7],gpu4", "n01 n02 n03 n7 gpu4"), ("rack[1-2]n[1-2]", "rack1n1 rack1n2 rack2n1 rack2n2"),
+                               ("a[1,2]b[08-09]c,d", "a1b08c a1b09c a2b08c a2b09c d"), (None, "")):
+            self.assertEqual(run_record.node_names(text), expected.split())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
