@@ -62,8 +62,8 @@ class Loader {
     void check_tokenizer(const StoredTokens& known) const;
 
     /// A hash, in hex, of the sources' weights and of each file's number of tokens, number of those that
-    /// count, vocabulary and tokenizer: runs with other samples at a position, for the same LoaderOptions,
-    /// differ in it.
+    /// count, vocabulary and tokenizer. Runs with other samples at a position, for the same LoaderOptions,
+    /// differ in it, unless a file was replaced by one of the same numbers and tokenizer.
     std::string fingerprint() const;
 
   private:
