@@ -287,6 +287,10 @@ ExitCode run(int argc, char** argv, const Environment& environment, const mpi::C
     if (!parse_options(app, argc, argv, ranks == nullptr || ranks->rank() == 0)) return ExitCode::Done;
     if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
     if (options.prompt) {
+        for (const char* idle : {"--limit", "--num-fewshot", "--log-samples", "--max-length",
+                                 "--batch-tokens", "--batch-size"}) {
+            if (app.count(idle) > 0) throw UserError("{} has no effect with --generate; leave it out", idle);
+        }
         generate(options, environment, ranks);
     } else {
         for (const char* needed : {"--tasks", "--output"}) {

@@ -137,13 +137,7 @@ inline void add_degrees(CLI::App& app, scoring::Degrees& degrees) {
 inline void add_generate_options(CLI::App& app, Options& options) {
     app.add_option("--generate", options.prompt, "the text to continue")
         ->excludes(app.get_option("--tasks"))
-        ->excludes(app.get_option("--output"))
-        ->excludes(app.get_option("--limit"))
-        ->excludes(app.get_option("--num-fewshot"))
-        ->excludes(app.get_option("--log-samples"))
-        ->excludes(app.get_option("--max-length"))
-        ->excludes(app.get_option("--batch-tokens"))
-        ->excludes(app.get_option("--batch-size"));
+        ->excludes(app.get_option("--output"));
     app.add_option("--stop", options.generate.stop_texts,
                    "a text that ends the continuation and is left out of it; may be repeated")
         ->allow_extra_args(false)
