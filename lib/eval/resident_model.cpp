@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "eval/kept_attention.h"
 #include "eval/weights.h"
 #include "interop/names.h"
 #include "model/block.h"
@@ -38,20 +39,7 @@ class KeyValueCache : public model::ContextAxis {
         const at::Tensor y = at::empty(q.sizes(), q.options());
         int64_t row = 0;
         for (const auto& [sequence, begin, count] : segments_) {
-            const at::Tensor keys = keys_[sequence], values = values_[sequence];
-            keys.narrow(0, begin, count).copy_(k.narrow(0, row, count));
-            values.narrow(0, begin, count).copy_(v.narrow(0, row, count));
-            const int64_t num_keys = begin + count;
-            const ops::AttentionShape all{.num_sequences = 1,
-                                          .q_len = count,
-                                          .k_len = num_keys,
-                                          .head_dim = shape.head_dim,
-                                          .q_offset = begin,
-                                          .window = shape.window};
-            y.narrow(0, row, count)
-                .copy_(ops::attention(q.narrow(0, row, count), keys.narrow(0, 0, num_keys),
-                                      values.narrow(0, 0, num_keys), all)
-                           .y);
+            attend({row, begin, count}, q, k, v, shape, keys_[sequence], values_[sequence], y);
             row += count;
         }
         return {.y = y, .log_sum_exp = {}};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "eval/kept_attention.h"
 #include "model/tensor_axis.h"
 #include "ops/ops_context.h"
 
@@ -40,19 +41,8 @@ ops::AttentionOutput PackedAttention::attention(const at::Tensor& q, const at::T
     const at::Tensor y = at::empty(q.sizes(), q.options());
     int64_t row = 0;
     for (size_t i = 0; i < batch_.windows.size(); ++i) {
-        const int64_t num_keys = batch_.windows[i].num_inputs, shared = batch_.num_shared[i];
-        const int64_t num_rows = num_keys - shared;
-        keys.narrow(0, shared, num_rows).copy_(k.narrow(0, row, num_rows));
-        values.narrow(0, shared, num_rows).copy_(v.narrow(0, row, num_rows));
-        const ops::AttentionShape part{.num_sequences = 1,
-                                       .q_len = num_rows,
-                                       .k_len = num_keys,
-                                       .head_dim = shape.head_dim,
-                                       .q_offset = shared,
-                                       .window = shape.window};
-        const ops::AttentionOutput found = ops::attention(
-            q.narrow(0, row, num_rows), keys.narrow(0, 0, num_keys), values.narrow(0, 0, num_keys), part);
-        y.narrow(0, row, num_rows).copy_(found.y);
+        const int64_t shared = batch_.num_shared[i], num_rows = batch_.windows[i].num_inputs - shared;
+        attend({row, shared, num_rows}, q, k, v, shape, keys, values, y);
         row += num_rows;
     }
     return {.y = y, .log_sum_exp = {}};
