@@ -122,10 +122,21 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
 }  // namespace
 
 train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh) {
-    planned_ = plan::planned_bytes(options, mesh.shape(), mesh.world().rank());
     tensors_ = large_tensors(options, mesh);
     enter_phase("the construction of the model");
-    return train::Trainer(options, mesh);
+    try {
+        return train::Trainer(options, mesh);
+    } catch (...) {
+        plan_memory(options, mesh);
+        throw;
+    }
+}
+
+void MemoryAccount::plan_memory(const train::TrainerOptions& options, const comm::Mesh& mesh) {
+    try {
+        planned_ = plan::planned_bytes(options, mesh.shape(), mesh.world().rank());
+    } catch (const std::exception&) {  // the options may be what was refused, or memory is short
+    }
 }
 
 MemoryAccount::Watch::~Watch() { record(); }

@@ -27,8 +27,8 @@ class MemoryAccount {
     explicit MemoryAccount(const config::JobConfig& config) : config_(config) {}
     MemoryAccount(const MemoryAccount&) = delete;
 
-    /// Constructs the Trainer. Records the planned bytes first, because the construction may run out of
-    /// memory.
+    /// Constructs the Trainer. If that fails, records the bytes that the Trainer would have held, because
+    /// memory may have run out.
     train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh);
 
     /// Names the phase that begins now; messages print the name after "in". If a unit operation is under way,
@@ -79,6 +79,7 @@ class MemoryAccount {
     [[noreturn]] void explain() const;
 
   private:
+    void plan_memory(const train::TrainerOptions& options, const comm::Mesh& mesh);
     void record(train::Trainer& trainer);
     std::string place() const;
     std::string request(const observe::Shortage& found) const;
