@@ -55,13 +55,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
 std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& options,
                                                    const layout::MeshShape& mesh) {
     std::vector<preflight::StepLaunches> step;
-    layout::Coordinates first = {};
-    for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
-         stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+    for (const int rank : mesh.group(0, layout::Axis::Pipeline)) {
         comm::Recording recording({.launched = [&](const comm::Recording::Launch& launch) {
             preflight::add_launch(step, launch.ops, mesh);
         }});
-        train::record_step(options, mesh, mesh.rank(first), recording);
+        train::record_step(options, mesh, rank, recording);
     }
     return step;
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "observe/peak_flops.h"
 #include "ops/attention.h"
 #include "ops/matmul.h"
@@ -21,7 +22,6 @@ namespace argosy::plan {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
-constexpr int64_t kGibibyte = int64_t{1} << 30;
 
 /// Source: NVIDIA's datasheets (dense products; NVLink in one direction). Between nodes: one 400 Gb/s adapter
 /// for each GPU, 200 Gb/s for A100.
@@ -44,7 +44,7 @@ constexpr Sheet kSheets[] = {
 constexpr double kProductShare = 0.404, kAttentionShare = 0.283, kPassShare = 0.6, kLinkShare = 0.8;
 constexpr double kLaunchSeconds = 3e-6, kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
 // The context of CUDA, workspaces of products and buffers of NCCL.
-constexpr int64_t kReservedBytes = 3 * kGibibyte;
+constexpr int64_t kReservedBytes = 3 * kGibi;
 
 /// The bytes that a rank's ring moves over each link of the ring.
 double ring_bytes(const comm::RecordedOp& op) {
@@ -154,7 +154,7 @@ std::optional<Machine> find_machine(const std::string& name) {
     if (sheet == std::end(kSheets)) return std::nullopt;
     return Machine{.name = name,
                    .is_gpu = true,
-                   .memory_bytes = sheet->memory_gib * kGibibyte,
+                   .memory_bytes = sheet->memory_gib * kGibi,
                    .reserved_bytes = kReservedBytes,
                    .narrow_flops = sheet->narrow_tflops * kTera,
                    .fp32_flops = sheet->fp32_tflops * kTera,

@@ -41,9 +41,9 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
     const ops::WorkObserver observer([&](const ops::Work& work) {
         sizes.try_emplace({work.kind, work.rows, work.columns, work.terms}, work);
     });
-    for (int stage = 0; stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
+    for (const int rank : mesh.group(0, layout::Axis::Pipeline)) {
         comm::Recording recording;
-        train::record_step(options, mesh, mesh.rank({stage, 0, 0, 0, 0}), recording);
+        train::record_step(options, mesh, rank, recording);
     }
     std::vector<ops::Work> work;
     for (const auto& [size, each] : sizes) work.push_back(each);
@@ -74,11 +74,8 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
               .machine = machine,
               .tokens = setup::batch_sizes(config, mesh).global_tokens};
     std::vector<RankTrace> traces;
-    layout::Coordinates first = {};
-    for (int& stage = first[static_cast<int>(layout::Axis::Pipeline)];
-         stage < mesh.degree(layout::Axis::Pipeline); ++stage) {
-        traces.push_back(trace_rank(options, mesh, mesh.rank(first), machine));
-    }
+    for (const int rank : mesh.group(0, layout::Axis::Pipeline))
+        traces.push_back(trace_rank(options, mesh, rank, machine));
     const std::vector<RankTime> times = simulate_step(traces);
     for (size_t i = 0; i < traces.size(); ++i) {
         plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});

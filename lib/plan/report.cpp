@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/units.h"
 #include "observe/shortage.h"
 
 namespace argosy::plan {
@@ -80,8 +81,7 @@ ordered_json rank_json(const RankPlan& rank) {
               {"passes", compute(ops::WorkKind::Pass)}}}};
 }
 
-double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
-double gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
+double peak_gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
 
 /// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
 std::string largest_growth(const Plan& from, const Plan& to) {
@@ -105,7 +105,7 @@ std::string row(const Candidate& candidate, const std::string& number) {
     if (!others.empty()) others[0] = "; " + others[0];
     return fmt::format("{:>5}  {:>9.4g}  {:>12.0f}  {:>5.1f} %  {:>7.1f}  {}{}\n", number, plan.seconds,
                        plan.tokens_per_second() / plan.mesh.num_ranks(), 100 * plan.utilisation(),
-                       gibibytes(plan), plan.mesh.name(), fmt::join(others, ", "));
+                       peak_gibibytes(plan), plan.mesh.name(), fmt::join(others, ", "));
 }
 
 /// The keys as TOML, by section.
@@ -148,7 +148,7 @@ std::string plan_text(const Plan& plan) {
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
                     100 * plan.utilisation(), plan.peak_flops / 1e12);
-    constexpr int64_t kMinShown = 1 << 20;
+    constexpr int64_t kMinShown = kMebi;
     for (const auto& [group, bytes] : slowest.trace.moved) {
         if (std::max(bytes.sent, bytes.received) < kMinShown) continue;
         text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
@@ -190,7 +190,8 @@ std::string search_text(const Search& found) {
         return text +
                fmt::format(
                    "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
-                   gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()), toml_of(nearest.changes));
+                   peak_gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()),
+                   toml_of(nearest.changes));
     }
     text += "        step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
     for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], std::to_string(i + 1));
@@ -198,8 +199,8 @@ std::string search_text(const Search& found) {
     for (size_t i = 1; i < found.best.size(); ++i) {
         const Plan &before = found.best[i - 1].plan, &plan = found.best[i].plan;
         text += fmt::format("{} needs {:.1f} GiB less than {}, but {:.1f} % more time{}\n", i + 1,
-                            gibibytes(before) - gibibytes(plan), i, 100 * (plan.seconds / before.seconds - 1),
-                            largest_growth(before, plan));
+                            peak_gibibytes(before) - peak_gibibytes(plan), i,
+                            100 * (plan.seconds / before.seconds - 1), largest_growth(before, plan));
     }
     text += found.reason;
     const auto& changes = found.best.front().changes;

@@ -142,7 +142,7 @@ class Searcher {
   private:
     void plan_given() {
         try {
-            found_.given = Candidate{{}, make_plan(given_, num_ranks_, machine_)};
+            found_.given = Candidate{given_, {}, make_plan(given_, num_ranks_, machine_)};
         } catch (const UserError& error) {
             first_refusal_ = error.what();
         }
@@ -167,7 +167,8 @@ class Searcher {
     bool consider(const JobConfig& config) {
         throw_if_stop_requested();
         try {
-            Candidate candidate{changes_of(given_, config), make_rough_plan(config, num_ranks_, machine_)};
+            Candidate candidate{config, changes_of(given_, config),
+                                make_rough_plan(config, num_ranks_, machine_)};
             ++found_.num_planned;
             tried_.push_back(config);
             if (!candidate.plan.fits()) {
@@ -175,7 +176,6 @@ class Searcher {
                 keep_nearest(std::move(candidate));
                 return false;
             }
-            configs_.push_back(config);
             found_.best.push_back(std::move(candidate));
             return true;
         } catch (const UserError& error) {
@@ -193,9 +193,9 @@ class Searcher {
 
     /// Other schedules and asynchronous tensor parallelism for the best candidates.
     void refine() {
-        const size_t count = std::min(configs_.size(), kMaxRows);
+        const size_t count = std::min(found_.best.size(), kMaxRows);
         for (size_t i = 0; i < count; ++i) {
-            JobConfig config = configs_[i];
+            JobConfig config = found_.best[i].config;
             auto& mesh = config.parallelism;
             if (mesh.tensor_parallel_degree > 1 && !mesh.enable_async_tensor_parallel) {
                 mesh.enable_async_tensor_parallel = true;
@@ -211,18 +211,17 @@ class Searcher {
     }
 
     void plan_in_full() {
-        const std::vector<Candidate> rough = std::exchange(found_.best, {});
-        const std::vector<JobConfig> configs = std::exchange(configs_, {});
-        for (size_t i = 0; i < rough.size() && found_.best.size() < kMaxRows; ++i) {
+        std::vector<Candidate> rough = std::exchange(found_.best, {});
+        for (Candidate& candidate : rough) {
+            if (found_.best.size() == kMaxRows) break;
             throw_if_stop_requested();
-            Candidate candidate{rough[i].changes, make_plan(configs[i], num_ranks_, machine_)};
-            if (!candidate.plan.fits()) {
+            candidate.plan = make_plan(candidate.config, num_ranks_, machine_);
+            if (candidate.plan.fits()) {
+                found_.best.push_back(std::move(candidate));
+            } else {
                 ++found_.num_too_large;
                 keep_nearest(std::move(candidate));
-                continue;
             }
-            found_.best.push_back(std::move(candidate));
-            configs_.push_back(configs[i]);
         }
     }
 
@@ -237,7 +236,7 @@ class Searcher {
             mesh.pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
             return config;
         };
-        const JobConfig& best = configs_.front();
+        const JobConfig& best = found_.best.front().config;
         const int shards = best.parallelism.data_parallel_shard_degree;
         for (const JobConfig& other : tried_) {
             const int other_shards = other.parallelism.data_parallel_shard_degree;
@@ -259,19 +258,14 @@ class Searcher {
 
     /// Keeps the candidates of which no faster one needs less memory, fastest first.
     void keep_front() {
-        std::vector<size_t> order(found_.best.size());
-        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-        const auto& all = found_.best;
-        std::ranges::stable_sort(order, {}, [&](size_t i) { return all[i].plan.seconds; });
+        std::ranges::stable_sort(found_.best, {},
+                                 [](const Candidate& candidate) { return candidate.plan.seconds; });
         std::vector<Candidate> front;
-        std::vector<JobConfig> configs;
-        for (const size_t i : order) {
-            if (!front.empty() && all[i].plan.peak_bytes() >= front.back().plan.peak_bytes()) continue;
-            front.push_back(std::move(found_.best[i]));
-            configs.push_back(std::move(configs_[i]));
+        for (Candidate& candidate : found_.best) {
+            if (!front.empty() && candidate.plan.peak_bytes() >= front.back().plan.peak_bytes()) continue;
+            front.push_back(std::move(candidate));
         }
         found_.best = std::move(front);
-        configs_ = std::move(configs);
     }
 
     const JobConfig& given_;
@@ -279,7 +273,6 @@ class Searcher {
     const Machine& machine_;
     int64_t batch_;
     Search found_;
-    std::vector<JobConfig> configs_;  // of found_.best
     std::vector<JobConfig> tried_;
     std::string first_refusal_;
 };

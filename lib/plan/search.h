@@ -18,6 +18,7 @@
 namespace argosy::plan {
 
 struct Candidate {
+    config::JobConfig config;
     /// The keys that differ from the given configuration, with their values as TOML.
     std::vector<std::pair<std::string, std::string>> changes;
     Plan plan;
