@@ -140,10 +140,10 @@ StepBatch DataFeed::next() {
     if (!counting_.active()) read_ahead();
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
-    if (gives_offsets()) document_capacity_ = job_capacity_.item<int64_t>();
-    for (model::Batch& microbatch : ahead_.microbatches) {
-        if (!gives_offsets()) break;
-        microbatch.document_offsets = ops::document_offsets(microbatch.document_offsets, document_capacity_);
+    if (gives_offsets()) {
+        document_capacity_ = job_capacity_.item<int64_t>();
+        for (model::Batch& each : ahead_.microbatches)
+            each.document_offsets = ops::document_offsets(each.document_offsets, document_capacity_);
     }
     StepBatch batch = std::move(ahead_);
     if (!for_gpu_ && num_read_ < num_steps_) read_ahead();
