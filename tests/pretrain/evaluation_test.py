@@ -3,9 +3,7 @@ that they do not change."""
 import json
 import os
 import pathlib
-import signal
 import subprocess
-import time
 import unittest
 
 import run
@@ -59,13 +57,8 @@ class Evaluation(run.PretrainTest):
         texts.write_text("".join(json.dumps({"tokens": [i % 251 for i in range(n, n + 33)]}) + "\n" for n in range(20_000)))
         job = self.start(2, *self.small(evaluation__tasks=texts, evaluation__freq=2, training__local_batch_size=1,
                                         training__seq_len=32, training__steps=9, checkpoint__enable=True))
-        self.wait_for_step(job, 1)
-        time.sleep(1)
-        run.send(job.rank_pids()[1], signal.SIGTERM)
-        done = job.finish()
-        self.assert_code(done, 75)
+        done = self.stop_in_step_2_of_9(job)
         self.assertIn("a signal ends the evaluation of tasks, without a result", done.stderr)
-        self.assertIn("stopped by a signal after step 2 of 9, which is saved", done.stderr)
         self.assertEqual(["evaluation" in step for step in self.steps()], [False, False])
 
     def test_training_repeats_bit_for_bit(self):

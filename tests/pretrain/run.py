@@ -191,6 +191,16 @@ class PretrainTest(unittest.TestCase):
         self.assert_code(done, 0)
         return self.steps(dump)
 
+    def stop_in_step_2_of_9(self, job):
+        """Sends SIGTERM to a rank while the second step goes on, which takes seconds. The run saves it and ends with 75."""
+        self.wait_for_step(job, 1)
+        time.sleep(1)
+        send(job.rank_pids()[1], signal.SIGTERM)
+        done = job.finish()
+        self.assert_code(done, 75)
+        self.assertIn("stopped by a signal after step 2 of 9, which is saved", done.stderr)
+        return done
+
     def wait_for_step(self, job, step, dump="run"):
         """Waits until the line of that step is written, so a test's signal reaches ranks that train."""
         path = self.folder / dump / "metrics.jsonl"

@@ -4,9 +4,7 @@ import json
 import math
 import os
 import pathlib
-import signal
 import subprocess
-import time
 import unittest
 
 import run
@@ -124,12 +122,7 @@ class Validation(run.PretrainTest):
         job = self.start(2, *self.small(validation__enable=True, validation__dataset_path=self.tokens, validation__freq=2,
                                         validation__seq_len=2, training__local_batch_size=1, training__steps=9,
                                         checkpoint__enable=True))
-        self.wait_for_step(job, 1)
-        time.sleep(1)
-        run.send(job.rank_pids()[1], signal.SIGTERM)
-        done = job.finish()
-        self.assert_code(done, 75)
-        self.assertIn("stopped by a signal after step 2 of 9, which is saved", done.stderr)
+        self.stop_in_step_2_of_9(job)
         self.assertEqual(["validation_loss" in step for step in self.steps()], [False, False])
 
     def test_mistakes(self):
