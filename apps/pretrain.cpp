@@ -48,8 +48,9 @@ struct Run {
 
     train::StopAgreement stop{control};
     const model::ModelSpec spec = setup::choose_model(config.model);
+    observe::StepTimer timer{mesh};
     const train::TrainerOptions options =
-        setup::with_timeline(setup::trainer_options(config, spec, mesh.shape()), context.timeline);
+        setup::with_observers(setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
     const data::Loader loader = setup::training_data(config, spec);
@@ -77,7 +78,6 @@ struct Run {
         setup::metrics_options(config, limits.final_step(), start.last_own_step, environment),
         setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
-    observe::StepTimer timer{mesh};
     setup::Profiler profiler{config, context.timeline, control};
 
     ExitCode train() {

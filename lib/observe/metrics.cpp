@@ -31,6 +31,12 @@ Json time_object(const StepTimes& times) {
             {"other", times.other_ms}};
 }
 
+Json kinds_object(const std::array<double, kNumComputeKinds>& kinds_ms) {
+    Json object = Json::object();
+    for (int i = 0; i < kNumComputeKinds; ++i) object[name_of(static_cast<ComputeKind>(i))] = kinds_ms[i];
+    return object;
+}
+
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     Json object = Json::object();
     for (const auto& [unit, norm] : norms) object[unit] = norm;
@@ -159,6 +165,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     const auto& allocator = metrics.memory.allocator;
     line["memory_reserved_gib"] = allocator ? Json(gibibytes(allocator->peak_reserved_bytes)) : Json();
     line["memory_retries"] = allocator ? Json(allocator->num_retries) : Json();
+    if (metrics.times.compute_kinds_ms) line["compute_ms"] = kinds_object(*metrics.times.compute_kinds_ms);
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     if (metrics.validation) {
         line["validation_loss"] = metrics.validation->loss;

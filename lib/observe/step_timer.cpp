@@ -38,6 +38,12 @@ const char* describe(Phase phase) {
     return "";
 }
 
+const char* name_of(ComputeKind kind) {
+    constexpr const char* kNames[kNumComputeKinds] = {"forward",  "recompute", "head",
+                                                      "backward", "weights",   "other"};
+    return kNames[static_cast<size_t>(kind)];
+}
+
 double StepTimes::all_exposed_ms() const {
     double sum = 0;
     for (const auto& [name, ms] : exposed_ms) sum += ms;
@@ -54,6 +60,10 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
     evaluation_ms += more.evaluation_ms;
     other_ms += more.other_ms;
     for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
+    if (more.compute_kinds_ms) {
+        if (!compute_kinds_ms) compute_kinds_ms.emplace();
+        for (int i = 0; i < kNumComputeKinds; ++i) (*compute_kinds_ms)[i] += (*more.compute_kinds_ms)[i];
+    }
     return *this;
 }
 
@@ -80,21 +90,30 @@ std::map<std::string, double> StepTimer::exposed_seconds_by_name() const {
     return seconds;
 }
 
-void StepTimer::switch_to(std::optional<Phase> next) {
+void StepTimer::add_time_since_last() {
     const Reading now = read();
     const double elapsed = now.seconds - last_.seconds;
     const double exposed = now.exposed_seconds - last_.exposed_seconds;
     const size_t part = open_ ? static_cast<size_t>(*open_) : kNumPhases;
     // Sums of exposed seconds are rounded, so a wait that fills the interval may exceed it by an ulp.
-    part_seconds_[part] += std::max(elapsed - exposed, 0.0);
+    const double own = std::max(elapsed - exposed, 0.0);
+    part_seconds_[part] += own;
+    if (open_ == Phase::Compute) kind_seconds_[static_cast<size_t>(kind_)] += own;
     last_ = now;
+}
+
+void StepTimer::switch_to(std::optional<Phase> next) {
+    add_time_since_last();
     open_ = next;
+    kind_ = ComputeKind::Other;
 }
 
 void StepTimer::start_step() {
     ARGOSY_CHECK(!in_step_, "a step within a step");
     in_step_ = true;
     part_seconds_ = {};
+    kind_seconds_ = {};
+    has_kinds_ = false;
     exposed_at_start_ = exposed_seconds_by_name();
     start_ = last_ = read();
 }
@@ -112,6 +131,14 @@ void StepTimer::move(Phase from, Phase to, double seconds) {
     part_seconds_[static_cast<size_t>(to)] += moved;
 }
 
+void StepTimer::compute(ComputeKind kind) {
+    if (open_ != Phase::Compute || mesh_.world().device().is_cuda()) return;
+    has_kinds_ = true;
+    if (kind == kind_) return;
+    add_time_since_last();
+    kind_ = kind;
+}
+
 StepTimes StepTimer::finish_step() {
     ARGOSY_CHECK(in_step_ && !open_, "a step that has not started, or a phase still open at its end");
     switch_to(std::nullopt);
@@ -125,6 +152,10 @@ StepTimes StepTimer::finish_step() {
     times.validation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Validation)];
     times.evaluation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Evaluation)];
     times.other_ms = 1e3 * part_seconds_[kNumPhases];
+    if (has_kinds_) {
+        times.compute_kinds_ms.emplace();
+        for (int i = 0; i < kNumComputeKinds; ++i) (*times.compute_kinds_ms)[i] = 1e3 * kind_seconds_[i];
+    }
     for (const auto& [name, seconds] : exposed_seconds_by_name()) {
         times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);
     }

@@ -20,6 +20,14 @@ namespace argosy::observe {
 enum class Phase { Data, Compute, Optimizer, Checkpoint, Validation, Evaluation };
 inline constexpr int kNumPhases = 6;
 
+/// What a moment of the phase Compute is spent on.
+enum class ComputeKind { Forward, Recompute, Head, Backward, Weights, Other };
+inline constexpr int kNumComputeKinds = 6;
+
+/// "forward", "recompute", "head" (with the loss), "backward" (the gradients of layers' inputs), "weights" (the
+/// gradients of their weights), "other" (sums of gradients, hand-over between stages, norms).
+const char* name_of(ComputeKind kind);
+
 /// Returns the words for a phase in messages, to follow "in": "the optimizer's update".
 const char* describe(Phase phase);
 
@@ -33,6 +41,8 @@ struct StepTimes {
     double validation_ms = 0;
     double evaluation_ms = 0;
     double other_ms = 0;
+    /// The parts of compute_ms, by kind. None on a GPU, which computes while the host goes on.
+    std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
 
@@ -73,6 +83,9 @@ class StepTimer {
     /// Moves `seconds` from one phase to another. Call this if some time in phase `from` was a wait for phase
     /// `to`. REQUIRES: a step is open.
     void move(Phase from, Phase to, double seconds);
+    /// What the phase Compute does from now until the next call or the phase's end. Without any call in a step,
+    /// its times have no kinds. Does nothing in another phase.
+    void compute(ComputeKind kind);
     /// REQUIRES: a step is open, and no phase is open.
     StepTimes finish_step();
 
@@ -83,6 +96,7 @@ class StepTimer {
     };
     Reading read() const;
     std::map<std::string, double> exposed_seconds_by_name() const;
+    void add_time_since_last();
     void switch_to(std::optional<Phase> next);
 
     const comm::Mesh& mesh_;
@@ -92,6 +106,9 @@ class StepTimer {
     Reading start_, last_;                               // at the step's start, at the last change of phase
     std::map<std::string, double> exposed_at_start_;     // seconds
     std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last entry is *other*
+    ComputeKind kind_ = ComputeKind::Other;
+    std::array<double, kNumComputeKinds> kind_seconds_{};
+    bool has_kinds_ = false;  // in this step
 };
 
 }  // namespace argosy::observe

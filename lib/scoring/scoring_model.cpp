@@ -177,7 +177,8 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
     eval::ScoreOptions score = options.score;
     score.stream_bytes = eval::stream_bytes(device, score.stream_bytes);
     const auto type = at::TensorOptions(eval::compute_type(options.dtype)).device(device.torch_device);
-    const std::shared_ptr<Layerwise> parts(new Layerwise{{}, {*source.tensors, source.spec, type}, score});
+    const std::shared_ptr<Layerwise> parts(
+        new Layerwise{ops::OpsContext(), {*source.tensors, source.spec, type}, score});
     log_model(source, options.dtype, device.text());
     return {[parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
                 parts->options.progress = [&](double share) {

@@ -41,6 +41,26 @@ CommonClock common_clock(comm::Communicator& ranks) {
     return {offsets[kNumRounds / 2], first.const_data_ptr<double>()[0]};
 }
 
+observe::ComputeKind kind_of(parallel::UnitOpKind op) {
+    using observe::ComputeKind;
+    switch (op) {
+        case parallel::UnitOpKind::Forward:
+            return ComputeKind::Forward;
+        case parallel::UnitOpKind::Recompute:
+            return ComputeKind::Recompute;
+        case parallel::UnitOpKind::Loss:
+        case parallel::UnitOpKind::LossInput:
+        case parallel::UnitOpKind::ForwardLoss:
+            return ComputeKind::Head;
+        case parallel::UnitOpKind::BackwardInput:
+            return ComputeKind::Backward;
+        case parallel::UnitOpKind::BackwardWeight:
+            return ComputeKind::Weights;
+        default:
+            return ComputeKind::Other;
+    }
+}
+
 }  // namespace
 
 Profiler::Profiler(const config::JobConfig& config, Timeline& timeline, comm::Communicator& control)
@@ -70,8 +90,10 @@ void Profiler::finish_step() {
     }
 }
 
-train::TrainerOptions with_timeline(train::TrainerOptions options, Timeline& timeline) {
-    options.observer = [&timeline](const parallel::UnitOp& op) {
+train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
+                                     observe::StepTimer& timer) {
+    options.observer = [&](const parallel::UnitOp& op) {
+        timer.compute(kind_of(op.kind));
         if (timeline.recording()) timeline.next_operation(parallel::describe(op));
     };
     return options;

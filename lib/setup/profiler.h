@@ -8,6 +8,7 @@
 #include "base/timeline.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
+#include "observe/step_timer.h"
 #include "train/trainer.h"
 
 namespace argosy::setup {
@@ -31,7 +32,8 @@ class Profiler {
     int64_t step_ = 0;  // the one that is traced
 };
 
-/// The options with an observer that tells `timeline` each operation.
-train::TrainerOptions with_timeline(train::TrainerOptions options, Timeline& timeline);
+/// The options with an observer that tells `timeline` and `timer` each operation.
+train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
+                                     observe::StepTimer& timer);
 
 }  // namespace argosy::setup

@@ -66,6 +66,14 @@ TEST(JsonLine, HasEveryKey) {
     EXPECT_EQ(json::parse(text), expected);
 }
 
+TEST(JsonLine, HasTheKindsOfComputationIfTheyAreKnown) {
+    StepMetrics metrics = sample_step(1);
+    metrics.times.compute_kinds_ms = {1, 2, 3, 4, 5, 6};
+    const json expected = {{"forward", 1.0},  {"recompute", 2.0}, {"head", 3.0},
+                           {"backward", 4.0}, {"weights", 5.0},   {"other", 6.0}};
+    EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["compute_ms"], expected);
+}
+
 TEST(JsonLine, HasTheLossScaleIfThereIsOne) {
     StepMetrics metrics = sample_step(1);
     metrics.loss_scale = 32768;

@@ -136,6 +136,35 @@ TEST_F(StepTimerTest, AnInnerPhaseDoesNotCountForTheOuterOne) {
     EXPECT_NEAR(times.other_ms, 0, 1e-9);
 }
 
+TEST_F(StepTimerTest, SplitsComputationByKind) {
+    timer_.start_step();
+    timer_.compute(ComputeKind::Forward);  // outside of the phase
+    work(0.100);
+    timer_.in(Phase::Compute, [&] {
+        work(0.001);
+        timer_.compute(ComputeKind::Forward);
+        work(0.002);
+        group(layout::Axis::Tensor).stand_still(0.050);
+        timer_.compute(ComputeKind::Backward);
+        work(0.004);
+        timer_.in(Phase::Data, [&] { work(0.200); });
+        work(0.008);
+        timer_.compute(ComputeKind::Forward);
+        work(0.016);
+    });
+    const StepTimes times = timer_.finish_step();
+    ASSERT_TRUE(times.compute_kinds_ms);
+    const auto ms = [&](ComputeKind kind) { return (*times.compute_kinds_ms)[static_cast<size_t>(kind)]; };
+    EXPECT_NEAR(ms(ComputeKind::Forward), 18, 1e-9);
+    EXPECT_NEAR(ms(ComputeKind::Backward), 4, 1e-9);
+    EXPECT_NEAR(ms(ComputeKind::Other), 9, 1e-9);  // after the inner phase until the next call, too
+    EXPECT_NEAR(times.compute_ms, 31, 1e-9);
+
+    timer_.start_step();
+    timer_.in(Phase::Compute, [&] { work(0.001); });
+    EXPECT_FALSE(timer_.finish_step().compute_kinds_ms);
+}
+
 TEST_F(StepTimerTest, MovesNoMoreThanThereIs) {
     timer_.start_step();
     timer_.in(Phase::Compute, [&] {
@@ -195,15 +224,18 @@ TEST(StepTimes, Add) {
     sum.exposed_ms = {{"tp", 3.0}};
     StepTimes more = sum;
     more.exposed_ms = {{"tp", 1.0}, {"pp", 2.0}};
+    more.compute_kinds_ms = {1, 1};
     sum += more;
-    EXPECT_EQ(sum.total_ms, 20);
-    EXPECT_EQ(sum.data_ms, 2);
-    EXPECT_EQ(sum.compute_ms, 4);
-    EXPECT_EQ(sum.optimizer_ms, 6);
-    EXPECT_EQ(sum.checkpoint_ms, 8);
-    EXPECT_EQ(sum.other_ms, 2);
-    EXPECT_EQ(sum.exposed_ms.at("tp"), 4);
-    EXPECT_EQ(sum.all_exposed_ms(), 6);
+    sum += more;
+    EXPECT_EQ(sum.total_ms, 30);
+    EXPECT_EQ(sum.data_ms, 3);
+    EXPECT_EQ(sum.compute_ms, 6);
+    EXPECT_EQ(sum.optimizer_ms, 9);
+    EXPECT_EQ(sum.checkpoint_ms, 12);
+    EXPECT_EQ(sum.other_ms, 3);
+    EXPECT_EQ(sum.exposed_ms.at("tp"), 5);
+    EXPECT_EQ(sum.all_exposed_ms(), 9);
+    EXPECT_EQ((*sum.compute_kinds_ms)[static_cast<size_t>(ComputeKind::Recompute)], 2);
 }
 
 }  // namespace
