@@ -59,22 +59,41 @@ bool is_message(const comm::RecordedOp& op) {
 /// How many times a collective goes around the ring.
 int rounds(comm::OpKind kind) { return kind == comm::OpKind::AllReduce ? 2 : 1; }
 
-/// Runs `work` again and again for 0.05 s, and 5 times at least. Returns the shortest time.
-double best_seconds(const std::function<void()>& work) {
-    constexpr int kMinRuns = 5;
-    double best = std::numeric_limits<double>::infinity();
-    const double deadline = seconds_now() + 0.05;
-    for (int done = 0; done < kMinRuns || seconds_now() < deadline; ++done) {
+/// Runs `work` again and again for 0.1 s, and 5 times at least. Returns the median of the times.
+double typical_seconds(const std::function<void()>& work) {
+    constexpr size_t kMinRuns = 5;
+    work();
+    std::vector<double> times;
+    const double deadline = seconds_now() + 0.1;
+    while (times.size() < kMinRuns || seconds_now() < deadline) {
         const double start = seconds_now();
         work();
-        best = std::min(best, seconds_now() - start);
+        times.push_back(seconds_now() - start);
     }
-    return best;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    return *middle;
 }
 
 at::Tensor matrix(int64_t rows, int64_t columns, at::ScalarType type) {
     return at::full({rows, columns}, 0.1, type);
 }
+
+/// Copies of a matrix, one after the other: so many that no cache holds them. A step's operands come from memory.
+class ColdMatrix {
+  public:
+    ColdMatrix(int64_t rows, int64_t columns, at::ScalarType type) {
+        constexpr double kBytes = 128e6;
+        const double bytes = static_cast<double>(rows * columns) * at::elementSize(type);
+        const auto count = static_cast<int64_t>(std::clamp(kBytes / bytes, 1.0, 64.0));
+        for (int64_t i = 0; i < count; ++i) copies_.push_back(matrix(rows, columns, type));
+    }
+    const at::Tensor& next() { return copies_[num_taken_++ % copies_.size()]; }
+
+  private:
+    std::vector<at::Tensor> copies_;
+    size_t num_taken_ = 0;
+};
 
 /// The operation of a size, to be timed. None if it would take long or much memory.
 std::function<void()> operation(const Machine::Size& size, at::ScalarType type) {
@@ -85,15 +104,15 @@ std::function<void()> operation(const Machine::Size& size, at::ScalarType type) 
     const double flops = 2 * rows * columns * (is_product ? terms : 5 * rows / 2);
     if (flops > kMaxFlops || rows * columns + (rows + columns) * terms > kMaxElements) return nullptr;
     if (is_product) {
-        return [x = matrix(size.rows, size.terms, type), w = matrix(size.columns, size.terms, type)] {
-            ops::linear(x, w);
-        };
+        return [x = ColdMatrix(size.rows, size.terms, type),
+                w = ColdMatrix(size.columns, size.terms, type)]() mutable { ops::linear(x.next(), w.next()); };
     }
     const auto shape = ops::AttentionShape::of_whole_sequences(1, size.rows, size.terms);
-    const at::Tensor q = matrix(size.rows, size.columns, type);
-    if (size.kind == ops::WorkKind::Attention) return [q, shape] { ops::attention(q, q, q, shape); };
-    return [q, shape, output = ops::attention(q, q, q, shape)] {
-        ops::attention_backward(q, q, q, q, output, shape);
+    const auto q = std::make_shared<ColdMatrix>(size.rows, size.columns, type);
+    if (size.kind == ops::WorkKind::Attention)
+        return [q, shape] { ops::attention(q->next(), q->next(), q->next(), shape); };
+    return [q, shape, output = ops::attention(q->next(), q->next(), q->next(), shape)] {
+        ops::attention_backward(q->next(), q->next(), q->next(), q->next(), output, shape);
     };
 }
 
@@ -178,16 +197,16 @@ std::vector<std::string> machine_names() {
 Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {
     const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
     const double crowded = std::max(1.0, static_cast<double>(num_ranks * ops::num_threads()) / num_cores);
-    const auto pass = [x = matrix(512, 2048, type)] { ops::swiglu(x); };
+    const auto pass = [x = std::make_shared<ColdMatrix>(512, 2048, type)] { ops::swiglu(x->next()); };
     Machine machine{.name = "cpu",
                     .ranks_per_node = num_ranks,
                     .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / num_ranks,
-                    .memory_speed = work_of(pass).bytes / best_seconds(pass) / crowded,
+                    .memory_speed = work_of(pass).bytes / typical_seconds(pass) / crowded,
                     .launch_seconds = 1e-6};
     for (const ops::Work& each : work) {
         if (each.kind == ops::WorkKind::Pass || machine.measured_flops.contains(size_of(each))) continue;
         const std::function<void()> run = operation(size_of(each), type);
-        if (run) machine.measured_flops[size_of(each)] = work_of(run).flops / best_seconds(run) / crowded;
+        if (run) machine.measured_flops[size_of(each)] = work_of(run).flops / typical_seconds(run) / crowded;
     }
     const double peak = observe::measure_gemm_peak(type).flops_per_second / crowded;
     machine.narrow_flops = machine.fp32_flops = machine.fp64_flops = peak;
