@@ -49,8 +49,8 @@ struct Run {
     train::StopAgreement stop{control};
     const model::ModelSpec spec = setup::choose_model(config.model);
     observe::StepTimer timer{mesh};
-    const train::TrainerOptions options =
-        setup::with_observers(setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer);
+    const train::TrainerOptions options = setup::with_observers(
+        setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer, context.memory);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
     const data::Loader loader = setup::training_data(config, spec);

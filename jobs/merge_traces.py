@@ -3,8 +3,8 @@
 one file for chrome://tracing or ui.perfetto.dev.
 
 FOLDER is a step's folder, RUN/profile_traces/step-N. The check: spans of a rank nest, times of a rank ascend, each
-operation between ranks ends once, each flow has its beginning and its ends, and each rank occurs once. Exit codes: 0
-done, 2 bad arguments, 3 a trace breaks a rule.
+operation between ranks ends once, each flow has its beginning and its ends, the curve of memory has no negative value,
+and each rank occurs once. Exit codes: 0 done, 2 bad arguments, 3 a trace breaks a rule.
 """
 import argparse
 import collections
@@ -45,6 +45,16 @@ def faults_of_launches(events, rank):
         yield f"rank {rank}: operation {key} never ends"
 
 
+def faults_of_memory(events, rank):
+    """The points of the curve follow each other in time, and none is negative."""
+    points = [event for event in events if event["ph"] == "C"]
+    for point in points:
+        if point["args"]["bytes"] < 0:
+            yield f"rank {rank}: {point['args']['bytes']} bytes at {point['ts']} us"
+    if any(one["ts"] > other["ts"] for one, other in zip(points, points[1:])):
+        yield f"rank {rank}: the curve of memory goes back in time"
+
+
 def faults_of_flows(events):
     """Each flow has one beginning and one end, on different ranks, and every point lies in a span of its rank."""
     points = collections.defaultdict(list)
@@ -80,6 +90,7 @@ def faults_of(traces):
         seen[rank] = name
         yield from faults_of_spans(events, rank)
         yield from faults_of_launches(events, rank)
+        yield from faults_of_memory(events, rank)
     yield from faults_of_flows([event for events in traces.values() for event in events])
 
 

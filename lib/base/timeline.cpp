@@ -68,6 +68,11 @@ void Timeline::next_operation(std::string name) {
     open(std::move(name), /*is_operation=*/true);
 }
 
+void Timeline::memory(int64_t bytes) {
+    if (!recording_) return;
+    add(event('C', "tensors", now_us()) + fmt::format(R"(,"args":{{"bytes":{}}})", bytes));
+}
+
 void Timeline::flow(uint64_t id, FlowEnd end) {
     if (!recording_) return;
     constexpr char kPhases[] = {'s', 't', 'f'};

@@ -37,8 +37,10 @@ struct Plan {
     const RankPlan& slowest() const;
     /// The memory of a device that tensors can have; 0: unknown.
     int64_t room_bytes() const;
-    /// The largest peak of memory, with the scores.
-    int64_t peak_bytes() const { return fullest().trace.peak.bytes + score_bytes; }
+    /// The largest peak of memory, with the scores and the memory shared with other ranks.
+    int64_t peak_bytes() const {
+        return fullest().trace.peak.bytes + fullest().trace.shared_bytes + score_bytes;
+    }
     bool fits() const;
     double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
     double utilisation() const { return model_flops / seconds / peak_flops; }

@@ -1,5 +1,6 @@
 #include "plan/rank_trace.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -11,6 +12,52 @@ namespace argosy::plan {
 namespace {
 
 int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+/// The bytes that a rank publishes in a collective through shared memory (comm/transfer.h).
+int64_t published_bytes(const comm::RecordedOp& op) {
+    switch (op.kind) {
+        case comm::OpKind::AllGather:
+            return op.num_bytes() / op.size;
+        case comm::OpKind::ReduceScatter:
+            return op.num_bytes();
+        case comm::OpKind::AllReduce:
+            return op.size == 2 ? op.num_bytes() : op.num_bytes() + op.num_bytes() / op.size;
+        case comm::OpKind::Broadcast:
+            return op.rank == op.peer ? op.num_bytes() : 0;
+        default:
+            return 0;
+    }
+}
+
+/// The used parts of the rings in which a rank publishes (comm/exchange.h), if all are on one node.
+class SharedMemory {
+  public:
+    void launched(const comm::Recording::Launch& launch) {
+        Ring& ring = rings_[&launch.group];
+        int64_t bytes = 0;
+        for (const comm::RecordedOp& op : launch.ops) bytes += published_bytes(op);
+        ring.in_flight += bytes;
+        ring.most = std::max(ring.most, ring.in_flight);
+        launches_[launch.number] = {&ring, bytes};
+    }
+    void ended(int64_t number) {
+        const auto [ring, bytes] = launches_.extract(number).mapped();
+        ring->in_flight -= bytes;
+    }
+    /// The most bytes in flight. Of ranks that do not keep pace, some need up to twice as much.
+    int64_t bytes() const {
+        int64_t most = 0;
+        for (const auto& [group, ring] : rings_) most += ring.most;
+        return most;
+    }
+
+  private:
+    struct Ring {
+        int64_t in_flight = 0, most = 0;
+    };
+    std::map<const comm::Communicator*, Ring> rings_;
+    std::map<int64_t, std::pair<Ring*, int64_t>> launches_;  // under way, by number, with their bytes
+};
 
 class Tracer {
   public:
@@ -38,6 +85,7 @@ class Tracer {
         enter("");
         dry_ = nullptr;
         trace_.moved = recording.bytes_by_group();
+        if (!machine_.is_gpu) trace_.shared_bytes = shared_.bytes();
         return std::move(trace_);
     }
 
@@ -64,6 +112,7 @@ class Tracer {
     }
 
     void add_launch(const comm::Recording::Launch& recorded) {
+        shared_.launched(recorded);
         const auto& group = dynamic_cast<const comm::RecordingCommunicator&>(recorded.group);
         Launch launch{.group = group.name(), .channel = channel_of(group)};
         for (const comm::RecordedOp& op : recorded.ops) {
@@ -79,6 +128,7 @@ class Tracer {
     void add_wait(int64_t number) {
         trace_.events.push_back({.kind = Event::Kind::Wait, .launch = index_of_.at(number)});
         index_of_.erase(number);
+        shared_.ended(number);
     }
 
     /// Groups of one name are numbered in the order of their first launch, which is the same on all ranks.
@@ -97,6 +147,7 @@ class Tracer {
     bool is_optimizer_ = false;
     std::map<int64_t, int64_t> index_of_;  // launches under way, by their numbers
     std::map<std::string, std::map<const comm::Communicator*, int>> channels_;
+    SharedMemory shared_;
     RankTrace trace_;
 };
 

@@ -68,6 +68,7 @@ ordered_json rank_json(const RankPlan& rank) {
     const RankTime& time = rank.time;
     return {{"rank", rank.trace.rank},
             {"memory", memory_json(rank.trace.peak)},
+            {"shared_bytes", rank.trace.shared_bytes},
             {"moved_bytes", std::move(moved)},
             {"flops", rank.trace.flops},
             {"seconds",
@@ -149,6 +150,10 @@ std::string plan_text(const Plan& plan) {
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
                     100 * plan.utilisation(), plan.peak_flops / 1e12);
     constexpr int64_t kMinShown = kMebi;
+    if (fullest.trace.shared_bytes >= kMinShown) {
+        text += fmt::format("shared    {} more at least for exchanges between the ranks of a node\n",
+                            gib(fullest.trace.shared_bytes));
+    }
     for (const auto& [group, bytes] : slowest.trace.moved) {
         if (std::max(bytes.sent, bytes.received) < kMinShown) continue;
         text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),

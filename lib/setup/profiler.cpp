@@ -91,10 +91,12 @@ void Profiler::finish_step() {
 }
 
 train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
-                                     observe::StepTimer& timer) {
+                                     observe::StepTimer& timer, const observe::MemoryMeter& memory) {
     options.observer = [&](const parallel::UnitOp& op) {
         timer.compute(kind_of(op.kind));
-        if (timeline.recording()) timeline.next_operation(parallel::describe(op));
+        if (!timeline.recording()) return;
+        timeline.next_operation(parallel::describe(op));
+        timeline.memory(memory.current_bytes());
     };
     return options;
 }

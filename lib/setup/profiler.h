@@ -8,6 +8,7 @@
 #include "base/timeline.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
+#include "observe/memory.h"
 #include "observe/step_timer.h"
 #include "train/trainer.h"
 
@@ -32,8 +33,9 @@ class Profiler {
     int64_t step_ = 0;  // the one that is traced
 };
 
-/// The options with an observer that tells `timeline` and `timer` each operation.
+/// The options with an observer that tells `timeline` and `timer` each operation. REQUIRES: they and `memory`
+/// outlive the trainer.
 train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
-                                     observe::StepTimer& timer);
+                                     observe::StepTimer& timer, const observe::MemoryMeter& memory);
 
 }  // namespace argosy::setup

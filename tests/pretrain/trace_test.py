@@ -33,6 +33,7 @@ class TraceTest(run.PretrainTest):
                 self.assertEqual(list(merge_traces.faults_of(traces)), [])
                 self.check_names(axis, traces)
                 self.check_clock(traces)
+                self.check_memory(traces["rank-00000.json"], traced[3])
 
     def check_names(self, axis, traces):
         for events in traces.values():
@@ -52,6 +53,15 @@ class TraceTest(run.PretrainTest):
         for events in traces.values():
             waited = [end for begin, end in times(events, "wait world") if begin >= 0][0]
             self.assertGreater(waited, submitted - 2000, "clocks differ by more than 2 ms")
+
+    def check_memory(self, events, step):
+        """The curve keeps below the step's peak and, where activations pile up, comes near it."""
+        curve = [event["args"]["bytes"] / 2**30 for event in events if event["ph"] == "C"]
+        operations = [event for event in events if event["ph"] == "X" and " of stage " in event["name"]]
+        self.assertEqual(len(curve), len(operations))
+        self.assertLessEqual(max(curve), step["memory_peak_gib"])
+        self.assertGreater(max(curve), 0.6 * step["memory_peak_gib"])
+        self.assertLess(min(curve), max(curve))
 
     def test_merged_trace(self):
         self.trained("run", profiling__enable_profiling=True, profiling__profile_freq=4)
@@ -94,6 +104,8 @@ class TraceTest(run.PretrainTest):
                 ("beginnings and", lambda events: events.remove(first(events, "s"))),
                 ("passes a rank twice", lambda events: events.append(dict(first(events, "s")))),
                 ("is outside of all spans", late),
+                ("-5 bytes", lambda events: first(events, "C")["args"].update(bytes=-5)),
+                ("goes back in time", lambda events: first(events, "C").update(ts=1e18)),
                 ("has the events of 2 ranks", lambda events: first(events, "X").update(pid=7))):
             with self.subTest(fault):
                 spoiled = copy.deepcopy(good)

@@ -1,10 +1,12 @@
-"""compare_plan.py [--rounds N] [--dtype fp32|bf16] [--json FILE]: `pretrain --plan` against runs on this machine.
+"""compare_plan.py time|memory [--rounds N] [--dtype fp32|bf16] [--json FILE]: `pretrain --plan` against runs on this
+machine, for eleven configurations on one and two ranks.
 
-Plans and runs alternate; the medians of the rounds are compared. Prints for each configuration the seconds of a step
-and the bytes of the largest rank, planned and measured, and whether the plan ranks the configurations as the runs do.
-The bytes of a run are its peak of resident memory (ru_maxrss) without that of a run of a tiny model on as many ranks.
-Exits with 1 if a time differs by more than 20 %, memory by more than 10 %, or two configurations are ranked wrongly
-whose measured times differ by more than 20 %.
+time: the seconds of a step. Plans and runs alternate; the medians of the rounds are compared. Exits with 1 if one
+differs by more than 20 %, or the plan ranks two configurations wrongly whose measured times differ by more than 20 %.
+
+memory: the bytes of the largest rank. Those of a run are its peak of resident memory (ru_maxrss) without that of a run
+of a tiny model on as many ranks; they count the memory that ranks share once for each rank. Exits with 1 if one
+differs by more than 10 %.
 """
 import argparse
 import itertools
@@ -19,9 +21,10 @@ import tempfile
 import runs
 from workload import BINARIES, Workload
 
-MAX_TIME_ERROR, MAX_MEMORY_ERROR = 0.2, 0.1
 STEPS, LIMIT_SECONDS = 8, 300
-SIZES = runs.Sizes(dim=384, layers=4, heads=6, hidden=1024, vocab=4096, seq=256, batch=4)
+MAX_ERROR = {"time": 0.2, "memory": 0.1}
+SIZES = {"time": runs.Sizes(dim=384, layers=4, heads=6, hidden=1024, vocab=4096, seq=256, batch=4),
+         "memory": runs.Sizes()}
 TINY = runs.Sizes(dim=16, layers=1, heads=2, hidden=32, vocab=256, seq=16, batch=1)
 PARALLEL, RECOMPUTE = "parallelism.", "activation_checkpoint.mode"
 PIPELINE = {PARALLEL + "pipeline_parallel_degree": 2, "training.local_batch_size": 8}
@@ -43,79 +46,79 @@ CONFIGURATIONS = [
 
 def plan(settings, layout):
     words = [str(word) for key, value in settings.items() for word in ("--" + key, value)]
-    environment = os.environ | {"OMP_NUM_THREADS": str(layout.threads)}
     done = subprocess.run([BINARIES / "pretrain", "--plan", "--json", "--gpu", "cpu", "--gpus", str(layout.ranks), *words],
-                          capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment)
+                          capture_output=True, text=True, timeout=LIMIT_SECONDS,
+                          env=os.environ | {"OMP_NUM_THREADS": str(layout.threads)})
     if done.returncode != 0:
         raise runs.Failure(done.stderr)
-    planned = json.loads(done.stdout)
-    return planned["step_seconds"], max(rank["memory"]["peak_bytes"] for rank in planned["ranks"])
+    return json.loads(done.stdout)
 
 
-class Comparison:
-    """The plans and runs of one configuration, round by round."""
-
-    def __init__(self, name, workload, ranks, dtype, settings):
-        self.name, self.workload, self.dtype, self.settings = name, workload, dtype, settings
-        self.layout = runs.Layout(ranks)
-        self.planned, self.measured = [], []
-
-    def add_round(self):
-        self.planned.append(plan(self.workload.settings(self.dtype, STEPS) | self.settings, self.layout))
-        run = self.workload.pretrain(self.layout, self.dtype, STEPS, LIMIT_SECONDS, self.settings)
-        self.measured.append((statistics.median(run.warm_seconds), run.peak_mib * 2**20))
-
-    def result(self, base_bytes):
-        seconds, plan_bytes = (statistics.median(column) for column in zip(*self.planned))
-        run_seconds, run_bytes = (statistics.median(column) for column in zip(*self.measured))
-        return {"name": self.name, "planned_seconds": seconds, "seconds": run_seconds, "planned_bytes": plan_bytes,
-                "bytes": run_bytes - base_bytes}
+def planned_bytes(planned, layout):
+    return max(rank["memory"]["peak_bytes"] + layout.ranks * rank["shared_bytes"] for rank in planned["ranks"])
 
 
-def line_of(result):
-    time, memory = (result["planned_" + key] / result[key] - 1 for key in ("seconds", "bytes"))
-    return (f"{result['name']:30}{result['planned_seconds']:9.3f}{result['seconds']:9.3f}{time:+8.1%}"
-            f"{result['planned_bytes'] / 2**20:10.0f}{result['bytes'] / 2**20:10.0f}{memory:+8.1%}")
+def compare_times(work, options):
+    """{name: (planned, measured)}."""
+    values = {name: ([], []) for name, _, _ in options.configurations}
+    for _ in range(options.rounds):
+        for name, ranks, settings in options.configurations:
+            layout = runs.Layout(ranks)
+            planned, measured = values[name]
+            planned.append(plan(work.settings(options.dtype, STEPS) | settings, layout)["step_seconds"])
+            run = work.pretrain(layout, options.dtype, STEPS, LIMIT_SECONDS, settings)
+            measured.append(statistics.median(run.warm_seconds))
+    return {name: tuple(map(statistics.median, columns)) for name, columns in values.items()}
 
 
-def faults_of(results):
-    for result in results:
-        for key, limit in (("seconds", MAX_TIME_ERROR), ("bytes", MAX_MEMORY_ERROR)):
-            error = result["planned_" + key] / result[key] - 1
-            if abs(error) > limit:
-                yield f"{result['name']}: the planned {key} are {error:+.1%} off"
-    for one, other in itertools.permutations(results, 2):
-        if (one["seconds"] * (1 + MAX_TIME_ERROR) < other["seconds"]
-                and one["planned_seconds"] > other["planned_seconds"]):
-            yield f"the plan prefers {other['name']} to {one['name']}"
+def compare_memory(work, tiny, options):
+    """{name: (planned, measured)}, in MiB."""
+    def measure(workload, ranks, settings=None):
+        return workload.pretrain(runs.Layout(ranks), options.dtype, 2, LIMIT_SECONDS, settings).peak_mib
+
+    base = {ranks: measure(tiny, ranks) for ranks in (1, 2)}
+    values = {}
+    for name, ranks, settings in options.configurations:
+        layout = runs.Layout(ranks)
+        planned = planned_bytes(plan(work.settings(options.dtype, 2) | settings, layout), layout)
+        values[name] = planned / 2**20, measure(work, ranks, settings) - base[ranks]
+    return values
+
+
+def faults_of(values, what):
+    limit = MAX_ERROR[what]
+    for name, (planned, measured) in values.items():
+        if abs(planned / measured - 1) > limit:
+            yield f"{name}: the planned {what} is {planned / measured - 1:+.1%} off"
+    for one, other in itertools.permutations(values, 2) if what == "time" else ():
+        if values[one][1] * (1 + limit) < values[other][1] and values[one][0] > values[other][0]:
+            yield f"the plan prefers {other} to {one}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("what", choices=MAX_ERROR)
+    parser.add_argument("--rounds", type=int, default=3, help="of time (3)")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--json", type=pathlib.Path, help="writes the results to this file too")
-    parser.add_argument("--only", help="configurations whose name contains this text")
+    parser.add_argument("--json", type=pathlib.Path, help="writes the values to this file too")
+    parser.add_argument("--only", default="", help="configurations whose name contains this text")
     options = parser.parse_args()
+    options.configurations = [each for each in CONFIGURATIONS if options.only in each[0]]
     runs.end_on_signal()
-    remarks = runs.busy()
+    remarks = runs.busy() if options.what == "time" else []
     with tempfile.TemporaryDirectory() as scratch:
-        work = Workload(pathlib.Path(scratch) / "model", SIZES, 8 * STEPS)
-        tiny = Workload(pathlib.Path(scratch) / "tiny", TINY, 8 * STEPS)
-        base = {ranks: tiny.pretrain(runs.Layout(ranks), options.dtype, 2, LIMIT_SECONDS).peak_mib * 2**20
-                for ranks in (1, 2)}
-        chosen = [each for each in CONFIGURATIONS if not options.only or options.only in each[0]]
-        comparisons = [Comparison(name, work, ranks, options.dtype, settings) for name, ranks, settings in chosen]
-        for _ in range(options.rounds):
-            for comparison in comparisons:
-                comparison.add_round()
-        results = [each.result(base[each.layout.ranks]) for each in comparisons]
-    print(f"{runs.machine()}, {options.dtype}, {options.rounds} rounds", *remarks, sep="\n")
-    print(f"{'':30}{'planned':>9}{'run':>9}{'':8}{'planned':>10}{'run':>10}\n{'':30}{'s':>9}{'s':>9}{'':8}{'MiB':>10}{'MiB':>10}")
-    print(*map(line_of, results), sep="\n")
+        work = Workload(pathlib.Path(scratch) / "model", SIZES[options.what], 8 * STEPS)
+        if options.what == "time":
+            values = compare_times(work, options)
+        else:
+            values = compare_memory(work, Workload(pathlib.Path(scratch) / "tiny", TINY, 8 * STEPS), options)
+    print(f"{runs.machine()}, {options.dtype}", *remarks, sep="\n")
+    print(f"{'seconds of a step' if options.what == 'time' else 'MiB':30}{'planned':>10}{'run':>10}")
+    for name, (planned, measured) in values.items():
+        print(f"{name:30}{planned:10.4g}{measured:10.4g}{planned / measured - 1:+8.1%}")
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    faults = list(faults_of(results))
+        options.json.write_text(json.dumps(values, indent=1) + "\n")
+    faults = list(faults_of(values, options.what))
     print(*faults, sep="\n")
     return 1 if faults else 0
 
