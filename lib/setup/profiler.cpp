@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 #include <string>
 
 #include "base/clock.h"
@@ -16,29 +17,38 @@
 namespace argosy::setup {
 namespace {
 
-constexpr int kNumRounds = 9;
+constexpr int kNumRounds = 32;
 
 struct CommonClock {
     double offset;  // seconds to add to this rank's clock to get rank 0's
     double start;   // by rank 0's clock: the same on all ranks
 };
 
-/// COLLECTIVE. In each round all ranks leave a sum at nearly the same time. The median of the rounds is
-/// within the spread of their ends, some 10 us.
+/// When a rank entered each of some sums, and when it left them.
+struct Rounds {
+    std::array<double, kNumRounds> entered{}, left{};
+};
+
+/// COLLECTIVE. No rank leaves a sum before all have entered it. Each round therefore bounds the offset from both
+/// sides, loosely if a rank was held up, and the middle of the bounds is off by half the time of a fast round.
 CommonClock common_clock(comm::Communicator& ranks) {
-    std::array<double, kNumRounds> own{};
+    Rounds own;
     const at::Tensor token = at::zeros({1}, at::kFloat);
-    for (double& seconds : own) {
+    for (int i = 0; i < kNumRounds; ++i) {
+        own.entered[i] = seconds_now();
         ranks.run({.kind = comm::OpKind::AllReduce, .out = token, .in = token});
-        seconds = seconds_now();
+        own.left[i] = seconds_now();
     }
-    const at::Tensor first = at::zeros({kNumRounds}, at::kDouble);
-    std::ranges::copy(own, first.mutable_data_ptr<double>());
+    const at::Tensor first = at::zeros({2 * kNumRounds}, at::kDouble);
+    double* const of_rank_0 = first.mutable_data_ptr<double>();
+    std::ranges::copy(own.left, std::ranges::copy(own.entered, of_rank_0).out);
     ranks.run({.kind = comm::OpKind::Broadcast, .out = first, .in = first, .peer = 0});
-    std::array<double, kNumRounds> offsets{};
-    for (int i = 0; i < kNumRounds; ++i) offsets[i] = first.const_data_ptr<double>()[i] - own[i];
-    std::ranges::nth_element(offsets, offsets.begin() + kNumRounds / 2);
-    return {offsets[kNumRounds / 2], first.const_data_ptr<double>()[0]};
+    double least = -std::numeric_limits<double>::infinity(), most = -least;
+    for (int i = 0; i < kNumRounds; ++i) {
+        least = std::max(least, of_rank_0[i] - own.left[i]);
+        most = std::min(most, of_rank_0[kNumRounds + i] - own.entered[i]);
+    }
+    return {ranks.rank() == 0 ? 0 : (least + most) / 2, of_rank_0[0]};
 }
 
 observe::ComputeKind kind_of(parallel::UnitOpKind op) {
