@@ -19,7 +19,7 @@ std::string json_text(const std::string& text) {
 }  // namespace
 
 Timeline::Span::Span(Timeline& timeline, const std::string& name)
-    : timeline_(timeline.recording() ? &timeline : nullptr) {
+    : timeline_(timeline.takes_spans() ? &timeline : nullptr) {
     if (timeline_) timeline_->open(name, /*is_operation=*/false);
 }
 
@@ -49,13 +49,15 @@ void Timeline::add(const std::string& event) {
 }
 
 void Timeline::open(std::string name, bool is_operation) {
+    if (profiler_.begin) profiler_.begin(name.c_str());
     open_.push_back({std::move(name), now_us(), is_operation});
 }
 
 void Timeline::close() {
     const Open span = std::move(open_.back());
     open_.pop_back();
-    add(event('X', span.name, span.begin) + fmt::format(R"(,"dur":{:.3f})", now_us() - span.begin));
+    if (profiler_.end) profiler_.end();
+    if (recording_) add(event('X', span.name, span.begin) + fmt::format(R"(,"dur":{:.3f})", now_us() - span.begin));
 }
 
 void Timeline::close_operation() {
@@ -63,7 +65,7 @@ void Timeline::close_operation() {
 }
 
 void Timeline::next_operation(std::string name) {
-    if (!recording_) return;
+    if (!takes_spans()) return;
     close_operation();
     open(std::move(name), /*is_operation=*/true);
 }

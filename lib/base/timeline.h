@@ -18,14 +18,21 @@ inline constexpr const char* kTraceMark = "{\"displayTimeUnit\"";
 
 class Timeline {
   public:
-    explicit Timeline(int rank) : rank_(rank) {}
+    /// A profiler that gets each span of the host's thread as it begins and ends, recorded or not.
+    struct Profiler {
+        void (*begin)(const char* name);  // null: there is none
+        void (*end)();
+    };
+    explicit Timeline(int rank, Profiler profiler = {}) : rank_(rank), profiler_(profiler) {}
     Timeline(const Timeline&) = delete;
 
-    /// Between start() and stop() spans are recorded; otherwise the functions below do nothing.
+    /// Between start() and stop() events are recorded. Otherwise the functions below do nothing but tell the
+    /// profiler.
     /// `clock_offset`: seconds to add to seconds_now(), so that all ranks have one clock. `id`: the same on
     /// all ranks and for no other trace.
     void start(double clock_offset, const std::string& id);
     bool recording() const { return recording_; }
+    bool takes_spans() const { return recording_ || profiler_.begin; }
     /// Ends the recording and returns the trace as JSON. REQUIRES: every span has ended.
     std::string stop();
 
@@ -37,7 +44,7 @@ class Timeline {
         ~Span();
 
       private:
-        Timeline* timeline_;  // null: nothing is recorded
+        Timeline* timeline_;  // null: nobody takes it
     };
     /// Begins the span of the next operation and ends that of the operation before it. The innermost Span
     /// that was open at the first operation ends the last one.
@@ -67,6 +74,7 @@ class Timeline {
     void add(const std::string& event);
 
     const int rank_;
+    const Profiler profiler_;
     double clock_offset_ = 0;
     std::string id_;
     bool recording_ = false;

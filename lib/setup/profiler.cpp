@@ -104,9 +104,9 @@ train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& ti
                                      observe::StepTimer& timer, const observe::MemoryMeter& memory) {
     options.observer = [&](const parallel::UnitOp& op) {
         timer.compute(kind_of(op.kind));
-        if (!timeline.recording()) return;
+        if (!timeline.takes_spans()) return;
         timeline.next_operation(parallel::describe(op));
-        timeline.memory(memory.current_bytes());
+        if (timeline.recording()) timeline.memory(memory.current_bytes());
     };
     return options;
 }

@@ -10,6 +10,7 @@
 #include "comm/traced.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"
+#include "cuda/ranges.h"
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/communicator.h"
@@ -88,6 +89,11 @@ std::unique_ptr<comm::Communicator> make_world(const config::JobConfig& config,
     return std::make_unique<comm::TracedCommunicator>(std::move(world), timeline);
 }
 
+Timeline::Profiler profiler() {
+    if (!cuda::takes_ranges()) return {};
+    return {.begin = cuda::begin_range, .end = cuda::end_range};
+}
+
 }  // namespace
 
 RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config,
@@ -95,7 +101,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
     : device(prepare_process(ranks, config, environment)),
       memory(observe::MemoryMeter::install()),
       tensors(operation_path(config), algorithm_search(config.compile)),
-      timeline(ranks.rank()),
+      timeline(ranks.rank(), profiler()),
       world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),
       mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {

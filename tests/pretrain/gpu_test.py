@@ -1,6 +1,8 @@
 """Training as on GPUs, with emulated kernels, and stand-ins for NCCL, cuBLASLt and graphs: the tests of gpu_run.py, and
 losses do not depend on the layout. usage: gpu_test.py PRETRAIN_WITH_STAND_INS"""
+import itertools
 import json
+import os
 import pathlib
 import sys
 
@@ -72,6 +74,19 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 self.assertEqual("Argosy's kernels: CUDA" in done.stderr, kernels == "CUDA", done)
                 self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
                 self.assertIn(idle or "", done.stderr)
+
+    def test_a_profiler_gets_the_phases_and_operations_of_every_step(self):
+        log = self.folder / "ranges"
+        done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=3, compile__graphs=False), program=(GPU,),
+                              environment={"NVTX_INJECTION64_PATH": os.environ["ARGOSY_RANGE_LOGGER"],
+                                           "ARGOSY_RANGE_LOG": str(log)})
+        self.assert_code(done, 0)
+        lines = log.read_text().splitlines()
+        depths = list(itertools.accumulate(1 if line.startswith("begin ") else -1 for line in lines))
+        self.assertEqual((min(depths), max(depths), depths[-1]), (0, 2, 0))
+        self.assertEqual(lines.count("begin the optimizer's update"), 3)
+        operations = [line for line, depth in zip(lines, depths) if depth == 2]
+        self.assertEqual(operations.count("begin Forward of stage 0 unit 1 microbatch 0"), 3)
 
     def test_slow_settings_are_named(self):
         environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",

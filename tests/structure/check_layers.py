@@ -15,7 +15,7 @@ FAMILIES = {
     "arrow": r"(arrow|parquet)/",
     "cli": r"CLI/",
     "cublas": r"cublas\w*\.h$",
-    "cuda": r"cuda\w*\.h$",
+    "cuda": r"(nvtx3/.*|cuda\w*)\.h$",
     "fmt": r"fmt/",
     "hdf5": r"(hdf5|H5\w+)\.h$",
     "json": r"nlohmann/",

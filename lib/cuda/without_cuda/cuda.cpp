@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/ranges.h"
 #include "cuda/stream.h"
 
 namespace argosy::cuda {
@@ -20,6 +21,10 @@ Device describe_device(int /*number*/) { absent(); }
 size_t free_memory_bytes() { absent(); }
 int runtime_version() { return 0; }
 int driver_version() { return 0; }
+
+bool takes_ranges() { return false; }
+void begin_range(const char* /*name*/) {}
+void end_range() {}
 
 DeviceMemory::DeviceMemory(size_t /*bytes*/) { absent(); }
 void DeviceMemory::Free::operator()(std::byte* /*data*/) const {}
