@@ -81,6 +81,45 @@ ordered_json rank_json(const RankPlan& rank) {
               {"passes", compute(ops::WorkKind::Pass)}}}};
 }
 
+/// The links with the operations that they are for, each once.
+std::vector<std::pair<std::string, const Link*>> by_kind(const Links& links) {
+    std::vector<std::pair<std::string, const Link*>> list;
+    for (const auto& [kind, link] : links.measured) {
+        if (kind != comm::OpKind::Receive) list.emplace_back(comm::kind_name(kind), &link);
+    }
+    list.emplace_back("", &links.usual);
+    return list;
+}
+
+ordered_json links_json(const Links& links) {
+    ordered_json list = ordered_json::array();
+    for (const auto& [name, link] : by_kind(links)) {
+        list.push_back({{"collective", name.empty() ? ordered_json() : ordered_json(name)},
+                        {"bytes_per_second", link->bytes_per_second},
+                        {"latency_seconds", link->latency_seconds},
+                        {"source", link->source}});
+    }
+    return list;
+}
+
+/// "links     in a node 360 GB/s, 2 us a hop (80 % of the datasheet)", and a line for each measured link.
+std::string links_text(const Plan& plan) {
+    const Machine& machine = plan.machine;
+    std::string text;
+    const auto add = [&](const char* place, const Links& links) {
+        for (const auto& [name, link] : by_kind(links)) {
+            if (name.empty() && !links.measured.empty()) continue;
+            text += fmt::format("{:<10}{}{}{} {:.3g} GB/s, {:.2g} us a hop ({})\n",
+                                text.empty() ? "links" : "", name, name.empty() ? "" : " ", place,
+                                link->bytes_per_second / 1e9, link->latency_seconds * 1e6, link->source);
+        }
+    };
+    const int num_ranks = plan.mesh.num_ranks();
+    if (num_ranks > 1 && machine.ranks_per_node > 1) add("in a node", machine.in_node);
+    if (num_ranks > machine.ranks_per_node) add("between nodes", machine.between_nodes);
+    return text;
+}
+
 double peak_gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
 
 /// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
@@ -154,7 +193,7 @@ std::string plan_text(const Plan& plan) {
         text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
                             gib(bytes.received));
     }
-    return text;
+    return text + links_text(plan);
 }
 
 namespace {
@@ -167,6 +206,9 @@ ordered_json value_of(const Plan& plan) {
             {"machine", plan.machine.name},
             {"num_ranks", plan.mesh.num_ranks()},
             {"ranks_per_node", plan.machine.ranks_per_node},
+            {"links",
+             {{"in_node", links_json(plan.machine.in_node)},
+              {"between_nodes", links_json(plan.machine.between_nodes)}}},
             {"fits", plan.fits()},
             {"memory_room_bytes", plan.room_bytes()},
             {"score_bytes", plan.score_bytes},
@@ -202,7 +244,7 @@ std::string search_text(const Search& found) {
                             peak_gibibytes(before) - peak_gibibytes(plan), i,
                             100 * (plan.seconds / before.seconds - 1), largest_growth(before, plan));
     }
-    text += found.reason;
+    text += found.reason + links_text(found.best.front().plan);
     const auto& changes = found.best.front().changes;
     if (changes.empty()) return text + "\nThe given configuration is number 1.\n";
     return text + "\n# Number 1 is the given configuration with these keys:\n" + toml_of(changes);

@@ -249,8 +249,8 @@ class Searcher {
             const double more = 100 * (plan.seconds / found_.best.front().plan.seconds - 1);
             return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
                                plan.fits()
-                                   ? fmt::format("a step would take {:.2g} % {} time", std::abs(more),
-                                                 more < 0 ? "less" : "more")
+                                   ? fmt::format("a step would take {:.2g} % {} time with these links",
+                                                 std::abs(more), more < 0 ? "less" : "more")
                                    : "a rank would need " + observe::gibibytes_text(plan.peak_bytes()));
         }
         return "";
