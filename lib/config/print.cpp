@@ -83,7 +83,8 @@ constexpr const char* kUsage =
     "                       --links F.json,G.json (the speeds of links: reports of nccl-bench)\n"
     "  --search             plan other meshes, microbatches, recomputation and schedules for the same model and\n"
     "                       batch (powers of two; a context axis from 32768 tokens on), print the best that fit\n"
-    "                       and the keys to set, and stop; options as --plan\n"
+    "                       and the keys to set, and apart from them bfloat16 in place of the given types if a\n"
+    "                       step then fits or is faster, and stop; options as --plan\n"
     "  --version            print version and commit, and stop\n"
     "  --help               print this, and stop\n"
     "\nKeys, with accepted values and default:\n";

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -224,6 +225,38 @@ ordered_json value_of(const Plan& plan) {
 
 std::string plan_json(const Plan& plan) { return value_of(plan).dump(2) + "\n"; }
 
+namespace {
+
+constexpr const char* kTitles = "        step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+
+/// "4.1 % less time than 1": against the fastest with the given types, if one fits.
+std::string gain(const Plan& plan, const Search& found) {
+    if (!plan.fits())
+        return fmt::format("DOES NOT FIT, {:.1f} GiB are left for tensors", gibibytes(plan.room_bytes()));
+    if (found.best.empty()) return "fits";
+    const double share = 100 * (plan.seconds / found.best.front().plan.seconds - 1);
+    return fmt::format("{:.1f} % {} time than 1", std::abs(share), share < 0 ? "less" : "more");
+}
+
+/// Rows A, B, ... and what they mean.
+std::string narrower_text(const Search& found) {
+    if (found.narrower.empty()) return "";
+    std::string rows, meanings, keys;
+    char letter = 'A';
+    for (const auto& [meaning, candidate] : found.narrower) {
+        rows += row(candidate, std::string(1, letter));
+        meanings += fmt::format("{}: {}: {}\n", letter, meaning, gain(candidate.plan, found));
+        if (found.best.empty() && keys.empty() && candidate.plan.fits())
+            keys = fmt::format("\n# {} is the given configuration with these keys:\n{}", letter,
+                               toml_of(candidate.changes));
+        ++letter;
+    }
+    return "\nNarrower number types, which CHANGE THE NUMBERS that training computes:\n" +
+           (kTitles + rows + meanings + keys);
+}
+
+}  // namespace
+
 std::string search_text(const Search& found) {
     std::string text = fmt::format("{} configurations planned, {} of them too large\n", found.num_planned,
                                    found.num_too_large);
@@ -233,9 +266,10 @@ std::string search_text(const Search& found) {
                fmt::format(
                    "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
                    peak_gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()),
-                   toml_of(nearest.changes));
+                   toml_of(nearest.changes)) +
+               narrower_text(found);
     }
-    text += "        step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+    text += kTitles;
     for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], std::to_string(i + 1));
     if (found.given) text += row(*found.given, "given");
     for (size_t i = 1; i < found.best.size(); ++i) {
@@ -244,7 +278,7 @@ std::string search_text(const Search& found) {
                             peak_gibibytes(before) - peak_gibibytes(plan), i,
                             100 * (plan.seconds / before.seconds - 1), largest_growth(before, plan));
     }
-    text += found.reason + links_text(found.best.front().plan);
+    text += found.reason + links_text(found.best.front().plan) + narrower_text(found);
     const auto& changes = found.best.front().changes;
     if (changes.empty()) return text + "\nThe given configuration is number 1.\n";
     return text + "\n# Number 1 is the given configuration with these keys:\n" + toml_of(changes);
@@ -260,12 +294,19 @@ std::string search_json(const Search& found) {
         }
         return list;
     };
+    ordered_json narrower = ordered_json::array();
+    for (const auto& [meaning, candidate] : found.narrower) {
+        ordered_json one = listed({candidate})[0];
+        one["meaning"] = meaning;
+        narrower.push_back(std::move(one));
+    }
     const ordered_json json = {{"num_planned", found.num_planned},
                                {"num_too_large", found.num_too_large},
                                {"given", found.given ? value_of(found.given->plan) : ordered_json()},
                                {"best", listed(found.best)},
                                {"reason", found.reason},
-                               {"nearest", listed(found.nearest)}};
+                               {"nearest", listed(found.nearest)},
+                               {"narrower", std::move(narrower)}};
     return json.dump(2) + "\n";
 }
 

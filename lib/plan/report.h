@@ -21,11 +21,12 @@ std::string plan_text(const Plan& plan);
 /// Memory and bytes are exact for the tensors of a step on processors; times are estimates.
 std::string plan_json(const Plan& plan);
 
-/// A table, why each row loses to the row before it, and the keys to set for the first row, as TOML.
+/// A table, why each row loses to the row before it, what narrower number types would give, and the keys to
+/// set for the first row, as TOML.
 std::string search_text(const Search& found);
 
 /// One JSON object: num_planned, num_too_large, given (a plan), best [{changes {key: value}, plan}], reason,
-/// nearest (as best). A plan is that of plan_json().
+/// nearest (as best), narrower [{meaning, changes, plan}]. A plan is that of plan_json().
 std::string search_json(const Search& found);
 
 }  // namespace argosy::plan
