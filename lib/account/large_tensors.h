@@ -1,5 +1,11 @@
 // Names the large tensors of a step by their size. When an allocation fails, the allocator reports only a
 // number of bytes; training_memory.h uses this list to name the tensors that may have needed these bytes.
+//
+// The list repeats by hand what the model allocates, and account.ranks compares it with the requests of runs.
+// The record of a dry step (plan/rank_trace.h) cannot replace it: that record has the bytes of allocations
+// and the sizes of products, but not what a tensor is for; and tensors without data take the way of a
+// processor's, so that the sizes that depend on the device, as the rows of a chunk of logits, are not those
+// of a GPU.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -35,7 +35,7 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "json"};
+const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "links", "json"};
 
 /// One `--name`, `--name=value` or `--name value`.
 struct Option {
@@ -107,6 +107,7 @@ void apply_plan_option(const Option& option, PlanRequest& plan) {
     if (option.name == "gpus") plan.num_ranks = positive_number(option);
     if (option.name == "gpus-per-node") plan.gpus_per_node = positive_number(option);
     if (option.name == "gpu") plan.device = value_of(option);
+    if (option.name == "links") plan.links = value_of(option);
     if (option.name != "json") return;
     if (option.value) throw UserError("--json takes no value, but got '{}'", *option.value);
     plan.json = true;

@@ -5,10 +5,10 @@
 //   a product or attention   max(FLOPs / (peak * share), bytes / (memory speed * share)) + launch
 //   a pass over memory       bytes / (memory speed * share) + launch
 //   a collective of n ranks  max over the links that a ring through all ranks crosses, of
-//                            (bytes that the ring moves over the link) / (speed * share); plus a latency for
-//                            each hop. Between nodes a ring for each rank of the node shares the adapters, so
-//                            a group with k ranks on each node has the adapters of k ranks.
-//   a message                bytes / (speed * share) + latency
+//                            (bytes that the ring moves over the link) / speed; plus a latency for each hop.
+//                            Between nodes a ring for each rank of the node shares the adapters, so a group
+//                            with k ranks on each node has the adapters of k ranks.
+//   a message                bytes / speed + latency
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,28 @@ namespace argosy::plan {
 
 /// A link of one device, in one direction.
 struct Link {
-    double bytes_per_second = 0;
-    double latency_seconds = 0;  // of a hop
+    double bytes_per_second = 0;  // that a collective reaches
+    double latency_seconds = 0;   // of a hop
+    std::string source = {};      // where the figures come from, for people
 };
+
+/// The links in a node, or those between nodes.
+struct Links {
+    Link usual;
+    std::map<comm::OpKind, Link> measured = {};  // in place of `usual` (plan/links.h)
+    const Link& of(comm::OpKind kind) const;
+};
+
+/// The bytes that an operation moves over its busiest link in a node and between nodes, and the hops there.
+struct Route {
+    struct Part {
+        double bytes = 0;
+        int hops = 0;
+    };
+    Part in_node, between_nodes;
+};
+/// `num_nodes`: of the ranks of the operation's group; of a message: of its two ranks.
+Route route_of(const comm::RecordedOp& op, int num_nodes);
 
 struct Machine {
     std::string name;
@@ -37,9 +56,9 @@ struct Machine {
     int64_t reserved_bytes = 0;                               // memory of a device that tensors cannot have
     double narrow_flops = 0, fp32_flops = 0, fp64_flops = 0;  // peaks per second; narrow: bf16 and fp16
     double memory_speed = 0;                                  // bytes per second
-    Link in_node, between_nodes;
+    Links in_node, between_nodes;
     // The shares of the peaks that are reached.
-    double product_share = 1, attention_share = 1, pass_share = 1, link_share = 1;
+    double product_share = 1, attention_share = 1, pass_share = 1;
     double launch_seconds = 0;  // of an operation
     /// The sizes of products and attention whose speed was measured.
     struct Size {

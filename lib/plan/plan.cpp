@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "observe/peak_flops.h"
+#include "plan/links.h"
 #include "setup/element_types.h"
 #include "setup/setup.h"
 #include "train/dry_step.h"
@@ -105,17 +106,22 @@ int64_t Plan::room_bytes() const {
 bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes(); }
 
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
-    if (request.device == config::PlanRequest::kCpu) {
-        const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
-        return measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
-    }
-    auto machine = find_machine(request.device);
-    if (!machine) {
-        throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
-                        fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
-    }
-    machine->ranks_per_node = request.gpus_per_node;
-    return *machine;
+    const auto find = [&] {
+        if (request.device == config::PlanRequest::kCpu) {
+            const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
+            return measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
+        }
+        auto machine = find_machine(request.device);
+        if (!machine) {
+            throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
+                            fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
+        }
+        machine->ranks_per_node = request.gpus_per_node;
+        return *machine;
+    };
+    Machine machine = find();
+    if (!request.links.empty()) take_links(machine, request.links, request.num_ranks);
+    return machine;
 }
 
 Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {

@@ -46,7 +46,8 @@ struct Plan {
     double utilisation() const { return model_flops / seconds / peak_flops; }
 };
 
-/// The machine that `request` names. Measures this processor for the configuration's step if it names none.
+/// The machine that `request` names, with the links that it names. Measures this processor for the
+/// configuration's step if it names none.
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request);
 
 /// Throws UserError for a configuration that pretrain refuses on `num_ranks` ranks. REQUIRES: an

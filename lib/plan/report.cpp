@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -82,6 +83,45 @@ ordered_json rank_json(const RankPlan& rank) {
               {"passes", compute(ops::WorkKind::Pass)}}}};
 }
 
+/// The links with the operations that they are for, each once.
+std::vector<std::pair<std::string, const Link*>> by_kind(const Links& links) {
+    std::vector<std::pair<std::string, const Link*>> list;
+    for (const auto& [kind, link] : links.measured) {
+        if (kind != comm::OpKind::Receive) list.emplace_back(comm::kind_name(kind), &link);
+    }
+    list.emplace_back("", &links.usual);
+    return list;
+}
+
+ordered_json links_json(const Links& links) {
+    ordered_json list = ordered_json::array();
+    for (const auto& [name, link] : by_kind(links)) {
+        list.push_back({{"collective", name.empty() ? ordered_json() : ordered_json(name)},
+                        {"bytes_per_second", link->bytes_per_second},
+                        {"latency_seconds", link->latency_seconds},
+                        {"source", link->source}});
+    }
+    return list;
+}
+
+/// "links     in a node 360 GB/s, 2 us a hop (80 % of the datasheet)", and a line for each measured link.
+std::string links_text(const Plan& plan) {
+    const Machine& machine = plan.machine;
+    std::string text;
+    const auto add = [&](const char* place, const Links& links) {
+        for (const auto& [name, link] : by_kind(links)) {
+            if (name.empty() && !links.measured.empty()) continue;
+            text += fmt::format("{:<10}{}{}{} {:.3g} GB/s, {:.2g} us a hop ({})\n",
+                                text.empty() ? "links" : "", name, name.empty() ? "" : " ", place,
+                                link->bytes_per_second / 1e9, link->latency_seconds * 1e6, link->source);
+        }
+    };
+    const int num_ranks = plan.mesh.num_ranks();
+    if (num_ranks > 1 && machine.ranks_per_node > 1) add("in a node", machine.in_node);
+    if (num_ranks > machine.ranks_per_node) add("between nodes", machine.between_nodes);
+    return text;
+}
+
 double peak_gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
 
 /// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
@@ -159,7 +199,7 @@ std::string plan_text(const Plan& plan) {
         text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
                             gib(bytes.received));
     }
-    return text;
+    return text + links_text(plan);
 }
 
 namespace {
@@ -172,6 +212,9 @@ ordered_json value_of(const Plan& plan) {
             {"machine", plan.machine.name},
             {"num_ranks", plan.mesh.num_ranks()},
             {"ranks_per_node", plan.machine.ranks_per_node},
+            {"links",
+             {{"in_node", links_json(plan.machine.in_node)},
+              {"between_nodes", links_json(plan.machine.between_nodes)}}},
             {"fits", plan.fits()},
             {"memory_room_bytes", plan.room_bytes()},
             {"score_bytes", plan.score_bytes},
@@ -187,6 +230,38 @@ ordered_json value_of(const Plan& plan) {
 
 std::string plan_json(const Plan& plan) { return value_of(plan).dump(2) + "\n"; }
 
+namespace {
+
+constexpr const char* kTitles = "        step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+
+/// "4.1 % less time than 1": against the fastest with the given types, if one fits.
+std::string gain(const Plan& plan, const Search& found) {
+    if (!plan.fits())
+        return fmt::format("DOES NOT FIT, {:.1f} GiB are left for tensors", gibibytes(plan.room_bytes()));
+    if (found.best.empty()) return "fits";
+    const double share = 100 * (plan.seconds / found.best.front().plan.seconds - 1);
+    return fmt::format("{:.1f} % {} time than 1", std::abs(share), share < 0 ? "less" : "more");
+}
+
+/// Rows A, B, ... and what they mean.
+std::string narrower_text(const Search& found) {
+    if (found.narrower.empty()) return "";
+    std::string rows, meanings, keys;
+    char letter = 'A';
+    for (const auto& [meaning, candidate] : found.narrower) {
+        rows += row(candidate, std::string(1, letter));
+        meanings += fmt::format("{}: {}: {}\n", letter, meaning, gain(candidate.plan, found));
+        if (found.best.empty() && keys.empty() && candidate.plan.fits())
+            keys = fmt::format("\n# {} is the given configuration with these keys:\n{}", letter,
+                               toml_of(candidate.changes));
+        ++letter;
+    }
+    return "\nNarrower number types, which CHANGE THE NUMBERS that training computes:\n" +
+           (kTitles + rows + meanings + keys);
+}
+
+}  // namespace
+
 std::string search_text(const Search& found) {
     std::string text = fmt::format("{} configurations planned, {} of them too large\n", found.num_planned,
                                    found.num_too_large);
@@ -196,9 +271,10 @@ std::string search_text(const Search& found) {
                fmt::format(
                    "NONE FITS: the smallest needs {:.1f} GiB, and {:.1f} GiB are left for tensors\n\n{}",
                    peak_gibibytes(nearest.plan), gibibytes(nearest.plan.room_bytes()),
-                   toml_of(nearest.changes));
+                   toml_of(nearest.changes)) +
+               narrower_text(found);
     }
-    text += "        step (s)  tokens/s/GPU      MFU  mem GiB  configuration\n";
+    text += kTitles;
     for (size_t i = 0; i < found.best.size(); ++i) text += row(found.best[i], std::to_string(i + 1));
     if (found.given) text += row(*found.given, "given");
     for (size_t i = 1; i < found.best.size(); ++i) {
@@ -207,7 +283,7 @@ std::string search_text(const Search& found) {
                             peak_gibibytes(before) - peak_gibibytes(plan), i,
                             100 * (plan.seconds / before.seconds - 1), largest_growth(before, plan));
     }
-    text += found.reason;
+    text += found.reason + links_text(found.best.front().plan) + narrower_text(found);
     const auto& changes = found.best.front().changes;
     if (changes.empty()) return text + "\nThe given configuration is number 1.\n";
     return text + "\n# Number 1 is the given configuration with these keys:\n" + toml_of(changes);
@@ -223,12 +299,19 @@ std::string search_json(const Search& found) {
         }
         return list;
     };
+    ordered_json narrower = ordered_json::array();
+    for (const auto& [meaning, candidate] : found.narrower) {
+        ordered_json one = listed({candidate})[0];
+        one["meaning"] = meaning;
+        narrower.push_back(std::move(one));
+    }
     const ordered_json json = {{"num_planned", found.num_planned},
                                {"num_too_large", found.num_too_large},
                                {"given", found.given ? value_of(found.given->plan) : ordered_json()},
                                {"best", listed(found.best)},
                                {"reason", found.reason},
-                               {"nearest", listed(found.nearest)}};
+                               {"nearest", listed(found.nearest)},
+                               {"narrower", std::move(narrower)}};
     return json.dump(2) + "\n";
 }
 

@@ -12,19 +12,22 @@ namespace argosy::plan {
 std::string plan_text(const Plan& plan);
 
 /// One JSON object with the keys
-///   model, mesh, machine, num_ranks, ranks_per_node, fits, memory_room_bytes, score_bytes, step_seconds,
-///   tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory {peak_bytes,
-///   moment, weights, copies, gradients, moments, gathered, other}, shared_bytes, moved_bytes {axes: {sent,
-///   received}}, flops, seconds {total, compute, optimizer, bubble, exposed {axes: s}, products, attention, passes}}]
-/// Memory and bytes are exact for the tensors of a step on processors; shared_bytes (rank_trace.h) and times are
-/// estimates.
+///   model, mesh, machine, num_ranks, ranks_per_node, links {in_node, between_nodes: [{collective (null:
+///   every other one), bytes_per_second, latency_seconds, source}]}, fits, memory_room_bytes, score_bytes,
+///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory
+///   {peak_bytes, moment, weights, copies, gradients, moments, gathered, other}, shared_bytes, moved_bytes
+///   {axes: {sent, received}}, flops, seconds {total, compute, optimizer, bubble, exposed {axes: s},
+///   products, attention, passes}}]
+/// Memory and bytes are exact for the tensors of a step on processors; shared_bytes (rank_trace.h) and times
+/// are estimates.
 std::string plan_json(const Plan& plan);
 
-/// A table, why each row loses to the row before it, and the keys to set for the first row, as TOML.
+/// A table, why each row loses to the row before it, what narrower number types would give, and the keys to
+/// set for the first row, as TOML.
 std::string search_text(const Search& found);
 
 /// One JSON object: num_planned, num_too_large, given (a plan), best [{changes {key: value}, plan}], reason,
-/// nearest (as best). A plan is that of plan_json().
+/// nearest (as best), narrower [{meaning, changes, plan}]. A plan is that of plan_json().
 std::string search_json(const Search& found);
 
 }  // namespace argosy::plan

@@ -4,105 +4,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <limits>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "base/error.h"
 #include "base/program.h"
 #include "config/schema.h"
 #include "observe/shortage.h"
-#include "setup/setup.h"
+#include "plan/search_space.h"
 
 namespace argosy::plan {
 namespace {
 
 using config::JobConfig;
 using config::PipelineSchedule;
+using config::Precision;
 using config::RecomputeMode;
 
 constexpr size_t kMaxRows = 6;
-constexpr int64_t kLongSequence = 32768;  // a context axis is tried from this length on
-
-/// The global batch of the given configuration, in samples.
-int64_t global_batch(const JobConfig& config, int num_ranks) {
-    if (config.training.global_batch_size != -1) return config.training.global_batch_size;
-    const auto& mesh = config.parallelism;
-    const int64_t others = int64_t{mesh.tensor_parallel_degree} * mesh.pipeline_parallel_degree;
-    const int64_t data = num_ranks / others / mesh.context_parallel_degree;
-    return config.training.local_batch_size * std::max<int64_t>(1, data);
-}
-
-std::vector<int> powers_of_two(int largest) {
-    std::vector<int> numbers;
-    for (int number = 1; number <= largest; number *= 2) numbers.push_back(number);
-    return numbers;
-}
-
-/// Whether the configuration fixes the pipeline's stages.
-bool has_own_stages(const config::Parallelism& mesh) {
-    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty() ||
-           !mesh.module_fqns_per_model_part.empty();
-}
-
-/// Shards over all of `data` ranks, and over those on a node, `near`.
-std::vector<int> shard_degrees(int data, int near) {
-    std::vector<int> degrees = {data};
-    if (near >= 1 && near < data && data % near == 0) degrees.push_back(near);
-    return degrees;
-}
-
-/// The given configuration with these degrees, once for each number of shards. Nothing if the ranks cannot be
-/// divided so, or if the configuration has stages of its own for another number of pipeline ranks.
-std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int context, int pipeline,
-                                    int num_ranks, int per_node) {
-    const int group = tensor * context * pipeline;
-    if (num_ranks % group != 0) return {};
-    JobConfig one = given;
-    auto& mesh = one.parallelism;
-    if (has_own_stages(mesh) && pipeline != mesh.pipeline_parallel_degree) return {};
-    mesh.tensor_parallel_degree = tensor;
-    mesh.context_parallel_degree = context;
-    mesh.pipeline_parallel_degree = pipeline;
-    std::vector<JobConfig> found;
-    for (const int shard : shard_degrees(num_ranks / group, per_node / (tensor * context))) {
-        mesh.data_parallel_shard_degree = shard;
-        mesh.data_parallel_replicate_degree = num_ranks / group / shard;
-        found.push_back(one);
-    }
-    return found;
-}
-
-/// The meshes to try: tensor and context groups inside of a node.
-std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
-    std::vector<JobConfig> found;
-    const int per_node = std::min(machine.ranks_per_node, num_ranks);
-    const bool is_long = given.training.seq_len >= kLongSequence;
-    for (const int tensor : powers_of_two(per_node)) {
-        for (const int context : powers_of_two(is_long ? per_node / tensor : 1)) {
-            for (const int pipeline : powers_of_two(num_ranks / tensor / context)) {
-                std::ranges::move(with_degrees(given, tensor, context, pipeline, num_ranks, per_node),
-                                  std::back_inserter(found));
-            }
-        }
-    }
-    return found;
-}
-
-/// Sets the number of sequences of a microbatch. Returns whether the global batch divides into them.
-bool set_microbatch(JobConfig& config, int64_t batch, int64_t microbatch, int num_ranks) {
-    const auto& mesh = config.parallelism;
-    const int64_t data = num_ranks / (mesh.tensor_parallel_degree * mesh.context_parallel_degree *
-                                      mesh.pipeline_parallel_degree);
-    const int64_t samples = batch / data;  // of a data-parallel rank
-    if (batch % data != 0 || samples % microbatch != 0) return false;
-    const bool pipelined = mesh.pipeline_parallel_degree > 1;
-    if (pipelined && samples / microbatch < mesh.pipeline_parallel_degree) return false;
-    config.training.global_batch_size = batch;
-    config.training.local_batch_size = pipelined ? samples : microbatch;
-    config.parallelism.pipeline_parallel_microbatch_size = pipelined ? microbatch : 1;
-    return true;
-}
 
 /// The keys of `changed` with other values than in `given`.
 std::vector<std::pair<std::string, std::string>> changes_of(const JobConfig& given,
@@ -129,10 +50,16 @@ class Searcher {
             throw UserError("no mesh of {} ranks can train this model: {}", num_ranks_, first_refusal_);
         }
         keep_front();
-        refine();
+        std::vector<JobConfig> promising;
+        for (const Candidate& candidate : found_.best | std::views::take(kMaxRows))
+            promising.push_back(candidate.config);
+        for (const Tried* tried : fastest([&](const Tried& each) { return !each.fits && could_fit(each); }))
+            promising.push_back(tried->config);
+        for (const JobConfig& config : promising) refine(config);
         keep_front();
         plan_in_full();
         keep_front();
+        narrow_types();
         if (found_.best.empty()) return std::move(found_);
         found_.nearest.clear();
         found_.reason = reason_for_shards();
@@ -140,6 +67,45 @@ class Searcher {
     }
 
   private:
+    /// A rough plan, without its events.
+    struct Tried {
+        JobConfig config;
+        bool fits;
+        double seconds;
+        int64_t peak_bytes;
+        HeldBytes held;  // when the memory is largest
+    };
+
+    /// The memory with the types of the row, if a rank saves half of what it holds in wider ones.
+    int64_t bytes_with(const Tried& tried, const NumberTypes& row) const {
+        const JobConfig narrow = with_types(given_, row);
+        const auto saved = [&](auto key, int64_t bytes) { return key(narrow) == key(given_) ? 0 : bytes; };
+        const HeldBytes& held = tried.held;
+        return tried.peak_bytes -
+               saved([](const JobConfig& of) { return of.optimizer.state_dtype; }, held.moments / 2) -
+               saved([](const JobConfig& of) { return of.training.gradient_accumulation_dtype; },
+                     held.gradients / 2) -
+               saved([](const JobConfig& of) { return of.training.dtype; }, held.weights / 2 + held.copies);
+    }
+    int64_t room_bytes() const { return machine_.memory_bytes - machine_.reserved_bytes; }
+    /// Whether the configuration may fit with the narrowest types.
+    bool could_fit(const Tried& tried) const {
+        return tried.fits || (!narrower_.empty() && bytes_with(tried, *narrower_.back()) <= room_bytes());
+    }
+
+    /// The fastest of those for which `holds`.
+    template <class Holds>
+    std::vector<const Tried*> fastest(const Holds& holds) const {
+        std::vector<const Tried*> found;
+        for (const Tried& tried : tried_) {
+            if (holds(tried)) found.push_back(&tried);
+        }
+        std::ranges::stable_sort(found, {}, [](const Tried* tried) { return tried->seconds; });
+        constexpr size_t kMaxTries = 4;
+        if (found.size() > kMaxTries) found.resize(kMaxTries);
+        return found;
+    }
+
     void plan_given() {
         try {
             found_.given = Candidate{given_, {}, make_plan(given_, num_ranks_, machine_)};
@@ -163,21 +129,23 @@ class Searcher {
         }
     }
 
-    /// Plans a configuration. Returns whether it fits.
+    /// Plans a configuration. Returns whether it fits, with the narrowest types at least.
     bool consider(const JobConfig& config) {
         throw_if_stop_requested();
         try {
             Candidate candidate{config, changes_of(given_, config),
                                 make_rough_plan(config, num_ranks_, machine_)};
+            const Plan& plan = candidate.plan;
             ++found_.num_planned;
-            tried_.push_back(config);
-            if (!candidate.plan.fits()) {
+            tried_.push_back(
+                {config, plan.fits(), plan.seconds, plan.peak_bytes(), plan.fullest().trace.peak.held});
+            if (plan.fits()) {
+                found_.best.push_back(std::move(candidate));
+            } else {
                 ++found_.num_too_large;
                 keep_nearest(std::move(candidate));
-                return false;
             }
-            found_.best.push_back(std::move(candidate));
-            return true;
+            return could_fit(tried_.back());
         } catch (const UserError& error) {
             if (first_refusal_.empty()) first_refusal_ = error.what();
             return false;
@@ -191,22 +159,18 @@ class Searcher {
         found_.nearest.push_back(std::move(candidate));
     }
 
-    /// Other schedules and asynchronous tensor parallelism for the best candidates.
-    void refine() {
-        const size_t count = std::min(found_.best.size(), kMaxRows);
-        for (size_t i = 0; i < count; ++i) {
-            JobConfig config = found_.best[i].config;
-            auto& mesh = config.parallelism;
-            if (mesh.tensor_parallel_degree > 1 && !mesh.enable_async_tensor_parallel) {
-                mesh.enable_async_tensor_parallel = true;
-                consider(config);
-            }
-            if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) continue;
-            for (const PipelineSchedule schedule :
-                 {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
-                mesh.pipeline_parallel_schedule = schedule;
-                consider(config);
-            }
+    /// Tries asynchronous tensor parallelism and other schedules.
+    void refine(JobConfig config) {
+        auto& mesh = config.parallelism;
+        if (mesh.tensor_parallel_degree > 1 && !mesh.enable_async_tensor_parallel) {
+            mesh.enable_async_tensor_parallel = true;
+            consider(config);
+        }
+        if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) return;
+        for (const PipelineSchedule schedule :
+             {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
+            mesh.pipeline_parallel_schedule = schedule;
+            consider(config);
         }
     }
 
@@ -225,6 +189,42 @@ class Searcher {
         }
     }
 
+    /// For each row of narrower types that makes a step faster: the fastest configuration that fits with it.
+    /// If none fits with any types, the smallest with the narrowest. For a run that computes in float32 on
+    /// GPUs, also the best configuration in bfloat16.
+    void narrow_types() {
+        const bool any_fits = !found_.best.empty();
+        const JobConfig& best = (any_fits ? found_.best : found_.nearest).front().config;
+        if (machine_.is_gpu && given_.training.mixed_precision_param == Precision::Float32) {
+            JobConfig config = best;
+            config.training.mixed_precision_param = Precision::BFloat16;
+            found_.narrower.push_back(narrower("computation in bfloat16", config));
+        }
+        const size_t num_before = found_.narrower.size();
+        double to_beat =
+            any_fits ? found_.best.front().plan.seconds : std::numeric_limits<double>::infinity();
+        for (const NumberTypes* row : narrower_) {
+            const double max_seconds = 0.99 * to_beat;
+            for (const Tried* tried : fastest([&](const Tried& each) {
+                     return each.seconds < max_seconds && bytes_with(each, *row) <= room_bytes();
+                 })) {
+                Narrower found = narrower(row->meaning, with_types(tried->config, *row));
+                const Plan& plan = found.candidate.plan;
+                if (!plan.fits() || plan.seconds >= max_seconds) continue;
+                to_beat = plan.seconds;
+                found_.narrower.push_back(std::move(found));
+                break;
+            }
+        }
+        if (any_fits || found_.narrower.size() > num_before || narrower_.empty()) return;
+        found_.narrower.push_back(narrower(narrower_.back()->meaning, with_types(best, *narrower_.back())));
+    }
+
+    Narrower narrower(const char* meaning, const JobConfig& config) const {
+        throw_if_stop_requested();
+        return {meaning, {config, changes_of(given_, config), make_plan(config, num_ranks_, machine_)}};
+    }
+
     /// Why the best candidate's shards are spread over its number of ranks: compares it with the candidate
     /// that has the other number and is the same otherwise. Empty if there is none.
     std::string reason_for_shards() const {
@@ -238,7 +238,8 @@ class Searcher {
         };
         const JobConfig& best = found_.best.front().config;
         const int shards = best.parallelism.data_parallel_shard_degree;
-        for (const JobConfig& other : tried_) {
+        for (const Tried& tried : tried_) {
+            const JobConfig& other = tried.config;
             const int other_shards = other.parallelism.data_parallel_shard_degree;
             if (other_shards == shards || without_shards(other) != without_shards(best)) continue;
             JobConfig refined = best;  // the refinements of the best one also apply to the other
@@ -249,8 +250,8 @@ class Searcher {
             const double more = 100 * (plan.seconds / found_.best.front().plan.seconds - 1);
             return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
                                plan.fits()
-                                   ? fmt::format("a step would take {:.2g} % {} time", std::abs(more),
-                                                 more < 0 ? "less" : "more")
+                                   ? fmt::format("a step would take {:.2g} % {} time with these links",
+                                                 std::abs(more), more < 0 ? "less" : "more")
                                    : "a rank would need " + observe::gibibytes_text(plan.peak_bytes()));
         }
         return "";
@@ -272,8 +273,9 @@ class Searcher {
     int num_ranks_;
     const Machine& machine_;
     int64_t batch_;
+    std::vector<const NumberTypes*> narrower_ = narrower_types(given_);
     Search found_;
-    std::vector<JobConfig> tried_;
+    std::vector<Tried> tried_;
     std::string first_refusal_;
 };
 

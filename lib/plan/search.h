@@ -4,6 +4,10 @@
 // The idea: the legal degrees are few (powers of two). For each mesh the configuration that needs the least
 // memory is planned first; if it does not fit, no other one of this mesh does. make_rough_plan() is fast.
 // The Pareto front of step time and memory remains; it is planned again in full.
+//
+// The number types stay those of the given configuration. Narrower ones change the numbers that training
+// computes, so they are listed apart, and only where a step then fits or is at least 1 % faster. What a
+// configuration needs with them is estimated from the bytes that its rank holds, and planned for the fastest.
 #pragma once
 
 #include <optional>
@@ -24,6 +28,12 @@ struct Candidate {
     Plan plan;
 };
 
+/// A configuration with narrower number types.
+struct Narrower {
+    std::string meaning;  // "optimizer states in bfloat16, rounded stochastically"
+    Candidate candidate;
+};
+
 struct Search {
     std::vector<Candidate> best;          // fastest first; each later one is slower and needs less memory
     std::optional<Candidate> given = {};  // the given configuration; none if the ranks cannot train it
@@ -31,6 +41,9 @@ struct Search {
     /// The smallest that does not fit, if none fits.
     std::vector<Candidate> nearest;
     std::string reason = {};  // why the first has its number of shards: a line, or empty
+    /// Each one faster than the one before it, and than the best with the given types. If none fits with any
+    /// types, one that does not fit. Computation in bfloat16 in place of float32 is apart, and the first.
+    std::vector<Narrower> narrower = {};
 };
 
 /// Throws UserError if no mesh of `num_ranks` ranks can train the model. REQUIRES: an ops::OpsContext exists.

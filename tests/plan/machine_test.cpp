@@ -11,8 +11,8 @@ Machine made_up() {
     Machine machine{.name = "made up", .ranks_per_node = 4, .memory_speed = 1e9};
     machine.narrow_flops = 1e12;
     machine.fp32_flops = 1e11;
-    machine.in_node = {1e9, 0};
-    machine.between_nodes = {1e8, 0};
+    machine.in_node.usual = {1e9, 0};
+    machine.between_nodes.usual = {1e8, 0};
     return machine;
 }
 
@@ -61,8 +61,8 @@ TEST(Machine, SendsAlongTheSlowestLinkOfARing) {
 
 TEST(Machine, HasLatencyForEachHop) {
     Machine machine = made_up();
-    machine.in_node.latency_seconds = 1;
-    machine.between_nodes.latency_seconds = 10;
+    machine.in_node.usual.latency_seconds = 1;
+    machine.between_nodes.usual.latency_seconds = 10;
     EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllGather, 0, ranks(0, 4)), 3);
     EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllReduce, 0, ranks(0, 8)), 2 * (5 * 1 + 2 * 10));
 }

@@ -79,6 +79,25 @@ class PlanTest(run.PretrainTest):
         self.assertEqual(one["ranks"][0]["moved_bytes"], many["ranks"][0]["moved_bytes"])
         self.assertGreater(many["step_seconds"], one["step_seconds"])
 
+    def test_links_are_those_of_a_report(self):
+        """The bandwidth is at least the median bus bandwidth of the largest sizes, which includes the latency."""
+        report = self.folder / "links.json"
+        bench = [run.MPIRUN, 2, run.PRETRAIN.with_name("nccl-bench"), "all_gather", "-b", "256", "-e", "1M", "-f", "2",
+                 "-n", 5, "--backend", "mpi", "--json", report]
+        subprocess.run(list(map(str, bench)), check=True, timeout=run.LIMIT_SECONDS, stdout=subprocess.DEVNULL)
+        speeds = sorted(row["out_of_place"]["bus_bw"] for row in json.loads(report.read_text())["results"][-3:])
+        job = ["--gpus", 2, "--links", report]
+        collective, others = self.plan(*job)["links"]["in_node"]
+        self.assertEqual((collective["collective"], others["collective"]), ("all-gather", None))
+        self.assertEqual(collective["source"], f"all_gather over 2 ranks, {report}")
+        self.assertGreater(collective["bytes_per_second"], 0.999e9 * speeds[1])
+        self.assertEqual(others["bytes_per_second"], collective["bytes_per_second"])
+        self.assertRegex(self.ask(*job).stdout,
+                         rf"links     all-gather in a node .*\(all_gather over 2 ranks, {report}\)")
+        done = self.ask("--gpus", 4, "--links", report)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertIn("another number of ranks: 2 on a node, and the plan has 4", done.stderr)
+
     def test_search_prints_keys_that_run(self):
         job = ["--search", "--gpus", 2, "--gpu", "h100", "--training.seq_len", 64]
         done = subprocess.run([run.PRETRAIN, *map(str, job)], capture_output=True, text=True, timeout=run.LIMIT_SECONDS)

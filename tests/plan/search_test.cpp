@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+#include <tuple>
 
 #include "base/error.h"
 #include "config/schema.h"
@@ -87,6 +90,76 @@ TEST(Search, NamesTheSmallestIfNoneFits) {
     EXPECT_EQ(found.num_too_large, found.num_planned);
     EXPECT_NE(search_text(found).find("NONE FITS: the smallest needs 0.0 GiB"), std::string::npos)
         << search_text(found);
+}
+
+std::optional<std::string> value_of(const Candidate& candidate, const std::string& key) {
+    for (const auto& [changed, value] : candidate.changes) {
+        if (changed == key) return value;
+    }
+    return std::nullopt;
+}
+
+TEST(Search, SaysWhetherNarrowerTypesWouldFit) {
+    const ops::OpsContext tensors;
+    Machine machine = small_machine(1);
+    machine.memory_bytes = search(given(), 2, machine).nearest[0].plan.peak_bytes() - 1;
+    const Search found = search(given(), 2, machine);
+    EXPECT_TRUE(found.best.empty());
+    ASSERT_FALSE(found.narrower.empty());
+    EXPECT_EQ(value_of(found.narrower[0].candidate, "optimizer.state_dtype"), "\"bfloat16\"");
+    EXPECT_EQ(value_of(found.narrower[0].candidate, "training.dtype"), std::nullopt);
+    double before = std::numeric_limits<double>::infinity();
+    for (const Narrower& types : found.narrower) {
+        EXPECT_TRUE(types.candidate.plan.fits()) << types.meaning;
+        EXPECT_LT(types.candidate.plan.seconds, before);
+        before = types.candidate.plan.seconds;
+    }
+    const std::string text = search_text(found);
+    for (const char* part :
+         {"NONE FITS", "CHANGE THE NUMBERS", "A: optimizer states in bfloat16, rounded stochastically: fits",
+          "# A is the given configuration with these keys:\n[optimizer]\nstate_dtype"})
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+    machine.memory_bytes = kMebibyte;
+    const Search none = search(given(), 2, machine);
+    ASSERT_EQ(none.narrower.size(), 1) << "the narrowest";
+    EXPECT_EQ(value_of(none.narrower[0].candidate, "training.dtype"), "\"bfloat16\"");
+    EXPECT_NE(search_text(none).find("DOES NOT FIT"), std::string::npos);
+}
+
+TEST(Search, FindsNarrowerTypesThatMakeAStepFaster) {
+    const ops::OpsContext tensors;
+    // Of the configurations in order of memory, the first that is faster than all before it needs more memory
+    // than the machine has.
+    const std::vector<Candidate> front = search(given(), 2, small_machine(1000)).best;
+    ASSERT_GE(front.size(), 2);
+    Machine machine = small_machine(1000);
+    machine.memory_bytes = front[0].plan.peak_bytes() - 1;
+    const Search found = search(given(), 2, machine);
+    ASSERT_FALSE(found.best.empty());
+    ASSERT_FALSE(found.narrower.empty()) << search_text(found);
+    EXPECT_LT(found.narrower[0].candidate.plan.seconds, found.best[0].plan.seconds);
+    EXPECT_TRUE(found.narrower[0].candidate.plan.fits());
+}
+
+TEST(Search, NeverRanksNarrowerTypes) {
+    const ops::OpsContext tensors;
+    config::JobConfig wide = given();
+    wide.training.mixed_precision_param = config::Precision::Float32;
+    const Search found = search(wide, 2, small_machine(1000));
+    ASSERT_FALSE(found.best.empty());
+    const auto types = [](const config::JobConfig& config) {
+        return std::tuple(config.training.dtype, config.training.mixed_precision_param,
+                          config.training.gradient_accumulation_dtype, config.optimizer.state_dtype);
+    };
+    for (const Candidate& candidate : found.best) EXPECT_EQ(types(candidate.config), types(wide));
+    ASSERT_EQ(found.narrower.size(), 1) << "with so much memory only the computation is faster";
+    EXPECT_EQ(value_of(found.narrower[0].candidate, "training.mixed_precision_param"), "\"bfloat16\"");
+    EXPECT_LT(found.narrower[0].candidate.plan.seconds, found.best[0].plan.seconds);
+    const std::string text = search_text(found);
+    EXPECT_LT(text.find("CHANGE THE NUMBERS"), text.find("A: computation in bfloat16: ")) << text;
+    EXPECT_LT(text.find("% less time than 1"), text.find("# Number 1 is"))
+        << "the keys are those of number 1";
+    EXPECT_NE(text.find("links     in a node 360 GB/s"), std::string::npos) << text;
 }
 
 TEST(Search, RefusesRanksThatNoMeshCanUse) {

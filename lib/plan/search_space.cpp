@@ -1,0 +1,122 @@
+#include "plan/search_space.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace argosy::plan {
+namespace {
+
+using config::JobConfig;
+using config::Precision;
+
+constexpr int64_t kLongSequence = 32768;  // a context axis is tried from this length on
+
+// Each row sets one type, unless it does not go with those of the configuration.
+constexpr NumberTypes kNarrowTypes[] = {
+    {"optimizer states in bfloat16, rounded stochastically",
+     [](JobConfig& config) { config.optimizer.state_dtype = Precision::BFloat16; }},
+    {"optimizer states and gradients in bfloat16, rounded stochastically",
+     [](JobConfig& config) { config.training.gradient_accumulation_dtype = Precision::BFloat16; }},
+    {"optimizer states, gradients and weights in bfloat16, rounded stochastically",
+     [](JobConfig& config) {
+         if (config.training.mixed_precision_param == Precision::BFloat16)
+             config.training.dtype = Precision::BFloat16;
+     }},
+};
+
+std::vector<int> powers_of_two(int largest) {
+    std::vector<int> numbers;
+    for (int number = 1; number <= largest; number *= 2) numbers.push_back(number);
+    return numbers;
+}
+
+/// Shards over all of `data` ranks, and over those on a node, `near`.
+std::vector<int> shard_degrees(int data, int near) {
+    std::vector<int> degrees = {data};
+    if (near >= 1 && near < data && data % near == 0) degrees.push_back(near);
+    return degrees;
+}
+
+/// The given configuration with these degrees, once for each number of shards. Nothing if the ranks cannot be
+/// divided so, or if the configuration has stages of its own for another number of pipeline ranks.
+std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int context, int pipeline,
+                                    int num_ranks, int per_node) {
+    const int group = tensor * context * pipeline;
+    if (num_ranks % group != 0) return {};
+    JobConfig one = given;
+    auto& mesh = one.parallelism;
+    if (has_own_stages(mesh) && pipeline != mesh.pipeline_parallel_degree) return {};
+    mesh.tensor_parallel_degree = tensor;
+    mesh.context_parallel_degree = context;
+    mesh.pipeline_parallel_degree = pipeline;
+    std::vector<JobConfig> found;
+    for (const int shard : shard_degrees(num_ranks / group, per_node / (tensor * context))) {
+        mesh.data_parallel_shard_degree = shard;
+        mesh.data_parallel_replicate_degree = num_ranks / group / shard;
+        found.push_back(one);
+    }
+    return found;
+}
+
+}  // namespace
+
+int64_t global_batch(const JobConfig& config, int num_ranks) {
+    if (config.training.global_batch_size != -1) return config.training.global_batch_size;
+    const auto& mesh = config.parallelism;
+    const int64_t others = int64_t{mesh.tensor_parallel_degree} * mesh.pipeline_parallel_degree;
+    const int64_t data = num_ranks / others / mesh.context_parallel_degree;
+    return config.training.local_batch_size * std::max<int64_t>(1, data);
+}
+
+bool has_own_stages(const config::Parallelism& mesh) {
+    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty() ||
+           !mesh.module_fqns_per_model_part.empty();
+}
+
+std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
+    std::vector<JobConfig> found;
+    const int per_node = std::min(machine.ranks_per_node, num_ranks);
+    const bool is_long = given.training.seq_len >= kLongSequence;
+    for (const int tensor : powers_of_two(per_node)) {
+        for (const int context : powers_of_two(is_long ? per_node / tensor : 1)) {
+            for (const int pipeline : powers_of_two(num_ranks / tensor / context)) {
+                std::ranges::move(with_degrees(given, tensor, context, pipeline, num_ranks, per_node),
+                                  std::back_inserter(found));
+            }
+        }
+    }
+    return found;
+}
+
+bool set_microbatch(JobConfig& config, int64_t batch, int64_t microbatch, int num_ranks) {
+    const auto& mesh = config.parallelism;
+    const int64_t data = num_ranks / (mesh.tensor_parallel_degree * mesh.context_parallel_degree *
+                                      mesh.pipeline_parallel_degree);
+    const int64_t samples = batch / data;  // of a data-parallel rank
+    if (batch % data != 0 || samples % microbatch != 0) return false;
+    const bool pipelined = mesh.pipeline_parallel_degree > 1;
+    if (pipelined && samples / microbatch < mesh.pipeline_parallel_degree) return false;
+    config.training.global_batch_size = batch;
+    config.training.local_batch_size = pipelined ? samples : microbatch;
+    config.parallelism.pipeline_parallel_microbatch_size = pipelined ? microbatch : 1;
+    return true;
+}
+
+std::vector<const NumberTypes*> narrower_types(const JobConfig& given) {
+    std::vector<const NumberTypes*> found;
+    if (given.training.dtype == Precision::Float64) return found;
+    JobConfig last = given;
+    for (const NumberTypes& row : kNarrowTypes) {
+        const JobConfig narrow = with_types(given, row);
+        if (narrow != last) found.push_back(&row);
+        last = narrow;
+    }
+    return found;
+}
+
+JobConfig with_types(JobConfig config, const NumberTypes& row) {
+    for (const NumberTypes* types = kNarrowTypes; types <= &row; ++types) types->set(config);
+    return config;
+}
+
+}  // namespace argosy::plan
