@@ -77,7 +77,7 @@ at::Tensor matrix(int64_t rows, int64_t columns, at::ScalarType type) {
     return at::full({rows, columns}, 0.1, type);
 }
 
-/// Copies of a matrix, one after the other: so many that no cache holds them. A step's operands come from memory.
+/// Copies of a matrix, one after the other, more than a core's caches hold: a step's operands come from memory.
 class ColdMatrix {
   public:
     ColdMatrix(int64_t rows, int64_t columns, at::ScalarType type) {
@@ -106,11 +106,11 @@ std::function<void()> operation(const Machine::Size& size, at::ScalarType type) 
                 w = ColdMatrix(size.columns, size.terms, type)]() mutable { ops::linear(x.next(), w.next()); };
     }
     const auto shape = ops::AttentionShape::of_whole_sequences(1, size.rows, size.terms);
-    const auto q = std::make_shared<ColdMatrix>(size.rows, size.columns, type);
+    ColdMatrix q(size.rows, size.columns, type);
     if (size.kind == ops::WorkKind::Attention)
-        return [q, shape] { ops::attention(q->next(), q->next(), q->next(), shape); };
-    return [q, shape, output = ops::attention(q->next(), q->next(), q->next(), shape)] {
-        ops::attention_backward(q->next(), q->next(), q->next(), q->next(), output, shape);
+        return [q, shape]() mutable { ops::attention(q.next(), q.next(), q.next(), shape); };
+    return [q, shape, output = ops::attention(q.next(), q.next(), q.next(), shape)]() mutable {
+        ops::attention_backward(q.next(), q.next(), q.next(), q.next(), output, shape);
     };
 }
 
@@ -211,7 +211,7 @@ std::vector<std::string> machine_names() {
 Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {
     const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
     const double crowded = std::max(1.0, static_cast<double>(num_ranks * ops::num_threads()) / num_cores);
-    const auto pass = [x = std::make_shared<ColdMatrix>(512, 2048, type)] { ops::swiglu(x->next()); };
+    const std::function<void()> pass = [x = ColdMatrix(512, 2048, type)]() mutable { ops::swiglu(x.next()); };
     Machine machine{.name = "cpu",
                     .ranks_per_node = num_ranks,
                     .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / num_ranks,
