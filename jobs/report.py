@@ -97,14 +97,19 @@ def page_data_of(run, max_points):
     """What the page shows of a run."""
     metrics = read_metrics(run.folder / "metrics.jsonl")
     state = state_of(run, metrics.steps[-1] if metrics.steps else 0, median_seconds(metrics.columns["time_ms.total"]))
-    restarts = [job["newest_step"] for job in run.jobs if job.get("event") == "start" and job.get("newest_step")]
     return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, state),
             "num_steps": len(metrics.steps), "points": thinned(metrics, max_points),
             "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
-            "num_aside": aside_of(run), "restarts": restarts, "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
+            "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
+            "starts": starts_of(run), "num_starts": len(run.starts), "config_changes": run.config_changes()[-MAX_JOBS:],
             "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh_of(run),
             "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
             "logs": run.log["files"], "config": run.config, "config_file": run.config_file}
+
+
+def starts_of(run):
+    """The facts of the newest starts, without their configurations."""
+    return [{name: value for name, value in start.items() if name != "config"} for start in run.starts[-MAX_JOBS:]]
 
 
 def environment_of(run):
@@ -218,16 +223,13 @@ def parse(words):
                         "Prometheus's node_exporter; jobs/grafana.json is a dashboard of them")
     parser.add_argument("--every", type=float, metavar="SECONDS", help="write again and again until every run has ended")
     parser.add_argument("--log", metavar="FILE", help="the run's log, if it is not in RUN/logs/; only with one RUN")
-    parser.add_argument("--config", metavar="FILE", help="the configuration as --print-config prints it, if it is not "
-                        "RUN/effective.toml; only with one RUN")
     options = parser.parse_args(words)
     if not (options.html or options.csv or options.prometheus):
         if len(options.runs) > 1:
             fail("several runs: name the page with --html FILE")
         options.html = str(pathlib.Path(options.runs[0]) / "report.html")
-    for name in (options.log, options.config):
-        if name and not pathlib.Path(name).is_file():
-            fail(f"there is no file {name}")
+    if options.log and not pathlib.Path(options.log).is_file():
+        fail(f"there is no file {options.log}")
     if options.every is not None and not 1 <= options.every <= 86400:
         fail(f"--every {options.every:g} is not between 1 and 86400 seconds")
     return options
@@ -236,9 +238,9 @@ def parse(words):
 def write_outputs(options):
     """Returns whether a run goes on. That is decided first, so that the last outputs show how the runs ended."""
     folders = folders_of(options.runs)
-    if len(folders) > 1 and (options.log or options.config):
-        fail("--log and --config belong to one run, but there are several")
-    runs = [read_run(folder, name, options.config, options.log) for folder, name in zip(folders, names_of(folders))]
+    if len(folders) > 1 and options.log:
+        fail("--log belongs to one run, but there are several")
+    runs = [read_run(folder, name, options.log) for folder, name in zip(folders, names_of(folders))]
     if options.html:
         text, goes_on = page(runs)
         write(options.html, text)

@@ -60,6 +60,21 @@ data_parallel_shard_degree = -1
 tensor_parallel_degree = 4
 pipeline_parallel_degree = 2
 """
+NEXT_CONFIG = CONFIG.replace("steps = 1000", "steps = 2_000").replace("# max_tokens is unset: no limit", "max_tokens = 7")
+
+
+def started_run(folder):
+    """A run without a job script that started twice: pretrain left its configurations and facts."""
+    lines = plain_run(folder, 30)
+    facts = {"version": "9.8.7 (abc)", "host": "gpu09", "ranks": RANKS, "mesh": {"pp": 2, "dp_shard": 4, "tp": 4}, "device": "H200",
+             "model": "llama3 8B", "parameters": 8e9, "sequences_per_step": 8, "tokens_per_step": 4096}
+    write_lines(folder / "starts.jsonl", [
+        {"time": "2026-01-01T00:00:00Z", "first_step": 1, "last_step": 1000, **facts, "config": CONFIG},
+        {"time": "2026-01-01T01:00:00Z", "first_step": 21, "last_step": 2000, **facts, "config": NEXT_CONFIG}])
+    (folder / "effective.toml").write_text(NEXT_CONFIG)
+    return lines
+
+
 LOG = """0: 01:00:05 I [0] Argosy's kernels: cuda
 17: 01:20:30 W [17] by step 77 the GPU's memory was full 3 times </script><script>alert(1)</script>
 18: 01:20:31 W [18] by step 78 the GPU's memory was full 4 times </script><script>alert(1)</script>
