@@ -15,10 +15,12 @@ import sys
 import time
 
 import prometheus_text
+import step_traces
 from run_metrics import flat, part, read_metrics, thinned
 from run_record import checkpoints_of, is_number, mesh_of, newest_lines, objects, read_run, state_of
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
+SCRIPTS = ("charts.js", "cards.js", "timeline.js", "page.js")
 MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
 MAX_RUNS = 24
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
@@ -93,16 +95,18 @@ def newest_state(run):
     return state_of(run, lines[-1]["step"] if lines else 0, seconds)[0]
 
 
-def page_data_of(run, max_points):
+def page_data_of(run, max_points, max_bars):
     """What the page shows of a run."""
     metrics = read_metrics(run.folder / "metrics.jsonl")
     state = state_of(run, metrics.steps[-1] if metrics.steps else 0, median_seconds(metrics.columns["time_ms.total"]))
+    mesh = mesh_of(run)
     return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, state),
             "num_steps": len(metrics.steps), "points": thinned(metrics, max_points),
             "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
             "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
             "starts": starts_of(run), "num_starts": len(run.starts), "config_changes": run.config_changes()[-MAX_JOBS:],
-            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh_of(run),
+            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh,
+            "traces": step_traces.traces_of(run, mesh.get("degrees", {}).get("pp", 1), max_bars),
             "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
             "logs": run.log["files"], "config": run.config, "config_file": run.config_file}
 
@@ -153,7 +157,7 @@ def write(path, text):
 def page(runs):
     """The text of the page, and whether it shows a run that goes on."""
     max_points = max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_OF_ALL // len(runs)))
-    data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points) for run in runs]}
+    data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points, step_traces.MAX_BARS // len(runs)) for run in runs]}
     live = any(run["state"] in LIVE for run in data["runs"])
     title = ", ".join(run.name for run in runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
     for old, new in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
@@ -161,7 +165,7 @@ def page(runs):
     parts = {"TITLE": title, "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
              "RELOAD": f'<meta http-equiv="refresh" content="{RELOAD_SECONDS}">' if live else "",
              "STYLE": (PAGE / "page.css").read_text(),
-             "SCRIPT": "".join((PAGE / name).read_text() for name in ("charts.js", "cards.js", "page.js"))}
+             "SCRIPT": "".join((PAGE / name).read_text() for name in SCRIPTS)}
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], (PAGE / "page.html").read_text()), live
 
 

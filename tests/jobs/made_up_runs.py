@@ -119,3 +119,45 @@ def job_run(folder):
                                             "nodes": [{"gpus": [{"name": "H200", "driver": "580"}] * 8}] * 4,
                                             "speeds": {"products": {"type": "bfloat16", "tera_flops": [700.0 + rank for rank in range(RANKS)]}}}])
     return lines
+
+
+def write_trace(folder, rank, spans, num_ranks, name="7.5"):
+    """A trace as profiling leaves it. `spans`: (begin, end, name) in us."""
+    folder.mkdir(parents=True, exist_ok=True)
+    events = [f'{{"ph":"M","name":"process_name","pid":{rank},"tid":0,"args":{{"name":"rank {rank}"}}}}']
+    events += [f'{{"ph":"X","name":{json.dumps(words)},"pid":{rank},"tid":0,"ts":{begin:.3f},"dur":{end - begin:.3f}}}'
+               for begin, end, words in sorted(spans, key=lambda span: span[1])]  # a span is written when it ends
+    (folder / f"rank-{rank:05}.json").write_text(
+        f'{{"displayTimeUnit":"ms","otherData":{{"id":"{name} of {num_ranks} ranks"}},"traceEvents":[\n' + ",\n".join(events) + "]}\n")
+
+
+def stage_spans(stage, num_microbatches, begin=1000):
+    """A GPipe step of two stages: a forward takes 100 us, a backward 100 us for inputs and 50 us for weights; a receive waits
+    for the other stage. Everything lies in the phases of a step; nothing is recorded between them."""
+    spans, now = [(begin - 60, begin - 20, "the reading of a step's data")], begin
+    first = now
+
+    def add(length, words):
+        nonlocal now
+        spans.append((now, now + length, words))
+        now += length
+
+    def receive(what, microbatch, length):
+        if length > 0:
+            spans.append((now, now + length, "wait pp"))
+        add(length + 1, f"Receive{what} of stage {stage} microbatch {microbatch}")
+
+    for microbatch in range(num_microbatches):
+        if stage == 1:
+            receive("Activation", microbatch, 100 if microbatch == 0 else 0)
+        add(100, f"Forward of stage {stage} unit 0 microbatch {microbatch}")
+    for microbatch in range(num_microbatches):
+        if stage == 0:
+            receive("Gradient", microbatch, 251 if microbatch == 0 else 49)
+        add(100, f"BackwardInput of stage {stage} unit 0 microbatch {microbatch}")
+        add(50, f"BackwardWeight of stage {stage} unit 0 microbatch {microbatch}")
+    spans.append((first, now, "forward and backward, outside the units (recording graphs, or norms of gradients)"))
+    begin_of_update = now + 60
+    spans.append((begin_of_update, begin_of_update + 40, "the optimizer's update"))
+    spans.append((begin_of_update + 5, begin_of_update + 15, "submit world all-reduce, 8e-06 MB"))
+    return spans
