@@ -16,11 +16,12 @@ import time
 
 import prometheus_text
 import step_traces
+from rank_times import ranks_of
 from run_metrics import flat, part, read_metrics, thinned
 from run_record import checkpoints_of, is_number, mesh_of, newest_lines, objects, read_run, state_of
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
-SCRIPTS = ("charts.js", "cards.js", "timeline.js", "page.js")
+SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "page.js")
 MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
 MAX_RUNS = 24
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
@@ -106,7 +107,7 @@ def page_data_of(run, max_points, max_bars):
             "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
             "starts": starts_of(run), "num_starts": len(run.starts), "config_changes": run.config_changes()[-MAX_JOBS:],
             "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh,
-            "traces": step_traces.traces_of(run, mesh.get("degrees", {}).get("pp", 1), max_bars),
+            "traces": step_traces.traces_of(run, mesh.get("degrees", {}).get("pp", 1), max_bars), "rank_times": ranks_of(run),
             "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
             "logs": run.log["files"], "config": run.config, "config_file": run.config_file}
 

@@ -150,6 +150,7 @@ function addRun(run) {
                   about: "exposed: waits for, and transfers with, the ranks of these axes. Single long steps are cut off above."};
     if (run.num_steps) addChart(grid, spec, run);
     addTimeline(grid, run.traces);
+    addHeatMap(grid, run.rank_times);
     addMesh(grid, run.mesh);
     grid.insertAdjacentHTML("beforeend", cardsOf(run));
 }

@@ -161,3 +161,11 @@ def stage_spans(stage, num_microbatches, begin=1000):
     spans.append((begin_of_update, begin_of_update + 40, "the optimizer's update"))
     spans.append((begin_of_update + 5, begin_of_update + 15, "submit world all-reduce, 8e-06 MB"))
     return spans
+
+
+def rank_line(step, times, num_steps=10):
+    """A line of ranks.jsonl: `times` is the compute time of each rank; the others follow from it."""
+    longest = max(times)
+    return {"step": step, "num_steps": num_steps, "total_ms": [longest + 20.0] * len(times), "compute_ms": times,
+            "data_ms": [1.0 + rank % 3 for rank in range(len(times))],
+            "exposed_ms": [longest + 15.0 - time for time in times]}
