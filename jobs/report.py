@@ -17,7 +17,7 @@ import time
 import prometheus_text
 import step_traces
 from rank_times import ranks_of
-from run_metrics import flat, part, read_metrics, thinned
+from run_metrics import flat, lines_of_steps, part, read_metrics, thinned
 from run_record import checkpoints_of, is_number, mesh_of, newest_lines, objects, read_run, state_of
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
@@ -174,14 +174,9 @@ def csv_text(runs):
     """All values of all lines, one line per step; with the run's name first if there are several runs."""
     rows, names = [], {"run": None} if len(runs) > 1 else {}
     for run in runs:
-        of_run = []
-        for line in objects(run.folder / "metrics.jsonl"):
-            if type(line.get("step")) is int:
-                while of_run and of_run[-1]["step"] >= line["step"]:  # of an earlier start
-                    of_run.pop()
-                of_run.append({"run": run.name, **dict(flat(line))})
-                names.update(dict.fromkeys(name for name in of_run[-1] if name != "run"))
-        rows += of_run
+        for line in lines_of_steps(run.folder / "metrics.jsonl"):
+            rows.append({"run": run.name, **dict(flat(line))})
+            names.update(dict.fromkeys(name for name in rows[-1] if name != "run"))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)

@@ -1,5 +1,5 @@
-// What each start of a run leaves in job.dump_folder for people and for jobs/report.py: the configuration in
-// effective.toml, and a line in starts.jsonl (FORMAT.md).
+// Writes the configuration of each start of a run to effective.toml in job.dump_folder, and a line with the
+// configuration and facts to starts.jsonl (FORMAT.md). People and jobs/report.py read them.
 #pragma once
 
 #include <cstdint>
