@@ -13,6 +13,8 @@ import zlib
 from made_up_runs import job_run, plain_run, started_run
 
 EXPORT = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs" / "export_run.py"
+sys.path.insert(0, str(EXPORT.parent))
+import wandb_files
 FIRST_START, SECOND_START = 1767225600, 1767229200  # of started_run: 2026-01-01, 0:00 and 1:00
 
 
@@ -44,7 +46,7 @@ def records_of(path):
     """The records of a .wandb file: pieces of kind 1 (whole), 2, 3 and 4 (first, middle, last) in blocks of 32 KiB."""
     data = path.read_bytes()
     assert data[:7] == b":W&B\xe1\xbe\x00"
-    at, record = 7, b""
+    at, record = 7, None
     while at < len(data):
         room = 32768 - at % 32768
         if room < 7:
@@ -54,12 +56,12 @@ def records_of(path):
         checksum, length, kind = struct.unpack("<IHB", data[at:at + 7])
         piece = data[at + 7:at + 7 + length]
         assert len(piece) == length <= room - 7 and zlib.crc32(bytes([kind]) + piece) == checksum
-        assert kind in ((3, 4) if record else (1, 2)), kind
-        record, at = record + piece, at + 7 + length
+        assert kind in ((1, 2) if record is None else (3, 4)), kind
+        record, at = (record or b"") + piece, at + 7 + length
         if kind in (1, 4):
             yield fields_of(record)
-            record = b""
-    assert not record
+            record = None
+    assert record is None
 
 
 def items_of(message, number=1):
@@ -116,8 +118,12 @@ class ExportTest(unittest.TestCase):
         first, second = self.export(*words), self.export(*words)
         self.assertEqual((first, [path.parent.name for path in first]), (second, ["123", "123"]))
         self.assertEqual(len((first[0] / "metrics/loss").read_text().splitlines()), 3)
-        [other] = self.export("--project", "other", *words[:3])
-        self.assertNotEqual(other.parent.name, "123")
+        (self.folder / "mlruns/124").mkdir()
+        (self.folder / "mlruns/124/meta.yaml").write_text("experiment_id: '124'\nname: 'a: b'\n")
+        [other] = self.export("--project", "a: b", *words[:3])
+        self.assertEqual(other.parent.name, "124")
+        [other] = self.export("--project", "new", *words[:3])
+        self.assertNotIn(other.parent.name, ("123", "124"))
         words = ("--wandb", self.folder / "wandb", self.folder / "one")
         self.assertEqual(self.export(*words), self.export(*words))
 
@@ -144,6 +150,19 @@ class ExportTest(unittest.TestCase):
                              (line["step"], line["loss"], line.get("validation_loss")))
             self.assertEqual(values["time_ms/exposed/tp"], line["time_ms"]["exposed"]["tp"])
         self.assertEqual(items_of(records[-1][3][0])["loss"], lines[-1]["loss"])
+
+    def test_records_at_the_end_of_a_block(self):
+        """A record's first piece may have no byte of its own, and a block's last bytes may be too few for a piece."""
+        path = self.folder / "records"
+        for left in range(20):
+            with open(path, "wb") as file:
+                records = wandb_files.RecordFile(file)
+                records.write(2, bytes(32768 - 7 - 7 - 6 - left))  # 6: the number of the record, and the field's key and length
+                records.write(3, bytes(range(100)))
+                records.write(4, bytes(70_000))
+            found = list(records_of(path))
+            self.assertEqual([(record[1], sorted(record)[1]) for record in found], [([1], 2), ([2], 3), ([3], 4)])
+            self.assertEqual((found[1][3], len(found[2][4][0])), ([bytes(range(100))], 70_000))
 
     def test_an_ended_run(self):
         for outcome, code in (("done", 0), ("failed", 77)):

@@ -70,7 +70,7 @@ def started_run(folder):
              "model": "llama3 8B", "parameters": 8e9, "sequences_per_step": 8, "tokens_per_step": 4096}
     write_lines(folder / "starts.jsonl", [
         {"time": "2026-01-01T00:00:00Z", "first_step": 1, "last_step": 1000, **facts, "config": CONFIG},
-        {"time": "2026-01-01T01:00:00Z", "first_step": 21, "last_step": 2000, **facts, "config": NEXT_CONFIG}])
+        {"time": "2026-01-01T01:00:00Z", "first_step": 21, "last_step": 1500, **facts, "config": NEXT_CONFIG}])
     (folder / "effective.toml").write_text(NEXT_CONFIG)
     return lines
 

@@ -205,6 +205,7 @@ class HeatMap(PageTest):
             middle = statistics.median(means)
             for rank in range(8):
                 expected[rank].append(100 * (means[rank] - middle) / middle)
+            self.assertAlmostEqual(times["measures"]["compute"]["medians"][0][column], middle, delta=0.01)
         self.assert_close(times, "compute", expected)
 
     def test_windows_as_pretrain_writes_them(self):

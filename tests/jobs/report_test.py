@@ -81,7 +81,7 @@ class ReportTest(PageTest):
         run = self.page(self.folder / "run")["runs"][0]
         self.assertEqual((run["config"]["training.steps"], run["mesh"]["degrees"], run["restarts"]),
                          ("2_000", {"pp": 2, "dp_shard": 4, "tp": 4}, [20]))
-        self.assertEqual(dict(run["overview"])["Step"], "30 of 2000 (1.5 %)")
+        self.assertEqual(dict(run["overview"])["Step"], "30 of 1500 (2.0 %)")
         self.assertEqual(run["config_changes"], [
             {"step": 21, "key": "training.steps", "before": "1000", "now": "2_000"},
             {"step": 21, "key": "training.max_tokens", "before": "unset", "now": "7"}])
