@@ -28,6 +28,7 @@
 #include "setup/profiler.h"
 #include "setup/rank_context.h"
 #include "setup/setup.h"
+#include "setup/start_record.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
@@ -82,6 +83,7 @@ struct Run {
 
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
+        setup::record_start(config, spec, context, {position.step + 1, limits.final_step()});
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {
             reason = take_step();

@@ -15,10 +15,13 @@ import sys
 import time
 
 import prometheus_text
-from run_metrics import flat, part, read_metrics, thinned
+import step_traces
+from rank_times import ranks_of
+from run_metrics import flat, lines_of_steps, part, read_metrics, thinned
 from run_record import checkpoints_of, is_number, mesh_of, newest_lines, objects, read_run, state_of
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
+SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "page.js")
 MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
 MAX_RUNS = 24
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
@@ -93,18 +96,25 @@ def newest_state(run):
     return state_of(run, lines[-1]["step"] if lines else 0, seconds)[0]
 
 
-def page_data_of(run, max_points):
+def page_data_of(run, max_points, max_bars):
     """What the page shows of a run."""
     metrics = read_metrics(run.folder / "metrics.jsonl")
     state = state_of(run, metrics.steps[-1] if metrics.steps else 0, median_seconds(metrics.columns["time_ms.total"]))
-    restarts = [job["newest_step"] for job in run.jobs if job.get("event") == "start" and job.get("newest_step")]
+    mesh = mesh_of(run)
     return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, state),
             "num_steps": len(metrics.steps), "points": thinned(metrics, max_points),
             "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
-            "num_aside": aside_of(run), "restarts": restarts, "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
-            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh_of(run),
+            "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
+            "starts": starts_of(run), "num_starts": len(run.starts), "config_changes": run.config_changes()[-MAX_JOBS:],
+            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh,
+            "traces": step_traces.traces_of(run, mesh.get("degrees", {}).get("pp", 1), max_bars), "rank_times": ranks_of(run),
             "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
             "logs": run.log["files"], "config": run.config, "config_file": run.config_file}
+
+
+def starts_of(run):
+    """The facts of the newest starts, without their configurations."""
+    return [{name: value for name, value in start.items() if name != "config"} for start in run.starts[-MAX_JOBS:]]
 
 
 def environment_of(run):
@@ -148,7 +158,7 @@ def write(path, text):
 def page(runs):
     """The text of the page, and whether it shows a run that goes on."""
     max_points = max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_OF_ALL // len(runs)))
-    data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points) for run in runs]}
+    data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points, step_traces.MAX_BARS // len(runs)) for run in runs]}
     live = any(run["state"] in LIVE for run in data["runs"])
     title = ", ".join(run.name for run in runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
     for old, new in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
@@ -156,7 +166,7 @@ def page(runs):
     parts = {"TITLE": title, "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
              "RELOAD": f'<meta http-equiv="refresh" content="{RELOAD_SECONDS}">' if live else "",
              "STYLE": (PAGE / "page.css").read_text(),
-             "SCRIPT": "".join((PAGE / name).read_text() for name in ("charts.js", "cards.js", "page.js"))}
+             "SCRIPT": "".join((PAGE / name).read_text() for name in SCRIPTS)}
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], (PAGE / "page.html").read_text()), live
 
 
@@ -164,14 +174,9 @@ def csv_text(runs):
     """All values of all lines, one line per step; with the run's name first if there are several runs."""
     rows, names = [], {"run": None} if len(runs) > 1 else {}
     for run in runs:
-        of_run = []
-        for line in objects(run.folder / "metrics.jsonl"):
-            if type(line.get("step")) is int:
-                while of_run and of_run[-1]["step"] >= line["step"]:  # of an earlier start
-                    of_run.pop()
-                of_run.append({"run": run.name, **dict(flat(line))})
-                names.update(dict.fromkeys(name for name in of_run[-1] if name != "run"))
-        rows += of_run
+        for line in lines_of_steps(run.folder / "metrics.jsonl"):
+            rows.append({"run": run.name, **dict(flat(line))})
+            names.update(dict.fromkeys(name for name in rows[-1] if name != "run"))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -218,16 +223,13 @@ def parse(words):
                         "Prometheus's node_exporter; jobs/grafana.json is a dashboard of them")
     parser.add_argument("--every", type=float, metavar="SECONDS", help="write again and again until every run has ended")
     parser.add_argument("--log", metavar="FILE", help="the run's log, if it is not in RUN/logs/; only with one RUN")
-    parser.add_argument("--config", metavar="FILE", help="the configuration as --print-config prints it, if it is not "
-                        "RUN/effective.toml; only with one RUN")
     options = parser.parse_args(words)
     if not (options.html or options.csv or options.prometheus):
         if len(options.runs) > 1:
             fail("several runs: name the page with --html FILE")
         options.html = str(pathlib.Path(options.runs[0]) / "report.html")
-    for name in (options.log, options.config):
-        if name and not pathlib.Path(name).is_file():
-            fail(f"there is no file {name}")
+    if options.log and not pathlib.Path(options.log).is_file():
+        fail(f"there is no file {options.log}")
     if options.every is not None and not 1 <= options.every <= 86400:
         fail(f"--every {options.every:g} is not between 1 and 86400 seconds")
     return options
@@ -236,9 +238,9 @@ def parse(words):
 def write_outputs(options):
     """Returns whether a run goes on. That is decided first, so that the last outputs show how the runs ended."""
     folders = folders_of(options.runs)
-    if len(folders) > 1 and (options.log or options.config):
-        fail("--log and --config belong to one run, but there are several")
-    runs = [read_run(folder, name, options.config, options.log) for folder, name in zip(folders, names_of(folders))]
+    if len(folders) > 1 and options.log:
+        fail("--log belongs to one run, but there are several")
+    runs = [read_run(folder, name, options.log) for folder, name in zip(folders, names_of(folders))]
     if options.html:
         text, goes_on = page(runs)
         write(options.html, text)

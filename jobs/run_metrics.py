@@ -99,10 +99,26 @@ def thinned(metrics, max_points):
             "series": series}
 
 
-def flat(values, prefix=""):
+def flat(values, prefix="", separator="."):
     """The values of an object and of the objects in it, with names as "time_ms.exposed.tp"."""
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}{separator}", separator)
         else:
             yield prefix + name, value
+
+
+def lines_of_steps(path):
+    """Yields the line of each step, without those that another start replaced."""
+    kept = []  # (step, number of the line)
+    for number, line in enumerate(objects(path)):
+        if type(line.get("step")) is int:
+            while kept and kept[-1][0] >= line["step"]:
+                kept.pop()
+            kept.append((line["step"], number))
+    numbers = iter(number for _, number in kept)
+    wanted = next(numbers, None)
+    for number, line in enumerate(objects(path)):
+        if number == wanted:
+            yield line
+            wanted = next(numbers, None)

@@ -1,5 +1,5 @@
 """Reads what a run leaves in its folder: metrics, starts and ends, checkpoints, log, configuration (jobs/README.md,
-lib/observe/FORMAT.md).
+lib/observe/FORMAT.md, lib/setup/FORMAT.md).
 
 A file may be absent, and its last line may be incomplete, because the run goes on or was killed. Needs Python 3.9.
 """
@@ -33,13 +33,36 @@ class Run:
     config: dict  # "section.key": text of the value
     config_file: str  # empty: none found
     version: str
+    starts: list  # lines of starts.jsonl
     jobs: list
     log: dict
     preflight: dict
 
     def total_steps(self):
         steps = self.config.get("training.steps", "").replace("_", "")
-        return self.log["total"] or (int(steps) if steps.isdigit() else None)
+        return self.newest_start().get("last_step") or self.log["total"] or (int(steps) if steps.isdigit() else None)
+
+    def newest_start(self):
+        return self.starts[-1] if self.starts else {}
+
+    def restarts(self):
+        """The steps after which the run started again."""
+        first = [start["first_step"] for start in self.starts if is_number(start.get("first_step"))]
+        if self.starts:
+            return [step - 1 for step in first if step > 1]
+        return [job["newest_step"] for job in self.jobs if job.get("event") == "start" and job.get("newest_step")]
+
+    def config_changes(self):
+        """{step, key, before, now} for each key that a start changed; `step` is the first one with the new value."""
+        changes, before = [], None
+        for start in self.starts:
+            now, _ = read_config(str(start.get("config", "")))
+            if before is not None:
+                changes += [{"step": start.get("first_step"), "key": key, "before": before.get(key, "unset"),
+                             "now": now.get(key, "unset")}
+                            for key in {**before, **now} if before.get(key) != now.get(key)]
+            before = now
+        return changes
 
 
 DECODER = json.JSONDecoder(parse_constant=lambda name: None)  # NaN and infinity, which JSON lacks, are unknown values
@@ -83,10 +106,10 @@ def newest_lines(path, num_bytes=1 << 18):
     return [value for value in values if value is not None and type(value.get("step")) is int]
 
 
-def read_config(path):
-    """The keys of a TOML file with a line for each, as `pretrain --print-config` writes it, and its first comment."""
+def read_config(text):
+    """The keys of TOML with a line for each, as `pretrain --print-config` prints it, and its first comment."""
     keys, section, comment = {}, "", ""
-    for line in path.read_text(errors="replace").splitlines():
+    for line in text.splitlines():
         heading, pair = re.match(r"\s*\[+([\w.]+)\]+\s*(#|$)", line), PAIR.match(line)
         if heading:
             section = heading[1]
@@ -137,16 +160,16 @@ def read_logs(paths):
             "ranks": int(mesh[1]) if mesh else None, "total": total, "done": done, "files": [str(path) for path in paths]}
 
 
-def read_run(folder, name, config=None, log=None):
-    """`config` and `log` replace the files of the run's folder: a run without a job script leaves neither."""
+def read_run(folder, name, log=None):
+    """`log` replaces the logs of the run's folder: a run without a job script may have its log elsewhere."""
     folder = pathlib.Path(folder)
-    paths = [pathlib.Path(config)] if config else [folder / "effective.toml", folder / "config.toml"]
-    config_path = next((path for path in paths if path.is_file()), None)
-    keys, comment = read_config(config_path) if config_path else ({}, "")
+    config = folder / "effective.toml"
+    keys, comment = read_config(config.read_text(errors="replace")) if config.is_file() else ({}, "")
     logs = [pathlib.Path(log)] if log else sorted(folder.glob("logs/*.log"), key=lambda path: path.stat().st_mtime)
     preflight = folder / "preflight.json"
-    return Run(folder, name, keys, str(config_path or ""), comment, list(objects(folder / "jobs.jsonl")),
-               read_logs(logs[-MAX_LOGS:]), (parsed(preflight.read_bytes()) or {}) if preflight.is_file() else {})
+    return Run(folder, name, keys, str(config) if keys else "", comment, list(objects(folder / "starts.jsonl")),
+               list(objects(folder / "jobs.jsonl")), read_logs(logs[-MAX_LOGS:]),
+               (parsed(preflight.read_bytes()) or {}) if preflight.is_file() else {})
 
 
 def node_names(text):
@@ -171,10 +194,11 @@ def expanded(part):
 def mesh_of(run):
     """The degrees by axis, the outermost first, the number of ranks, and the nodes; {} if nothing tells the ranks."""
     starts = [job for job in run.jobs if job.get("event") == "start"]
-    ranks = starts[-1].get("ranks") if starts else run.log["ranks"]
+    newest = run.newest_start()
+    ranks = newest.get("ranks") or (starts[-1].get("ranks") if starts else run.log["ranks"])
     if not isinstance(ranks, int) or ranks < 1:
         return {}
-    degrees = run.log["mesh"]
+    degrees = newest["mesh"] if isinstance(newest.get("mesh"), dict) else run.log["mesh"]
     if not degrees:
         texts = {axis: run.config.get("parallelism." + key, "1") for axis, key in AXES.items()}
         degrees = {axis: int(text) for axis, text in texts.items() if text.isdigit()}

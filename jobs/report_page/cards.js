@@ -22,14 +22,25 @@ function pairs(rows) {
     return rows.length ? `<dl>${joined(rows, pair)}</dl>` : "";
 }
 
-function jobsCard({jobs, num_jobs, num_aside}) {
+// The facts that pretrain recorded at each of its starts (starts.jsonl).
+function startsTable({starts, num_starts}) {
+    const axes = (mesh) => Object.entries(mesh || {}).map(([axis, degree]) => `${axis} ${degree}`).join(" x ");
+    const heads = ["start of training", "steps", "ranks", "mesh", "device", "host", "version"];
+    const rows = starts.slice().reverse().map((one) => [
+        one.time, `${one.first_step} to ${one.last_step}`, one.ranks, axes(one.mesh), one.device, one.host, one.version]);
+    return newestOf(starts, num_starts) + table(heads, rows);
+}
+
+function jobsCard(run) {
+    const {jobs, num_jobs, num_aside} = run;
     const heads = ["time", "event", "outcome", "exit code", "newest saved step", "job", "restart", "ranks", "nodes"];
     const rows = jobs.slice().reverse().map((job) => [
         job.time, job.event, job.outcome, job.exit_code, job.newest_step, job.job,
         job.restart_inside ? `${job.restart}, ${job.restart_inside} inside` : job.restart, job.ranks, job.nodes]);
     const aside = num_aside ? `${num_aside} lines of steps that were trained again are in metrics.jsonl.aside` : "";
     const none = about("no jobs.jsonl: the run was not started by a job script");
-    return card("Starts and ends", newestOf(jobs, num_jobs) + about(aside) + (table(heads, rows) || none), true);
+    return card("Starts and ends",
+                newestOf(jobs, num_jobs) + about(aside) + (table(heads, rows) || none) + startsTable(run), true);
 }
 
 function checkpointsCard({checkpoints: {number, listed}}) {
@@ -59,11 +70,13 @@ function warningsCard({warnings, logs}) {
                 table(["newest", "level", "times", "ranks", "text of the newest"], rows) || about(none), rows.length > 0);
 }
 
-function configCard({config, config_file}) {
+function configCard({config, config_file, config_changes}) {
     const lines = Object.entries(config).map(([key, value]) => `${key} = ${value}`);
     const text = `<details><summary>${lines.length} keys</summary><pre>${escaped(lines.join("\n"))}</pre></details>`;
-    const none = about("no effective.toml in the run's folder (job scripts write it); name one with --config");
-    return card("Configuration", lines.length ? about(config_file) + text : none);
+    const none = about("no effective.toml in the run's folder: pretrain writes it when it starts to train");
+    const rows = config_changes.slice().reverse().map(({step, key, before, now}) => [step, key, before, now]);
+    const changes = rows.length ? about("changed between starts:") + table(["from step", "key", "before", "now"], rows) : "";
+    return card("Configuration", (lines.length ? about(config_file) + text : none) + changes, rows.length > 0);
 }
 
 function cardsOf(run) {

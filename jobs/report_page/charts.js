@@ -6,6 +6,7 @@ const HEIGHT = 230, LEFT = 58, RIGHT = 22, TOP = 12, BOTTOM = 24;
 const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
 const NUM_COLOURS = 12;
 const charts = [];
+const pictures = [];  // functions that draw the timelines and heat maps, which do not follow the steps of the charts
 let view = null;  // first and last step that the charts show; null: all
 const settings = {log: false, share: false};
 

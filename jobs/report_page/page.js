@@ -149,6 +149,8 @@ function addRun(run) {
                   series: [{key: "time_ms.compute", label: "compute"}, ...exposed, ...rest],
                   about: "exposed: waits for, and transfers with, the ranks of these axes. Single long steps are cut off above."};
     if (run.num_steps) addChart(grid, spec, run);
+    addTimeline(grid, run.traces);
+    addHeatMap(grid, run.rank_times);
     addMesh(grid, run.mesh);
     grid.insertAdjacentHTML("beforeend", cardsOf(run));
 }
@@ -172,7 +174,10 @@ function start() {
     }
     let width = 0;
     new ResizeObserver(() => {
-        if (width !== document.body.clientWidth) drawAll();
+        if (width !== document.body.clientWidth) {
+            drawAll();
+            pictures.forEach((drawAgain) => drawAgain());
+        }
         width = document.body.clientWidth;
     }).observe(document.body);
     drawAll();

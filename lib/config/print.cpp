@@ -135,6 +135,10 @@ std::string print_toml(const JobConfig& config) {
     return text;
 }
 
+std::string print_config(const JobConfig& config) {
+    return fmt::format("# pretrain {}\n{}", version(), print_toml(config));
+}
+
 std::string help_text() {
     const Widths widths = column_widths();
     std::string text = kUsage;
@@ -159,7 +163,7 @@ std::string answer(const CommandLine& line) {
         case Command::Version:
             return fmt::format("pretrain {}\n", version());
         default:
-            return fmt::format("# pretrain {}\n{}", version(), print_toml(line.config));
+            return print_config(line.config);
     }
 }
 

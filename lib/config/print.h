@@ -13,6 +13,9 @@ namespace argosy::config {
 /// comment.
 std::string print_toml(const JobConfig& config);
 
+/// Returns what --print-config prints: a comment with the version, then print_toml.
+std::string print_config(const JobConfig& config);
+
 /// Returns the text for a command line that asks for help, the version or the configuration.
 std::string answer(const CommandLine& line);
 

@@ -60,6 +60,21 @@ data_parallel_shard_degree = -1
 tensor_parallel_degree = 4
 pipeline_parallel_degree = 2
 """
+NEXT_CONFIG = CONFIG.replace("steps = 1000", "steps = 2_000").replace("# max_tokens is unset: no limit", "max_tokens = 7")
+
+
+def started_run(folder):
+    """A run without a job script that started twice: pretrain left its configurations and facts."""
+    lines = plain_run(folder, 30)
+    facts = {"version": "9.8.7 (abc)", "host": "gpu09", "ranks": RANKS, "mesh": {"pp": 2, "dp_shard": 4, "tp": 4}, "device": "H200",
+             "model": "llama3 8B", "parameters": 8e9, "sequences_per_step": 8, "tokens_per_step": 4096}
+    write_lines(folder / "starts.jsonl", [
+        {"time": "2026-01-01T00:00:00Z", "first_step": 1, "last_step": 1000, **facts, "config": CONFIG},
+        {"time": "2026-01-01T01:00:00Z", "first_step": 21, "last_step": 1500, **facts, "config": NEXT_CONFIG}])
+    (folder / "effective.toml").write_text(NEXT_CONFIG)
+    return lines
+
+
 LOG = """0: 01:00:05 I [0] Argosy's kernels: cuda
 17: 01:20:30 W [17] by step 77 the GPU's memory was full 3 times </script><script>alert(1)</script>
 18: 01:20:31 W [18] by step 78 the GPU's memory was full 4 times </script><script>alert(1)</script>
@@ -104,3 +119,53 @@ def job_run(folder):
                                             "nodes": [{"gpus": [{"name": "H200", "driver": "580"}] * 8}] * 4,
                                             "speeds": {"products": {"type": "bfloat16", "tera_flops": [700.0 + rank for rank in range(RANKS)]}}}])
     return lines
+
+
+def write_trace(folder, rank, spans, num_ranks, name="7.5"):
+    """A trace as profiling leaves it. `spans`: (begin, end, name) in us."""
+    folder.mkdir(parents=True, exist_ok=True)
+    events = [f'{{"ph":"M","name":"process_name","pid":{rank},"tid":0,"args":{{"name":"rank {rank}"}}}}']
+    events += [f'{{"ph":"X","name":{json.dumps(words)},"pid":{rank},"tid":0,"ts":{begin:.3f},"dur":{end - begin:.3f}}}'
+               for begin, end, words in sorted(spans, key=lambda span: span[1])]  # a span is written when it ends
+    (folder / f"rank-{rank:05}.json").write_text(
+        f'{{"displayTimeUnit":"ms","otherData":{{"id":"{name} of {num_ranks} ranks"}},"traceEvents":[\n' + ",\n".join(events) + "]}\n")
+
+
+def stage_spans(stage, num_microbatches, begin=1000):
+    """A GPipe step of two stages: a forward takes 100 us, a backward 100 us for inputs and 50 us for weights; a receive waits
+    for the other stage. Everything lies in the phases of a step; nothing is recorded between them."""
+    spans, now = [(begin - 60, begin - 20, "the reading of a step's data")], begin
+    first = now
+
+    def add(length, words):
+        nonlocal now
+        spans.append((now, now + length, words))
+        now += length
+
+    def receive(what, microbatch, length):
+        if length > 0:
+            spans.append((now, now + length, "wait pp"))
+        add(length + 1, f"Receive{what} of stage {stage} microbatch {microbatch}")
+
+    for microbatch in range(num_microbatches):
+        if stage == 1:
+            receive("Activation", microbatch, 100 if microbatch == 0 else 0)
+        add(100, f"Forward of stage {stage} unit 0 microbatch {microbatch}")
+    for microbatch in range(num_microbatches):
+        if stage == 0:
+            receive("Gradient", microbatch, 251 if microbatch == 0 else 49)
+        add(100, f"BackwardInput of stage {stage} unit 0 microbatch {microbatch}")
+        add(50, f"BackwardWeight of stage {stage} unit 0 microbatch {microbatch}")
+    spans.append((first, now, "forward and backward, outside the units (recording graphs, or norms of gradients)"))
+    begin_of_update = now + 60
+    spans.append((begin_of_update, begin_of_update + 40, "the optimizer's update"))
+    spans.append((begin_of_update + 5, begin_of_update + 15, "submit world all-reduce, 8e-06 MB"))
+    return spans
+
+
+def rank_line(step, times, num_steps=10):
+    """A line of ranks.jsonl: `times` is the compute time of each rank; the others follow from it."""
+    longest = max(times)
+    return {"step": step, "num_steps": num_steps, "total_ms": [longest + 20.0] * len(times), "compute_ms": times,
+            "data_ms": [1.0 + rank % 3 for rank in range(len(times))],
+            "exposed_ms": [longest + 15.0 - time for time in times]}

@@ -10,72 +10,22 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
 import unittest.mock
 
-from made_up_runs import RANKS, job_run, line_of, long_run, plain_run, write_lines
-from report_parsers import Tags, figures_of
+from made_up_runs import RANKS, job_run, line_of, long_run, plain_run, started_run, write_lines
+from page_case import CHROMIUM, JOBS, PageTest
+from report_parsers import figures_of
 
-JOBS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"
-sys.path.insert(0, str(JOBS))
 import prometheus_text
 import report
 
 EVALUATED = pathlib.Path(__file__).with_name("evaluated.jsonl")  # lines of pretrain, which evaluated three tasks in steps 2 and 3
-MAX_BYTES, MAX_SECONDS = 3_000_000, 5
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-# Runs at the end of a page and leaves what it found in the page's title.
-PROBE = """<script>
-setTimeout(() => {
-    const found = {charts: charts.length, rows: document.querySelectorAll("tbody tr").length, cells: document.querySelectorAll(".mesh rect").length,
-                   injected: document.querySelectorAll("#details script").length, nan: [...document.querySelectorAll("svg, .tip, dd, td")].some((one) => /NaN|undefined|Infinity/.test(one.outerHTML))};
-    found.curves = charts.map(({spec, plot}) => [spec.title, plot.querySelectorAll("path.curve, path.layer, circle").length]);
-    const plot = charts[0].plot, press = (key) => plot.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
-    press("End");
-    found.tip = charts[0].tip.textContent;
-    const box = plot.getBoundingClientRect(), at = (x) => ({clientX: box.left + x, clientY: box.top + 50, pointerId: 1, bubbles: true});
-    plot.setPointerCapture = () => {};
-    plot.dispatchEvent(new PointerEvent("pointerdown", at(100)));
-    plot.dispatchEvent(new PointerEvent("pointerup", at(200)));
-    found.zoomed = view;
-    press("Escape");
-    found.all = view;
-    document.title = JSON.stringify(found);
-}, 200);
-</script></body>"""
+MAX_SECONDS = 5
 
 
-class ReportTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def report(self, *words, code=0):
-        done = subprocess.run([sys.executable, JOBS / "report.py", *words], capture_output=True, text=True)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done.stderr
-
-    def page(self, *words):
-        """Makes a page, checks its form, and returns its data."""
-        path = self.folder / "page.html"
-        self.report(*words, "--html", path)
-        text = path.read_text()
-        self.assertLess(len(text), MAX_BYTES)
-        tags = Tags()
-        tags.feed(text)
-        tags.close()
-        self.assertEqual((tags.open, len(tags.scripts)), ([], 2))
-        outside = re.search(r"https?:|//\w|\burl\((?!#)|@import|\bfetch\(|XMLHttp|WebSocket|\bimport\b", re.sub(r"^\s*//.*", "", text, flags=re.M))
-        self.assertIsNone(outside)
-        self.assertFalse([name for name, _ in tags.attributes if name in ("src", "href", "action")])
-        self.assertEqual([path.name for path in self.folder.glob("*.new")], [])
-        return json.loads(tags.scripts[0])
-
+class ReportTest(PageTest):
     def reloads(self, page):
         return '<meta http-equiv="refresh"' in page.read_text()
 
@@ -124,6 +74,20 @@ class ReportTest(unittest.TestCase):
         self.assertEqual([(one["level"], one["count"], one["ranks"]) for one in run["warnings"]],
                          [("warning", 2, [17, 18]), ("error", 1, [3]), ("warning", 1, [])])
         self.assertIn("</script>", run["warnings"][0]["text"])
+
+    def test_starts(self):
+        """The configuration and facts that pretrain leaves at each start, without a job script and without a log."""
+        started_run(self.folder / "run")
+        run = self.page(self.folder / "run")["runs"][0]
+        self.assertEqual((run["config"]["training.steps"], run["mesh"]["degrees"], run["restarts"]),
+                         ("2_000", {"pp": 2, "dp_shard": 4, "tp": 4}, [20]))
+        self.assertEqual(dict(run["overview"])["Step"], "30 of 1500 (2.0 %)")
+        self.assertEqual(run["config_changes"], [
+            {"step": 21, "key": "training.steps", "before": "1000", "now": "2_000"},
+            {"step": 21, "key": "training.max_tokens", "before": "unset", "now": "7"}])
+        self.assertEqual([(start["first_step"], start["host"]) for start in run["starts"]], [(1, "gpu09"), (21, "gpu09")])
+        self.assertNotIn("config", run["starts"][0])
+        self.assertIn(["Version", "pretrain 9.8.7 (abc)"], run["environment"])
 
     def test_long_run(self):
         losses = long_run(self.folder / "run", 100_000)
@@ -234,7 +198,7 @@ class ReportTest(unittest.TestCase):
     def test_run_that_ends_while_it_is_drawn(self):
         """The run's last step comes right after the page was written: the page must be written again."""
         lines = plain_run(self.folder / "run", 4)
-        (self.folder / "run/config.toml").write_text("[training]\nsteps = 5 # the last\n")
+        (self.folder / "run/effective.toml").write_text("[training]\nsteps = 5 # the last\n")
         write = report.write
 
         def write_then_end(path, text):
@@ -307,19 +271,6 @@ class ReportTest(unittest.TestCase):
         done = subprocess.run([JOBS / "status.sh", self.folder / "run", "--html", self.folder / "no/page.html"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("tokens/s", done.stdout)
-
-    def probe(self, *words):
-        """What the page's script has made in a browser."""
-        self.page(*words)
-        path = self.folder / "page.html"
-        text = path.read_text()
-        path.write_text(text.replace('<meta http-equiv="refresh"', '<meta name="no"').replace("</body>", PROBE))
-        command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.folder}/profile", "--window-size=800,900",
-                   "--virtual-time-budget=3000", "--dump-dom", path.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50)
-        title = re.search(r"<title>(.*?)</title>", done.stdout)
-        self.assertTrue(title and title[1].startswith("{"), done.stdout[:300] + done.stderr[-300:])
-        return json.loads(title[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
     @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
     def test_script_of_one_run(self):

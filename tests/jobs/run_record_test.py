@@ -19,13 +19,13 @@ class RunRecord(unittest.TestCase):
 
     def test_config_of_a_user(self):
         """Comments after values and headings, and strings with the sign of a comment."""
-        path = self.folder / "config.toml"
-        path.write_text("# first\n[training] # of a test\nsteps = 1_000 # a hundred\n  dataset_path = 'a#b' # c\n[job]\n"
+        text = ("# first\n[training] # of a test\nsteps = 1_000 # a hundred\n  dataset_path = 'a#b' # c\n[job]\n"
                         'description = "x # \\"y" # z\nlist = ["a#b", 2] # three\n')
-        self.assertEqual(run_record.read_config(path), ({
+        self.assertEqual(run_record.read_config(text), ({
             "training.steps": "1_000", "training.dataset_path": "a#b", "job.description": 'x # \\"y', "job.list": '["a#b", 2]'}, "first"))
         plain_run(self.folder / "run", 1)
-        self.assertEqual(run_record.read_run(self.folder / "run", "run", path).total_steps(), 1000)
+        (self.folder / "run/effective.toml").write_text(text)
+        self.assertEqual(run_record.read_run(self.folder / "run", "run").total_steps(), 1000)
 
     def test_names_of_nodes(self):
         for text, expected in (("n[01-03,7],gpu4", "n01 n02 n03 n7 gpu4"), ("rack[1-2]n[1-2]", "rack1n1 rack1n2 rack2n1 rack2n2"),

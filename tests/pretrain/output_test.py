@@ -1,4 +1,5 @@
 """The output and files of pretrain: help, version, configuration, metrics, progress."""
+import json
 import os
 import re
 import subprocess
@@ -65,6 +66,48 @@ class Answers(run.PretrainTest):
         self.assertEqual(len(expected), 4)
         self.assertEqual([(step["step"], step["loss"]) for step in both],
                          2 * [(step["step"], step["loss"]) for step in expected])
+
+
+class Starts(run.PretrainTest):
+    """effective.toml and starts.jsonl of the run's folder (lib/setup/FORMAT.md)."""
+
+    def lines(self, dump="run"):
+        return [json.loads(line) for line in (self.folder / dump / "starts.jsonl").read_text().splitlines()]
+
+    def printed(self, command):
+        return subprocess.run([run.PRETRAIN, *command, "--print-config"], check=True, capture_output=True, text=True).stdout
+
+    def test_each_start_leaves_its_configuration(self):
+        """The second start resumes with another configuration: effective.toml has the second, starts.jsonl has both."""
+        first = self.small(checkpoint__enable=True, parallelism__pipeline_parallel_degree=2)
+        second = [*first, *run.words({"training.steps": 6, "job.description": 'a "quoted" \\ \u00e9'})]
+        printed = [self.printed(command) for command in (first, second)]
+        self.assertNotEqual(*printed)
+        for command, text in zip((first, second), printed):
+            self.assert_code(self.run_ranks(2, *command), 0)
+            self.assertEqual((self.folder / "run/effective.toml").read_text(), text)
+        lines = self.lines()
+        self.assertEqual([line["config"] for line in lines], printed)
+        self.assertEqual([(line["first_step"], line["last_step"]) for line in lines], [(1, 4), (5, 6)])
+        facts = {"ranks": 2, "mesh": {"pp": 2}, "device": "cpu", "model": "llama3 debugmodel", "sequences_per_step": 2,
+                 "tokens_per_step": 64, "version": printed[0].split("\n")[0].removeprefix("# pretrain "), "host": os.uname().nodename}
+        for line in lines:
+            self.assertEqual({name: line[name] for name in facts}, facts)
+            self.assertRegex(line["time"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            self.assertEqual(set(line), {*facts, "time", "first_step", "last_step", "parameters", "config"})
+        self.assertEqual([path.name for path in (self.folder / "run").glob("effective.toml?*")], [])
+
+    def test_a_file_of_the_user_stays(self):
+        (self.folder / "run").mkdir()
+        (self.folder / "run/effective.toml").write_text("[training]\n")
+        done = self.run_ranks(1, *self.small())
+        self.assert_code(done, 0)
+        self.assertIn("the run's folder does not show this start's configuration: ", done.stderr)
+        self.assertEqual((self.folder / "run/effective.toml").read_text(), "[training]\n")
+
+    def test_a_start_that_fails_leaves_nothing(self):
+        self.assert_code(self.run_ranks(1, *self.small(training__dataset_path=self.folder / "none.h5")), 2)
+        self.assertFalse((self.folder / "run").exists())
 
 
 class Metrics(run.PretrainTest):

@@ -83,7 +83,7 @@ class TensorBoard(run.PretrainTest):
 
     def test_there_are_no_event_files_by_default(self):
         self.steps_of(1)
-        self.assertEqual([path.name for path in (self.folder / "run").iterdir()], ["metrics.jsonl"])
+        self.assertEqual(sorted(path.name for path in (self.folder / "run").iterdir()), ["effective.toml", "metrics.jsonl", "starts.jsonl"])
 
     def test_a_run_that_starts_again_writes_a_file_of_its_own(self):
         """Readers show the newer run from its first step on."""

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""export_run.py --mlflow DIR | --wandb DIR RUN [RUN ...]: exports runs to the files of MLflow or of Weights & Biases.
+
+--mlflow writes a run of MLflow's file store into DIR: `mlflow ui --backend-store-uri DIR` shows it, and MLflow's client reads
+it. --wandb writes an offline run into DIR, which `wandb sync DIR/offline-run-...` uploads. Neither package is needed. Every
+figure of metrics.jsonl becomes a metric with `/` in its name (time_ms/exposed/tp), and the configuration the parameters of
+the run. A second export of the same folder replaces the first.
+
+metrics.jsonl has no clock: the time of a step is that of its start (starts.jsonl) plus the times of the steps since then.
+Exit codes: 0 done, 2 bad arguments, or a file that cannot be read or written.
+"""
+import argparse
+import calendar
+import dataclasses
+import hashlib
+import os
+import pathlib
+import shutil
+import sys
+import time
+
+import mlflow_files
+import wandb_files
+from run_metrics import flat, lines_of_steps, part
+from run_record import is_number, newest_lines, read_run, state_of
+
+
+@dataclasses.dataclass
+class Exported:
+    """A run as both formats need it."""
+    folder: pathlib.Path
+    name: str
+    digest: str  # hexadecimal; the same for every export of this folder
+    project: str
+    state: str  # running, finished, failed or stopped
+    exit_code: int
+    config: dict  # "section.key": text of the value
+    facts: dict  # of the newest start: version, host, ranks, ...
+    starts: list  # (first step, seconds since 1970) of those whose steps count
+    begin: float  # seconds since 1970
+    end: float
+
+    def steps(self):
+        """Yields (step, seconds since 1970, {name: value}) of each step; values that are no numbers are left out."""
+        for line, seconds in timed_lines(self.folder, self.begin, self.starts):
+            values = {name: value for name, value in flat(line, separator="/") if is_number(value) and name != "step"}
+            if isinstance(line.get("finite"), bool):
+                values["finite"] = int(line["finite"])
+            yield line["step"], seconds, values
+
+
+def seconds_of(text):
+    """Seconds since 1970 of "2026-01-31T23:59:59Z"; None if it is something else."""
+    try:
+        return float(calendar.timegm(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return None
+
+
+def step_seconds(line):
+    total = part(line, "time_ms").get("total")
+    return total / 1000 if is_number(total) else 0.0
+
+
+def timed_lines(folder, begin, starts):
+    """Yields each step's line with the time of its end."""
+    starts, now = list(starts), begin
+    for line in lines_of_steps(folder / "metrics.jsonl"):
+        while starts and starts[0][0] <= line["step"]:
+            now = max(now, starts.pop(0)[1])
+        now += step_seconds(line)
+        yield line, now
+
+
+def starts_of(run):
+    """(first step, seconds since 1970) of each start; a later start replaces the steps of the earlier ones from its first
+    step on."""
+    found = []
+    for start in run.starts:
+        first, seconds = start.get("first_step"), seconds_of(start.get("time"))
+        if is_number(first) and seconds is not None:
+            found = [one for one in found if one[0] < first] + [(first, seconds)]
+    return found
+
+
+def exit_code_of(run, state):
+    ends = [job.get("exit_code") for job in run.jobs if job.get("event") == "end"]
+    return 0 if state in ("running", "finished") else ends[-1] if ends and isinstance(ends[-1], int) else 1
+
+
+def read(folder, project):
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}; name the folder of a run (job.dump_folder)")
+    path, run = folder / "metrics.jsonl", read_run(folder, folder.resolve().name)
+    newest = newest_lines(path)
+    if not newest:
+        raise ValueError(f"{path} holds no step, so there is nothing to export")
+    starts = starts_of(run)
+    state = state_of(run, newest[-1]["step"], step_seconds(newest[-1]))[0]
+    begin = starts[0][1] if starts else path.stat().st_mtime - sum(map(step_seconds, lines_of_steps(path)))
+    facts = {name: value for name, value in run.newest_start().items() if name not in ("config", "time", "first_step", "last_step")}
+    return Exported(folder, run.name, hashlib.sha256(os.fsencode(folder.resolve())).hexdigest(), project, state,
+                    exit_code_of(run, state), run.config, facts, starts, begin, path.stat().st_mtime)
+
+
+def replace(folder, made):
+    """Puts the folder `made` in the place of `folder`."""
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(made, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def export(run, target, form):
+    """Writes the run beside its place and then moves it there, so that a reader never sees half of it. Returns its folder."""
+    folder = form.place_of(run, target)
+    made = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        made.mkdir()
+        form.write(run, made, folder)
+        replace(folder, made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--mlflow", metavar="DIR", help="the root of a file store, usually called mlruns")
+    form.add_argument("--wandb", metavar="DIR", help="a folder of offline runs, usually called wandb")
+    parser.add_argument("--project", default="argosy", help="the experiment of MLflow, or the project of W&B; default: argosy")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run (job.dump_folder)")
+    options = parser.parse_args()
+    target, writer = (options.mlflow, mlflow_files) if options.mlflow else (options.wandb, wandb_files)
+    try:
+        for name in options.runs:
+            print(export(read(pathlib.Path(name), options.project), pathlib.Path(target), writer))
+    except (OSError, ValueError) as error:
+        print(f"export_run.py: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
