@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """export_run.py --mlflow DIR | --wandb DIR RUN [RUN ...]: exports runs to the files of MLflow or of Weights & Biases.
 
---mlflow writes a run of MLflow's file store into DIR: `mlflow ui --backend-store-uri DIR` shows it, and MLflow's client reads
-it. --wandb writes an offline run into DIR, which `wandb sync DIR/offline-run-...` uploads. Neither package is needed. Every
+--mlflow writes a run of MLflow's file store into DIR, which MLflow's client reads (since 3.17 with MLFLOW_ALLOW_FILE_STORE=true in
+its environment). --wandb writes an offline run, which `wandb sync DIR/offline-run-...` uploads. Neither package is needed. Every
 figure of metrics.jsonl becomes a metric with `/` in its name (time_ms/exposed/tp), and the configuration the parameters of
 the run. A second export of the same folder replaces the first.
 
