@@ -86,7 +86,7 @@ class PlanTest(run.PretrainTest):
                  "-n", 5, "--backend", "mpi", "--json", report]
         subprocess.run(list(map(str, bench)), check=True, timeout=run.LIMIT_SECONDS, stdout=subprocess.DEVNULL)
         speeds = sorted(row["out_of_place"]["bus_bw"] for row in json.loads(report.read_text())["results"][-3:])
-        job = ["--gpus", 2, "--links", report]
+        job = ["--gpus", 2, "--links", report, "--training.seq_len", 64]
         collective, others = self.plan(*job)["links"]["in_node"]
         self.assertEqual((collective["collective"], others["collective"]), ("all-gather", None))
         self.assertEqual(collective["source"], f"all_gather over 2 ranks, {report}")
@@ -94,7 +94,7 @@ class PlanTest(run.PretrainTest):
         self.assertEqual(others["bytes_per_second"], collective["bytes_per_second"])
         self.assertRegex(self.ask(*job).stdout,
                          rf"links     all-gather in a node .*\(all_gather over 2 ranks, {report}\)")
-        done = self.ask("--gpus", 4, "--links", report)
+        done = self.ask(*job, "--gpus", 4)
         self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
         self.assertIn("another number of ranks: 2 on a node, and the plan has 4", done.stderr)
 
