@@ -260,7 +260,7 @@ std::string FlightRecorder::json(const std::string& hang, int num_ranks) const {
 }
 
 void FlightFile::begin(std::string text, std::function<void()> finished) {
-    if (folder_.empty() || writing_) return;
+    if (folder_.empty() || (writing_ && !writing_->done)) return;
     writing_ = std::make_shared<Writing>();
     const std::filesystem::path path = folder_ / fmt::format("rank-{}.json", rank_);
     std::thread([path, writing = writing_, text = std::move(text), finished = std::move(finished)] {

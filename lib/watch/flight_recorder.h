@@ -151,9 +151,10 @@ class FlightFile {
     FlightFile(std::filesystem::path folder, int rank) : folder_(std::move(folder)), rank_(rank) {}
 
     const std::filesystem::path& folder() const { return folder_; }
-    /// Begins to write `text` to rank-<rank>.json in the folder, unless this was called before. `finished` is
-    /// called on the writing thread at the end.
+    /// Begins to write `text` to rank-<rank>.json in the folder, unless an earlier text is still being
+    /// written. `finished` is called on the writing thread at the end.
     void begin(std::string text, std::function<void()> finished);
+    bool is_begun() const { return writing_ != nullptr; }
     /// Whether begin() was called and the thread has ended its work.
     bool is_written() const { return writing_ && writing_->done; }
     /// Why the file could not be written; empty: it was. REQUIRES: is_written().

@@ -41,9 +41,6 @@ constexpr double kAnswersBeforeSilence = 2;
 constexpr double kSecondsBetweenTurns = 2.5;
 constexpr int kMaxTurns = 20;
 
-/// The time in which a rank writes the file of its operations, if rank 0 does not answer.
-constexpr double kSecondsToWrite = 2;
-
 // The first letter of a message. kLate asks rank 0 to check all ranks. kAsk asks a rank for its report.
 // kReport carries that report. kNothingLate says that nothing is late. kFail says which ranks are late, and
 // makes the receiver's waits fail. kEnd ends the receiver's process. kBye says that the sender leaves in
@@ -83,7 +80,11 @@ class Watchdog::Protocol {
             } else if (late && !rank_0_timer_) {
                 ask_rank_0();
             }
-            if (rank_0_timer_ && !rank_0_timer_->has_time_left()) report_alone(own);
+            if (!rank_0_timer_) continue;
+            if (!rank_0_timer_->has_time_left()) report_alone(own);
+            // Half of the time is left for the file, so the report need not wait for it.
+            if (rank_0_timer_->waited_seconds() > seconds_to_answer_ && !state_.flight_file.is_begun())
+                write_file(time_of_hang());
         }
         connections_.send_to_all({kBye});
     }
@@ -231,6 +232,7 @@ class Watchdog::Protocol {
     }
 
     void write_file(const std::string& hang) {
+        file_is_known_ = false;
         state_.flight_file.begin(state_.flight.json(hang, connections_.size()),
                                  [state = shared_state_] { state->connections.wake(); });
     }
@@ -300,10 +302,6 @@ class Watchdog::Protocol {
     }
 
     void report_alone(const Report& own) {
-        write_file(time_of_hang());
-        if (!state_.flight_file.folder().empty()) {
-            std::this_thread::sleep_for(std::chrono::duration<double>(kSecondsToWrite));
-        }
         wait_for_turn();
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;

@@ -66,9 +66,9 @@ class Signals(run.PretrainTest):
         files = [json.loads(path.read_text()) for path in (self.folder / dump / "flight").glob("rank-*.json")]
         writers, others = {file["rank"] for file in files}, set(range(num_ranks)) - {rank}
         if rank == 0:  # another rank reports alone, and waits only a moment for the files of the others
-            self.assertTrue(writers and writers <= others, writers)
-        else:
-            self.assertEqual(writers, others)
+            self.assertTrue(writers & others, done)
+        else:  # mpirun wakes the stopped rank to end it; that rank may then write its file
+            self.assertLessEqual(others, writers, done)
         for file in files:
             self.assertGreater(len(file["operations"]), 10)
             self.assertIn("under way", [operation["state"] for operation in file["operations"]])
