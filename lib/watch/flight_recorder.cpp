@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "base/raw_file.h"
@@ -84,6 +85,7 @@ void write_whole(const std::filesystem::path& path, const std::string& text) {
     std::filesystem::create_directories(path.parent_path());
     const std::filesystem::path partial = path.string() + ".partial";
     write_text(partial, text);
+    failpoint("flight_half_written");
     std::filesystem::rename(partial, path);
 }
 

@@ -80,6 +80,12 @@ class Watchdog(unittest.TestCase):
         self.flight.parent.write_text("no folder")
         self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has no file: ", "Not a directory")
 
+    def test_a_disk_that_hangs_does_not_delay_the_end(self):
+        """The threads that write the files of all ranks hang."""
+        self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has not written its file yet",
+                        ARGOSY_HANGPOINT="flight_half_written")
+        self.assertEqual(list(self.flight.glob("*.json")), [])
+
     def test_only_one_rank_reports_even_if_its_exit_takes_long(self):
         self.expect_end("stopped-first-slowly", "ranks: error on rank 1 of 3: ", "; missing: rank 0")
 
