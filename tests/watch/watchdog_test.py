@@ -191,6 +191,11 @@ class Watchdog(unittest.TestCase):
         text = self.expect_end("graph", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 2 of graph 2) "
                                         "of ranks 0, 1, 2: no answer in 2 s; missing: rank 1. ")
         self.assertRegex(text, r"\. Rank 1 last reached all-reduce over dp_shard \(operation 1 of graph 2\), \S+ s ago")
+        for file in self.flight_files(0, 1, 2).values():
+            states = [(one["kind"], one["state"]) for one in file["operations"] if one["state"] != "ended"]
+            # Rank 1's kernel precedes the last operation, so that rank's launch is under way, too.
+            self.assertEqual(states, 3 * [("all-reduce", "in a graph")] + [("the graph of a step", "under way")] +
+                             3 * [("all-reduce", "in a graph")])
 
     def test_a_graph_may_take_longer_than_the_limit(self):
         code, text = self.run_ranks("long-graph")
