@@ -25,7 +25,7 @@ class MpiCompletion : public Completion {
     void wait() override {
         const watch::AwaitedOperation awaited = group_->awaited(first_kind_, number_);
         watch::HostWait wait(group_->watchdog().waits(), awaited);
-        while (!mpi::test_all(requests_)) {
+        while (!have_ended(awaited)) {
             if (group_->exchanges().advance()) continue;
             if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
         }
@@ -33,6 +33,15 @@ class MpiCompletion : public Completion {
     }
 
   private:
+    bool have_ended(const watch::AwaitedOperation& awaited) {
+        try {
+            return mpi::test_all(requests_);
+        } catch (const RunError& error) {
+            throw RunError("{}: {}. If a message is truncated, ranks have submitted different operations",
+                           awaited.operation(), error.what());
+        }
+    }
+
     std::shared_ptr<const Group> group_;
     std::vector<mpi::Request> requests_;
     watch::FlightSpan flight_;

@@ -140,7 +140,7 @@ TEST_P(MissingRanks, NoneIfARankSubmitsAnotherOperation) {
               "no answer in 1 s; ranks have submitted different operations: rank 2 submitted all-gather of 4 "
               "int64 as collective ");
     expect_in(message, " over dp_shard, where rank 0, 1, 3 submitted all-reduce of 1 int64. The ");
-    if (GetParam() == Backend::SharedMemory) expect_in(message, " over dp_shard (operation 1) of ranks ");
+    if (GetParam() == Backend::SharedMemory) expect_in(message, " over dp_shard (operation 0) of ranks ");
     EXPECT_EQ(num_reporters(), 1);
     const auto path = folder / ("flight/rank-" + std::to_string(rank_) + ".json");
     const auto file = parse_json(read_file(path), path.string());

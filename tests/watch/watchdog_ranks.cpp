@@ -196,6 +196,14 @@ void different_on_host(const Ranks& ranks, int64_t shared_memory_bytes) {
     end->run(ranks.sum());
 }
 
+/// Over MPI, in the host's memory: rank 1 sends more elements than the others have room for.
+void different_sizes(const Ranks& ranks) {
+    const auto world =
+        comm::make_communicator(mpi::Comm::world(), "host", {.timeout_seconds = kTimeoutSeconds});
+    world->run(ranks.sum(ranks.rank == 1 ? 100000 : kCount));
+    be_stuck();
+}
+
 void stalled(const Ranks& ranks) { ranks.start_stalled(ranks.sum()); }
 
 void lost(const Ranks& ranks) {
@@ -328,6 +336,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"different", different},
     {"different-over-mpi", [](const Ranks& ranks) { different_on_host(ranks, 0); }},
     {"different-in-shared-memory", [](const Ranks& ranks) { different_on_host(ranks, 1 << 20); }},
+    {"different-sizes", different_sizes},
     {"stalled", stalled},
     {"lost", lost},
     {"through-others", through_others},

@@ -180,6 +180,12 @@ class Watchdog(unittest.TestCase):
     def test_different_operations_in_shared_memory_are_named(self):
         self.expect_difference("different-in-shared-memory", "all-reduce of 64 fp32", "all-gather of 192 fp32")
 
+    def test_an_operation_that_mpi_refuses_is_named(self):
+        code, text = self.run_ranks("different-sizes")
+        self.assertEqual(code, FAILED, text)
+        self.assertRegex(text, r"ranks: error on rank \d of 3: all-reduce over host \(operation 0\): .*MPI_ERR_TRUNCATE.*"
+                               "ranks have submitted different operations")
+
     def test_no_rank_is_missing_if_all_ranks_wait(self):
         text = self.expect_end("stalled", "all-reduce over dp_shard (operation 3)", "all ranks are waiting: ")
         self.assertNotIn("missing", text)
