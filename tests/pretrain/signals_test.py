@@ -63,6 +63,7 @@ class Signals(run.PretrainTest):
                                          r"(all-gather|reduce-scatter|all-reduce|send|receive) over "
                                          r"(dp_shard|dp_replicate|tp|pp|world|control).*: no answer in 3 s; "
                                          rf"missing: rank {rank}\. ")
+        self.assertNotIn("different operations", done.stderr)
         files = [json.loads(path.read_text()) for path in (self.folder / dump / "flight").glob("rank-*.json")]
         writers, others = {file["rank"] for file in files}, set(range(num_ranks)) - {rank}
         if rank == 0:  # another rank reports alone, and waits only a moment for the files of the others
