@@ -6,7 +6,7 @@
 //
 // The points of a save, in order: step_started, shard_laid_out, shard_half_written, shard_finished,
 // manifest_written, before_rename, old_one_aside (only where a file system cannot exchange two names),
-// after_rename, before_retention.
+// after_rename, before_retention. The point of a rank's file after a hang: flight_half_written.
 #pragma once
 
 namespace argosy {

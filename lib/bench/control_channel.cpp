@@ -107,11 +107,11 @@ watch::AwaitedOperation ControlChannel::awaited(const std::string& operation, do
 
 TimeoutError ControlChannel::error(const std::string& operation, const watch::WaitFailure& late) const {
     const std::string why =
-        late.missing.empty()
+        late.cause.missing.empty()
             ? "all ranks are waiting: one of them came too late, or the network between them does not work"
             : fmt::format("{}. Dead, stuck or much slower{}; its own message, if any, says why",
-                          mpi::named_missing(late.missing),
-                          ranks_.empty() ? "" : ": " + names_of(ranks_, late.missing));
+                          mpi::named_missing(late.cause.missing),
+                          ranks_.empty() ? "" : ": " + names_of(ranks_, late.cause.missing));
     return TimeoutError(late.reported_by_another ? Reach::ReportedByAnother : Reach::OneRank,
                         "{}: no answer in {} s; {} (--timeout sets the limit)", operation, timeout_seconds_,
                         why);

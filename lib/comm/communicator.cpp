@@ -54,6 +54,10 @@ ElementType element_type(const Op& op) {
     return element_type((op.out.defined() ? op.out : op.in).scalar_type());
 }
 
+int64_t num_elements(const Op& op) {
+    return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
+}
+
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops) {
     std::vector<at::Tensor> tensors;
     for (const Op& op : ops) {

@@ -54,6 +54,9 @@ inline bool is_reduction(const Op& op) {
 /// Element type of the operation's tensors.
 ElementType element_type(const Op& op);
 
+/// Number of elements of the larger of this rank's two buffers; all ranks have the same number.
+int64_t num_elements(const Op& op);
+
 /// Throws RunError for an operation that no group of `size` ranks can do.
 void check(const Op& op, int size);
 

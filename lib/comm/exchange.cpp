@@ -119,13 +119,15 @@ bool Exchange::publish_one() {
     std::byte* const block = own.reserve(block_bytes(transfer, party_), consumed_by_all());
     if (!block) return false;
     write_block(transfer, num_published_, party_, block);
-    own.publish(block);
+    own.publish(block, transfer.signature);
     ++num_published_;
     return true;
 }
 
 bool Exchange::has_arrived(const Transfer& transfer, int rank) const {
-    return rank == party_.rank || !publishes(transfer, rank) || boards_[rank].published() > num_consumed_;
+    if (rank == party_.rank || !publishes(transfer, rank)) return true;
+    const SharedBoard& board = boards_[rank];
+    return board.published() > num_consumed_ && board.signature(num_consumed_) == transfer.signature;
 }
 
 bool Exchange::consume_one() {

@@ -6,6 +6,9 @@
 // flight. Input that does not fit into the ring is published later, when there is room and the rank waits for
 // something. Peers depend on the rank's attention only for such input, and for the second half of an
 // all-reduce in two steps (transfer.cpp).
+//
+// Different operations. If a peer has submitted another operation, its blocks count as not arrived: the ranks
+// wait until the watchdog names the operation, instead of reading data that mean something else.
 #pragma once
 
 #include <cstdint>

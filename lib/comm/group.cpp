@@ -46,8 +46,10 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       exchanges_(std::make_shared<Exchanges>()),
       gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuState>() : nullptr),
       watchdog_(std::make_shared<watch::Watchdog>(
-          comm_, gpu_, watch::WaitLimit{options.timeout_seconds, options.timeout_setting})) {
+          comm_, gpu_, watch::WaitLimit{options.timeout_seconds, options.timeout_setting},
+          options.flight_folder)) {
     std::iota(members_.begin(), members_.end(), 0);
+    flight_number_ = watchdog_->flight().open(name_, members_);
 }
 
 Group::Group(const Group& parent, std::span<const int> ranks, std::string name)
@@ -58,7 +60,31 @@ Group::Group(const Group& parent, std::span<const int> ranks, std::string name)
       members_(members_of(parent, ranks)),
       exchanges_(parent.exchanges_),
       gpu_(parent.gpu_),
-      watchdog_(parent.watchdog_) {}
+      watchdog_(parent.watchdog_),
+      flight_number_(watchdog_->flight().open(name_, members_)) {}
+
+void Group::record(const Op& op, watch::FlightSpan& launch, watch::FlightState state) const {
+    using Way = watch::FlightOp::Way;
+    if (size() == 1) return;
+    const char* kind = kind_name(op.kind);
+    if (op.reduction == Reduction::Max && op.kind == OpKind::AllReduce) kind = "all-reduce (max)";
+    if (op.reduction == Reduction::Max && op.kind == OpKind::ReduceScatter) kind = "reduce-scatter (max)";
+    watchdog_->flight().add(flight_number_,
+                            {.kind = kind,
+                             .way = op.kind == OpKind::Send      ? Way::Send
+                                    : op.kind == OpKind::Receive ? Way::Receive
+                                                                 : Way::Collective,
+                             .peer = op.peer < 0 ? -1 : members_[op.peer],
+                             .elements = num_elements(op),
+                             .type = element_type(op)},
+                            launch, state);
+}
+
+watch::FlightSpan Group::record_launch(const std::string& what) const {
+    watch::FlightSpan launch;
+    watchdog_->flight().add(flight_number_, {.kind = watchdog_->flight().kept(what)}, launch);
+    return launch;
+}
 
 watch::AwaitedOperation Group::awaited(OpKind kind, int64_t number) const {
     return {.operation =
@@ -72,7 +98,7 @@ watch::AwaitedOperation Group::awaited(OpKind kind, int64_t number) const {
 
 TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::WaitFailure& failure) const {
     return TimeoutError(failure.reported_by_another ? Reach::ReportedByAnother : Reach::OneRank, "{}",
-                        watch::timeout_text(watch::report_of(awaited), failure.missing, failure.details));
+                        watch::timeout_text(watch::report_of(awaited), failure.cause));
 }
 
 watch::AwaitedOperation Group::awaited_making(const std::string& what, const std::string& group,

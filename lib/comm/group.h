@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,9 @@ struct GroupOptions {
     /// The device on which this rank computes, and the path of tensors on a GPU.
     c10::Device device = c10::kCPU;
     GpuPath gpu_path = GpuPath::None;
+    /// If ranks wait for each other for too long, each one writes its last operations to a file in this
+    /// folder (watch/FORMAT.md). Empty: no files.
+    std::filesystem::path flight_folder = {};
 };
 
 class Group {
@@ -57,6 +61,13 @@ class Group {
     /// Null unless gpu_path is GpuPath::Nccl.
     const std::shared_ptr<watch::GpuState>& gpu() const { return gpu_; }
 
+    /// Records an operation in the watchdog's flight recorder, and adds it to `launch`. Each submission
+    /// passes here once, in the backend that sends it.
+    void record(const Op& op, watch::FlightSpan& launch,
+                watch::FlightState state = watch::FlightState::UnderWay) const;
+    /// The same for the launch of a graph.
+    watch::FlightSpan record_launch(const std::string& what) const;
+
     /// Describes the wait for an operation of this group, for watch::HostWait.
     watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
     /// Describes the wait of a call that makes the connections of a group of these members. `what` names the
@@ -77,6 +88,7 @@ class Group {
     std::shared_ptr<Exchanges> exchanges_;
     std::shared_ptr<watch::GpuState> gpu_;
     std::shared_ptr<watch::Watchdog> watchdog_;
+    int flight_number_;  // of this group in the flight recorder
 };
 
 /// A Communicator of the ranks of a Group: the base of all backends.

@@ -20,19 +20,31 @@ class MpiCompletion : public Completion {
         : group_(std::move(group)), first_kind_(first_kind), number_(number) {}
 
     void add(mpi::Request request) { requests_.push_back(request); }
+    watch::FlightSpan& flight() { return flight_; }
 
     void wait() override {
         const watch::AwaitedOperation awaited = group_->awaited(first_kind_, number_);
         watch::HostWait wait(group_->watchdog().waits(), awaited);
-        while (!mpi::test_all(requests_)) {
+        while (!have_ended(awaited)) {
             if (group_->exchanges().advance()) continue;
             if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
         }
+        flight_.set_ended();
     }
 
   private:
+    bool have_ended(const watch::AwaitedOperation& awaited) {
+        try {
+            return mpi::test_all(requests_);
+        } catch (const RunError& error) {
+            throw RunError("{}: {}. If a message is truncated, ranks have submitted different operations",
+                           awaited.operation(), error.what());
+        }
+    }
+
     std::shared_ptr<const Group> group_;
     std::vector<mpi::Request> requests_;
+    watch::FlightSpan flight_;
     OpKind first_kind_;
     int64_t number_;
 };
@@ -43,6 +55,7 @@ class SharedMemoryCompletion : public Completion {
         OpKind first_kind;
         int64_t number;
         int64_t end_round;
+        watch::FlightSpan flight;
     };
     SharedMemoryCompletion(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange,
                            const Submission& submission, Pending messages)
@@ -64,6 +77,7 @@ class SharedMemoryCompletion : public Completion {
             mpi::make_progress();
             if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
         }
+        submission_.flight.set_ended();
         messages_.wait();
     }
 
@@ -118,7 +132,6 @@ void MpiCommunicator::check(const Op& op) const {
 }
 
 mpi::Request MpiCommunicator::start(const Op& op) const {
-    check(op);
     const auto reduction = op.reduction == Reduction::Sum ? mpi::Reduction::Sum : mpi::Reduction::Max;
     const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
@@ -149,7 +162,11 @@ Pending MpiCommunicator::submit(std::span<const Op> ops) {
     auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++);
     MpiCompletion& started = *completion;
     Pending pending(std::move(completion), tensors_of(ops), exposed_seconds_slot());
-    for (const Op& op : ops) started.add(start(op));
+    for (const Op& op : ops) {
+        check(op);
+        group_->record(op, started.flight());
+        started.add(start(op));
+    }
     return pending;
 }
 
@@ -168,8 +185,10 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
         (is_message(op) ? messages : collectives).push_back(op);
     }
     Pending sent = messages_.submit(messages);  // first: it may throw, and the exchange keeps pointers
+    watch::FlightSpan flight;
+    for (const Op& op : collectives) group_->record(op, flight);
     const SharedMemoryCompletion::Submission submission{ops[0].kind, num_submitted_++,
-                                                        exchange_->submit(collectives)};
+                                                        exchange_->submit(collectives), flight};
     return Pending(std::make_unique<SharedMemoryCompletion>(group_, exchange_, submission, std::move(sent)),
                    tensors_of(ops), exposed_seconds_slot());
 }

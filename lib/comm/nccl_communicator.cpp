@@ -16,10 +16,6 @@ namespace {
 
 cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream()); }
 
-int64_t elements_of(const Op& op) {
-    return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
-}
-
 /// Puts one operation on the lane's stream. `peer` is a rank number within the lane.
 void start(const Op& op, const watch::Lane& lane, int peer) {
     const auto reduction = op.reduction == Reduction::Sum ? nccl::Reduction::Sum : nccl::Reduction::Max;
@@ -205,12 +201,17 @@ std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<LaneOp
     for (const auto& [lane, ops] : lanes) {
         cuda::StreamView(lane->stream).wait(*ready);
         watch::LaunchQueue::Work work{kind_name(ops[0]->kind)};
-        for (const Op* op : ops) work.elements += elements_of(*op);
+        watch::FlightSpan flight;
+        for (const Op* op : ops) {
+            work.elements += num_elements(*op);
+            group_->record(*op, flight,
+                           graph == 0 ? watch::FlightState::UnderWay : watch::FlightState::InGraph);
+        }
         if (graph != 0) {
             gpu.record(*lane, std::move(work), graph);
             continue;
         }
-        lane->queue->begin(std::move(work));
+        lane->queue->begin(std::move(work), flight);
         begins.push_back(gpu.marks.mark(lane->stream));
     }
     nccl::launch_together([&] {
@@ -259,7 +260,7 @@ void NcclCommunicator::launch_graph(const std::string& what, const std::function
     group_->gpu()->run_unless_ending([&] {
         watch::GpuState& gpu = *group_->gpu();
         if (!graph_calls_) graph_calls_ = gpu.open_queue(name(), group_->members());
-        gpu.graph_begins(current_stream());
+        gpu.graph_begins(current_stream(), group_->record_launch(what));
         graph_calls_->begin({what});
         const uint64_t graph = launch();
         graph_calls_->returned();

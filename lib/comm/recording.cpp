@@ -19,15 +19,13 @@ class RecordedWait : public Completion {
     int64_t launch_;
 };
 
-int64_t num_elements(const at::Tensor& tensor) { return tensor.defined() ? tensor.numel() : 0; }
-
 RecordedOp record_of(const Communicator& group, const Op& op) {
     return {.group = group.name(),
             .rank = group.rank(),
             .size = group.size(),
             .kind = op.kind,
             .type = element_type(op),
-            .num_elements = std::max(num_elements(op.in), num_elements(op.out)),
+            .num_elements = num_elements(op),
             .peer = op.peer};
 }
 

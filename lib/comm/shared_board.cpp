@@ -66,14 +66,14 @@ std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
     return ring() + begin;
 }
 
-void SharedBoard::publish(std::byte* block) {
+void SharedBoard::publish(std::byte* block, uint64_t signature) {
     const int64_t round = head().published.load(std::memory_order_relaxed);
-    head().offsets[round % kMaxRounds] = block - ring();
+    head().blocks[round % kMaxRounds] = {block - ring(), signature};
     head().published.store(round + 1, std::memory_order_release);
 }
 
 const std::byte* SharedBoard::block(int64_t round) const {
-    return ring() + head().offsets[round % kMaxRounds];
+    return ring() + head().blocks[round % kMaxRounds].offset;
 }
 
 SharedSegment::SharedSegment(int descriptor, size_t bytes) : descriptor_(descriptor), bytes_(bytes) {

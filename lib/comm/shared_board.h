@@ -61,22 +61,28 @@ class SharedBoard {
     /// For the owner. Returns room for the next round's block, or null if readers have not consumed enough
     /// rounds yet; `consumed` is the number of rounds that all readers have consumed.
     std::byte* reserve(int64_t bytes, int64_t consumed);
-    void publish(std::byte* block);
+    /// `signature` tells the peers what the block is a part of.
+    void publish(std::byte* block, uint64_t signature);
     void add_consumed() { head().consumed.fetch_add(1, std::memory_order_release); }
 
     /// For any rank.
     int64_t published() const { return head().published.load(std::memory_order_acquire); }
     int64_t consumed() const { return head().consumed.load(std::memory_order_acquire); }
-    /// REQUIRES: round < published().
+    /// REQUIRES: round < published(), for both.
     const std::byte* block(int64_t round) const;
+    uint64_t signature(int64_t round) const { return head().blocks[round % kMaxRounds].signature; }
 
   private:
     static constexpr int64_t kMaxRounds = 1024;  // maximum number of rounds published but not consumed
+    struct PublishedBlock {
+        int64_t offset = 0;
+        uint64_t signature = 0;
+    };
     struct Head {
         int64_t key = 0;
         alignas(64) std::atomic<int64_t> published = 0;
         alignas(64) std::atomic<int64_t> consumed = 0;
-        alignas(64) std::array<int64_t, kMaxRounds> offsets = {};  // of blocks, by round % kMaxRounds
+        alignas(64) std::array<PublishedBlock, kMaxRounds> blocks = {};  // by round % kMaxRounds
     };
     static_assert(std::atomic<int64_t>::is_always_lock_free);
     struct Block {

@@ -57,6 +57,18 @@ void read_reduced(const Transfer& transfer, const ByteRange& own, const Party& p
     reduce(out, sources, own.bytes, transfer.type, transfer.reduction);
 }
 
+uint64_t signature_of(const Transfer& transfer) {
+    uint64_t sum = 14695981039346656037U;  // FNV-1a
+    const auto add = [&](int64_t value) { sum = (sum ^ static_cast<uint64_t>(value)) * 1099511628211U; };
+    add(static_cast<int64_t>(transfer.pattern));
+    add(transfer.total_bytes);
+    add(transfer.piece_bytes);
+    add(static_cast<int64_t>(transfer.type));
+    add(static_cast<int64_t>(transfer.reduction));
+    add(transfer.root);
+    return sum;
+}
+
 /// Sets chunk_bytes such that all chunks of one round together fit into a block of the maximum size.
 Transfer with_chunks(Transfer transfer, const Party& party) {
     const int64_t pieces = transfer.pattern == Pattern::ReduceScatter ? party.size : 1;
@@ -178,7 +190,10 @@ int64_t Transfer::num_rounds() const {
 
 std::vector<Transfer> transfers(const Op& op, const Party& party) {
     std::vector<Transfer> made = without_chunks(op, party);
-    for (Transfer& transfer : made) transfer = with_chunks(transfer, party);
+    for (Transfer& transfer : made) {
+        transfer = with_chunks(transfer, party);
+        transfer.signature = signature_of(transfer);
+    }
     return made;
 }
 

@@ -34,6 +34,9 @@ struct Transfer {
     Reduction reduction = Reduction::Sum;
     int root = -1;
 
+    /// Equal on all ranks that take part in the same transfer. Blocks of another transfer are never read:
+    /// their sizes may differ.
+    uint64_t signature = 0;
     bool needs_previous = false;  // its input is the output of the transfer before it
     int64_t first_round = 0;
 

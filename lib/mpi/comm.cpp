@@ -38,9 +38,16 @@ MPI_Comm copy_of(MPI_Comm handle) {
 }  // namespace
 
 bool test_all(std::span<Request> requests) {
+    constexpr size_t kMaxStatuses = 16;
+    MPI_Status statuses[kMaxStatuses];
+    const bool few = requests.size() <= kMaxStatuses;
     int done = 0;
-    check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-          "MPI_Testall");
+    const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                                   few ? statuses : MPI_STATUSES_IGNORE);
+    for (size_t i = 0; result == MPI_ERR_IN_STATUS && few && i < requests.size(); ++i) {
+        if (statuses[i].MPI_ERROR != MPI_ERR_PENDING) check(statuses[i].MPI_ERROR, "MPI_Testall");
+    }
+    check(result, "MPI_Testall");
     return done != 0;
 }
 

@@ -71,6 +71,8 @@ void start(int* argc, char*** argv) {
     const BoundedCall call("MPI_Init");
     int provided = 0;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    // Open MPI reports the failure of a non-blocking collective here, whatever its group.
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ config::JobConfig job_config(const interop::ModelSource& source, const ScoringOp
                              int num_ranks) {
     const layout::MeshRequest request = mesh_request(options.degrees, num_ranks);
     config::JobConfig config;
+    config.job.dump_folder = "";  // an evaluation is no run, and has no such folder
     config.model.accept_config_keys = options.accepted_keys;
     config.parallelism.tensor_parallel_degree = request.tensor;
     config.parallelism.pipeline_parallel_degree = request.pipeline;

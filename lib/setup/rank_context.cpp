@@ -79,12 +79,15 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     return choose_device(ranks, environment);
 }
 
-/// COLLECTIVE. The group of all ranks; with [profiling] the timeline gets its operations.
+/// COLLECTIVE. The group of all ranks; with [profiling] the timeline gets its operations. A program without
+/// a job.dump_folder writes no files after a hang.
 std::unique_ptr<comm::Communicator> make_world(const config::JobConfig& config,
                                                const Environment& environment, c10::Device device,
                                                Timeline& timeline) {
-    auto world =
-        comm::make_communicator(mpi::Comm::world(), "world", group_options(config.comm, environment, device));
+    comm::GroupOptions options = group_options(config.comm, environment, device);
+    if (!config.job.dump_folder.empty())
+        options.flight_folder = std::filesystem::path(config.job.dump_folder) / "flight";
+    auto world = comm::make_communicator(mpi::Comm::world(), "world", options);
     if (!config.profiling.enable_profiling) return world;
     return std::make_unique<comm::TracedCommunicator>(std::move(world), timeline);
 }

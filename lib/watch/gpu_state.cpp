@@ -26,10 +26,10 @@ void GpuState::recorded(const Lane& lane, uint64_t graph) {
     lane.queue->recorded(graph, graph_progress_->add_mark(lane.stream));
 }
 
-void GpuState::graph_begins(const cuda::StreamView& stream) {
+void GpuState::graph_begins(const cuda::StreamView& stream, const FlightSpan& flight) {
     ++num_launches_;
     if (graph_progress_) graph_progress_->begin_launch(num_launches_, stream);
-    for (const auto& queue : queues()) queue->graph_begins(num_launches_);
+    for (const auto& queue : queues()) queue->graph_begins(num_launches_, flight);
 }
 
 void GpuState::graph_launched(uint64_t graph, cuda::PooledEvent end) {

@@ -67,8 +67,8 @@ class GpuState {
     void record(const Lane& lane, LaunchQueue::Work work, uint64_t graph);
     /// Call this after that operation has been recorded.
     void recorded(const Lane& lane, uint64_t graph);
-    /// Call this before a graph is launched on `stream`.
-    void graph_begins(const cuda::StreamView& stream);
+    /// Call this before a graph is launched on `stream`. `flight` has the launch in the flight recorder.
+    void graph_begins(const cuda::StreamView& stream, const FlightSpan& flight);
     /// Call this after graph number `graph` has been launched; `end` marks the end of the launch.
     void graph_launched(uint64_t graph, cuda::PooledEvent end);
     /// Whether the launch of a graph has not ended. REQUIRES: no graph is being recorded.

@@ -17,10 +17,17 @@
 
 namespace argosy::watch {
 
-/// Why a wait has failed. Ranks have their numbers in the outermost group.
+/// Why ranks wait for ever. Ranks have their numbers in the outermost group.
+struct WaitCause {
+    std::vector<int> missing;  // ascending; empty if all ranks that others wait for wait themselves
+    std::string difference;    // the first operation on which ranks differ, in words; empty: none is known
+    /// The end of a message, or "": ". The others wait for all-gather over tp (operation 8): rank 1".
+    std::string details;
+};
+
+/// Why a wait has failed.
 struct WaitFailure {
-    std::vector<int> missing;          // empty: all ranks wait
-    std::string details;               // RootCause::details
+    WaitCause cause;
     bool reported_by_another = false;  // another rank has the same error and ends the job
 };
 

@@ -27,11 +27,11 @@ GraphMark value_in(int64_t launch) { return static_cast<GraphMark>(launch % kNum
 LaunchQueue::LaunchQueue(std::string name, std::vector<int> members, int serial)
     : key_(group_key(name, members, serial)), name_(std::move(name)), members_(std::move(members)) {}
 
-void LaunchQueue::begin(Work work) {
+void LaunchQueue::begin(Work work, const FlightSpan& flight) {
     const std::lock_guard lock(mutex_);
     const int64_t number = num_begun_++;
     last_ = {work, {0, number}, seconds_now()};
-    launches_.push_back({number, std::move(work), nullptr, nullptr});
+    launches_.push_back({number, std::move(work), flight, nullptr, nullptr});
 }
 
 void LaunchQueue::launched(cuda::PooledEvent begin, cuda::PooledEvent end) {
@@ -56,10 +56,10 @@ void LaunchQueue::recorded(uint64_t graph, const GraphMark* done) {
     recorded_[graph].back().done = done;
 }
 
-void LaunchQueue::graph_begins(int64_t launch) {
+void LaunchQueue::graph_begins(int64_t launch, const FlightSpan& flight) {
     const std::lock_guard lock(mutex_);
     num_graphs_ = launch;
-    graphs_.push_back({launch, num_begun_, last_, nullptr});
+    graphs_.push_back({launch, num_begun_, last_, flight, nullptr});
 }
 
 void LaunchQueue::graph_launched(cuda::PooledEvent end) {
@@ -98,6 +98,7 @@ void LaunchQueue::drop_ended_launches() {
         }
         if (!end || !end->done()) return;
         const std::lock_guard lock(mutex_);
+        launches_.front().flight.set_ended();
         launches_.pop_front();
         waited_seconds_ = 0;
     }
@@ -115,6 +116,7 @@ void LaunchQueue::drop_ended_graphs() {
         if (!end || !end->done()) return;
         const std::lock_guard lock(mutex_);
         poll_oldest_graph();
+        graphs_.front().flight.set_ended();
         graphs_.pop_front();
     }
 }

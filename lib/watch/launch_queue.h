@@ -14,6 +14,7 @@
 
 #include "cuda/memory.h"
 #include "cuda/stream.h"
+#include "watch/flight_recorder.h"
 
 namespace argosy::watch {
 
@@ -75,8 +76,9 @@ class LaunchQueue {
     };
 
     // The thread that launches calls the following three members.
-    /// Call this before the launching call, which may block for a while.
-    void begin(Work work);
+    /// Call this before the launching call, which may block for a while. `flight`: the operations in the
+    /// flight recorder. They end with the launch.
+    void begin(Work work, const FlightSpan& flight = {});
     /// Call this after the launching call has returned. `begin` and `end` mark the begin and the end of the
     /// launch.
     void launched(cuda::PooledEvent begin, cuda::PooledEvent end);
@@ -88,8 +90,9 @@ class LaunchQueue {
     void record(uint64_t graph, Work work, const GraphMark* begun);
     /// Call this after the recording call has returned. The GPU sets `done` when the operation has ended.
     void recorded(uint64_t graph, const GraphMark* done);
-    /// Call this before the call that launches a graph. `launch` is the number of the launch.
-    void graph_begins(int64_t launch);
+    /// Call this before the call that launches a graph. `launch` is the number of the launch, and `flight`
+    /// has it in the flight recorder.
+    void graph_begins(int64_t launch, const FlightSpan& flight = {});
     /// Call this after the call that launches the graph has returned. `end` marks the end of the launch.
     void graph_launched(cuda::PooledEvent end);
 
@@ -123,6 +126,7 @@ class LaunchQueue {
     struct Launch {
         int64_t number;
         Work work;
+        FlightSpan flight;
         cuda::PooledEvent begin, end;  // none until its call returns
     };
     struct Recorded {
@@ -137,8 +141,9 @@ class LaunchQueue {
     };
     struct GraphLaunch {
         int64_t launch;
-        int64_t num_begun;      // launches outside of graphs before this one
-        Last last;              // the last launch before this one
+        int64_t num_begun;  // launches outside of graphs before this one
+        Last last;          // the last launch before this one
+        FlightSpan flight;
         cuda::PooledEvent end;  // none until its call returns
     };
 

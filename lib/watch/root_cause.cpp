@@ -13,13 +13,15 @@ namespace {
 
 using LaunchId = LaunchQueue::LaunchId;
 
-constexpr size_t kMaxOtherWaits = 4;
+constexpr size_t kMaxOtherWaits = 4, kMaxOtherOperations = 3;
 
 constexpr const char* kMissingRank =
     ". A missing rank is dead, stuck or much slower; its own message, if any, says why";
 constexpr const char* kAllRanksWait =
     "all ranks are waiting: one of them came too late, or they wait for different operations, or the "
     "network between them does not work";
+
+constexpr const char* kDifferentOperations = "ranks have submitted different operations: ";
 
 struct WaitingRank {
     int rank;
@@ -101,26 +103,6 @@ class Analysis {
         return text;
     }
 
-    /// Describes two ranks whose launches have the same number but different work; empty if there are none.
-    std::string mismatch() const {
-        std::vector<WaitingRank> sorted;
-        for (const WaitingRank& one : waiting_) {
-            if (one.wait->needs == Needs::Launch) sorted.push_back(one);
-        }
-        const auto identity = [](const WaitingRank& one) { return std::pair(one.wait->key, one.wait->id); };
-        std::ranges::stable_sort(sorted, {}, identity);
-        for (size_t i = 1; i < sorted.size(); ++i) {
-            const WaitReport &first = *sorted[i - 1].wait, &second = *sorted[i].wait;
-            if (identity(sorted[i - 1]) != identity(sorted[i]) || first.work == second.work) continue;
-            return fmt::format(
-                ". Operation {}{} over {} is {} of {} elements on rank {}, and {} of {} elements on rank {}",
-                first.id.number, first.id.graph == 0 ? "" : fmt::format(" of graph {}", first.id.graph),
-                first.group, first.work.kind, first.work.elements, sorted[i - 1].rank, second.work.kind,
-                second.work.elements, sorted[i].rank);
-        }
-        return "";
-    }
-
     /// Describes the last launch of the first missing rank that has answered.
     std::string last_operation_of(const std::vector<int>& missing) const {
         for (const int rank : missing) {
@@ -168,6 +150,66 @@ class Analysis {
     std::unordered_map<uint64_t, Awaited> awaited_;
 };
 
+/// Returns the number of the first operation on which the ranks of a stream differ.
+std::optional<int64_t> first_difference(std::vector<const StreamDigest*>& of_ranks) {
+    std::ranges::sort(of_ranks, {}, &StreamDigest::first);
+    StreamDigest all;  // hashes that ranks have after each number of operations
+    std::optional<int64_t> least;
+    for (const StreamDigest* const one : of_ranks) {
+        const auto end = [](const StreamDigest& stream) { return stream.first + std::ssize(stream.hashes); };
+        if (one->first >= end(all)) {  // no number in common
+            all = *one;
+            continue;
+        }
+        const int64_t num_known = std::min(end(all), end(*one)) - one->first;
+        const auto known = one->hashes.begin() + num_known;
+        const auto differs =
+            std::mismatch(one->hashes.begin(), known, all.hashes.begin() + (one->first - all.first)).first;
+        if (differs != known) {
+            const int64_t number = one->first + (differs - one->hashes.begin()) - 1;
+            least = std::min(least.value_or(number), number);
+        }
+        all.hashes.insert(all.hashes.end(), known, one->hashes.end());
+    }
+    return least;
+}
+
+/// An operation of a stream that a rank describes.
+struct RankOp {
+    int rank;
+    const DescribedOp* op;
+};
+
+/// "rank 0, 1" or "rank 0 and 6 others".
+std::string some_of(const std::vector<int>& ranks) {
+    constexpr size_t kMaxNamed = 4;
+    return ranks.size() <= kMaxNamed ? "rank " + mpi::listed(ranks)
+                                     : fmt::format("rank {} and {} others", ranks[0], ranks.size() - 1);
+}
+
+/// Describes the operations that ranks have in one place of a stream.
+std::string text_of(const std::vector<RankOp>& ops) {
+    std::map<std::string, std::vector<int>> ranks_of;
+    for (const auto& [rank, op] : ops) {
+        if (!op->what.empty()) ranks_of[op->what].push_back(rank);
+    }
+    const std::string& place = ops[0].op->place;
+    if (ranks_of.size() < 2) {
+        return fmt::format("the first of them is {} or an earlier one, which not all ranks have kept", place);
+    }
+    const auto usual = std::ranges::max_element(
+        ranks_of, {}, [](const auto& one) { return std::pair(one.second.size(), -one.second[0]); });
+    std::string text;
+    size_t num_left = kMaxOtherOperations;
+    for (auto other = ranks_of.begin(); other != ranks_of.end() && num_left > 0; ++other) {
+        if (other == usual) continue;
+        --num_left;
+        text +=
+            fmt::format("{}{} submitted {}", text.empty() ? "" : "; ", some_of(other->second), other->first);
+    }
+    return fmt::format("{} as {}, where {} submitted {}", text, place, some_of(usual->second), usual->first);
+}
+
 std::string timeout_text(const WaitReport& wait, const std::string& why) {
     return fmt::format("{} of ranks {}: no answer in {} s; {} ({} sets the limit)", wait.operation,
                        mpi::listed(expand_ranks(wait.members)), wait.limit_seconds, why, wait.limit_name);
@@ -183,26 +225,77 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
         std::ranges::any_of(reports.by_rank, [](const auto& one) { return one.second.is_late(); });
     if (!late && !any_error) return std::nullopt;
     const Analysis analysis(reports);
-    RootCause cause{.missing = analysis.missing(), .reporter = 0, .details = "", .message = ""};
-    const WaitingRank* const longest = analysis.longest_wait();
-    if (longest) {
-        cause.reporter = longest->rank;
-        cause.details =
-            analysis.other_waits(*longest->wait) +
-            (cause.missing.empty() ? analysis.mismatch() : analysis.last_operation_of(cause.missing));
-        cause.message = timeout_text(*longest->wait, cause.missing, cause.details);
+    RootCause found{.cause = {.missing = analysis.missing(), .difference = "", .details = ""},
+                    .reporter = 0,
+                    .wait = {},
+                    .error = ""};
+    if (const WaitingRank* const longest = analysis.longest_wait()) {
+        found.reporter = longest->rank;
+        found.wait = *longest->wait;
+        found.cause.details =
+            analysis.other_waits(*longest->wait) + analysis.last_operation_of(found.cause.missing);
     }
-    if (any_error) {
-        cause.message = fmt::format("rank {} reports: {}", failed->first, failed->second.error);
-        if (!cause.missing.empty()) cause.message += "; " + mpi::named_missing(cause.missing);
-    }
-    return cause;
+    if (any_error) found.error = fmt::format("rank {} reports: {}", failed->first, failed->second.error);
+    return found;
 }
 
-std::string timeout_text(const WaitReport& wait, const std::vector<int>& missing,
-                         const std::string& details) {
-    return timeout_text(
-        wait, (missing.empty() ? kAllRanksWait : mpi::named_missing(missing) + kMissingRank) + details);
+std::string RootCause::message() const {
+    if (error.empty()) return wait ? timeout_text(*wait, cause) : "";
+    return error + (cause.missing.empty() ? "" : "; " + mpi::named_missing(cause.missing));
+}
+
+std::string timeout_text(const WaitReport& wait, const WaitCause& cause) {
+    std::string why =
+        cause.missing.empty() ? kAllRanksWait : mpi::named_missing(cause.missing) + kMissingRank;
+    if (!cause.difference.empty()) {
+        why = (cause.missing.empty() ? "" : why + ". Also, ") + kDifferentOperations + cause.difference;
+    }
+    return timeout_text(wait, why + cause.details);
+}
+
+std::map<int, std::string> questions_on_differences(const std::map<int, FlightDigest>& by_rank) {
+    std::unordered_map<uint64_t, std::vector<const StreamDigest*>> streams;
+    for (const auto& [rank, digest] : by_rank) {
+        for (const StreamDigest& stream : digest) streams[stream.key].push_back(&stream);
+    }
+    std::unordered_map<uint64_t, int64_t> differences;  // numbers of operations, by stream
+    for (auto& [key, of_ranks] : streams) {
+        if (const auto number = first_difference(of_ranks)) differences[key] = *number;
+    }
+    std::map<int, std::string> questions;
+    for (const auto& [rank, digest] : by_rank) {
+        for (const StreamDigest& stream : digest) {
+            const auto found = differences.find(stream.key);
+            if (found != differences.end())
+                questions[rank] += fmt::format("{:x} {}\n", stream.key, found->second);
+        }
+    }
+    return questions;
+}
+
+std::string text_of_first(const std::map<int, std::vector<DescribedOp>>& by_rank) {
+    std::map<uint64_t, std::vector<RankOp>> streams;
+    for (const auto& [rank, ops] : by_rank) {
+        for (const DescribedOp& op : ops) streams[op.stream].push_back({rank, &op});
+    }
+    const auto age = [](const auto& stream) {
+        return std::ranges::max(stream.second, {}, [](const RankOp& one) { return one.op->seconds_ago; })
+            .op->seconds_ago;
+    };
+    const auto oldest = std::ranges::max_element(streams, {}, age);
+    return oldest == streams.end() ? "" : text_of(oldest->second);
+}
+
+std::string text_of_files(const std::filesystem::path& folder, const Reports& reports,
+                          const std::map<int, std::string>& files) {
+    if (folder.empty()) return "";
+    std::string text = fmt::format(". The last operations of the ranks are in {}", folder.string());
+    for (const auto& [rank, report] : reports.by_rank) {
+        const auto file = files.find(rank);
+        if (file == files.end()) return text + fmt::format("; rank {} has not written its file yet", rank);
+        if (!file->second.empty()) return text + fmt::format("; rank {} has no file: {}", rank, file->second);
+    }
+    return text;
 }
 
 std::string lost_ranks_text(const std::vector<int>& ranks) {

@@ -1,18 +1,25 @@
 // Finds the root cause of a wait that has timed out, from the reports that the watchdogs of all ranks made at
-// one moment. Pure functions.
+// one moment, and from the operations that the ranks have submitted. Pure functions.
 //
-// The search starts with the groups of the late waits. If a member of such a group waits for another group,
-// the search continues with that group, and so on. A member is missing if it waits for nothing and has not
-// done what the others need (Needs): reach the same launch, or wait as well. A rank that does not answer is
-// missing, too. Cost for n ranks with a few queues each: n log n time, and memory for one report per rank. A
-// list of members is expanded once for each group, not for each rank that waits for the group.
+// Missing ranks. The search starts with the groups of the late waits. If a member of such a group waits for
+// another group, the search continues with that group, and so on. A member is missing if it waits for nothing
+// and has not done what the others need (Needs): reach the same launch, or wait as well. A rank that does not
+// answer is missing, too. Cost for n ranks with a few queues each: n log n time, and memory for one report
+// per rank. A list of members is expanded once for each group, not for each rank that waits for the group.
+//
+// Different operations. questions_on_differences() finds the first operation of each stream
+// (flight_recorder.h) on which ranks differ, in time proportional to the digests of all ranks. The ranks
+// describe these operations, and text_of_first() puts the oldest of them into words.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "watch/flight_recorder.h"
+#include "watch/host_waits.h"
 #include "watch/report.h"
 
 namespace argosy::watch {
@@ -24,18 +31,34 @@ struct Reports {
 };
 
 struct RootCause {
-    std::vector<int> missing;  // ascending; empty if all ranks that others wait for wait themselves
-    int reporter = 0;          // the rank whose wait the message is about
-    /// The end of a message, or "": ". The others wait for all-gather over tp (operation 8): rank 1".
-    std::string details;
-    std::string message;  // for the error that ends the job
+    WaitCause cause;
+    int reporter = 0;                // the rank whose wait the message is about
+    std::optional<WaitReport> wait;  // of that rank; none if no rank waits
+    std::string error;               // of NCCL or of the GPU's driver, with the rank; empty: none
+
+    /// The error that ends the job.
+    std::string message() const;
 };
 
 /// None if no wait is late and no rank reports an error.
 std::optional<RootCause> find_root_cause(const Reports& reports);
 
-/// The message that ends the job if `wait` is late. Ranks have their numbers in the outermost group.
-std::string timeout_text(const WaitReport& wait, const std::vector<int>& missing, const std::string& details);
+/// The message that ends the job if `wait` is late.
+std::string timeout_text(const WaitReport& wait, const WaitCause& cause);
+
+/// Finds the first operation of each stream on which ranks differ, and returns for each rank of such a stream
+/// the question to describe these operations (FlightRecorder::describe). If a rank no longer holds one of
+/// them, the ranks may have differed before.
+std::map<int, std::string> questions_on_differences(const std::map<int, FlightDigest>& by_rank);
+
+/// Describes the oldest of the differences: "rank 3 submitted all-gather of 8 fp32 as collective 12 over
+/// tp, where rank 0, 1 submitted all-reduce of 8 fp32". Empty if no rank has described an operation.
+std::string text_of_first(const std::map<int, std::vector<DescribedOp>>& by_rank);
+
+/// Says where the ranks' files are, and names a rank that has answered and has no file. `files` has the error
+/// of each rank that has tried to write, or "". Empty if there is no folder.
+std::string text_of_files(const std::filesystem::path& folder, const Reports& reports,
+                          const std::map<int, std::string>& files);
 
 /// The message that ends the job if the connections of `ranks` close without notice.
 std::string lost_ranks_text(const std::vector<int>& ranks);

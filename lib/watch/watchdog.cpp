@@ -1,5 +1,6 @@
 #include "watch/watchdog.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <map>
 #include <optional>
@@ -42,9 +44,14 @@ constexpr int kMaxTurns = 20;
 // The first letter of a message. kLate asks rank 0 to check all ranks. kAsk asks a rank for its report.
 // kReport carries that report. kNothingLate says that nothing is late. kFail says which ranks are late, and
 // makes the receiver's waits fail. kEnd ends the receiver's process. kBye says that the sender leaves in
-// order.
+// order. kAskDigest lets a rank write its operations to its file, and asks for a digest of them, which
+// kDigest carries. kAskOps asks for a description of some operations, which kOps carries. kWritten says that
+// the file is written, or why it is not.
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
-               kBye = 'b';
+               kBye = 'b', kAskDigest = 'd', kDigest = 'h', kAskOps = 'o', kOps = 'p', kWritten = 'w';
+
+/// Identifies a hang: the time at which rank 0, or a rank that reports alone, has found it.
+std::string time_of_hang() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 }  // namespace
 
@@ -53,16 +60,19 @@ constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail
 /// ask_rank_0() asks rank 0 to do so, and report_alone() ends the job if rank 0 does not answer.
 class Watchdog::Protocol {
   public:
-    explicit Protocol(State& state)
-        : state_(state),
-          connections_(state.connections),
+    explicit Protocol(std::shared_ptr<State> state)
+        : shared_state_(std::move(state)),
+          state_(*shared_state_),
+          connections_(state_.connections),
           seconds_to_answer_(
-              std::min(state.limit().seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
-          pause_seconds_(seconds_between_polls(state.limit().seconds)) {}
+              std::min(state_.limit().seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
+          pause_seconds_(seconds_between_polls(state_.limit().seconds)) {}
 
     void run() {
         while (!state_.is_leaving()) {
             handle(connections_.receive(pause_seconds_));
+            if (connections_.rank() != 0 && file_is_new())
+                connections_.send(0, kWritten + state_.flight_file.error());
             const Report own = report();
             const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
             if (connections_.rank() == 0) {
@@ -70,7 +80,11 @@ class Watchdog::Protocol {
             } else if (late && !rank_0_timer_) {
                 ask_rank_0();
             }
-            if (rank_0_timer_ && !rank_0_timer_->has_time_left()) report_alone(own);
+            if (!rank_0_timer_) continue;
+            if (!rank_0_timer_->has_time_left()) report_alone(own);
+            // Half of the time is left for the file, so the report need not wait for it.
+            if (rank_0_timer_->waited_seconds() > seconds_to_answer_ && !state_.flight_file.is_begun())
+                write_file(time_of_hang());
         }
         connections_.send_to_all({kBye});
     }
@@ -123,8 +137,7 @@ class Watchdog::Protocol {
                 any_rank_late_ = true;
                 break;
             case kAsk:
-                // Rank 0 is collecting reports, so its silence is measured anew.
-                if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+                hear_rank_0();
                 connections_.send(0, kReport + report().text());
                 break;
             case kReport:
@@ -140,10 +153,33 @@ class Watchdog::Protocol {
             case kBye:
                 any_rank_left_ = true;
                 break;
+            case kAskDigest:
+                hear_rank_0();
+                connections_.send(0, kDigest + state_.flight.digest());
+                write_file(text.substr(1));
+                break;
+            case kDigest:
+                digests_[sender] = parse_digest(text.substr(1));
+                break;
+            case kAskOps:
+                hear_rank_0();
+                connections_.send(0, kOps + state_.flight.describe(text.substr(1)));
+                break;
+            case kOps:
+                ops_[sender] = parse_descriptions(text.substr(1));
+                break;
+            case kWritten:
+                files_[sender] = text.substr(1);
+                break;
             case kEnd:
                 if (sender != 0) connections_.send_to_all({kEnd});  // only rank 0 can reach the other ranks
                 state_.end_process();
         }
+    }
+
+    /// Rank 0 asks or has answered, so its silence is measured anew.
+    void hear_rank_0() {
+        if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
     }
 
     /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
@@ -152,19 +188,65 @@ class Watchdog::Protocol {
     void end_late_waits() {
         any_rank_late_ = false;
         PollTimer grace(seconds_to_answer_);
-        std::optional<RootCause> cause;
+        std::optional<RootCause> found;
         for (bool again = true; again;) {
             const std::optional<Reports> reports = collect_reports();
             if (!reports) return;
-            cause = find_root_cause(*reports);
-            again = cause && grace.has_time_left() && std::ranges::any_of(cause->missing, [&](int rank) {
-                        return reports->by_rank.contains(rank);
-                    });
+            found = find_root_cause(*reports);
+            again = found && grace.has_time_left() &&
+                    std::ranges::any_of(found->cause.missing,
+                                        [&](int rank) { return reports->by_rank.contains(rank); });
             if (again) handle(connections_.receive(seconds_to_answer_ / 8));
+            if (found && !again) compare_operations(*reports, found->cause);
         }
-        if (cause && state_.gpu) end_all(cause->message);
-        if (cause) fail_waits_of_all(*cause);
+        if (found && state_.gpu) end_all(found->message());
+        if (found) fail_waits_of_all(*found);
         connections_.send_to_all({kNothingLate});
+    }
+
+    /// Compares the operations of the ranks that have answered, and lets them write their files. Ends within
+    /// 1.5 seconds_to_answer_, so that no rank takes rank 0 for silent.
+    void compare_operations(const Reports& reports, WaitCause& cause) {
+        const size_t num_ranks = reports.by_rank.size();
+        const std::string hang = time_of_hang();
+        digests_ = {{0, parse_digest(state_.flight.digest())}};
+        connections_.send_to_all(kAskDigest + hang);
+        write_file(hang);
+        handle_until(seconds_to_answer_ / 2, [&] { return digests_.size() >= num_ranks; });
+
+        const std::map<int, std::string> questions = questions_on_differences(digests_);
+        ops_.clear();
+        for (const auto& [rank, question] : questions) {
+            if (rank == 0) ops_[0] = parse_descriptions(state_.flight.describe(question));
+            connections_.send(rank, kAskOps + question);
+        }
+        handle_until(seconds_to_answer_ / 2, [&] { return ops_.size() >= questions.size(); });
+        cause.difference = text_of_first(ops_);
+
+        if (state_.flight_file.folder().empty()) return;
+        handle_until(seconds_to_answer_ / 2, [&] {
+            if (file_is_new()) files_[0] = state_.flight_file.error();
+            return files_.size() >= num_ranks;
+        });
+        cause.details += text_of_files(state_.flight_file.folder(), reports, files_);
+    }
+
+    void write_file(const std::string& hang) {
+        file_is_known_ = false;
+        state_.flight_file.begin(state_.flight.json(hang, connections_.size()),
+                                 [state = shared_state_] { state->connections.wake(); });
+    }
+
+    /// Whether the file has been written since the last call.
+    bool file_is_new() { return state_.flight_file.is_written() && !std::exchange(file_is_known_, true); }
+
+    /// Handles messages until `done()` is true, for at most `seconds`, or until this rank leaves.
+    template <class Done>
+    void handle_until(double seconds, const Done& done) {
+        PollTimer timer(seconds);
+        while (!done() && timer.has_time_left() && !state_.is_leaving()) {
+            handle(connections_.receive(seconds_to_answer_ / 40));
+        }
     }
 
     /// Asks all ranks for their reports. Returns nothing if this rank leaves meanwhile.
@@ -176,10 +258,7 @@ class Watchdog::Protocol {
             connections_.send(rank, {kAsk});
             if (connections_.reaches(rank)) ++num_asked;
         }
-        PollTimer timer(seconds_to_answer_);
-        while (reports_.size() < num_asked + 1 && timer.has_time_left() && !state_.is_leaving()) {
-            handle(connections_.receive(seconds_to_answer_ / 40));
-        }
+        handle_until(seconds_to_answer_, [&] { return reports_.size() >= num_asked + 1; });
         if (state_.is_leaving()) return std::nullopt;
         Reports reports{connections_.size(), std::move(reports_), {}};
         for (int rank = 1; rank < connections_.size(); ++rank) {
@@ -195,23 +274,26 @@ class Watchdog::Protocol {
     }
 
     /// Makes the waits on the hosts of all ranks fail. The error of rank cause.reporter ends the job.
-    void fail_waits_of_all(const RootCause& cause) {
+    void fail_waits_of_all(const RootCause& found) {
         const std::string text =
-            fmt::format("{}\n{}\n{}", cause.reporter, compress_ranks(cause.missing), cause.details);
+            fmt::format("{}\n{}\n{}\n{}", found.reporter, compress_ranks(found.cause.missing),
+                        found.cause.difference, found.cause.details);
         connections_.send_to_all(kFail + text);
         fail_own_waits(text);
     }
 
     void fail_own_waits(const std::string& text) {
         std::istringstream lines(text);
-        std::string reporter, missing, details;
+        std::string reporter, missing;
+        WaitCause cause;
         std::getline(lines, reporter);
         std::getline(lines, missing);
-        std::getline(lines, details);
+        std::getline(lines, cause.difference);
+        std::getline(lines, cause.details);
+        cause.missing = expand_ranks(missing);
         const bool is_reporter = std::stoi(reporter) == connections_.rank();
-        const WaitFailure failure{expand_ranks(missing), details, !is_reporter};
-        const auto blocked = state_.waits.fail(failure);
-        if (blocked && is_reporter) end_all(timeout_text(*blocked, failure.missing, failure.details));
+        const auto blocked = state_.waits.fail({cause, !is_reporter});
+        if (blocked && is_reporter) end_all(timeout_text(*blocked, cause));
     }
 
     void ask_rank_0() {
@@ -223,7 +305,8 @@ class Watchdog::Protocol {
         wait_for_turn();
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
-        end_all(own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error);
+        end_all((own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error) +
+                text_of_files(state_.flight_file.folder(), /*reports=*/{}, /*files=*/{}));
     }
 
     void wait_for_turn() const {
@@ -241,6 +324,7 @@ class Watchdog::Protocol {
         state_.end_process();
     }
 
+    const std::shared_ptr<State> shared_state_;
     State& state_;
     WatchConnections& connections_;
     const double seconds_to_answer_, pause_seconds_;
@@ -250,11 +334,16 @@ class Watchdog::Protocol {
     bool any_rank_late_ = false, any_rank_left_ = false;
     std::set<int> disconnected_;
     std::map<int, Report> reports_;
+    std::map<int, FlightDigest> digests_;
+    std::map<int, std::vector<DescribedOp>> ops_;
+    std::map<int, std::string> files_;       // why a rank could not write its file; empty: it could
+    bool file_is_known_ = false;             // of this rank
     std::optional<PollTimer> rank_0_timer_;  // while rank 0 has not answered a kLate of this rank
 };
 
-Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit)
-    : state_(std::make_shared<State>(world, std::move(gpu), limit)) {
+Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
+                   std::filesystem::path flight_folder)
+    : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder))) {
     if (state_->gpu) {
         gpu_thread_ = std::thread([state = state_, device = cuda::current_device()] {
             state->poll_gpu_until_leaving(device);
@@ -262,7 +351,7 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLi
         });
     }
     message_thread_ = std::thread([state = state_] {
-        Protocol protocol(*state);
+        Protocol protocol(state);
         for (bool warned = false;;) {
             try {
                 protocol.run();
@@ -280,6 +369,7 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLi
 }
 
 HostWaits& Watchdog::waits() const { return state_->waits; }
+FlightRecorder& Watchdog::flight() const { return state_->flight; }
 WaitLimit Watchdog::limit() const { return state_->limit(); }
 void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
 

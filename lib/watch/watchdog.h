@@ -10,6 +10,11 @@
 // ranks fail, and the error of one rank ends the job. If rank 0's watchdog does not answer, the other ranks
 // report one after the other, because the first rank that exits takes the job down.
 //
+// Once the missing ranks are known, rank 0 asks all ranks for a digest of their last operations
+// (FlightRecorder), finds the first operation on which ranks differ, and asks for a description of it. At the
+// same time, each rank writes its operations to a file. All this ends within seconds, whatever the file
+// system does.
+//
 // A rank that leaves in order, or after an error that it prints itself, sends a notice first. In a job with
 // GPUs, a rank whose connection closes without notice is reported as missing at once.
 //
@@ -18,10 +23,12 @@
 // count as waiting time.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <thread>
 
 #include "mpi/comm.h"
+#include "watch/flight_recorder.h"
 #include "watch/gpu_state.h"
 #include "watch/host_waits.h"
 
@@ -30,12 +37,15 @@ namespace argosy::watch {
 class Watchdog {
   public:
     /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
-    /// launch queues and lanes of `gpu`, on this thread's device.
-    Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit);
+    /// launch queues and lanes of `gpu`, on this thread's device. On a hang, each rank writes a file to
+    /// `flight_folder`, unless that is empty.
+    Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
+             std::filesystem::path flight_folder = {});
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
 
     HostWaits& waits() const;
+    FlightRecorder& flight() const;
 
     /// The limit of operations between GPUs, and of host waits that have no limit of their own.
     WaitLimit limit() const;

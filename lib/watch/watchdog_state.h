@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "base/clock.h"
+#include "watch/flight_recorder.h"
 #include "watch/host_waits.h"
 #include "watch/watch_connections.h"
 #include "watch/watchdog.h"
@@ -25,8 +27,13 @@ struct Watchdog::State {
         double at_seconds = 0;
     };
 
-    State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, WaitLimit its_limit)
-        : gpu(std::move(its_gpu)), connections(world), limit_(its_limit) {}
+    State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, WaitLimit its_limit,
+          std::filesystem::path flight_folder)
+        : gpu(std::move(its_gpu)),
+          flight(world.rank()),
+          flight_file(std::move(flight_folder), world.rank()),
+          connections(world),
+          limit_(its_limit) {}
 
     /// The loop of the thread that queries CUDA and NCCL; poll_gpu() is one pass of the loop.
     void poll_gpu_until_leaving(int device);
@@ -71,6 +78,8 @@ struct Watchdog::State {
 
     const std::shared_ptr<GpuState> gpu;  // null: the rank has no operations between GPUs
     HostWaits waits;
+    FlightRecorder flight;
+    FlightFile flight_file;  // only the thread that exchanges messages uses it
     WatchConnections connections;
     mutable std::mutex mutex;
     std::condition_variable changed;

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "comm/backends.h"
+#include "support/shared_folder.h"
 #include "support/world.h"
 
 namespace argosy::comm {
@@ -34,10 +36,11 @@ class MissingRanks : public ::testing::TestWithParam<Backend> {
     }
     bool is(std::initializer_list<int> ranks) const { return std::ranges::count(ranks, rank_) > 0; }
 
-    /// The text of the error of a wait.
-    std::string message_of(Communicator& group, const Op& op) {
+    /// The text of the error of a wait in `calls`.
+    template <class Calls>
+    std::string message_in(const Calls& calls) {
         try {
-            group.run(op);
+            calls();
         } catch (const TimeoutError& error) {
             EXPECT_EQ(error.code(), ExitCode::Watchdog);
             reports_ = error.reach() == Reach::OneRank;
@@ -45,6 +48,9 @@ class MissingRanks : public ::testing::TestWithParam<Backend> {
         }
         ADD_FAILURE() << "no TimeoutError";
         return "";
+    }
+    std::string message_of(Communicator& group, const Op& op) {
+        return message_in([&] { group.run(op); });
     }
     void expect_in(const std::string& message, const std::string& part) const {
         EXPECT_NE(message.find(part), std::string::npos) << part << " on rank " << rank_ << ": " << message;
@@ -115,6 +121,31 @@ TEST_P(MissingRanks, NoneIfAllWaitForDifferentOperations) {
     if (reports_ && rank_ != 3)
         expect_in(message, "The others wait for all-reduce over second (operation 0): rank 3");
     EXPECT_GE(num_reporters(), 1);
+}
+
+// MPI may end the operations that differ, with wrong results. Rank 2 waits at the latest in the next one. In
+// shared memory no rank ends such an operation.
+TEST_P(MissingRanks, NoneIfARankSubmitsAnotherOperation) {
+    const testing::SharedFolder folder(testing::world());
+    const auto group =
+        all_ranks(GetParam(), "dp_shard", {.timeout_seconds = kTimeout, .flight_folder = folder / "flight"});
+    const auto end = group->subgroup(std::vector{0, 1, 2, 3}, "end");
+    const at::Tensor one = at::zeros({1}, at::kLong), all = at::zeros({size_}, at::kLong);
+    const std::string message = message_in([&] {
+        if (rank_ == 2) group->run({OpKind::AllGather, all, one});
+        group->run(token_op(OpKind::AllReduce));
+        end->run(token_op(OpKind::AllReduce));
+    });
+    expect_in(message,
+              "no answer in 1 s; ranks have submitted different operations: rank 2 submitted all-gather of 4 "
+              "int64 as collective ");
+    expect_in(message, " over dp_shard, where rank 0, 1, 3 submitted all-reduce of 1 int64. The ");
+    if (GetParam() == Backend::SharedMemory) expect_in(message, " over dp_shard (operation 0) of ranks ");
+    EXPECT_EQ(num_reporters(), 1);
+    const auto path = folder / ("flight/rank-" + std::to_string(rank_) + ".json");
+    const auto file = parse_json(read_file(path), path.string());
+    EXPECT_EQ(file["rank"], rank_);
+    EXPECT_EQ(file["operations"].back()["state"], "under way");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MissingRanks, ::testing::Values(Backend::Mpi, Backend::SharedMemory),

@@ -30,13 +30,14 @@ TEST(SharedBoard, ShowsEveryBlockUntilItIsConsumed) {
         if (std::byte* const block = writer.reserve(bytes, consumed)) {
             rounds.push_back({bytes, static_cast<char>(random())});
             std::memset(block, rounds.back().content, bytes);
-            writer.publish(block);
+            writer.publish(block, rounds.size());
         } else {
             ++num_refused;
         }
         ASSERT_EQ(reader.published(), static_cast<int64_t>(rounds.size()));
         if (random() % 2 == 0 || consumed == reader.published()) continue;
         const auto& [size, content] = rounds[consumed];
+        ASSERT_EQ(reader.signature(consumed), static_cast<uint64_t>(consumed + 1));
         const auto* block = reinterpret_cast<const char*>(reader.block(consumed));
         for (int64_t k = 0; k < size; ++k) ASSERT_EQ(block[k], content) << "round " << consumed;
         ++consumed;
@@ -49,7 +50,7 @@ TEST(SharedBoard, BoundsTheNumberOfRoundsToo) {
     SharedBoard writer = SharedBoard::create(kRing);
     int64_t num_published = 0;
     while (std::byte* const block = writer.reserve(0, 0)) {
-        writer.publish(block);
+        writer.publish(block, 0);
         ASSERT_LT(++num_published, 1 << 20);
     }
     EXPECT_NE(writer.reserve(0, 1), nullptr) << "one is consumed";
@@ -59,7 +60,7 @@ TEST(SharedBoard, AnEmptyRingStartsFromItsBeginning) {
     SharedBoard writer = SharedBoard::create(kRing);
     std::byte* const first = writer.reserve(kRing, 0);
     ASSERT_NE(first, nullptr);
-    writer.publish(first);
+    writer.publish(first, 0);
     EXPECT_EQ(writer.reserve(64, 0), nullptr) << "it is full";
     EXPECT_EQ(writer.reserve(64, 1), first);
 }

@@ -27,6 +27,8 @@ class Hang(run.PretrainTest):
         self.assertEqual(done.stderr.count(": error on rank "), 1, done)
         self.assertRegex(done.stderr, r"(all-|reduce-|broadcast|send|receive)\S* over \w+ \(operation \d+( of graph \d+)?\)[^:]*: "
                                       f"no answer in 2 s.*; missing: rank {stopped}\\b")
+        self.assertNotIn("different operations", done.stderr)
+        self.assertTrue(list((self.folder / dump / "flight").glob("rank-*.json")))
 
     def test_a_rank_that_is_stopped_is_named(self):
         self.stop_one(3, 1, training__global_batch_size=6)

@@ -1,5 +1,6 @@
 """Runs that end early: stopped, killed, stuck, or diverged. Each leaves no rank behind, prints one message with the
 reason, and has its exit code."""
+import json
 import math
 import re
 import signal
@@ -62,6 +63,16 @@ class Signals(run.PretrainTest):
                                          r"(all-gather|reduce-scatter|all-reduce|send|receive) over "
                                          r"(dp_shard|dp_replicate|tp|pp|world|control).*: no answer in 3 s; "
                                          rf"missing: rank {rank}\. ")
+        self.assertNotIn("different operations", done.stderr)
+        files = [json.loads(path.read_text()) for path in (self.folder / dump / "flight").glob("rank-*.json")]
+        writers, others = {file["rank"] for file in files}, set(range(num_ranks)) - {rank}
+        if rank == 0:  # another rank reports alone, and waits only a moment for the files of the others
+            self.assertTrue(writers & others, done)
+        else:  # mpirun wakes the stopped rank to end it; that rank may then write its file
+            self.assertLessEqual(others, writers, done)
+        for file in files:
+            self.assertGreater(len(file["operations"]), 10)
+            self.assertIn("under way", [operation["state"] for operation in file["operations"]])
 
     def test_a_stuck_rank_is_named(self):
         """The stopped rank wakes up when mpirun ends it, and does not report a timeout of its own."""

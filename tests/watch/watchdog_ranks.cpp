@@ -1,5 +1,5 @@
-// Ranks over NCCL's stand-in that run a scenario with a fault: watchdog_ranks SCENARIO. watchdog_test.py
-// starts them and checks their messages and exit codes.
+// Ranks over NCCL's stand-in that run a scenario with a fault: watchdog_ranks SCENARIO [FLIGHT_FOLDER].
+// watchdog_test.py starts them and checks their messages, exit codes and files.
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <unistd.h>
@@ -46,6 +46,7 @@ struct Ranks {
     std::shared_ptr<void> between;              // destroyed after `shard` and before `world`
     std::unique_ptr<comm::Communicator> shard;  // of all ranks
     int rank;
+    std::string flight_folder;
 
     Op sum(int64_t count = kCount) const {
         const at::Tensor both = at::zeros({count});
@@ -180,6 +181,29 @@ void different(const Ranks& ranks) {
     ranks.start_stalled(ranks.rank == 1 ? Op{OpKind::ReduceScatter, own, all} : ranks.sum());
 }
 
+/// The same with tensors in the host's memory.
+void different_on_host(const Ranks& ranks, int64_t shared_memory_bytes) {
+    const auto world = comm::make_communicator(mpi::Comm::world(), "host",
+                                               {.timeout_seconds = kTimeoutSeconds,
+                                                .shared_memory_bytes = shared_memory_bytes,
+                                                .flight_folder = ranks.flight_folder});
+    const at::Tensor all = at::zeros({kCount * world->size()}), own = at::zeros({kCount});
+    const auto end = world->subgroup(std::vector{0, 1, 2}, "end");
+    for (int i = 0; i < 3; ++i) world->run(ranks.sum());
+    // MPI may end the operations that differ, with wrong results; rank 1 waits at the latest in the next one.
+    if (ranks.rank == 1) world->run(Op{OpKind::AllGather, all, own});
+    world->run(ranks.sum());
+    end->run(ranks.sum());
+}
+
+/// Over MPI, in the host's memory: rank 1 sends more elements than the others have room for.
+void different_sizes(const Ranks& ranks) {
+    const auto world =
+        comm::make_communicator(mpi::Comm::world(), "host", {.timeout_seconds = kTimeoutSeconds});
+    world->run(ranks.sum(ranks.rank == 1 ? 100000 : kCount));
+    be_stuck();
+}
+
 void stalled(const Ranks& ranks) { ranks.start_stalled(ranks.sum()); }
 
 void lost(const Ranks& ranks) {
@@ -310,6 +334,9 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"slow", slow},
     {"behind", behind},
     {"different", different},
+    {"different-over-mpi", [](const Ranks& ranks) { different_on_host(ranks, 0); }},
+    {"different-in-shared-memory", [](const Ranks& ranks) { different_on_host(ranks, 1 << 20); }},
+    {"different-sizes", different_sizes},
     {"stalled", stalled},
     {"lost", lost},
     {"through-others", through_others},
@@ -322,13 +349,14 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"call", call},
 };
 
-ExitCode run_scenario(const std::string& name, int number) {
+ExitCode run_scenario(const std::string& name, const std::string& flight_folder, int number) {
     const c10::InferenceMode guard;
     cuda::set_device(number);
-    Ranks ranks{
-        comm::make_communicator(mpi::Comm::world(), "world",
-                                {.timeout_seconds = kTimeoutSeconds, .gpu_path = comm::GpuPath::Nccl}),
-        nullptr, nullptr, 0};
+    Ranks ranks{comm::make_communicator(mpi::Comm::world(), "world",
+                                        {.timeout_seconds = kTimeoutSeconds,
+                                         .gpu_path = comm::GpuPath::Nccl,
+                                         .flight_folder = flight_folder}),
+                nullptr, nullptr, 0, flight_folder};
     ranks.rank = ranks.world->rank();
     std::vector<int> all(ranks.world->size());
     std::iota(all.begin(), all.end(), 0);
@@ -346,7 +374,7 @@ int main(int argc, char** argv) {
     using namespace argosy;
     return mpi::run_program("ranks", &argc, &argv, [&](const mpi::Comm& world, const Environment&) {
         const std::string name = argv[1];
-        if (name != "stopped-at-the-end") return run_scenario(name, world.rank());
+        if (name != "stopped-at-the-end") return run_scenario(name, argc > 2 ? argv[2] : "", world.rank());
         if (world.rank() == 1) raise(SIGSTOP);  // before MPI_Finalize
         return ExitCode::Done;
     });

@@ -1,7 +1,9 @@
 """The end of a job whose ranks wait for each other longer than the timeout, over stand-ins for GPUs:
 watchdog_test.py PROGRAM."""
+import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -15,12 +17,18 @@ MAX_SECONDS = 90  # of a scenario, on a busy machine
 
 
 class Watchdog(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.flight = pathlib.Path(scratch.name) / "run" / "flight"
+
     def run_ranks(self, scenario, ranks=3, **environment):
         """Returns the exit code and stderr. The mpirun of Open MPI 4.1 sometimes crashes after its last rank has ended; the
         ranks' exit code is lost then, so the ranks run again."""
         for _ in range(3):
-            done = subprocess.run([SOURCE / "jobs/mpirun.sh", str(ranks), PROGRAM, scenario], capture_output=True,
-                                  text=True, timeout=MAX_SECONDS, stdin=subprocess.DEVNULL, env=os.environ | environment)
+            done = subprocess.run([SOURCE / "jobs/mpirun.sh", str(ranks), PROGRAM, scenario, self.flight],
+                                  capture_output=True, text=True, timeout=MAX_SECONDS, stdin=subprocess.DEVNULL,
+                                  env=os.environ | environment)
             if done.returncode != -signal.SIGSEGV or "(PMIx_server_finalize" not in done.stderr:
                 break
         return done.returncode, done.stderr
@@ -33,6 +41,20 @@ class Watchdog(unittest.TestCase):
         self.assertEqual(text.count("ranks: error on rank "), 1, text)
         return text
 
+    def flight_files(self, *ranks):
+        """The files of these ranks. A stopped rank may write another one when mpirun wakes it to end it."""
+        files = {rank: json.loads((self.flight / f"rank-{rank}.json").read_text()) for rank in ranks}
+        for rank, file in files.items():
+            self.assertEqual((file["format"], file["version"], file["rank"], file["ranks"]), ("argosy flight", 1, rank, 3))
+        return files
+
+    def operation(self, file, group, number):
+        """The operation in words, as messages name it."""
+        groups = [index for index, one in enumerate(file["groups"]) if one["name"] == group]
+        found = [one for one in file["operations"] if one["group"] in groups and one["number"] == number]
+        self.assertEqual(len(found), 1, file)
+        return f"{found[0]['kind']} of {found[0]['elements']} {found[0]['type']}"
+
     def test_an_absent_rank_is_named_with_the_operation_of_the_others(self):
         text = self.expect_end("absent", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 3) of ranks "
                                          "0, 1, 2: no answer in 2 s; missing: rank 1. ",
@@ -43,11 +65,26 @@ class Watchdog(unittest.TestCase):
         self.expect_end("broken", "; missing: rank 1. ")
 
     def test_a_stopped_rank_is_named(self):
-        self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ")
+        self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ",
+                        f". The last operations of the ranks are in {self.flight} (")
+        for file in self.flight_files(0, 1).values():
+            self.assertEqual(self.operation(file, "dp_shard", file["operations"][-1]["number"]), "all-reduce of 64 fp32")
+            self.assertEqual([one["state"] for one in file["operations"][-4:]], 3 * ["ended"] + ["under way"])
 
     def test_a_stopped_rank_0_is_named_by_another_rank(self):
         self.expect_end("stopped-first", "ranks: error on rank 1 of 3: all-reduce over dp_shard (operation 3) of ranks ",
                         "; missing: rank 0")
+        self.flight_files(1, 2)
+
+    def test_a_folder_that_cannot_be_written_is_named_and_delays_nothing(self):
+        self.flight.parent.write_text("no folder")
+        self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has no file: ", "Not a directory")
+
+    def test_a_disk_that_hangs_does_not_delay_the_end(self):
+        """The threads that write the files of all ranks hang."""
+        self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has not written its file yet",
+                        ARGOSY_HANGPOINT="flight_half_written")
+        self.assertEqual(list(self.flight.glob("*.json")), [])
 
     def test_only_one_rank_reports_even_if_its_exit_takes_long(self):
         self.expect_end("stopped-first-slowly", "ranks: error on rank 1 of 3: ", "; missing: rank 0")
@@ -124,10 +161,30 @@ class Watchdog(unittest.TestCase):
         code, text = self.run_ranks("behind")
         self.assertEqual(code, 0, text)
 
-    def test_different_operations_under_one_number_are_named(self):
-        self.expect_end("different", "all ranks are waiting: ",
-                        "Operation 3 over dp_shard is all-reduce of 64 elements on rank 0, and reduce-scatter of 192 elements "
-                        "on rank 1")
+    def expect_difference(self, scenario, usual, strange):
+        text = self.expect_end(scenario, "no answer in 2 s; ranks have submitted different operations: rank 1 submitted "
+                                         f"{strange} as collective ", f", where rank 0, 2 submitted {usual}")
+        number, group = re.search(r" as collective (\d+) over (\w+), where", text).groups()
+        files = self.flight_files(0, 1, 2)
+        self.assertEqual(len({file["hang"] for file in files.values()}), 1, files)
+        for rank, file in files.items():
+            self.assertEqual(self.operation(file, group, int(number)), strange if rank == 1 else usual)
+            self.assertEqual(file["operations"][-1]["state"], "under way", file)
+
+    def test_different_operations_are_named(self):
+        self.expect_difference("different", "all-reduce of 64 fp32", "reduce-scatter of 192 fp32")
+
+    def test_different_operations_over_mpi_are_named(self):
+        self.expect_difference("different-over-mpi", "all-reduce of 64 fp32", "all-gather of 192 fp32")
+
+    def test_different_operations_in_shared_memory_are_named(self):
+        self.expect_difference("different-in-shared-memory", "all-reduce of 64 fp32", "all-gather of 192 fp32")
+
+    def test_an_operation_that_mpi_refuses_is_named(self):
+        code, text = self.run_ranks("different-sizes")
+        self.assertEqual(code, FAILED, text)
+        self.assertRegex(text, r"ranks: error on rank \d of 3: all-reduce over host \(operation 0\): .*MPI_ERR_TRUNCATE.*"
+                               "ranks have submitted different operations")
 
     def test_no_rank_is_missing_if_all_ranks_wait(self):
         text = self.expect_end("stalled", "all-reduce over dp_shard (operation 3)", "all ranks are waiting: ")
@@ -140,6 +197,11 @@ class Watchdog(unittest.TestCase):
         text = self.expect_end("graph", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 2 of graph 2) "
                                         "of ranks 0, 1, 2: no answer in 2 s; missing: rank 1. ")
         self.assertRegex(text, r"\. Rank 1 last reached all-reduce over dp_shard \(operation 1 of graph 2\), \S+ s ago")
+        for file in self.flight_files(0, 1, 2).values():
+            states = [(one["kind"], one["state"]) for one in file["operations"] if one["state"] != "ended"]
+            # Rank 1's kernel precedes the last operation, so that rank's launch is under way, too.
+            self.assertEqual(states, 3 * [("all-reduce", "in a graph")] + [("the graph of a step", "under way")] +
+                             3 * [("all-reduce", "in a graph")])
 
     def test_a_graph_may_take_longer_than_the_limit(self):
         code, text = self.run_ranks("long-graph")
