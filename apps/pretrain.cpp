@@ -11,6 +11,7 @@
 #include "data/loader.h"
 #include "mpi/program.h"
 #include "observe/metrics_writer.h"
+#include "observe/rank_times.h"
 #include "observe/skipped_updates.h"
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
@@ -77,6 +78,9 @@ struct Run {
         setup::metrics_options(config, limits.final_step(), start.last_own_step, environment),
         setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
+    observe::RankTimes rank_times{setup::rank_times_options(config, mesh.shape(), limits.final_step(),
+                                                            start.last_own_step, environment),
+                                  control};
     observe::StepTimer timer{mesh};
     setup::Profiler profiler{config, context.timeline, control};
 
@@ -144,6 +148,7 @@ struct Run {
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
                 const std::optional<observe::ValidationMetrics>& validated,
                 const std::vector<observe::TaskMetrics>& evaluated) {
+        const observe::StepTimes times = timer.finish_step();
         metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
@@ -156,7 +161,8 @@ struct Run {
                        .layer_grad_norms = result.unit_grad_norms,
                        .validation = validated,
                        .evaluation = evaluated,
-                       .times = timer.finish_step()});
+                       .times = times});
+        rank_times.add(position.step, times);
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,
                        guard.loss_zscore(result), guard.grad_norm_zscore(result), feed.samples(batch),

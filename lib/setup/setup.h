@@ -13,6 +13,7 @@
 #include "model/model_spec.h"
 #include "observe/metrics.h"
 #include "observe/metrics_writer.h"
+#include "observe/rank_times.h"
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
 #include "train/data_feed.h"
@@ -66,6 +67,11 @@ optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
 /// started.
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
                                         std::optional<int64_t> last_own_step, const Environment& environment);
+
+/// The parameters are those of metrics_options(). The name of this rank's host is Slurm's, if there is one.
+observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
+                                             int64_t final_step, std::optional<int64_t> last_own_step,
+                                             const Environment& environment);
 
 /// Looks up the device's peak for matrix products of type `compute` in the datasheets and, if enabled,
 /// measures it and logs it.

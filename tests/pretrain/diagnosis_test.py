@@ -1,0 +1,56 @@
+"""What a run says about its speed: slow ranks, and the files from which it knows them."""
+import json
+import re
+
+import run
+import saved
+
+SLOW_RANK = re.compile(r" W \[0\] rank 1 \(host n2\) computes (\d+) % slower than the median of 2 ranks: check that node's")
+
+
+class SlowRanks(run.PretrainTest):
+    def lines(self, dump="run"):
+        return [json.loads(line) for line in (self.folder / dump / "ranks.jsonl").read_text().splitlines()]
+
+    def test_a_slow_rank_is_named_with_its_host(self):
+        words = self.small(training__steps=12, training__seq_len=256, metrics__log_freq=3)
+        host = ("-x", "SLURMD_NODENAME=n2", "-x", "ARGOSY_CPU_KERNELS=portable")
+        done = self.run_ranks(1, *words, ":", "-n", 1, *host, run.PRETRAIN, *words,
+                              environment={"SLURMD_NODENAME": "n1"})
+        self.assert_code(done, 0)
+        self.assertEqual(len(SLOW_RANK.findall(done.stderr)), 1, done)
+        header, *windows = self.lines()
+        self.assertEqual((header["hosts"], header["host_of_rank"]), (["n1", "n2"], [0, 1]))
+        self.assertEqual([(line["step"], line["num_steps"]) for line in windows], [(1, 1), (3, 2), (6, 3), (9, 3), (12, 3)])
+        for line in windows[1:]:
+            self.assertGreater(line["compute_ms"][1], 1.1 * line["compute_ms"][0])
+
+    def test_a_window_is_the_mean_of_its_steps(self):
+        """Rank 0's own part is known from metrics.jsonl."""
+        steps = self.steps_of(2, training__steps=6, metrics__log_freq=4, parallelism__tensor_parallel_degree=2)
+        header, *windows = self.lines()
+        self.assertEqual(header["mesh"], {"pp": 1, "dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 2})
+        self.assertEqual(len(header["hosts"]), 1)
+        self.assertEqual([line["step"] for line in windows], [1, 4, 6])
+        for line in windows:
+            times = [step["time_ms"] for step in steps[line["step"] - line["num_steps"]:line["step"]]]
+            for name in ("total", "compute", "data", "exposed"):
+                sums = [sum(each[name].values()) if name == "exposed" else each[name] for each in times]
+                mean = sum(sums) / len(sums)
+                self.assertEqual(len(line[f"{name}_ms"]), 2)
+                self.assertAlmostEqual(line[f"{name}_ms"][0], mean, delta=max(1e-3 * mean, 1e-6) if mean < 1000 else 1)
+
+
+class Resumed(saved.SavedTest):
+    def test_lines_of_repeated_steps_move_aside(self):
+        settings = {"training__steps": 8, "metrics__log_freq": 2}
+        self.train(2, **settings)
+        self.train(2, checkpoint__load_step=4, **settings)
+        steps = [json.loads(line).get("step") for line in (self.folder / "run/ranks.jsonl").read_text().splitlines()]
+        self.assertEqual(steps, [None, 1, 2, 4, None, 5, 6, 8])
+        aside = [json.loads(line)["step"] for line in (self.folder / "run/ranks.jsonl.aside").read_text().splitlines()]
+        self.assertEqual(aside, [6, 8])
+
+
+if __name__ == "__main__":
+    run.main()
