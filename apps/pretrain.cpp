@@ -10,8 +10,8 @@
 #include "config/print.h"
 #include "data/loader.h"
 #include "mpi/program.h"
+#include "observe/diagnosis.h"
 #include "observe/metrics_writer.h"
-#include "observe/rank_times.h"
 #include "observe/skipped_updates.h"
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
@@ -78,9 +78,10 @@ struct Run {
         setup::metrics_options(config, limits.final_step(), start.last_own_step, environment),
         setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
-    observe::RankTimes rank_times{setup::rank_times_options(config, mesh.shape(), limits.final_step(),
-                                                            start.last_own_step, environment),
-                                  control};
+    observe::Diagnosis diagnosis{setup::run_facts(config, options, mesh.shape(), context.slow_settings),
+                                 setup::rank_times_options(config, mesh.shape(), limits.final_step(),
+                                                           start.last_own_step, environment),
+                                 control};
     observe::StepTimer timer{mesh};
     setup::Profiler profiler{config, context.timeline, control};
 
@@ -92,7 +93,9 @@ struct Run {
             context.end_start_up(config.comm);
         }
         checkpoints.finish(position);
-        return limits.end(reason, position, start.position, checkpoints.saves());
+        const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
+        diagnosis.end();
+        return code;
     }
 
     train::StopReason take_step() {
@@ -148,21 +151,21 @@ struct Run {
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
                 const std::optional<observe::ValidationMetrics>& validated,
                 const std::vector<observe::TaskMetrics>& evaluated) {
-        const observe::StepTimes times = timer.finish_step();
-        metrics.write({.step = position.step,
-                       .loss = result.loss,
-                       .grad_norm = result.grad_norm,
-                       .lr = lr,
-                       .tokens = sizes.global_tokens,
-                       .memory = context.memory.of_step(),
-                       .skipped_updates = guard.num_skipped(),
-                       .loss_scale = result.loss_scale,
-                       .seconds_allowed = limits.seconds_left(),
-                       .layer_grad_norms = result.unit_grad_norms,
-                       .validation = validated,
-                       .evaluation = evaluated,
-                       .times = times});
-        rank_times.add(position.step, times);
+        const observe::StepMetrics step{.step = position.step,
+                                        .loss = result.loss,
+                                        .grad_norm = result.grad_norm,
+                                        .lr = lr,
+                                        .tokens = sizes.global_tokens,
+                                        .memory = context.memory.of_step(),
+                                        .skipped_updates = guard.num_skipped(),
+                                        .loss_scale = result.loss_scale,
+                                        .seconds_allowed = limits.seconds_left(),
+                                        .layer_grad_norms = result.unit_grad_norms,
+                                        .validation = validated,
+                                        .evaluation = evaluated,
+                                        .times = timer.finish_step()};
+        metrics.write(step);
+        diagnosis.add(step);
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,
                        guard.loss_zscore(result), guard.grad_norm_zscore(result), feed.samples(batch),

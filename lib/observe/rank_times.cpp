@@ -272,7 +272,8 @@ void RankTimes::exchange(int64_t step) {
     control_.run({.kind = comm::OpKind::AllGather, .out = all, .in = own});
     if (!file_) return;
     std::vector<RankStep> ranks(control_.size());
-    std::memcpy(ranks.data(), all.const_data_ptr<float>(), ranks.size() * sizeof(RankStep));
+    std::memcpy(static_cast<void*>(ranks.data()), all.const_data_ptr<float>(),
+                ranks.size() * sizeof(RankStep));
     write(step, ranks);
     // The first step takes longer on some ranks than on others, because they prepare it.
     if (num_windows_ == 0) return;

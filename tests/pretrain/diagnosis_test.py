@@ -41,6 +41,33 @@ class SlowRanks(run.PretrainTest):
                 self.assertAlmostEqual(line[f"{name}_ms"][0], mean, delta=max(1e-3 * mean, 1e-6) if mean < 1000 else 1)
 
 
+class Diagnosis(run.PretrainTest):
+    PIPELINE = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 1}
+
+    def diagnoses(self, num_ranks, dump, **settings):
+        done = self.run_ranks(num_ranks, *self.small(dump, **settings))
+        self.assert_code(done, 0)
+        return re.findall(r"diagnosis: (.*)", done.stderr)
+
+    def test_a_pipeline_without_microbatches_is_explained(self):
+        """With one microbatch each of two stages waits while the other one computes."""
+        found = self.diagnoses(2, "run", training__steps=16, training__seq_len=128, **self.PIPELINE)
+        about = [text for text in found if text.startswith("waiting for other pipeline stages takes ")]
+        self.assertEqual(len(about), 1, found)
+        self.assertIn("; the bubble of 1F1B with 1 microbatch is 50 %: twice as many have 33 % "
+                      "(training.global_batch_size, or ", about[0])
+
+    def test_a_short_run_has_no_diagnosis(self):
+        self.assertEqual(self.diagnoses(2, "run", training__steps=9, **self.PIPELINE), [])
+
+    def test_saves_that_stop_training_are_named(self):
+        found = self.diagnoses(1, "run", training__steps=16, checkpoint__enable=True, checkpoint__interval=1,
+                               checkpoint__async_mode="disabled")
+        about = [text for text in found if text.startswith("saving stops training for ")]
+        self.assertEqual(len(about), 1, found)
+        self.assertIn(": --checkpoint.async_mode=async saves in the background; --checkpoint.interval=", about[0])
+
+
 class Resumed(saved.SavedTest):
     def test_lines_of_repeated_steps_move_aside(self):
         settings = {"training__steps": 8, "metrics__log_freq": 2}
