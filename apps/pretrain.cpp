@@ -10,6 +10,7 @@
 #include "config/print.h"
 #include "data/loader.h"
 #include "mpi/program.h"
+#include "observe/baseline.h"
 #include "observe/diagnosis.h"
 #include "observe/metrics_writer.h"
 #include "observe/skipped_updates.h"
@@ -53,6 +54,11 @@ struct Run {
         setup::with_timeline(setup::trainer_options(config, spec, mesh.shape()), context.timeline);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
+    const observe::JobFigures figures =
+        setup::job_figures(config, spec, options.precision.compute, *context.world);
+    observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens, figures,
+                               control.rank()};
+
     const data::Loader loader = setup::training_data(config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec);
     train::Trainer trainer = account.make_trainer(options, mesh);
@@ -75,8 +81,8 @@ struct Run {
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
     observe::MetricsWriter metrics{
-        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment),
-        setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
+        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment), figures,
+        control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
     observe::Diagnosis diagnosis{setup::run_facts(config, options, mesh.shape(), context.slow_settings),
                                  setup::rank_times_options(config, mesh.shape(), limits.final_step(),
@@ -95,7 +101,7 @@ struct Run {
         checkpoints.finish(position);
         const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
         diagnosis.end();
-        return code;
+        return code == ExitCode::Done ? baseline.compare_run(control) : code;
     }
 
     train::StopReason take_step() {
@@ -166,6 +172,7 @@ struct Run {
                                         .times = timer.finish_step()};
         metrics.write(step);
         diagnosis.add(step);
+        baseline.add(step);
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,
                        guard.loss_zscore(result), guard.grad_norm_zscore(result), feed.samples(batch),

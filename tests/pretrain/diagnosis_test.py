@@ -68,6 +68,68 @@ class Diagnosis(run.PretrainTest):
         self.assertIn(": --checkpoint.async_mode=async saves in the background; --checkpoint.interval=", about[0])
 
 
+class Regression(saved.SavedTest):
+    """The earlier runs are copies of a real one, as if it had been ten times as fast or as slow."""
+    STEPS = 25
+
+    def setUp(self):
+        super().setUp()
+        self.steps_of(2, "old", training__steps=self.STEPS)
+
+    def made(self, name, factor):
+        """A copy of the old run with `factor` times the speed."""
+        lines = []
+        for step in self.steps("old"):
+            times = step["time_ms"]
+            for part in times:
+                if part == "exposed":
+                    times[part] = {axes: ms / factor for axes, ms in times[part].items()}
+                elif isinstance(times[part], (int, float)):
+                    times[part] /= factor
+            for speed in ("tokens_per_second", "tokens_per_second_per_device", "model_tflops_per_device"):
+                step[speed] *= factor
+            lines.append(json.dumps(step) + "\n")
+        (self.folder / name).mkdir()
+        (self.folder / name / "metrics.jsonl").write_text("".join(lines))
+        return self.folder / name
+
+    def compared(self, baseline, code, **settings):
+        settings = {"training__steps": self.STEPS, "metrics__baseline": baseline,
+                    "checkpoint__interval": self.STEPS} | settings
+        done = self.run_ranks(2, *self.saving(**settings))
+        self.assert_code(done, code)
+        return done
+
+    def test_a_slower_run_is_saved_and_ends_with_3(self):
+        done = self.compared(self.made("fast", 10), 3)
+        self.assertRegex(done.stderr, r"E \[0\] slower than the baseline: \S+ tokens/s, \d+\.\d % less than \S+/fast with \S+ "
+                                      r"\(medians of \d+ and 20 steps; noise \d+\.\d %\)\. \w+ ?\w* takes .* more a step")
+        self.assertEqual(done.stderr.count("slower than the baseline"), 1, done)
+        self.assertEqual(done.errors, [])
+        self.assertIn(self.STEPS, self.whole_steps())
+        self.assertIn(f"done after step {self.STEPS}", done.stderr)
+
+    def test_a_faster_run_has_one_line(self):
+        done = self.compared(self.made("slow", 0.1) / "metrics.jsonl", 0)
+        self.assertRegex(done.stderr, r"I \[0\] \S+ tokens/s, \d+\.\d % more than \S+/slow/metrics\.jsonl with ")
+
+    def test_a_baseline_that_does_not_fit_is_refused_at_the_start(self):
+        (self.folder / "empty").mkdir()
+        for baseline, settings, part in (
+                ("empty", {}, "empty/metrics.jsonl cannot be read"),
+                ("old", {"training__seq_len": 64}, "128 tokens a step there, 256 here"),
+                ("old", {"training__seq_len": 16, "training__local_batch_size": 4}, "another model or sequence length")):
+            done = self.compared(self.folder / baseline, 2, **settings)
+            self.assertEqual(len(done.errors), 1, done)
+            self.assertIn(f"metrics.baseline = {self.folder / baseline}: ", done.errors[0])
+            self.assertIn(part, done.errors[0])
+            self.assertFalse((self.folder / "run" / "metrics.jsonl").exists(), "the run has started")
+
+    def test_too_few_steps_are_a_warning(self):
+        done = self.compared(self.made("fast", 10), 0, training__steps=8)
+        self.assertIn("W [0] too few steps to compare with ", done.stderr)
+
+
 class Resumed(saved.SavedTest):
     def test_lines_of_repeated_steps_move_aside(self):
         settings = {"training__steps": 8, "metrics__log_freq": 2}
