@@ -10,6 +10,8 @@
 #include "config/print.h"
 #include "data/loader.h"
 #include "mpi/program.h"
+#include "observe/baseline.h"
+#include "observe/diagnosis.h"
 #include "observe/metrics_writer.h"
 #include "observe/skipped_updates.h"
 #include "ops/ops_context.h"
@@ -54,6 +56,11 @@ struct Run {
         setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer, context.memory);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
+    const observe::JobFigures figures =
+        setup::job_figures(config, spec, options.precision.compute, *context.world);
+    observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens, figures,
+                               control.rank()};
+
     const data::Loader loader = setup::training_data(config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec);
     train::Trainer trainer = account.make_trainer(options, mesh);
@@ -76,9 +83,13 @@ struct Run {
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
     observe::MetricsWriter metrics{
-        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment),
-        setup::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
+        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment), figures,
+        control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
+    observe::Diagnosis diagnosis{setup::run_facts(config, options, mesh.shape(), context.slow_settings),
+                                 setup::rank_times_options(config, mesh.shape(), limits.final_step(),
+                                                           start.last_own_step, environment),
+                                 control};
     setup::Profiler profiler{config, context.timeline, control};
 
     ExitCode train() {
@@ -90,7 +101,9 @@ struct Run {
             context.end_start_up(config.comm);
         }
         checkpoints.finish(position);
-        return limits.end(reason, position, start.position, checkpoints.saves());
+        const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
+        diagnosis.end();
+        return code == ExitCode::Done ? baseline.compare_run(control) : code;
     }
 
     train::StopReason take_step() {
@@ -146,19 +159,22 @@ struct Run {
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
                 const std::optional<observe::ValidationMetrics>& validated,
                 const std::vector<observe::TaskMetrics>& evaluated) {
-        metrics.write({.step = position.step,
-                       .loss = result.loss,
-                       .grad_norm = result.grad_norm,
-                       .lr = lr,
-                       .tokens = sizes.global_tokens,
-                       .memory = context.memory.of_step(),
-                       .skipped_updates = guard.num_skipped(),
-                       .loss_scale = result.loss_scale,
-                       .seconds_allowed = limits.seconds_left(),
-                       .layer_grad_norms = result.unit_grad_norms,
-                       .validation = validated,
-                       .evaluation = evaluated,
-                       .times = timer.finish_step()});
+        const observe::StepMetrics step{.step = position.step,
+                                        .loss = result.loss,
+                                        .grad_norm = result.grad_norm,
+                                        .lr = lr,
+                                        .tokens = sizes.global_tokens,
+                                        .memory = context.memory.of_step(),
+                                        .skipped_updates = guard.num_skipped(),
+                                        .loss_scale = result.loss_scale,
+                                        .seconds_allowed = limits.seconds_left(),
+                                        .layer_grad_norms = result.unit_grad_norms,
+                                        .validation = validated,
+                                        .evaluation = evaluated,
+                                        .times = timer.finish_step()};
+        metrics.write(step);
+        diagnosis.add(step);
+        baseline.add(step);
         if (!result.skipped) return;
         skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,
                        guard.loss_zscore(result), guard.grad_norm_zscore(result), feed.samples(batch),

@@ -281,7 +281,10 @@ std::vector<Section> make_schema() {
              key("enable_tensorboard", &Metrics::enable_tensorboard, any(),
                  "Write TensorBoard event files, with one point every log_freq steps."),
              key("save_tb_folder", &Metrics::save_tb_folder, any(),
-                 "Folder of the event files, relative to job.dump_folder.")}),
+                 "Folder of the event files, relative to job.dump_folder."),
+             key("baseline", &Metrics::baseline, any(),
+                 "metrics.jsonl or dump folder of an earlier run; if this run is slower, it ends with code "
+                 "3.")}),
         section("profiling", &JobConfig::profiling, "traces of what each rank does and when",
                 {key("enable_profiling", &Profiling::enable_profiling, any(),
                      "Every profile_freq steps each rank writes a trace, which jobs/merge_traces.py merges."),

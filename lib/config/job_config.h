@@ -181,6 +181,7 @@ struct Metrics {
     LiveLine live_line = LiveLine::Auto;
     bool enable_tensorboard = false;
     std::string save_tb_folder = "tb";
+    std::string baseline;  // empty: none
     bool operator==(const Metrics&) const = default;
 };
 

@@ -44,7 +44,7 @@ void explain_cpus(const mpi::Comm& world, const Environment& environment) {
 
 /// COLLECTIVE. Chooses the GPU whose number is the rank's number on its node, modulo the number of GPUs that
 /// this rank sees, and makes that GPU current for this thread. Chooses the CPU if ARGOSY_DEVICE says so or if
-/// no rank sees a GPU. Logs rank 0's GPU, and the environment variables that slow GPUs down. Throws UserError
+/// no rank sees a GPU. Logs rank 0's GPU. Throws UserError
 /// on all ranks if only some ranks see a GPU, or if the job requested GPUs and no rank sees one.
 c10::Device choose_device(const mpi::Comm& world, const Environment& environment) {
     const bool wants_cpus = environment.device == "cpu";
@@ -56,14 +56,12 @@ c10::Device choose_device(const mpi::Comm& world, const Environment& environment
         if (!wants_cpus) explain_cpus(world, environment);
         return c10::kCPU;
     }
-    const mpi::Comm::NodePlace place = world.place_on_node();
-    const cuda::Device own = cuda::describe_device(place.number % cuda::device_count());
+    const cuda::Device own = cuda::describe_device(world.place_on_node().number % cuda::device_count());
     if (world.rank() == 0) {
         spdlog::info("rank 0 computes on {} ({}); CUDA {}, cuBLASLt {}, NCCL {}", own.name, own.pci_bus_id,
                      cuda::version_text(cuda::runtime_version()), cublas::version_text(),
                      nccl::version_text());
     }
-    warn_of_slow_settings(world, place.num_ranks);
     nccl::prepare_for_graphs();
     return gpu::use(own.number);
 }
@@ -102,6 +100,7 @@ Timeline::Profiler profiler() {
 RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config,
                          const Environment& environment)
     : device(prepare_process(ranks, config, environment)),
+      slow_settings(computes_on_gpu() ? warn_of_slow_settings(ranks) : std::vector<std::string>()),
       memory(observe::MemoryMeter::install()),
       tensors(operation_path(config), algorithm_search(config.compile)),
       timeline(ranks.rank(), profiler()),

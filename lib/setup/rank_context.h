@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/environment.h"
@@ -33,6 +35,7 @@ struct RankContext {
 
     const double start_seconds = seconds_now();  // of the run
     const c10::Device device;
+    const std::vector<std::string> slow_settings;  // on rank 0 of a job on GPUs; see warn_of_slow_settings()
     observe::MemoryMeter memory;
     ops::OpsContext tensors;
     Timeline timeline;
@@ -45,9 +48,9 @@ struct RankContext {
 // Warnings of environment variables that make a job slow (base/environment.h lists them), and the network
 // adapters on which some of them depend.
 
-/// COLLECTIVE. Rank 0 logs the settings that make this job slow on any rank, a line for each value.
-/// `ranks_on_node` is the number of this job's ranks on this node.
-void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node);
+/// COLLECTIVE. Rank 0 logs the settings that make this job slow on any rank, a line for each value, and
+/// returns these lines.
+std::vector<std::string> warn_of_slow_settings(const mpi::Comm& world);
 
 /// Whether a port of an InfiniBand or RoCE adapter is up. `adapters` is the kernel's folder of adapters.
 bool has_active_adapter(const std::filesystem::path& adapters = "/sys/class/infiniband");

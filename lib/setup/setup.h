@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/environment.h"
 #include "comm/group.h"
@@ -11,8 +12,10 @@
 #include "cublas/matmul.h"
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
+#include "observe/diagnosis.h"
 #include "observe/metrics.h"
 #include "observe/metrics_writer.h"
+#include "observe/rank_times.h"
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
 #include "train/data_feed.h"
@@ -66,6 +69,15 @@ optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
 /// started.
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
                                         std::optional<int64_t> last_own_step, const Environment& environment);
+
+/// The parameters are those of metrics_options(). The name of this rank's host is Slurm's, if there is one.
+observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
+                                             int64_t final_step, std::optional<int64_t> last_own_step,
+                                             const Environment& environment);
+
+/// The facts for the diagnosis of a run. `slow_settings`: what RankContext has found.
+observe::RunFacts run_facts(const config::JobConfig& config, const train::TrainerOptions& options,
+                            const layout::MeshShape& mesh, const std::vector<std::string>& slow_settings);
 
 /// Looks up the device's peak for matrix products of type `compute` in the datasheets and, if enabled,
 /// measures it and logs it.

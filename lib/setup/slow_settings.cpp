@@ -68,11 +68,12 @@ bool has_active_adapter(const std::filesystem::path& adapters) {
     return false;
 }
 
-void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
-    const std::vector<SettingValue> own = own_values(ranks_on_node, world.size());
+std::vector<std::string> warn_of_slow_settings(const mpi::Comm& world) {
+    const std::vector<SettingValue> own = own_values(world.place_on_node().num_ranks, world.size());
     const std::vector<SettingValue> all =
         mpi::all_gather_at_start(world, std::span(own), "settings that make ranks slow");
-    if (world.rank() != 0) return;
+    std::vector<std::string> warnings;
+    if (world.rank() != 0) return warnings;
     for (size_t i = 0; i < own.size(); ++i) {
         std::map<std::string, std::vector<int>> ranks_by_value;
         for (int rank = 0; rank < world.size(); ++rank) {
@@ -81,10 +82,12 @@ void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
         }
         const SlowSetting& setting = slow_settings()[i];
         for (const auto& [value, ranks] : ranks_by_value) {
-            spdlog::warn("{}={} on {}: {}; {}", setting.variable, value, describe(ranks, world.size()),
-                         setting.why, setting.remedy);
+            warnings.push_back(fmt::format("{}={} on {}: {}; {}", setting.variable, value,
+                                           describe(ranks, world.size()), setting.why, setting.remedy));
+            spdlog::warn("{}", warnings.back());
         }
     }
+    return warnings;
 }
 
 }  // namespace argosy::setup

@@ -92,7 +92,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",
                        "PYTORCH_ALLOC_CONF": "expandable_segments:False", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
                        "MALLOC_CHECK_": "0"}
-        words = self.small(**gpu_run.SMALL, training__steps=1)
+        words = self.small(**gpu_run.SMALL, training__steps=10)  # a run of ten steps has a diagnosis
         done = self.run_ranks(1, *words, ":", "-n", 1, "-x", "NCCL_ALGO=Ring", "-x", "NCCL_DEBUG=TRACE", GPU, *words, program=(GPU,),
                               environment=environment)
         self.assert_code(done, 0)
@@ -103,6 +103,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                           "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks",
                           "PYTORCH_ALLOC_CONF=expandable_segments:False on all ranks"], done)
         self.assertNotIn(" W [1]", done.stderr)
+        self.assertIn("diagnosis: " + warnings[0], done.stderr)
         for warning in warnings[0], warnings[-2]:
             self.assertIn("many times slower; unset it", warning)
         alone = self.run_ranks(1, *self.small("cpu", training__steps=1), environment=environment)

@@ -1,0 +1,83 @@
+// Compares a run's speed with an earlier run's, to find regressions (metrics.baseline). Rank 0 compares the
+// tokens per second of single steps, without the first steps of a start, which include start-up, and without
+// steps that saved, validated or evaluated.
+//
+// A median's standard error is 1.2533 sigma / sqrt(steps), with sigma = 1.4826 times the median absolute
+// deviation; both factors are those of a normal distribution. The run is slower if its median is below the
+// earlier run's by more than three standard errors of the difference, and by more than 2 %: two runs of one
+// program differ by about as much, because they get other nodes, other temperatures and other memory pages.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+#include "observe/diagnosis.h"
+#include "observe/metrics.h"
+
+namespace argosy::observe {
+
+/// The speeds of a run's steps. Only the newest 10,000 steps are kept.
+class StepSpeeds {
+  public:
+    /// Takes the next step. A step that is not after the one before it begins another start of the run, which
+    /// replaces the steps from that one on.
+    void add(int64_t step, int64_t tokens, const StepTimes& times);
+
+    /// The number of steps that count.
+    size_t size() const { return steps_.size(); }
+    /// Tokens per second. REQUIRES: size() > 0.
+    double median() const;
+    double standard_error() const;
+    /// The median of each part of a step.
+    StepParts parts() const;
+
+  private:
+    struct Step {
+        int64_t step;
+        double tokens_per_second;
+        StepTimes times;
+    };
+    std::deque<Step> steps_;
+    int64_t last_step_ = 0;
+    int64_t num_of_start_ = 0;  // steps since the start, counted or not
+};
+
+enum class Change { TooFewSteps, None, Slower };
+struct Comparison {
+    Change change = Change::None;
+    std::string text;  // with both speeds
+};
+/// `name`: that of the earlier run.
+Comparison compare(const StepSpeeds& earlier, const StepSpeeds& run, const std::string& name);
+
+/// The earlier run on rank 0, and this run's steps.
+class Baseline {
+  public:
+    /// `path`: a metrics.jsonl or the dump folder of an earlier run; empty: there is none, and the functions
+    /// do nothing. `own_folder`: the dump folder of this run, whose steps have `tokens` tokens. Rank 0 throws
+    /// an Error of ExitCode::BadInput if the file cannot be read, is this run's own, or is of a run with
+    /// another model, sequence length, number of tokens of a step, or number or kind of devices.
+    Baseline(const std::string& path, const std::string& own_folder, int64_t tokens, const JobFigures& job,
+             int rank);
+
+    /// Takes the next step.
+    void add(const StepMetrics& step);
+
+    /// REQUIRES: rank 0, and a baseline.
+    Comparison comparison() const { return compare(*earlier_, run_, path_); }
+
+    /// COLLECTIVE over `control`. Logs the comparison. Returns CheckFailed on all ranks if the run is slower,
+    /// else Done.
+    ExitCode compare_run(comm::Communicator& control) const;
+
+  private:
+    std::string path_;
+    std::optional<StepSpeeds> earlier_;  // on rank 0
+    StepSpeeds run_;
+};
+
+}  // namespace argosy::observe

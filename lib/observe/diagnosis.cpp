@@ -1,0 +1,365 @@
+#include "observe/diagnosis.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+
+namespace argosy::observe {
+namespace {
+
+using layout::Axis;
+
+// Smaller shares are the price of a setting, not a reason to change it.
+constexpr double kNotableExposed = 0.10;
+constexpr double kNotableStall = 0.05;  // of data and saves, which should cost nothing
+constexpr double kNotableOptimizer = 0.15;
+constexpr double kNotableValidation = 0.10;
+constexpr double kUnexplainedBubble = 0.10;  // a pipeline's exposed share above its ideal bubble
+constexpr double kTargetOfSaves = 0.02;      // the share of saves that a longer interval aims at
+constexpr double kTargetOfValidation = 0.05;
+constexpr size_t kMaxFindings = 6;
+
+constexpr int64_t kStartUpSteps = 3;  // they allocate memory, connect ranks, record graphs
+constexpr int64_t kMinSteps = 10;     // of a run that is explained
+constexpr size_t kMinWindows = 4;     // before a window that is compared
+constexpr double kFall = 0.8;         // of the median speed
+constexpr double kGrownShare = 0.05;  // of a finding that explains a fall
+constexpr size_t kMaxGrownParts = 3;
+
+/// The run, as the rules see it.
+struct Case {
+    const Observed& observed;
+    const RunFacts& facts;
+
+    double share(double ms) const { return observed.times.total_ms > 0 ? ms / observed.times.total_ms : 0; }
+    /// The share of exposed communication of groups whose first axis has this name.
+    double exposed(const std::string& axis) const {
+        double sum = 0;
+        for (const auto& [name, ms] : observed.times.exposed_ms) {
+            if (name == axis || name.starts_with(axis + " ")) sum += ms;
+        }
+        return share(sum);
+    }
+    int degree(Axis axis) const { return facts.mesh.degree(axis); }
+    int host_of(int rank) const {
+        return facts.hosts.host_of_rank.empty() ? 0 : facts.hosts.host_of_rank[rank];
+    }
+    bool crosses_hosts(Axis axis) const {
+        for (int rank = 0; std::cmp_less(rank, facts.hosts.host_of_rank.size()); ++rank) {
+            layout::Coordinates first = facts.mesh.coordinates(rank);
+            first[static_cast<int>(axis)] = 0;
+            if (host_of(rank) != host_of(facts.mesh.rank(first))) return true;
+        }
+        return false;
+    }
+    /// The number of ranks of rank 0's group on its host.
+    int degree_on_host(Axis axis) const {
+        return static_cast<int>(std::ranges::count_if(facts.mesh.group(0, axis),
+                                                      [&](int rank) { return host_of(rank) == host_of(0); }));
+    }
+};
+
+std::string percent_text(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+/// Three digits, or a whole number.
+std::string short_number(double value) {
+    return value < 100 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string exposed_text(const char* axis, double share) {
+    return fmt::format("exposed communication over {} takes {} of a step", axis, percent_text(share));
+}
+
+// The texts of the rules: the part and its share, then the cause if it is known, then the remedy.
+
+std::string tensor_between_hosts(const Case& run, double) {
+    return fmt::format(
+        "the ranks of tp are on several nodes, whose network is many times slower than the links within a "
+        "node: --parallelism.tensor_parallel_degree={} keeps them on one",
+        run.degree_on_host(Axis::Tensor));
+}
+
+std::string tensor_text(const Case& run, double share) {
+    return exposed_text("tp", share) +
+           (run.facts.overlaps_products
+                ? fmt::format(": take a parallelism.tensor_parallel_degree smaller than {}",
+                              run.degree(Axis::Tensor))
+                : ": --parallelism.enable_async_tensor_parallel=true overlaps it with the products; a "
+                  "smaller "
+                  "parallelism.tensor_parallel_degree has less of it");
+}
+
+std::string shard_text(const Case& run, double share) {
+    const std::string text = exposed_text("dp_shard", share);
+    const int on_host = run.degree_on_host(Axis::Shard), all = run.degree(Axis::Shard);
+    if (run.crosses_hosts(Axis::Shard) && on_host > 1 && all % on_host == 0) {
+        return text + fmt::format(
+                          ", which crosses nodes: shard within the node: "
+                          "--parallelism.data_parallel_shard_degree={} "
+                          "--parallelism.data_parallel_replicate_degree={}, if the memory suffices "
+                          "(pretrain --plan)",
+                          on_host, run.degree(Axis::Replicate) * all / on_host);
+    }
+    return text + ": a larger training.local_batch_size hides more of it" +
+           (run.facts.reshards ? "; --parallelism.fsdp_reshard_after_forward=never gathers the weights once "
+                                 "instead of twice, if the memory suffices"
+                               : "");
+}
+
+std::string replicate_text(const Case&, double share) {
+    return exposed_text("dp_replicate", share) +
+           ": gradients are summed once a step, so a larger training.global_batch_size has less of it for "
+           "each token";
+}
+
+std::string context_text(const Case& run, double share) {
+    const char* const other = run.facts.rotate_method == "allgather" ? "ring" : "allgather";
+    return exposed_text("cp", share) +
+           fmt::format(
+               ": try --parallelism.context_parallel_rotate_method={}, or a smaller "
+               "parallelism.context_parallel_degree",
+               other);
+}
+
+std::string pipeline_text(const Case& run, double share) {
+    std::string text =
+        fmt::format("waiting for other pipeline stages takes {} of a step", percent_text(share));
+    if (!run.facts.pipeline) return text;
+    const PipelineFacts& pipeline = *run.facts.pipeline;
+    text += fmt::format("; the bubble of {} with {} microbatch{} is {}", pipeline.schedule,
+                        pipeline.num_microbatches, pipeline.num_microbatches == 1 ? "" : "es",
+                        percent_text(pipeline.bubble));
+    if (pipeline.bubble_of_twice) {
+        text += fmt::format(
+            ": twice as many have {} (training.global_batch_size, or a smaller "
+            "parallelism.pipeline_parallel_microbatch_size)",
+            percent_text(*pipeline.bubble_of_twice));
+    }
+    if (!pipeline.better_schedule.empty()) {
+        text += fmt::format("; --parallelism.pipeline_parallel_schedule={} has {}", pipeline.better_schedule,
+                            percent_text(pipeline.better_bubble));
+    }
+    if (share - pipeline.bubble > kUnexplainedBubble) {
+        text +=
+            "; the rest is unequal stages or slow transfers: balance the stages with "
+            "parallelism.pipeline_parallel_layers_per_stage";
+    }
+    return text;
+}
+
+std::string world_text(const Case&, double share) {
+    return fmt::format(
+        "waiting for the slowest rank at the end of a step takes {}: the ranks have unequal "
+        "speeds or work; ranks.jsonl has the times of each",
+        percent_text(share));
+}
+
+std::string data_text(const Case&, double share) {
+    return fmt::format(
+        "waiting for data takes {} of a step: copy the token files to a local or faster disk, "
+        "and leave each rank a processor for reading",
+        percent_text(share));
+}
+
+std::string checkpoint_text(const Case& run, double share) {
+    const auto longer = static_cast<int64_t>(
+        std::ceil(static_cast<double>(run.facts.checkpoint_interval) * share / kTargetOfSaves));
+    return fmt::format("saving stops training for {} of the time: {}--checkpoint.interval={} makes it {}",
+                       percent_text(share),
+                       run.facts.saves_async ? "" : "--checkpoint.async_mode=async saves in the background; ",
+                       longer, percent_text(kTargetOfSaves));
+}
+
+std::string longer_freq_text(const char* what, const char* key, int64_t freq, double share) {
+    const auto longer =
+        static_cast<int64_t>(std::ceil(static_cast<double>(freq) * share / kTargetOfValidation));
+    return fmt::format("{} takes {} of the time: --{}={} makes it about {}", what, percent_text(share), key,
+                       longer, percent_text(kTargetOfValidation));
+}
+
+std::string validation_text(const Case& run, double share) {
+    return longer_freq_text("validation", "validation.freq", run.facts.validation_freq, share);
+}
+
+std::string evaluation_text(const Case& run, double share) {
+    return longer_freq_text("the evaluation of tasks", "evaluation.freq", run.facts.evaluation_freq, share);
+}
+
+std::string optimizer_text(const Case& run, double share) {
+    return fmt::format(
+        "the optimizer takes {} of a step: a larger training.global_batch_size spreads it over "
+        "more tokens{}",
+        percent_text(share),
+        run.degree(Axis::Replicate) > 1
+            ? "; a larger parallelism.data_parallel_shard_degree gives each rank fewer weights"
+            : "");
+}
+
+std::string allocator_text(const Case& run, double) {
+    return fmt::format(
+        "the GPU's memory was full {} times, and each time the allocator waited for the GPU: lower "
+        "training.local_batch_size or set --activation_checkpoint.mode=full",
+        run.observed.num_allocator_retries);
+}
+
+struct Rule {
+    const char* name;
+    double (*share)(const Case& run);
+    double limit;  // the rule applies above this share
+    std::string (*text)(const Case& run, double share);
+};
+
+constexpr Rule kRules[] = {
+    {"tp between nodes", [](const Case& run) { return run.crosses_hosts(Axis::Tensor) ? 1.0 : 0.0; }, 0,
+     tensor_between_hosts},
+    {"tp", [](const Case& run) { return run.exposed("tp"); }, kNotableExposed, tensor_text},
+    {"dp_shard", [](const Case& run) { return run.exposed("dp_shard"); }, kNotableExposed, shard_text},
+    {"dp_replicate", [](const Case& run) { return run.exposed("dp_replicate"); }, kNotableExposed,
+     replicate_text},
+    {"cp", [](const Case& run) { return run.exposed("cp"); }, kNotableExposed, context_text},
+    {"pp", [](const Case& run) { return run.exposed("pp"); }, kNotableExposed, pipeline_text},
+    {"world", [](const Case& run) { return run.exposed("world"); }, kNotableExposed, world_text},
+    {"data", [](const Case& run) { return run.share(run.observed.times.data_ms); }, kNotableStall, data_text},
+    {"checkpoint", [](const Case& run) { return run.share(run.observed.times.checkpoint_ms); }, kNotableStall,
+     checkpoint_text},
+    {"validation", [](const Case& run) { return run.share(run.observed.times.validation_ms); },
+     kNotableValidation, validation_text},
+    {"evaluation", [](const Case& run) { return run.share(run.observed.times.evaluation_ms); },
+     kNotableValidation, evaluation_text},
+    {"optimizer", [](const Case& run) { return run.share(run.observed.times.optimizer_ms); },
+     kNotableOptimizer, optimizer_text},
+    {"allocator", [](const Case& run) { return run.observed.num_allocator_retries > 0 ? 1.0 : 0.0; }, 0,
+     allocator_text},
+};
+
+/// Milliseconds in which a window trains: what it saves, validates and evaluates comes at other times.
+double training_ms(const StepTimes& times) {
+    return times.total_ms - times.checkpoint_ms - times.validation_ms - times.evaluation_ms;
+}
+
+}  // namespace
+
+Observed& Observed::operator+=(const Observed& more) {
+    times += more.times;
+    num_steps += more.num_steps;
+    tokens += more.tokens;
+    num_allocator_retries += more.num_allocator_retries;
+    return *this;
+}
+
+std::vector<Finding> diagnose(const Observed& observed, const RunFacts& facts) {
+    std::vector<Finding> found;
+    for (const std::string& text : facts.slow_settings) found.push_back({"settings", 1, text});
+    for (const std::string& text : observed.slow_ranks) found.push_back({"slow ranks", 1, text});
+    const Case run{observed, facts};
+    for (const Rule& rule : kRules) {
+        const double share = rule.share(run);
+        if (share > rule.limit) found.push_back({rule.name, share, rule.text(run, share)});
+    }
+    std::ranges::stable_sort(found, std::greater<>(), &Finding::share);
+    return found;
+}
+
+StepParts parts_of(const StepTimes& sums, int64_t num_steps) {
+    StepParts parts = {{"data", sums.data_ms},
+                       {"compute", sums.compute_ms},
+                       {"the optimizer", sums.optimizer_ms},
+                       {"saving", sums.checkpoint_ms},
+                       {"validation", sums.validation_ms},
+                       {"evaluation", sums.evaluation_ms},
+                       {"other", sums.other_ms}};
+    for (const auto& [axes, ms] : sums.exposed_ms) parts["exposed " + axes] = ms;
+    for (auto& [name, ms] : parts) ms /= static_cast<double>(num_steps);
+    return parts;
+}
+
+std::string growth_text(const StepParts& before, const StepParts& now) {
+    struct Growth {
+        std::string part;
+        double from_ms, more_ms;
+    };
+    std::vector<Growth> grown;
+    for (const auto& [part, ms] : now) {
+        const auto same = before.find(part);
+        const double from = same == before.end() ? 0 : same->second;
+        if (ms > from) grown.push_back({part, from, ms - from});
+    }
+    std::ranges::stable_sort(grown, std::greater<>(), &Growth::more_ms);
+    if (grown.empty()) return "";
+    const double least = 0.1 * grown.front().more_ms;  // smaller parts explain nothing
+    std::vector<std::string> texts;
+    for (const auto& [part, from, more] : grown) {
+        if (texts.size() == kMaxGrownParts || more < least) break;
+        const std::string share = from > 0 ? fmt::format(" ({:.0f} %)", 100 * more / from) : "";
+        texts.push_back(fmt::format("{} takes {} ms{} more", part, short_number(more), share));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+Diagnosis::Diagnosis(RunFacts facts, const RankTimesOptions& ranks, comm::Communicator& control)
+    : facts_(std::move(facts)), ranks_(ranks, control), explains_(control.rank() == 0) {
+    facts_.hosts = ranks_.hosts();
+}
+
+void Diagnosis::add(const StepMetrics& step) {
+    const bool window_ends = ranks_.add(step.step, step.times);
+    if (!explains_) return;
+    const int64_t retries = step.memory.allocator ? step.memory.allocator->num_retries : 0;
+    if (++num_steps_ > kStartUpSteps) {
+        window_ += {.times = step.times,
+                    .num_steps = 1,
+                    .tokens = step.tokens,
+                    .num_allocator_retries = retries - num_retries_};
+    }
+    num_retries_ = retries;
+    if (window_ends && window_.num_steps > 0) end_window(step.step);
+}
+
+void Diagnosis::end_window(int64_t step) {
+    const double speed = 1e3 * static_cast<double>(window_.tokens) / training_ms(window_.times);
+    if (speeds_.size() >= kMinWindows) {
+        const double usual = lower_median(speeds_);
+        const bool falls = speed < kFall * usual;
+        if (falls && !fallen_) spdlog::warn("{}", fall_text(step, speed, usual));
+        fallen_ = falls;
+    }
+    speeds_.push_back(speed);
+    run_ += std::exchange(window_, {});
+}
+
+/// The parts that grew, and the findings that the run did not have before.
+std::string Diagnosis::fall_text(int64_t step, double speed, double usual) const {
+    Observed window = window_;
+    window.slow_ranks = ranks_.slow_ranks().now();
+    const std::vector<Finding> before = diagnose(run_, facts_);
+    StepParts parts = parts_of(window.times, window.num_steps);
+    for (const char* not_trained : {"saving", "validation", "evaluation"}) parts.erase(not_trained);
+    std::string text = fmt::format(
+        "steps {} to {}: throughput fell to {} of the run's median ({} instead of {} tokens/s): {}",
+        step - window_.num_steps + 1, step, percent_text(speed / usual), short_number(speed),
+        short_number(usual), growth_text(parts_of(run_.times, run_.num_steps), parts));
+    for (const Finding& finding : diagnose(window, facts_)) {
+        const auto same = std::ranges::find(before, std::string_view(finding.rule), &Finding::rule);
+        if (same == before.end() || finding.share > same->share + kGrownShare) text += "; " + finding.text;
+    }
+    return text;
+}
+
+void Diagnosis::end() {
+    run_ += std::exchange(window_, {});
+    if (!explains_ || run_.num_steps + kStartUpSteps < kMinSteps) return;
+    run_.slow_ranks = ranks_.slow_ranks().in_run();
+    std::vector<Finding> found = diagnose(run_, facts_);
+    if (found.size() > kMaxFindings) found.resize(kMaxFindings);
+    for (const Finding& finding : found) spdlog::info("diagnosis: {}", finding.text);
+}
+
+}  // namespace argosy::observe

@@ -1,0 +1,94 @@
+// The configuration as options of the modules that say why a run is slow.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/output.h"
+#include "parallel/schedule.h"
+#include "parallel/transfers.h"
+#include "setup/setup.h"
+
+namespace argosy::setup {
+namespace {
+
+/// The bubble of the actions of all ranks.
+double bubble_of(const parallel::RankActions& actions, const parallel::StageMap& stages) {
+    return parallel::simulate_actions(parallel::with_transfers(actions, stages), stages)
+        .bubble_share(stages.num_ranks());
+}
+
+/// None if the schedule cannot run such a step.
+std::optional<double> bubble_of(const std::string& schedule, int num_stages, int num_ranks,
+                                int num_microbatches) {
+    const parallel::ScheduleShape shape{num_stages, num_ranks, num_microbatches,
+                                        parallel::stage_order(schedule)};
+    try {
+        return bubble_of(parallel::schedule(schedule, shape), shape.stages());
+    } catch (const UserError&) {
+        return std::nullopt;
+    }
+}
+
+observe::PipelineFacts pipeline_facts(const train::TrainerOptions& options, int num_ranks) {
+    constexpr double kMinGain = 0.02;  // of a schedule that is worth a change
+    const auto num_microbatches = static_cast<int>(options.num_microbatches);
+    observe::PipelineFacts facts{.schedule = options.schedule, .num_microbatches = options.num_microbatches};
+    if (!options.own_schedule.empty()) {
+        const parallel::RankActions& own = options.own_schedule;
+        facts.schedule = options.own_schedule_path;
+        facts.bubble = bubble_of(
+            own, parallel::StageMap(parallel::num_stages(own), num_ranks, parallel::stage_order(own)));
+    } else {
+        const auto num_stages = static_cast<int>(options.stage_layers.size());
+        facts.bubble = bubble_of(options.schedule, num_stages, num_ranks, num_microbatches).value_or(0);
+        facts.bubble_of_twice = bubble_of(options.schedule, num_stages, num_ranks, 2 * num_microbatches);
+    }
+    facts.better_bubble = facts.bubble - kMinGain;
+    for (const std::string& schedule : parallel::schedule_names()) {
+        const int num_stages = num_ranks * parallel::default_stages_per_rank(schedule);
+        if (num_stages > options.spec.num_layers) continue;
+        const auto bubble = bubble_of(schedule, num_stages, num_ranks, num_microbatches);
+        if (!bubble || *bubble >= facts.better_bubble) continue;
+        facts.better_schedule = schedule;
+        facts.better_bubble = *bubble;
+    }
+    return facts;
+}
+
+}  // namespace
+
+observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
+                                             int64_t final_step, std::optional<int64_t> last_own_step,
+                                             const Environment& environment) {
+    observe::RankTimesOptions options{.dump_folder = config.job.dump_folder,
+                                      .log_freq = config.metrics.log_freq,
+                                      .final_step = final_step,
+                                      .last_own_step = last_own_step,
+                                      .host = environment.slurm_node_name,
+                                      .mesh = mesh};
+    if (options.host.empty()) options.host = host_name();
+    // Without balance, causal attention gives the later parts of a sequence more work.
+    if (config.parallelism.context_parallel_load_balancer == config::LoadBalancer::None)
+        options.unequal_axes.add(layout::Axis::Context);
+    return options;
+}
+
+observe::RunFacts run_facts(const config::JobConfig& config, const train::TrainerOptions& options,
+                            const layout::MeshShape& mesh, const std::vector<std::string>& slow_settings) {
+    observe::RunFacts facts{
+        .mesh = mesh,
+        .reshards = options.reshard == parallel::Reshard::EveryPass,
+        .overlaps_products = options.tensor.overlap_products,
+        .rotate_method = std::string(name_of(config.parallelism.context_parallel_rotate_method)),
+        .saves_async = config.checkpoint.async_mode == config::AsyncMode::Async,
+        .checkpoint_interval = config.checkpoint.interval,
+        .validation_freq = config.validation.freq,
+        .evaluation_freq = config.evaluation.freq,
+        .slow_settings = slow_settings};
+    const int num_stage_ranks = mesh.degree(layout::Axis::Pipeline);
+    if (num_stage_ranks > 1) facts.pipeline = pipeline_facts(options, num_stage_ranks);
+    return facts;
+}
+
+}  // namespace argosy::setup
