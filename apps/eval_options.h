@@ -34,6 +34,7 @@ inline constexpr const char* kAbout =
     "\n"
     "For gsm8k it generates the answers, and holds all weights in memory.\n"
     "With --generate it continues a text instead; the continuation alone goes to stdout.\n"
+    "Ranks generate as replicas or on the tensor axis, not with the other two degrees.\n"
     "\n"
     "One process reads the weights layer by layer and needs memory for one layer. Under mpirun or srun the\n"
     "ranks hold the weights: each all of them, or its share on the axes of --*-parallel-degree. The results\n"
