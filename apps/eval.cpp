@@ -166,7 +166,7 @@ scoring::ScoringModel make_model(const Options& options, const interop::ModelSou
     for (const eval::Work& each : work) {
         of_model.longest_window = std::max(of_model.longest_window, eval::longest(each.requests.windows));
     }
-    if (ranks != nullptr) return scoring::mesh_model(source, of_model, *ranks, environment);
+    if (ranks != nullptr) return scoring::mesh_model(source, of_model, work, *ranks, environment);
     scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
     check_bytes(source, environment);
     return scoring::layerwise_model(source, of_model);

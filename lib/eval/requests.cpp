@@ -1,14 +1,17 @@
 #include "eval/requests.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/hash.h"
 #include "eval/text.h"
 #include "tokenizer/tokenizer_file.h"
 
@@ -211,6 +214,18 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
             opened->info().name, opened->info().vocab_size, source.path.string(), source.spec.vocab_size);
     }
     return opened;
+}
+
+std::string digest(const Work& work) {
+    checkpoint::Hasher hasher;
+    const auto add = [&](const auto& values) { hasher.add(std::as_bytes(std::span(values))); };
+    for (const Document& document : work.task.documents) add(document.record.dump() + '\n');
+    for (const Tokens& record : work.requests.records) {
+        add(std::array{std::size(record)});
+        add(record);
+    }
+    add(work.requests.windows);
+    return hasher.value().hex();
 }
 
 int64_t longest_sequence(const Work& work) {

@@ -63,6 +63,9 @@ struct Work {
     Requests requests;
 };
 
+/// A digest of the records, and of what the model is asked, in hex.
+std::string digest(const Work& work);
+
 /// The maximum number of tokens in a context of OutputType::Generation and the new text after it.
 int64_t longest_sequence(const Work& work);
 

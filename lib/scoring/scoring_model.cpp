@@ -111,9 +111,9 @@ std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const
 class MeshModel {
   public:
     /// COLLECTIVE. Loads the weights of `source`. Throws UserError if the ranks do not fit the mesh or the
-    /// model does not, and what setup::RankContext and resume::load_weights throw.
+    /// model does not, and what setup::RankContext, require_same_tasks and resume::load_weights throw.
     MeshModel(const mpi::Comm& ranks, const Environment& environment, const interop::ModelSource& source,
-              const ScoringOptions& options);
+              const ScoringOptions& options, std::span<const eval::Work> tasks);
     MeshModel(const MeshModel&) = delete;
 
     /// COLLECTIVE: as MeshScorer::score(). Throws JobError on all ranks after a signal that asks a rank to
@@ -152,7 +152,8 @@ class MeshModel {
 };
 
 MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
-                     const interop::ModelSource& source, const ScoringOptions& options)
+                     const interop::ModelSource& source, const ScoringOptions& options,
+                     std::span<const eval::Work> tasks)
     : scoring_options_(options),
       config_(job_config(source, options, ranks.size())),
       context_(ranks, config_, with_device(environment, options.device)),
@@ -167,6 +168,7 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
             "--gpus "
             "option, or use --device cpu");
     }
+    require_same_tasks(*context_.control, tasks);
     resume::HeldWeights weights(model_);
     load_weights(config_, context_.mesh.shape(), *context_.control, weights);
     end_if_stopped();
@@ -299,8 +301,9 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
 }
 
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
-                        const mpi::Comm& ranks, const Environment& environment) {
-    const auto model = std::make_shared<MeshModel>(ranks, environment, source, options);
+                        std::span<const eval::Work> tasks, const mpi::Comm& ranks,
+                        const Environment& environment) {
+    const auto model = std::make_shared<MeshModel>(ranks, environment, source, options, tasks);
     log_model(source, options.dtype, fmt::format("{} ranks ({})", ranks.size(), model->mesh().name()));
     const auto log_peak = [model] {
         spdlog::info("tensors took at most {} on this rank", interop::bytes_text(model->peak_bytes()));

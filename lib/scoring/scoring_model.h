@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "eval/generation.h"
+#include "eval/requests.h"
 #include "eval/resident_model.h"
 #include "eval/score.h"
 #include "eval/windows.h"
@@ -76,9 +77,10 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
 /// weights are not sharded. `what` names what generates, for the message.
 void require_generation(const Degrees& degrees, const std::string& what);
 
-/// COLLECTIVE over `ranks`: loads and verifies the weights. REQUIRES for generate() and resident():
-/// require_generation().
+/// COLLECTIVE over `ranks`: compares the tasks (require_same_tasks), and loads and verifies the weights.
+/// REQUIRES for generate() and resident(): require_generation().
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
-                        const mpi::Comm& ranks, const Environment& environment);
+                        std::span<const eval::Work> tasks, const mpi::Comm& ranks,
+                        const Environment& environment);
 
 }  // namespace argosy::scoring

@@ -113,6 +113,16 @@ class Ranks(EvalTest):
         self.expect_error("--model", sharded, "--tasks", self.task(self.records), "--output", self.output, code=3,
                           parts=[shard.name])
 
+    def test_tasks_that_differ_between_ranks(self):
+        for rank in range(2):
+            (self.folder / str(rank)).mkdir()
+            self.task(self.records[rank:], f"{rank}/task")
+        self.launcher = (MPIRUN, "2", "sh", "-c", 'cd "$0/$OMPI_COMM_WORLD_RANK" && exec "$@"', self.folder)
+        started = time.monotonic()
+        self.expect_error("--model", self.model, "--tasks", "task.jsonl", "--output", self.output,
+                          parts=["task.jsonl", "rank 0 has 33 records", "rank 1 has 32"])
+        self.assertLess(time.monotonic() - started, 100, "no rank waits for the timeout of 300 s")
+
     def test_generate_on_tensor_ranks(self):
         """Rank 0 prints what transformers generates."""
         model, case = self.folder / "generates", RECORDED["bytes"]["generated"][1]
