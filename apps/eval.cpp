@@ -104,6 +104,8 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     for (eval::Task& task : tasks) {
         inputs.work.push_back(
             eval::make_work(std::move(task), inputs.tokenizer.get(), options.max_length, inputs.source));
+        if (ranks != nullptr && ranks->rank() != 0) continue;
+        for (const std::string& warning : inputs.work.back().warnings) spdlog::warn("{}", warning);
     }
     return inputs;
 }

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "checkpoint/hash.h"
 #include "eval/text.h"
 #include "tokenizer/tokenizer_file.h"
@@ -139,28 +138,28 @@ int64_t max_context_tokens(const Task& task, int64_t max_length) {
         task.file.path.string(), task.max_new_tokens, max_length);
 }
 
-void warn_of_long_windows(const Work& work, int64_t max_context) {
+void warn_of_long_windows(Work& work, int64_t max_context) {
     const bool generates = work.task.type() == OutputType::Generation;
     const int64_t num_inputs = generates ? longest_sequence(work) : longest(work.requests.windows);
     if (num_inputs <= max_context) return;
-    spdlog::warn(
-        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
-        "splits "
+    work.warnings.push_back(fmt::format(
+        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length splits "
         "longer records",
-        work.task.file.path.string(), num_inputs, max_context);
+        work.task.file.path.string(), num_inputs, max_context));
 }
 
-void warn_of_left_out_parts(const Work& work, const char* setting) {
+void warn_of_left_out_parts(Work& work, const char* setting) {
     const Task& task = work.task;
     if (task.num_short > 0) {
-        spdlog::warn(
+        work.warnings.push_back(fmt::format(
             "{}: {} of {} records are left out, because they have fewer than two tokens and so predict none; "
             "the first is {}",
-            task.file.name, task.num_short, task.num_records, task.first_short);
+            task.file.name, task.num_short, task.num_records, task.first_short));
     }
     if (work.requests.num_cut > 0) {
-        spdlog::warn("{}: {} of {} requests are longer than a window and lose their beginning ({})",
-                     task.file.name, work.requests.num_cut, work.requests.records.size(), setting);
+        work.warnings.push_back(
+            fmt::format("{}: {} of {} requests are longer than a window and lose their beginning ({})",
+                        task.file.name, work.requests.num_cut, work.requests.records.size(), setting));
     }
 }
 

@@ -82,9 +82,10 @@ class Ranks(EvalTest):
 
     def test_rank_0_alone_writes(self):
         self.on(2)
-        done = self.run_program("--model", self.model, "--tasks", self.task(self.records[:1]), "--output", "-")
-        self.assertEqual(json.loads(done.stdout)["n-samples"]["task"], {"original": 1, "effective": 1})
+        done = self.run_program("--model", self.model, "--tasks", self.task([self.records[0], [1]]), "--output", "-")
+        self.assertEqual(json.loads(done.stdout)["n-samples"]["task"], {"original": 2, "effective": 1})
         self.assertEqual(done.stderr.count("|task |"), 2)
+        self.assertEqual(done.stderr.count("1 of 2 records are left out"), 1)
 
     def test_mistakes(self):
         good = ["--model", self.model, "--tasks", self.task(self.records)]
