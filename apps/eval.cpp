@@ -10,12 +10,10 @@
 #include "base/program.h"
 #include "base/progress.h"
 #include "command_line.h"
-#include "eval/device.h"
 #include "eval/generate.h"
 #include "eval/generation.h"
 #include "eval/readers.h"
 #include "eval/requests.h"
-#include "eval/resident_model.h"
 #include "eval/results.h"
 #include "eval/task_file.h"
 #include "eval/task_result.h"
@@ -95,11 +93,8 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     std::vector<eval::Task> tasks;
     for (const eval::TaskName& name : names) tasks.push_back(eval::read_task(name, options.task));
     const auto generating = std::ranges::find_if(tasks, generates);
-    if (ranks != nullptr && generating != tasks.end()) {
-        throw UserError(
-            "{} generates texts, which one process does; start eval for it without mpirun or srun",
-            generating->file.path.string());
-    }
+    if (generating != tasks.end())
+        scoring::require_generation(options.degrees, generating->file.path.string());
     if (options.max_new_tokens && generating == tasks.end()) {
         throw UserError("--max-new-tokens {}: no task generates texts", *options.max_new_tokens);
     }
@@ -109,33 +104,14 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     for (eval::Task& task : tasks) {
         inputs.work.push_back(
             eval::make_work(std::move(task), inputs.tokenizer.get(), options.max_length, inputs.source));
+        if (ranks != nullptr && ranks->rank() != 0) continue;
+        for (const std::string& warning : inputs.work.back().warnings) spdlog::warn("{}", warning);
     }
     return inputs;
 }
 
-/// All weights in memory, for texts of at most `max_tokens`.
-eval::ResidentModel resident_model(const Options& options, const interop::ModelSource& source,
-                                   int64_t max_tokens, int64_t num_sequences = 1) {
-    const eval::Device device = eval::choose_device(options.device);
-    return {*source.tensors, source.spec,
-            at::TensorOptions(eval::compute_type(options.dtype)).device(device.torch_device), max_tokens,
-            static_cast<int>(num_sequences)};
-}
-
-eval::TaskResult generate_answers(const Inputs& inputs, const Options& options, eval::Work work,
-                                  const std::function<void(double share)>& progress) {
-    constexpr int64_t kSideBySide = 16;
-    const int64_t batch_size = options.score.batch.num_windows;
-    const ops::OpsContext context;
-    eval::ResidentModel model = resident_model(
-        options, inputs.source, eval::longest_sequence(work),
-        std::min(batch_size > 0 ? batch_size : kSideBySide, std::ssize(work.requests.records)));
-    const auto ends = eval::end_tokens(inputs.source);
-    return eval::evaluate_generation(model, *inputs.tokenizer, std::move(work), ends, progress);
-}
-
-eval::TaskResult run_task(const Inputs& inputs, const Options& options, const scoring::ScoringModel& model,
-                          eval::Work work, bool shows_progress, const Environment& environment) {
+eval::TaskResult run_task(const Inputs& inputs, const scoring::ScoringModel& model, eval::Work work,
+                          bool shows_progress, const Environment& environment) {
     const double started = seconds_now();
     std::optional<Progress> progress;
     if (shows_progress) progress.emplace("evaluating " + work.task.file.name, environment);
@@ -143,12 +119,13 @@ eval::TaskResult run_task(const Inputs& inputs, const Options& options, const sc
         if (progress && progress->due()) progress->show(share);
     };
     const auto score = [&](auto records, const auto& windows) { return model.score(records, windows, show); };
+    const int64_t max_tokens = eval::longest_sequence(work);
+    const auto generate = [&](auto contexts, const auto& options) {
+        return model.generate(*inputs.tokenizer, contexts, options, max_tokens, show);
+    };
     eval::TaskResult result = generates(work.task)
-                                  ? generate_answers(inputs, options, std::move(work),
-                                                     [&](double share) {
-                                                         throw_if_stop_requested();
-                                                         show(share);
-                                                     })
+                                  ? eval::evaluate_generation(generate, std::move(work.task), work.requests,
+                                                              eval::end_tokens(inputs.source))
                                   : eval::evaluate(score, std::move(work.task), work.requests);
     spdlog::info("{}: {} tokens of {} records in {:.1f} s", result.task.file.name, result.num_predicted,
                  result.task.documents.size(), seconds_now() - started);
@@ -191,7 +168,7 @@ scoring::ScoringModel make_model(const Options& options, const interop::ModelSou
     for (const eval::Work& each : work) {
         of_model.longest_window = std::max(of_model.longest_window, eval::longest(each.requests.windows));
     }
-    if (ranks != nullptr) return scoring::mesh_model(source, of_model, *ranks, environment);
+    if (ranks != nullptr) return scoring::mesh_model(source, of_model, work, *ranks, environment);
     scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
     check_bytes(source, environment);
     return scoring::layerwise_model(source, of_model);
@@ -223,7 +200,7 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
     const auto run_tasks = [&] {
         for (eval::Work& work : inputs.work) {
             evaluation.tasks.push_back(
-                run_task(inputs, options, model, std::move(work), writes, environment));
+                run_task(inputs, model, std::move(work), writes, environment));
         }
     };
     if (ranks) mpi::print_errors_first("eval", *ranks, [&] { model.explain(run_tasks); });
@@ -235,12 +212,20 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
     print_text(eval::results_table(evaluation), is_standard_stream(options.output) ? stderr : stdout);
 }
 
+/// One text is the work of one process, or of the ranks of one tensor axis.
+void check_ranks_of_one_text(const Options& options, const mpi::Comm* ranks) {
+    if (ranks == nullptr) return;
+    scoring::require_generation(options.degrees, "--generate");
+    if (scoring::mesh_request(options.degrees, ranks->size()).tensor == ranks->size()) return;
+    throw UserError(
+        "--generate continues one text, which {} ranks share only with --tensor-parallel-degree {}; set it, or "
+        "start eval without mpirun or srun",
+        ranks->size(), ranks->size());
+}
+
 /// Streams the continuation of a prompt to stdout.
 void generate(Options options, const Environment& environment, const mpi::Comm* ranks) {
-    if (ranks != nullptr) {
-        throw UserError("--generate runs in one process; start eval without mpirun or srun");
-    }
-    scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
+    check_ranks_of_one_text(options, ranks);
     const interop::ModelSource source = interop::open_model(options.model, {options.accepted_keys});
     const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
     if (!tokenizer) {
@@ -262,17 +247,17 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
                      source.spec.max_context);
         options.generate.max_new_tokens = room;
     }
-    const ops::OpsContext context;
-    check_bytes(source, environment);
-    eval::ResidentModel model =
-        resident_model(options, source, std::ssize(prompt) + options.generate.max_new_tokens);
+    const scoring::ScoringModel model = make_model(options, source, {}, ranks, environment);
+    const auto resident = model.resident(std::ssize(prompt) + options.generate.max_new_tokens, 1);
+    const bool prints = ranks == nullptr || ranks->rank() == 0;
     const double started = seconds_now();
-    const int64_t count =
-        eval::generate(model, *tokenizer, prompt, options.generate, [](const std::string& text) {
-            throw_if_stop_requested();
-            if (!text.empty()) print_text(text, stdout);
-        });
-    print_text("\n", stdout);
+    const auto take = [&](const std::string& text) {
+        throw_if_stop_requested();
+        if (prints && !text.empty()) print_text(text, stdout);
+    };
+    const auto run = [&] { return eval::generate(*resident, *tokenizer, prompt, options.generate, take); };
+    const int64_t count = ranks ? mpi::print_errors_first("eval", *ranks, run) : run();
+    if (prints) print_text("\n", stdout);
     spdlog::info("{} tokens in {:.1f} s", count, seconds_now() - started);
 }
 

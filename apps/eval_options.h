@@ -34,6 +34,7 @@ inline constexpr const char* kAbout =
     "\n"
     "For gsm8k it generates the answers, and holds all weights in memory.\n"
     "With --generate it continues a text instead; the continuation alone goes to stdout.\n"
+    "Ranks generate as replicas or on the tensor axis, not with the other two degrees.\n"
     "\n"
     "One process reads the weights layer by layer and needs memory for one layer. Under mpirun or srun the\n"
     "ranks hold the weights: each all of them, or its share on the axes of --*-parallel-degree. The results\n"
@@ -115,8 +116,9 @@ inline void add_options(CLI::App& app, Options& options) {
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--batch-size", options.score.batch.num_windows,
-                   "maximum number of windows in one batch, and\n"
-                   "of texts that are generated side by side (default: 16)")
+                   "maximum number of windows in one batch; on ranks, of sequences of a replica, each\n"
+                   "of which may hold several windows; and of texts that one process or replica\n"
+                   "generates side by side (default: 16)")
         ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")

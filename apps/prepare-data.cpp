@@ -91,11 +91,16 @@ void print_report(const data::TokenizeResult& result) {
     if (result.num_skipped > 0) {
         spdlog::warn("{} records could not be read and are left out (--on-error skip)", result.num_skipped);
     }
+    if (result.num_repaired > 0) {
+        spdlog::warn("{} of {} texts have malformed UTF-8, which is read as U+FFFD", result.num_repaired,
+                     result.num_documents);
+    }
     const nlohmann::ordered_json report = {
         {"tokens", result.num_tokens},
         {"counted_tokens", result.counted_tokens},
         {"documents", result.num_documents},
         {"skipped", result.num_skipped},
+        {"repaired", result.num_repaired},
         {"vocab_size", result.vocab_size},
         {"unigram_entropy", result.unigram_entropy},
         {"bigram_entropy", result.bigram_entropy},

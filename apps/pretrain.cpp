@@ -62,7 +62,7 @@ struct Run {
                                control.rank()};
 
     const data::Loader loader = setup::training_data(config, spec);
-    std::vector<eval::Work> tasks = scoring::read_tasks(config, spec);
+    std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/ordered_tasks.h"
+#include "tokenizer/unicode.h"
 
 namespace argosy::data {
 namespace {
@@ -106,8 +107,15 @@ class BatchEncoder {
         encoded_.loss_mask.resize(encoded_.tokens.size(), 1);
     }
 
+    /// Whether the tokenizer replaces a part of the text.
+    bool is_repaired(const std::string& text) {
+        if (tokenizer_.info().name == tokenizer::kBytes) return false;
+        return tokenizer::repaired_utf8(text, repaired_).data() != text.data();
+    }
+
     void append_text(const std::string& text) {
         const tokenizer::TokenizerInfo& info = tokenizer_.info();
+        encoded_.num_repaired += is_repaired(text);
         append(info.prefix);
         tokenizer_.encode(text, encoded_.tokens);
         append(info.suffix);
@@ -122,6 +130,7 @@ class BatchEncoder {
     const tokenizer::Tokenizer& tokenizer_;
     const DocumentBatch& batch_;
     EncodedDocuments encoded_;
+    std::string repaired_;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace argosy::data {
 namespace {
 
-constexpr std::string_view kPartMark = "argosy part 2\n\n\n";
+constexpr std::string_view kPartMark = "argosy part 3\n\n\n";
 constexpr const char* kPlanFile = "plan.json";
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 constexpr int64_t kNoDocuments = -1;
@@ -45,7 +45,7 @@ std::vector<uint8_t> take_loss_mask(std::span<uint32_t> tokens) {
 struct Header {
     std::array<char, kPartMark.size()> mark{};
     int64_t kind = kNoDocuments;  // or a RecordKind
-    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0;
+    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0, num_repaired = 0;
     int64_t checksum = 0;  // of the bytes after the header
 
     int64_t sizes_offset() const { return int64_t{sizeof(Header)} + num_tokens * int64_t{sizeof(uint32_t)}; }
@@ -103,6 +103,7 @@ void PartWriter::add(const EncodedDocuments& documents) {
     summary_.num_tokens += std::ssize(documents.tokens);
     summary_.num_documents += std::ssize(documents.sizes);
     summary_.num_skipped += std::ssize(documents.skipped);
+    summary_.num_repaired += documents.num_repaired;
     sizes_.insert(sizes_.end(), documents.sizes.begin(), documents.sizes.end());
 }
 
@@ -110,7 +111,8 @@ void PartWriter::commit() {
     Header header{.kind = summary_.kind ? static_cast<int64_t>(*summary_.kind) : kNoDocuments,
                   .num_tokens = summary_.num_tokens,
                   .num_documents = summary_.num_documents,
-                  .num_skipped = summary_.num_skipped};
+                  .num_skipped = summary_.num_skipped,
+                  .num_repaired = summary_.num_repaired};
     std::ranges::copy(kPartMark, header.mark.begin());
     file_.write_at(header.sizes_offset(), std::as_bytes(std::span(sizes_)));
     header.checksum = checksum_of(RawFile::open_to_read(file_.partial_path()), header);
@@ -130,7 +132,8 @@ PartSummary read_part(const std::filesystem::path& path,
                         path.string());
     PartSummary summary{.num_tokens = header.num_tokens,
                         .num_documents = header.num_documents,
-                        .num_skipped = header.num_skipped};
+                        .num_skipped = header.num_skipped,
+                        .num_repaired = header.num_repaired};
     if (header.kind != kNoDocuments) summary.kind = static_cast<RecordKind>(header.kind);
 
     constexpr int64_t kBlockDocuments = 4096;

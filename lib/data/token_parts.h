@@ -18,7 +18,7 @@ namespace argosy::data {
 /// The contents of a part.
 struct PartSummary {
     std::optional<RecordKind> kind;  // none: the piece has no documents
-    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0;
+    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0, num_repaired = 0;
 };
 
 /// The folder OUTPUT.parts.

@@ -76,7 +76,7 @@ class TokenizeJob::Builder {
           writer_(options.output, options.vocab_size.value_or(kMaxVocabSize)) {}
 
     void add(const EncodedDocuments& documents) {
-        count_skipped(std::ssize(documents.skipped));
+        count(std::ssize(documents.skipped), documents.num_repaired);
         if (!documents.kind) return;
         if (!kind_) set_kind(*documents.kind);
         if (*documents.kind != *kind_) refuse_mixed_kinds(documents.first_place, *documents.kind, *kind_);
@@ -92,7 +92,10 @@ class TokenizeJob::Builder {
         statistics_.add(documents.tokens);
     }
 
-    void count_skipped(int64_t count) { num_skipped_ += count; }
+    void count(int64_t num_skipped, int64_t num_repaired) {
+        num_skipped_ += num_skipped;
+        num_repaired_ += num_repaired;
+    }
 
     /// The kind of the documents so far.
     const std::optional<RecordKind>& kind() const { return kind_; }
@@ -110,6 +113,7 @@ class TokenizeJob::Builder {
                 .vocab_size = info.vocab_size,
                 .counted_tokens = writer_.counted_tokens(),
                 .num_skipped = num_skipped_,
+                .num_repaired = num_repaired_,
                 .unigram_entropy = statistics_.unigram_entropy(),
                 .bigram_entropy = statistics_.bigram_entropy(),
                 .bigram_tokens = statistics_.bigram_tokens()};
@@ -145,7 +149,7 @@ class TokenizeJob::Builder {
     std::optional<RecordKind> kind_;
     StreamStatistics statistics_;
     uint32_t largest_ = 0;
-    int64_t num_skipped_ = 0;
+    int64_t num_skipped_ = 0, num_repaired_ = 0;
 };
 
 TokenizeJob::TokenizeJob(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
@@ -257,7 +261,8 @@ TokenizeResult TokenizeJob::finish() {
                 refuse_mixed_piece(pieces_[piece], *builder_->kind());
             builder_->add(documents);
         };
-        builder_->count_skipped(read_part(parts_.part_path(piece), add_of_piece).num_skipped);
+        const PartSummary part = read_part(parts_.part_path(piece), add_of_piece);
+        builder_->count(part.num_skipped, part.num_repaired);
         show_progress(piece, std::ssize(pieces_), 0, "joining");
     }
     const TokenizeResult result = builder_->commit();

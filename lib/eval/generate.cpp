@@ -115,8 +115,13 @@ Continuation::Continuation(const tokenizer::Tokenizer& tokenizer, tokenizer::Ids
 /// The text that the token completes.
 std::string Continuation::add(uint32_t token) {
     if (token >= tokenizer_.info().vocab_size) return "";
+    // How a token reads may depend on the tokens before it: at the beginning of a text, and within a character.
+    constexpr size_t kMaxKnown = 64;
+    if (known_.size() == kMaxKnown) {
+        known_.erase(known_.begin(), known_.begin() + kMaxKnown / 2);
+        num_taken_ = tokenizer_.decode(known_).size();
+    }
     known_.push_back(token);
-    // The whole text, because how a token reads may depend on the tokens before it.
     const std::string whole = tokenizer_.decode(known_);
     const auto piece = std::string_view(whole).substr(std::min(num_taken_, whole.size()));
     num_taken_ = whole.size();

@@ -63,8 +63,8 @@ class Continuation {
     tokenizer::Ids end_tokens_, unseen_;
     CharacterStream characters_;
     StopTexts text_;
-    tokenizer::Ids known_;  // new tokens; a model may have more than the tokenizer, which stand for nothing
-    size_t num_taken_ = 0;  // bytes of their text
+    tokenizer::Ids known_;  // the newest tokens; a model may have more than the tokenizer, which stand for nothing
+    size_t num_taken_ = 0;  // bytes of their text, all of which advance() has passed on
     int64_t num_tokens_ = 0;
     bool finished_ = false;
 };

@@ -1,10 +1,7 @@
 #include "eval/generation.h"
 
 #include <map>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 
@@ -34,12 +31,14 @@ class SequencePool {
   public:
     SequencePool(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
                  std::span<const Tokens> contexts, const GenerateOptions& options)
-        : model_(model), tokenizer_(tokenizer), contexts_(contexts), options_(options) {}
+        : model_(model),
+          tokenizer_(tokenizer),
+          contexts_(contexts),
+          options_(options),
+          texts_(contexts.size()) {}
 
-    /// Calls take(context, piece of text), and finished(number of new tokens, finished share of all contexts)
-    /// at the end of each context.
-    template <class Take, class Finished>
-    void run(const Take& take, const Finished& finished) {
+    /// Calls progress(finished share of all contexts) after each step of the model.
+    std::vector<GeneratedText> run(const std::function<void(double share)>& progress) {
         for (int slot = 0; slot < model_.num_sequences(); ++slot) start(slot);
         while (!running_.empty()) {
             std::vector<ResidentModel::NewTokens> unseen;
@@ -48,14 +47,17 @@ class SequencePool {
             for (int64_t row = 0; row < std::ssize(unseen); ++row) {
                 const int slot = unseen[row].sequence;
                 Running& one = running_.at(slot);
-                take(one.context, one.text.advance(logits_of(logits, row)));
+                GeneratedText& text = texts_[one.context];
+                text.text += one.text.advance(logits_of(logits, row));
                 if (!one.text.finished()) continue;
-                finished(one.text.num_tokens(),
-                         static_cast<double>(++num_finished_) / static_cast<double>(contexts_.size()));
+                text.num_tokens = one.text.num_tokens();
+                ++num_finished_;
                 running_.erase(slot);
                 start(slot);
             }
+            progress(static_cast<double>(num_finished_) / static_cast<double>(contexts_.size()));
         }
+        return std::move(texts_);
     }
 
   private:
@@ -75,26 +77,29 @@ class SequencePool {
     const tokenizer::Tokenizer& tokenizer_;
     std::span<const Tokens> contexts_;
     const GenerateOptions& options_;
+    std::vector<GeneratedText> texts_;
     std::map<int, Running> running_;  // by the model's sequence
     size_t next_ = 0, num_finished_ = 0;
 };
 
 }  // namespace
 
-TaskResult evaluate_generation(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, Work work,
-                               const tokenizer::Ids& end_tokens,
-                               const std::function<void(double share)>& progress) {
-    TaskResult result{.task = std::move(work.task), .num_cut = work.requests.num_cut};
+std::vector<GeneratedText> continue_contexts(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
+                                             std::span<const Tokens> contexts, const GenerateOptions& options,
+                                             const std::function<void(double share)>& progress) {
+    return SequencePool(model, tokenizer, contexts, options).run(progress);
+}
+
+TaskResult evaluate_generation(const GenerateTexts& generate, Task task, const Requests& requests,
+                               const tokenizer::Ids& end_tokens) {
+    TaskResult result{.task = std::move(task), .num_cut = requests.num_cut};
     const GenerateOptions options{.max_new_tokens = result.task.max_new_tokens,
                                   .stop_texts = result.task.reader->stop_texts,
                                   .end_tokens = end_tokens};
-    result.texts.resize(work.requests.records.size());
-    SequencePool(model, tokenizer, work.requests.records, options)
-        .run([&](size_t document, const std::string& piece) { result.texts[document] += piece; },
-             [&](int64_t num_tokens, double share) {
-                 result.num_predicted += num_tokens;
-                 progress(share);
-             });
+    for (GeneratedText& each : generate(requests.records, options)) {
+        result.texts.push_back(std::move(each.text));
+        result.num_predicted += each.num_tokens;
+    }
     add_metrics(result);
     return result;
 }

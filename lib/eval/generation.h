@@ -2,7 +2,11 @@
 // greedily, and answers in it are compared with the document's.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "eval/generate.h"
 #include "eval/requests.h"
@@ -12,10 +16,27 @@
 
 namespace argosy::eval {
 
-/// Calls `progress` with the finished share, 0 to 1, after each document. `end_tokens`: see GenerateOptions.
-/// REQUIRES: longest_sequence(work) <= model.max_tokens().
-TaskResult evaluate_generation(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, Work work,
-                               const tokenizer::Ids& end_tokens,
-                               const std::function<void(double share)>& progress);
+struct GeneratedText {
+    std::string text;
+    int64_t num_tokens = 0;
+};
+
+/// The maximum number of texts that are generated side by side, unless --batch-size says it.
+inline constexpr int64_t kSideBySide = 16;
+
+/// Continues contexts, as many side by side as the model has sequences. Calls `progress` with the share of
+/// finished contexts, 0 to 1, after each step of the model. REQUIRES: each context and its continuation fit
+/// into model.max_tokens().
+std::vector<GeneratedText> continue_contexts(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
+                                             std::span<const Tokens> contexts, const GenerateOptions& options,
+                                             const std::function<void(double share)>& progress);
+
+/// Continues contexts with a model, wherever its weights are.
+using GenerateTexts = std::function<std::vector<GeneratedText>(std::span<const Tokens> contexts,
+                                                               const GenerateOptions& options)>;
+
+/// `requests` are those of the task's documents. `end_tokens`: see GenerateOptions.
+TaskResult evaluate_generation(const GenerateTexts& generate, Task task, const Requests& requests,
+                               const tokenizer::Ids& end_tokens);
 
 }  // namespace argosy::eval

@@ -68,11 +68,12 @@ const std::vector<Reader>& readers() {
              OutputType::Choices,
              {"acc", "acc_norm", "acc_bytes"},
              read_context_choices},
-            {"continuation",
-             {"context", "continuation"},
-             OutputType::Continuation,
-             {"acc", "perplexity"},
-             read_continuation},
+            {.name = "continuation",
+             .keys = {"context", "continuation"},
+             .type = OutputType::Continuation,
+             .metrics = {"acc", "perplexity"},
+             .read = read_continuation,
+             .example_delimiter = ""},  // the answer begins with a space
         };
         std::ranges::move(public_readers(), std::back_inserter(rows));
         return rows;

@@ -39,7 +39,8 @@ struct Document {
     std::vector<std::string> choices = {};  // of OutputType::Choices: the texts whose lengths normalise
     int64_t gold = 0;                       // the index of the right choice
 
-    /// The document as an example in the prompt of another one: `question`, a space, `answer`.
+    /// The document as an example in the prompt of another one: `question`, Reader::example_delimiter,
+    /// `answer`.
     std::string question = {}, answer = {};
     std::string description = {};  // begins the prompt, before the examples
 };
@@ -85,6 +86,10 @@ struct Reader {
     // Only for OutputType::Generation:
     std::vector<std::string> stop_texts = {};  // `until`
     std::vector<AnswerFilter> filters = {};
+
+    /// Between question and answer of an example: the harness's target_delimiter. For LAMBADA, whose answers
+    /// begin with a space, the harness has two spaces there.
+    const char* example_delimiter = " ";
 };
 
 const std::vector<Reader>& readers();

@@ -1,14 +1,16 @@
 #include "eval/requests.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "checkpoint/hash.h"
 #include "eval/text.h"
 #include "tokenizer/tokenizer_file.h"
 
@@ -136,28 +138,28 @@ int64_t max_context_tokens(const Task& task, int64_t max_length) {
         task.file.path.string(), task.max_new_tokens, max_length);
 }
 
-void warn_of_long_windows(const Work& work, int64_t max_context) {
+void warn_of_long_windows(Work& work, int64_t max_context) {
     const bool generates = work.task.type() == OutputType::Generation;
     const int64_t num_inputs = generates ? longest_sequence(work) : longest(work.requests.windows);
     if (num_inputs <= max_context) return;
-    spdlog::warn(
-        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
-        "splits "
+    work.warnings.push_back(fmt::format(
+        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length splits "
         "longer records",
-        work.task.file.path.string(), num_inputs, max_context);
+        work.task.file.path.string(), num_inputs, max_context));
 }
 
-void warn_of_left_out_parts(const Work& work, const char* setting) {
+void warn_of_left_out_parts(Work& work, const char* setting) {
     const Task& task = work.task;
     if (task.num_short > 0) {
-        spdlog::warn(
+        work.warnings.push_back(fmt::format(
             "{}: {} of {} records are left out, because they have fewer than two tokens and so predict none; "
             "the first is {}",
-            task.file.name, task.num_short, task.num_records, task.first_short);
+            task.file.name, task.num_short, task.num_records, task.first_short));
     }
     if (work.requests.num_cut > 0) {
-        spdlog::warn("{}: {} of {} requests are longer than a window and lose their beginning ({})",
-                     task.file.name, work.requests.num_cut, work.requests.records.size(), setting);
+        work.warnings.push_back(
+            fmt::format("{}: {} of {} requests are longer than a window and lose their beginning ({})",
+                        task.file.name, work.requests.num_cut, work.requests.records.size(), setting));
     }
 }
 
@@ -211,6 +213,18 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
             opened->info().name, opened->info().vocab_size, source.path.string(), source.spec.vocab_size);
     }
     return opened;
+}
+
+std::string digest(const Work& work) {
+    checkpoint::Hasher hasher;
+    const auto add = [&](const auto& values) { hasher.add(std::as_bytes(std::span(values))); };
+    for (const Document& document : work.task.documents) add(document.record.dump() + '\n');
+    for (const Tokens& record : work.requests.records) {
+        add(std::array{std::size(record)});
+        add(record);
+    }
+    add(work.requests.windows);
+    return hasher.value().hex();
 }
 
 int64_t longest_sequence(const Work& work) {

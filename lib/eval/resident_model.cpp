@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "eval/kept_attention.h"
@@ -71,20 +72,27 @@ std::vector<model::Weights> read_units(const checkpoint::TensorSource& source, c
 
 }  // namespace
 
-ResidentModel::ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences)
+ResidentModel::ResidentModel(const model::ModelSpec& spec, std::vector<model::Weights> units,
+                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences,
+                             MakeAxis make_axis)
     : spec_(spec),
       options_(options),
       max_tokens_(max_tokens),
-      units_(read_units(source, spec, options)),
+      make_axis_(std::move(make_axis)),
+      units_(std::move(units)),
       lengths_(num_sequences) {
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options.dtype()));
     rope_ = model::rope_table(spec, max_tokens, options.dtype(wide));
     for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
         caches_.push_back(std::make_unique<KeyValueCache>(segments_, num_sequences, max_tokens,
-                                                          spec.num_kv_heads * spec.head_dim, options));
+                                                          units_[layer + 1][Role::Wk].size(0), options));
     }
 }
+
+ResidentModel::ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
+                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences)
+    : ResidentModel(spec, read_units(source, spec, options), options, max_tokens, num_sequences,
+                    [](int64_t) { return std::make_unique<model::TensorAxis>(); }) {}
 
 ResidentModel::~ResidentModel() = default;
 
@@ -104,18 +112,20 @@ at::Tensor ResidentModel::append(std::span<const NewTokens> new_tokens) {
     }
     model::Batch batch{.tokens = on_device(ids), .num_sequences = 1, .seq_len = std::ssize(ids)};
     batch.positions = on_device(positions);
-    // 2. the embedding and the blocks: x [tokens, dim]
+    // 2. the embedding and the blocks: x [rows, dim]
+    const std::unique_ptr<model::TensorAxis> axis = make_axis_(batch.seq_len);
     model::Tape tape;
     at::Tensor x =
-        model::Embedding(spec_, axis_).forward(units_.front(), {}, batch, model::RecomputeMode::Full, tape);
+        model::Embedding(spec_, *axis).forward(units_.front(), {}, batch, model::RecomputeMode::Full, tape);
     for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-        const model::Block block(spec_, axis_, *caches_[layer], rope_);
+        const model::Block block(spec_, *axis, *caches_[layer], rope_);
         tape = {};
         x = block.forward(units_[layer + 1], x, batch, model::RecomputeMode::Full, tape);
     }
-    // 3. the logits of each sequence's last token
-    const at::Tensor last = x.index_select(0, on_device(last_rows));
-    return model::Head(spec_, axis_).logits(units_.back(), last).to(at::kFloat).cpu().contiguous();
+    // 3. the logits of each sequence's last token: this rank's columns, then all
+    const at::Tensor last = axis->gather_rows(x).index_select(0, on_device(last_rows));
+    const at::Tensor logits = model::Head(spec_, model::TensorAxis()).logits(units_.back(), last);
+    return axis->gather_columns(logits, spec_.vocab_size).to(at::kFloat).cpu().contiguous();
 }
 
 at::Tensor ResidentModel::on_device(const std::vector<int64_t>& values) const {

@@ -1,6 +1,7 @@
 // A model whose weights are all in memory, for generating tokens one after another: the keys and values of
 // earlier tokens are kept, so that each token passes the model once. Several sequences may grow side by side;
-// the weights are then read once for all of them.
+// the weights are then read once for all of them. The ranks of a tensor axis may share the weights: they then
+// append the same tokens, and all have the same logits.
 // REQUIRES: the caller holds an ops::OpsContext.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,8 +27,14 @@ struct Segment;
 
 class ResidentModel {
   public:
-    /// Reads all weights in the type and to the device of `options`. A sequence has at most `max_tokens`.
-    /// Throws UserError unless `source` holds the model's parameters.
+    /// Makes the TensorAxis for a batch of `num_tokens`.
+    using MakeAxis = std::function<std::unique_ptr<model::TensorAxis>(int64_t num_tokens)>;
+
+    /// `units`: the weights of the embedding, of each block and of the head, or this rank's share of them on
+    /// the axis, in the type and on the device of `options`. A sequence has at most `max_tokens`.
+    ResidentModel(const model::ModelSpec& spec, std::vector<model::Weights> units,
+                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences, MakeAxis make_axis);
+    /// Reads all weights. Throws UserError unless `source` holds the model's parameters.
     ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
                   const at::TensorOptions& options, int64_t max_tokens, int num_sequences = 1);
     ~ResidentModel();
@@ -40,7 +48,7 @@ class ResidentModel {
     };
     /// Appends tokens to different sequences. Returns the logits of the token after each of them,
     /// [new_tokens, vocab_size], in fp32 on the host. On a processor they do not depend on the other
-    /// sequences. REQUIRES: no more than fit into max_tokens().
+    /// sequences. COLLECTIVE over the axis. REQUIRES: no more than fit into max_tokens().
     at::Tensor append(std::span<const NewTokens> new_tokens);
 
     /// Starts a new sequence in place of this one.
@@ -52,8 +60,8 @@ class ResidentModel {
     const model::ModelSpec spec_;
     const at::TensorOptions options_;
     const int64_t max_tokens_;
+    const MakeAxis make_axis_;
     std::vector<model::Weights> units_;  // the embedding, the blocks, the head
-    model::TensorAxis axis_;
     ops::RopeTable rope_;
     std::vector<std::unique_ptr<KeyValueCache>> caches_;  // of each block
     std::vector<Segment> segments_;                       // of the batch that runs

@@ -83,7 +83,7 @@ class Fewshot {
     void put_into(Document& document) {
         std::string prompt = document.description;
         for (const Document* example : examples(document)) {
-            prompt += fmt::format("{} {}{}", example->question, example->answer, kFewshotDelimiter);
+            prompt += example->question + reader_.example_delimiter + example->answer + kFewshotDelimiter;
         }
         for (std::string& context : document.contexts) context.insert(0, prompt);
     }

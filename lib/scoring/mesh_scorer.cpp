@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "ops/cross_entropy.h"
 #include "ops/documents.h"
+#include "resume/collectives.h"
 #include "train/data_feed.h"
 
 namespace argosy::scoring {
@@ -54,6 +56,20 @@ at::Tensor document_offsets(const at::Tensor& positions, int64_t seq_len, c10::D
 }
 
 }  // namespace
+
+void require_same_tasks(comm::Communicator& control, std::span<const eval::Work> tasks) {
+    for (const eval::Work& work : tasks) {
+        const auto digests = resume::all_gather_texts(
+            control, fmt::format("{} records, digest {}", work.task.documents.size(), digest(work)));
+        for (size_t rank = 1; rank < digests.size(); ++rank) {
+            if (digests[rank] == digests[0]) continue;
+            throw UserError(
+                "the ranks do not have the same task {}: rank 0 has {}, rank {} has {}; copy the task, the few-shot "
+                "file and the tokenizer to all nodes",
+                work.task.file.path.string(), digests[0], rank, digests[rank]);
+        }
+    }
+}
 
 MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh)
     : mesh_(mesh),

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "eval/requests.h"
 #include "eval/score.h"
 #include "eval/windows.h"
 #include "parallel/executor.h"
@@ -23,6 +24,10 @@
 #include "train/trainer.h"
 
 namespace argosy::scoring {
+
+/// COLLECTIVE: throws UserError on all ranks unless all of them have the same tasks and requests. Ranks that
+/// score different windows would wait for each other.
+void require_same_tasks(comm::Communicator& control, std::span<const eval::Work> tasks);
 
 class MeshScorer {
   public:

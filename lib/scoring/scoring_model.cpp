@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 #include "config/job_config.h"
 #include "eval/device.h"
 #include "eval/layerwise_model.h"
@@ -17,6 +19,8 @@
 #include "observe/memory.h"
 #include "ops/ops_context.h"
 #include "parallel/parallel_model.h"
+#include "parallel/tensor_parallel.h"
+#include "resume/collectives.h"
 #include "resume/restore.h"
 #include "resume/run_state.h"
 #include "scoring/mesh_scorer.h"
@@ -84,14 +88,33 @@ struct Layerwise {
     eval::ScoreOptions options;
 };
 
+int num_side_by_side(const ScoringOptions& options, size_t num_contexts) {
+    const int64_t limit = options.score.batch.num_windows;
+    return static_cast<int>(
+        std::min(limit > 0 ? limit : eval::kSideBySide, std::max<int64_t>(1, num_contexts)));
+}
+
+/// The texts of all ranks in the order of their contexts. `rows` has those of this rank, each as
+/// [number of its context, text, number of its tokens]. COLLECTIVE.
+std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
+                                                size_t num_contexts) {
+    std::vector<eval::GeneratedText> texts(num_contexts);
+    for (const std::string& of_rank : resume::all_gather_texts(group, rows.dump())) {
+        for (const auto& row : parse_json(of_rank, "the texts of a rank")) {
+            texts.at(row[0].get<size_t>()) = {row[1].get<std::string>(), row[2].get<int64_t>()};
+        }
+    }
+    return texts;
+}
+
 /// The model on a mesh: each rank holds its share of the weights once, in the type of the computation, and no
 /// gradients.
 class MeshModel {
   public:
     /// COLLECTIVE. Loads the weights of `source`. Throws UserError if the ranks do not fit the mesh or the
-    /// model does not, and what setup::RankContext and resume::load_weights throw.
+    /// model does not, and what setup::RankContext, require_same_tasks and resume::load_weights throw.
     MeshModel(const mpi::Comm& ranks, const Environment& environment, const interop::ModelSource& source,
-              const ScoringOptions& options);
+              const ScoringOptions& options, std::span<const eval::Work> tasks);
     MeshModel(const MeshModel&) = delete;
 
     /// COLLECTIVE: as MeshScorer::score(). Throws JobError on all ranks after a signal that asks a rank to
@@ -99,6 +122,15 @@ class MeshModel {
     std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
                                          const std::vector<eval::Window>& windows,
                                          const std::function<void(double share)>& progress);
+
+    /// COLLECTIVE: each replica continues every num_replicas-th context. Throws as score() does.
+    std::vector<eval::GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
+                                              std::span<const eval::Tokens> contexts,
+                                              const eval::GenerateOptions& options, int64_t max_tokens,
+                                              const std::function<void(double share)>& progress);
+
+    /// The model on the tensor axis, with the weights of this object.
+    std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
 
     /// The device of this rank in results: "cpu" or "cuda:0".
     std::string device_name() const { return context_.device.str(); }
@@ -109,7 +141,9 @@ class MeshModel {
 
   private:
     void end_if_stopped();
+    bool any_generates(bool own);
 
+    const ScoringOptions scoring_options_;
     config::JobConfig config_;
     setup::RankContext context_;
     train::StopAgreement stop_;
@@ -119,8 +153,10 @@ class MeshModel {
 };
 
 MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
-                     const interop::ModelSource& source, const ScoringOptions& options)
-    : config_(job_config(source, options, ranks.size())),
+                     const interop::ModelSource& source, const ScoringOptions& options,
+                     std::span<const eval::Work> tasks)
+    : scoring_options_(options),
+      config_(job_config(source, options, ranks.size())),
       context_(ranks, config_, with_device(environment, options.device)),
       stop_(*context_.control),
       options_(setup::trainer_options(config_, source.spec, context_.mesh.shape())),
@@ -133,6 +169,7 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
             "--gpus "
             "option, or use --device cpu");
     }
+    require_same_tasks(*context_.control, tasks);
     resume::HeldWeights weights(model_);
     load_weights(config_, context_.mesh.shape(), *context_.control, weights);
     end_if_stopped();
@@ -152,7 +189,64 @@ std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> re
     });
 }
 
+std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int num_sequences) {
+    std::vector<model::Weights> units;
+    for (parallel::Stage& stage : model_.stages()) {
+        for (parallel::ShardedUnit& unit : stage.units) units.push_back(unit.weights());
+    }
+    const auto type = at::TensorOptions(model_.precision().compute).device(model_.device());
+    return std::make_unique<eval::ResidentModel>(
+        model_.spec(), std::move(units), type, max_tokens, num_sequences, [this](int64_t num_tokens) {
+            return parallel::make_tensor_axis({}, context_.mesh, num_tokens);
+        });
+}
+
+/// COLLECTIVE: whether a rank still generates.
+bool MeshModel::any_generates(bool own) {
+    enum State : int64_t { Finished, Generates, Stopped };
+    const int64_t state =
+        resume::maximum(*context_.control, stop_requested() ? Stopped : own ? Generates : Finished);
+    if (state == Stopped) throw JobError("stopped by a signal; no unfinished output is left");
+    return state == Generates;
+}
+
+std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
+                                                     std::span<const eval::Tokens> contexts,
+                                                     const eval::GenerateOptions& options, int64_t max_tokens,
+                                                     const std::function<void(double share)>& progress) {
+    // The ranks meet after every kSteps steps, so that no rank waits for another one for long.
+    constexpr int kSteps = 32;
+    const int num_replicas = context_.mesh.degree(layout::kDataAxes);
+    std::vector<eval::Tokens> own;
+    for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_replicas) {
+        own.push_back(contexts[i]);
+    }
+    const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
+    int num_steps = 0;
+    const auto texts = eval::continue_contexts(*model, tokenizer, own, options, [&](double share) {
+        if (++num_steps % kSteps == 0) any_generates(true);
+        progress(share);
+    });
+    while (any_generates(false)) {
+    }
+    nlohmann::json rows = nlohmann::json::array();
+    for (size_t i = 0; i < texts.size(); ++i) {
+        rows.push_back({context_.mesh.index(layout::kDataAxes) + i * num_replicas, texts[i].text,
+                        texts[i].num_tokens});
+    }
+    return gathered_texts(*context_.control, rows, contexts.size());
+}
+
 }  // namespace
+
+void require_generation(const Degrees& degrees, const std::string& what) {
+    if (degrees.pipeline == 1 && degrees.shard == 1) return;
+    throw UserError(
+        "{} generates texts, for which a rank needs all layers and its part of them in memory; leave out "
+        "--pipeline-parallel-degree and --data-parallel-shard-degree, or take --tensor-parallel-degree in "
+        "their place",
+        what);
+}
 
 layout::MeshRequest mesh_request(const Degrees& degrees, int num_ranks) {
     const double all = static_cast<double>(degrees.tensor) * degrees.pipeline * degrees.shard;
@@ -181,27 +275,58 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
     const std::shared_ptr<Layerwise> parts(
         new Layerwise{ops::OpsContext(), {*source.tensors, source.spec, type}, score});
     log_model(source, options.dtype, device.text());
-    return {[parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
-                parts->options.progress = [&](double share) {
-                    throw_if_stop_requested();
-                    progress(share);
-                };
-                return eval::score_windows(parts->model, records, windows, parts->options);
-            },
-            device.name(), needs_of(options, device.gpu.has_value())};
+    const auto resident = [parts, &source, type](int64_t max_tokens, int num_sequences) {
+        return std::make_unique<eval::ResidentModel>(*source.tensors, source.spec, type, max_tokens,
+                                                     num_sequences);
+    };
+    return {.score =
+                [parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
+                    parts->options.progress = [&](double share) {
+                        throw_if_stop_requested();
+                        progress(share);
+                    };
+                    return eval::score_windows(parts->model, records, windows, parts->options);
+                },
+            .generate =
+                [resident, options](const auto& tokenizer, auto contexts, const auto& generate_options,
+                                    int64_t max_tokens, const ScoringModel::Progress& progress) {
+                    const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
+                    return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
+                                                   [&](double share) {
+                                                       throw_if_stop_requested();
+                                                       progress(share);
+                                                   });
+                },
+            .resident = resident,
+            .device_name = device.name(),
+            .needs = needs_of(options, device.gpu.has_value())};
 }
 
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
-                        const mpi::Comm& ranks, const Environment& environment) {
-    const auto model = std::make_shared<MeshModel>(ranks, environment, source, options);
+                        std::span<const eval::Work> tasks, const mpi::Comm& ranks,
+                        const Environment& environment) {
+    const auto model = std::make_shared<MeshModel>(ranks, environment, source, options, tasks);
     log_model(source, options.dtype, fmt::format("{} ranks ({})", ranks.size(), model->mesh().name()));
-    return {[model](auto records, const auto& windows, const ScoringModel::Progress& progress) {
-                auto scores = model->score(records, windows, progress);
-                spdlog::info("tensors took at most {} on this rank",
-                             interop::bytes_text(model->peak_bytes()));
-                return scores;
-            },
-            model->device_name(), needs_of(options, model->on_gpu())};
+    const auto log_peak = [model] {
+        spdlog::info("tensors took at most {} on this rank", interop::bytes_text(model->peak_bytes()));
+    };
+    return {.score =
+                [model, log_peak](auto records, const auto& windows, const auto& progress) {
+                    auto scores = model->score(records, windows, progress);
+                    log_peak();
+                    return scores;
+                },
+            .generate =
+                [model, log_peak](const auto& tokenizer, auto contexts, const auto& generate_options,
+                                  int64_t max_tokens, const auto& progress) {
+                    auto texts = model->generate(tokenizer, contexts, generate_options, max_tokens, progress);
+                    log_peak();
+                    return texts;
+                },
+            .resident = [model](int64_t max_tokens,
+                                int num_sequences) { return model->resident(max_tokens, num_sequences); },
+            .device_name = model->device_name(),
+            .needs = needs_of(options, model->on_gpu())};
 }
 
 }  // namespace argosy::scoring

@@ -1,20 +1,25 @@
-// The model of the executable `eval`, and how it scores windows: one process reads the weights layer by
-// layer, or the ranks of a mesh hold them.
+// The model of the executable `eval`, and how it scores windows and generates texts. One process reads the
+// weights layer by layer for scores, and holds all of them for texts; the ranks of a mesh hold them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/environment.h"
+#include "eval/generation.h"
+#include "eval/requests.h"
+#include "eval/resident_model.h"
 #include "eval/score.h"
 #include "eval/windows.h"
 #include "interop/model_source.h"
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
 #include "observe/shortage.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy::scoring {
 
@@ -43,6 +48,14 @@ struct ScoringModel {
                                                  const std::vector<eval::Window>& windows,
                                                  const Progress& progress)>
         score;
+    /// COLLECTIVE on a mesh, whose replicas divide the contexts, and then the same on all ranks. Texts are at
+    /// most `max_tokens` long, their contexts included. Progress and signals as in score().
+    std::function<std::vector<eval::GeneratedText>(
+        const tokenizer::Tokenizer& tokenizer, std::span<const eval::Tokens> contexts,
+        const eval::GenerateOptions& options, int64_t max_tokens, const Progress& progress)>
+        generate;
+    /// The model for texts of at most `max_tokens`. On a mesh: the ranks of the tensor axis are one model.
+    std::function<std::unique_ptr<eval::ResidentModel>(int64_t max_tokens, int num_sequences)> resident;
     std::string device_name;  // of this process in results: "cpu" or "cuda:0"
     observe::MemoryNeeds needs = {};
 
@@ -60,8 +73,14 @@ struct ScoringModel {
 /// REQUIRES: `source` outlives the model.
 ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOptions& options);
 
-/// COLLECTIVE over `ranks`: loads and verifies the weights.
+/// Throws UserError unless the ranks that `degrees` describe can generate texts: each has all layers, and its
+/// weights are not sharded. `what` names what generates, for the message.
+void require_generation(const Degrees& degrees, const std::string& what);
+
+/// COLLECTIVE over `ranks`: compares the tasks (require_same_tasks), and loads and verifies the weights.
+/// REQUIRES for generate() and resident(): require_generation().
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
-                        const mpi::Comm& ranks, const Environment& environment);
+                        std::span<const eval::Work> tasks, const mpi::Comm& ranks,
+                        const Environment& environment);
 
 }  // namespace argosy::scoring

@@ -40,7 +40,8 @@ void check(const eval::Task& task, const tokenizer::Tokenizer* tokenizer) {
 
 }  // namespace
 
-std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model::ModelSpec& spec) {
+std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model::ModelSpec& spec,
+                                   comm::Communicator& control) {
     const config::Evaluation& evaluation = config.evaluation;
     if (evaluation.tasks.empty()) {
         if (evaluation != config::Evaluation{})
@@ -59,6 +60,12 @@ std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model:
         check(task, tokenizer.get());
         tasks.push_back(eval::make_work(std::move(task), tokenizer.get(),
                                         {config.training.seq_len, "training.seq_len"}, model));
+    }
+    require_same_tasks(control, tasks);
+    for (const eval::Work& work : tasks) {
+        for (const std::string& warning : work.warnings) {
+            if (control.rank() == 0) spdlog::warn("{}", warning);
+        }
     }
     return tasks;
 }

@@ -227,6 +227,20 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["skipped"], 1)
         self.assertIn("c.jsonl:2: \"text\" is not a string, but 1", done.stderr)
 
+    def test_malformed_texts_are_counted(self):
+        """In one piece and in two; the tokenizer `bytes` keeps every byte."""
+        names = [self.folder / name for name in ("a.txt", "b.txt")]
+        for name in names:
+            name.write_bytes(b"good \xc3\xa9\n" + b"bad \xff\xfe\n" + b"cut \xe2\x82\n" + b"x" * 600000)
+        self.run_program("train-tokenizer", "--input", TINY, "--vocab-size", "300", "--output", self.folder / "tokenizer.json")
+        words = ["tokenize", "--input", *names, "--document", "line", "--output", self.folder / "t.h5"]
+        for more in ([], ["--piece-megabytes", "1"]):
+            done = self.run_program(*words, "--tokenizer", self.folder / "tokenizer.json", *more)
+            self.assertEqual(json.loads(done.stdout)["repaired"], 4)
+            self.assertIn("4 of 8 texts have malformed UTF-8, which is read as U+FFFD", done.stderr)
+        done = self.run_program(*words)
+        self.assertEqual((json.loads(done.stdout)["repaired"], done.stderr), (0, ""))
+
     def test_paths_that_cannot_be_used_exit_with_2(self):
         loop = self.folder / "loop"
         loop.symlink_to(loop)

@@ -102,7 +102,7 @@ TASKS = {"texts": [{"text": text} for text in TEXTS], "choices": _CHOICES, "word
          "arc_easy": _ARC, "winogrande": _WINOGRANDE, "lambada_openai": _LAMBADA, "mmlu_anatomy": _MMLU, "gsm8k": _GSM8K}
 
 # The tasks with examples. Their examples are other records, the last ones first, so that their order is seen.
-FEWSHOT = ["choices", "words", "hellaswag", "piqa", "arc_easy", "winogrande", "mmlu_anatomy", "gsm8k"]
+FEWSHOT = ["choices", "words", "hellaswag", "piqa", "arc_easy", "winogrande", "lambada_openai", "mmlu_anatomy", "gsm8k"]
 
 
 def _examples(name):

@@ -83,6 +83,9 @@ class Harness(EvalTest):
         self.compare(RECORDED["trained"]["fewshot_2"], "--tokenizer", HARNESS / "tokenizer.json")
 
     def test_generated_answers(self):
+        self.assert_generated_answers()
+
+    def assert_generated_answers(self):
         """gsm8k, in full: contexts, texts after stop handling, answers of each filter, metrics. The model ends texts in each of
         the ways that end one, and 2 examples do not fit into it."""
         recorded = RECORDED["answers"]

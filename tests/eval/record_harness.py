@@ -34,13 +34,13 @@ OWN = {
     "choices": {"output_type": "multiple_choice", "doc_to_text": "{{query}}", "doc_to_target": "{{gold}}",
                 "doc_to_choice": "{{choices}}", "metric_list": [{"metric": m} for m in ("acc", "acc_norm", "acc_bytes")]},
     "words": {"output_type": "loglikelihood", "doc_to_text": "{{context}}", "doc_to_target": "{{' '+continuation}}",
-              "metric_list": [{"metric": "acc"}, {"metric": "perplexity"}]},
+              "target_delimiter": "", "metric_list": [{"metric": "acc"}, {"metric": "perplexity"}]},
 }
 # The file of lm_eval/tasks, the split of the task's file, and that of its examples.
 PUBLIC = {"hellaswag": ("hellaswag/hellaswag.yaml", "validation", "train"), "piqa": ("piqa/piqa.yaml", "validation", "train"),
           "arc_easy": ("arc/arc_easy.yaml", "test", "train"),
           "winogrande": ("winogrande/default.yaml", "validation", "train"),
-          "lambada_openai": ("lambada/lambada_openai.yaml", "test", None),
+          "lambada_openai": ("lambada/lambada_openai.yaml", "test", "train"),  # its file names no split for examples
           "mmlu_anatomy": ("mmlu/default/mmlu_anatomy.yaml", "test", "dev")}
 GENERATED = {"gsm8k": ("gsm8k/gsm8k.yaml", "test", "train")}
 
@@ -92,10 +92,10 @@ def own_configs(folder):
 
 def public_configs(folder, tasks):
     for name, (file, split, examples) in tasks.items():
-        files = {split: str(folder / f"{name}.jsonl")}
-        if examples:
-            files[examples] = str(folder / f"{name}_fewshot.jsonl")
+        files = {split: str(folder / f"{name}.jsonl"), examples: str(folder / f"{name}_fewshot.jsonl")}
         config = load_yaml(pathlib.Path(lm_eval.__file__).parent / "tasks" / file)
+        if "training_split" not in config:
+            config.setdefault("fewshot_split", examples)
         yield config | {"task": name, "dataset_path": "json", "dataset_name": None, "tag": None,
                         "dataset_kwargs": {"data_files": files}}
 

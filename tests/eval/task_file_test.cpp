@@ -110,7 +110,7 @@ TEST_F(TaskFile, ExamplesAreNeverTheDocumentItself) {
     for (const Document& document : task.documents) {
         const std::string& context = document.contexts[0];
         EXPECT_EQ(context.find("q " + document.answer), context.npos) << context;
-        EXPECT_EQ(context.size(), std::string("q  a\n\nq  a\n\nq").size()) << context;
+        EXPECT_EQ(context.size(), std::string("q a\n\nq a\n\nq").size()) << context;
     }
     EXPECT_ERROR(read_task(task_names({path})[0], {.num_fewshot = 4, .fewshot_file = path}), UserError,
                  "examples.jsonl:1", "--num-fewshot is 4", "4 examples");

@@ -74,6 +74,8 @@ class Evaluation(run.PretrainTest):
         broken.write_text('{"query": "a", "choices": ["b", "c"], "gold": 0}\n{"query": 1}\n')
         for parts, settings in (([f"{broken}:2"], {"evaluation__tasks": broken, "evaluation__tokenizer": "bytes"}),
                                 (["evaluation.tokenizer", f"{TASKS[0]}:1"], {"evaluation__tasks": TASKS[0]}),
+                                (["gsm8k.jsonl generates texts", "with eval"],
+                                 {"evaluation__tasks": f"gsm8k={HARNESS}/gsm8k.jsonl", "evaluation__tokenizer": "bytes"}),
                                 (["none.jsonl"], {"evaluation__tasks": self.folder / "none.jsonl"})):
             done = self.run_ranks(2, *self.small(**settings))
             self.assert_one_error(done, 2, *parts)

@@ -8,12 +8,16 @@
 #include <initializer_list>
 #include <random>
 
+#include "base/error.h"
 #include "eval/memory_source.h"
 #include "eval/score.h"
+#include "expect_error.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
 #include "resume/loaded_parts.h"
 #include "resume/run_state.h"
+#include "scoring/training_evaluation.h"
+#include "scratch_folder.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -157,6 +161,22 @@ TEST(MeshScorer, ReportsItsProgressOnAllRanks) {
     EXPECT_GT(shares.size(), 2);
     EXPECT_TRUE(std::ranges::is_sorted(shares));
     EXPECT_EQ(shares.back(), 1);
+}
+
+/// One rank's file has another token, or one record more.
+TEST(ReadTasks, RefusesTasksThatDifferBetweenRanks) {
+    const ScratchFolder folder;
+    const bool is_last = world().rank() + 1 == world().size();
+    config::JobConfig config;
+    config.evaluation.tasks = {(folder / "task.jsonl").string()};
+    const auto read = [&](const std::string& own) {
+        write_file(folder / "task.jsonl", is_last ? own : "{\"tokens\": [1, 2]}\n");
+        return read_tasks(config, testing::tiny_spec("qwen3"), world()).size();
+    };
+    EXPECT_EQ(read("{\"tokens\": [1, 2]}\n"), 1u);
+    if (world().size() == 1) return;
+    EXPECT_ERROR(read("{\"tokens\": [1, 3]}\n"), UserError, "task.jsonl", "rank 0 has 1 records");
+    EXPECT_ERROR(read("{\"tokens\": [1, 2]}\n{\"tokens\": [1, 2]}\n"), UserError, "has 2 records");
 }
 
 /// A rank's tensors are its share of the weights, once, and the activations of a microbatch with the gathered

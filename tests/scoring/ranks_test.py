@@ -1,5 +1,5 @@
-"""eval on several ranks: the recorded results of lm-evaluation-harness, those of one process for every form of a
-checkpoint, and how it ends after a mistake, damage or a signal."""
+"""eval on several ranks: the recorded results of lm-evaluation-harness, generated answers among them, those of one process for
+every form of a checkpoint, and how it ends after a mistake, damage or a signal."""
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ import time
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "eval")]
 import harness_test  # noqa: E402
 from harness_test import HARNESS, RECORDED  # noqa: E402
-from run import BIN, SOURCE, EvalTest, random_records, write_model  # noqa: E402
+from run import BIN, SOURCE, EvalTest, favour, random_records, write_model  # noqa: E402
 
 MPIRUN = SOURCE / "jobs" / "mpirun.sh"
 MESHES = {"dp2": (2, []), "shard2": (2, ["--data-parallel-shard-degree", 2]), "tp2": (2, ["--tensor-parallel-degree", 2]),
@@ -27,9 +27,28 @@ class Recorded(harness_test.Harness):
         self.compare(RECORDED["trained"]["fewshot_0"], "--tokenizer", HARNESS, "--tensor-parallel-degree", 2)
 
 
+class Answers(harness_test.Harness):
+    """Generated answers; three replicas divide 8 documents."""
+    launcher = (MPIRUN, "3")
+    degrees = ()
+
+    def evaluate(self, tasks, *more, **others):
+        return super().evaluate(tasks, *more, *self.degrees, **others)
+
+    def test_all(self):
+        self.assert_generated_answers()
+
+
+class AnswersOfTensorRanks(Answers):
+    """Two models of two ranks each."""
+    launcher = (MPIRUN, "4")
+    degrees = ("--tensor-parallel-degree", 2)
+
+
 for name in dir(harness_test.Harness):  # only test_all runs here
     if name.startswith("test_"):
-        setattr(Recorded, name, None)
+        for suite in (Recorded, Answers):
+            setattr(suite, name, None)
 
 
 class Ranks(EvalTest):
@@ -63,9 +82,10 @@ class Ranks(EvalTest):
 
     def test_rank_0_alone_writes(self):
         self.on(2)
-        done = self.run_program("--model", self.model, "--tasks", self.task(self.records[:1]), "--output", "-")
-        self.assertEqual(json.loads(done.stdout)["n-samples"]["task"], {"original": 1, "effective": 1})
+        done = self.run_program("--model", self.model, "--tasks", self.task([self.records[0], [1]]), "--output", "-")
+        self.assertEqual(json.loads(done.stdout)["n-samples"]["task"], {"original": 2, "effective": 1})
         self.assertEqual(done.stderr.count("|task |"), 2)
+        self.assertEqual(done.stderr.count("1 of 2 records are left out"), 1)
 
     def test_mistakes(self):
         good = ["--model", self.model, "--tasks", self.task(self.records)]
@@ -73,7 +93,13 @@ class Ranks(EvalTest):
         self.on(2)
         self.expect_error(*good, "--output", self.output, "--tensor-parallel-degree", 3, parts=["3 ranks", "the 2 that were"])
         self.expect_error(*good[:2], "--tasks", "-", "--output", self.output, parts=["stdin"])
-        self.expect_error(*good[:2], "--generate", "a", parts=["--generate runs in one process"])
+        generate = ["--generate", "a", "--tokenizer", "bytes"]
+        self.expect_error(*good[:2], *generate, parts=["2 ranks share only with --tensor-parallel-degree 2"])
+        for axis in ("pipeline", "data"):
+            degree = [f"--{axis}-parallel-{'shard-' if axis == 'data' else ''}degree", 2]
+            self.expect_error(*good[:2], *generate, *degree, parts=["--generate generates", "--tensor-parallel-degree"])
+            self.expect_error(*good[:2], "--tasks", f"gsm8k={HARNESS / 'gsm8k.jsonl'}", "--output", self.output, *degree,
+                              parts=["gsm8k.jsonl generates", "--tensor-parallel-degree"])
         started = time.monotonic()
         self.expect_error(*good, "--output", self.folder / "none" / "results.json", parts=["rank 0 of 2", "none/results.json"])
         self.assertLess(time.monotonic() - started, 30)
@@ -88,11 +114,37 @@ class Ranks(EvalTest):
         self.expect_error("--model", sharded, "--tasks", self.task(self.records), "--output", self.output, code=3,
                           parts=[shard.name])
 
+    def test_tasks_that_differ_between_ranks(self):
+        for rank in range(2):
+            (self.folder / str(rank)).mkdir()
+            self.task(self.records[rank:], f"{rank}/task")
+        self.launcher = (MPIRUN, "2", "sh", "-c", 'cd "$0/$OMPI_COMM_WORLD_RANK" && exec "$@"', self.folder)
+        started = time.monotonic()
+        self.expect_error("--model", self.model, "--tasks", "task.jsonl", "--output", self.output,
+                          parts=["task.jsonl", "rank 0 has 33 records", "rank 1 has 32"])
+        self.assertLess(time.monotonic() - started, 100, "no rank waits for the timeout of 300 s")
+
+    def test_generate_on_tensor_ranks(self):
+        """Rank 0 prints what transformers generates."""
+        model, case = self.folder / "generates", RECORDED["bytes"]["generated"][1]
+        write_model(model, **RECORDED["model"])
+        self.on(2)
+        done = self.run_program("--model", model, "--tokenizer", "bytes", "--generate", case["prompt"], "--max-new-tokens",
+                                len(case["new_ids"]), "--tensor-parallel-degree", 2)
+        self.assertEqual(done.stdout, case["text"] + "\n")
+
     def test_a_signal_to_one_rank_ends_all(self):
-        long_task = self.task(random_records(40000, 60))
-        job = subprocess.Popen([MPIRUN, "2", BIN / "eval", "--model", self.model, "--tasks", long_task, "--output", self.output,
-                                "--batch-tokens", "64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=os.environ | self.environment)
+        self.expect_end_on_signal(self.model, "--tasks", self.task(random_records(40000, 60)), "--batch-tokens", "64")
+
+    def test_a_signal_ends_generation(self):
+        model, task = self.folder / "generates", self.folder / "long.jsonl"
+        write_model(model, favour([65, 66]), vocabulary=257, positions=20000)  # without an end of text
+        task.write_text(json.dumps({"question": "a", "answer": "#### 1"}) + "\n" + json.dumps({"question": "b", "answer": "#### 1"}))
+        self.expect_end_on_signal(model, "--tasks", f"gsm8k={task}", "--tokenizer", "bytes", "--max-new-tokens", "19000")
+
+    def expect_end_on_signal(self, model, *arguments):
+        job = subprocess.Popen([MPIRUN, "2", BIN / "eval", "--model", model, "--output", self.output, *arguments],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | self.environment)
         lines = []
         for line in job.stderr:
             lines.append(line)
