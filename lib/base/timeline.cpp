@@ -49,14 +49,14 @@ void Timeline::add(const std::string& event) {
 }
 
 void Timeline::open(std::string name, bool is_operation) {
-    if (profiler_.begin) profiler_.begin(name.c_str());
+    if (sink_.begin) sink_.begin(name.c_str());
     open_.push_back({std::move(name), now_us(), is_operation});
 }
 
 void Timeline::close() {
     const Open span = std::move(open_.back());
     open_.pop_back();
-    if (profiler_.end) profiler_.end();
+    if (sink_.end) sink_.end();
     if (recording_) add(event('X', span.name, span.begin) + fmt::format(R"(,"dur":{:.3f})", now_us() - span.begin));
 }
 

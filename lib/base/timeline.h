@@ -18,21 +18,21 @@ inline constexpr const char* kTraceMark = "{\"displayTimeUnit\"";
 
 class Timeline {
   public:
-    /// A profiler that gets each span of the host's thread as it begins and ends, recorded or not.
-    struct Profiler {
+    /// Gets each span of the host's thread as it begins and ends, recorded or not: a profiler.
+    struct SpanSink {
         void (*begin)(const char* name);  // null: there is none
         void (*end)();
     };
-    explicit Timeline(int rank, Profiler profiler = {}) : rank_(rank), profiler_(profiler) {}
+    explicit Timeline(int rank, SpanSink sink = {}) : rank_(rank), sink_(sink) {}
     Timeline(const Timeline&) = delete;
 
     /// Between start() and stop() events are recorded. Otherwise the functions below do nothing but tell the
-    /// profiler.
+    /// sink.
     /// `clock_offset`: seconds to add to seconds_now(), so that all ranks have one clock. `id`: the same on
     /// all ranks and for no other trace.
     void start(double clock_offset, const std::string& id);
     bool recording() const { return recording_; }
-    bool takes_spans() const { return recording_ || profiler_.begin; }
+    bool takes_spans() const { return recording_ || sink_.begin; }
     /// Ends the recording and returns the trace as JSON. REQUIRES: every span has ended.
     std::string stop();
 
@@ -74,7 +74,7 @@ class Timeline {
     void add(const std::string& event);
 
     const int rank_;
-    const Profiler profiler_;
+    const SpanSink sink_;
     double clock_offset_ = 0;
     std::string id_;
     bool recording_ = false;

@@ -94,11 +94,11 @@ void TracedCommunicator::note_flows(std::span<const Op> ops) {
 
 Pending TracedCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return inner_->submit(ops);
-    const bool recording = timeline_.recording();
-    const std::string name = recording ? launch_name(this->name(), ops) : "";
+    const bool noted = timeline_.takes_spans();
+    const std::string name = noted ? launch_name(this->name(), ops) : "";
     const Timeline::Span span(timeline_, "submit " + name);
     note_flows(ops);  // also counts the messages of steps that are not recorded
-    if (!recording) return inner_->submit(ops);
+    if (!noted) return inner_->submit(ops);
     const uint64_t launch = timeline_.launched(name);
     return Pending(std::make_unique<TracedWait>(inner_->submit(ops), timeline_, this->name(), launch),
                    /*tensors=*/{}, /*exposed_seconds=*/nullptr);

@@ -205,7 +205,7 @@ class Report {
         const double last_small = *std::next(sizes.begin(), kEnd - 1),
                      first_large = *std::next(sizes.rbegin(), kEnd - 1);
         Line line;
-        constexpr int kRounds = 30;  // each one lowers the error by first_large / last_small or more
+        constexpr int kRounds = 30;  // each one lowers the error by the medians' ratio of large to small sizes
         for (int i = 0; i < kRounds; ++i) {
             std::vector<double> starts, slopes;
             for (const auto& [bytes, seconds] : samples) {

@@ -19,8 +19,9 @@ namespace argosy::plan {
 
 /// Replaces the links of `machine` by those in `paths`, files that are separated by commas. Collectives that
 /// no file has get the link of the first file that has one. Links that no file has stay. Throws UserError for
-/// a file that is no such report, has too few sizes, or was measured on other devices or with another number
-/// of ranks on a node than `machine` has for a job of `num_ranks`.
+/// a file that is no such report, has too few sizes, or was measured in host memory for GPUs or the other way
+/// around, or with another number of ranks on a node than `machine` has for a job of `num_ranks`. The name of
+/// the GPU is not compared: a report says what its machine calls it.
 void take_links(Machine& machine, const std::string& paths, int num_ranks);
 
 }  // namespace argosy::plan

@@ -56,6 +56,7 @@ struct Machine {
     int64_t reserved_bytes = 0;                               // memory of a device that tensors cannot have
     double narrow_flops = 0, fp32_flops = 0, fp64_flops = 0;  // peaks per second; narrow: bf16 and fp16
     double memory_speed = 0;                                  // bytes per second
+    int64_t ring_bytes = 0;  // of the ring in which a rank of a group publishes to its node; 0: there is none
     Links in_node, between_nodes;
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "observe/peak_flops.h"
 #include "plan/links.h"
 #include "setup/element_types.h"
@@ -92,7 +93,9 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
 }  // namespace
 
 const RankPlan& Plan::fullest() const {
-    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.trace.peak.bytes; });
+    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) {
+        return rank.trace.peak.bytes + rank.trace.shared_bytes;
+    });
 }
 
 const RankPlan& Plan::slowest() const {
@@ -109,7 +112,10 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
     const auto find = [&] {
         if (request.device == config::PlanRequest::kCpu) {
             const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
-            return measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
+            Machine processor =
+                measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
+            processor.ring_bytes = config.comm.shared_memory ? config.comm.shared_memory_mib * kMebi : 0;
+            return processor;
         }
         auto machine = find_machine(request.device);
         if (!machine) {

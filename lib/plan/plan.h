@@ -33,7 +33,7 @@ struct Plan {
     double model_flops = 0;  // of a step and a device, by the causal formula (observe/peak_flops.h)
     double peak_flops = 0;   // of a device in the type of computation
 
-    const RankPlan& fullest() const;  // the rank with the largest peak of memory
+    const RankPlan& fullest() const;  // the rank with the largest peak of memory, shared memory included
     const RankPlan& slowest() const;
     /// The memory of a device that tensors can have; 0: unknown.
     int64_t room_bytes() const;

@@ -32,6 +32,7 @@ int64_t published_bytes(const comm::RecordedOp& op) {
 /// The used parts of the rings in which a rank publishes (comm/exchange.h), if all are on one node.
 class SharedMemory {
   public:
+    explicit SharedMemory(int64_t ring_bytes) : ring_bytes_(ring_bytes) {}
     void launched(const comm::Recording::Launch& launch) {
         Ring& ring = rings_[&launch.group];
         int64_t bytes = 0;
@@ -44,17 +45,18 @@ class SharedMemory {
         const auto [ring, bytes] = launches_.extract(number).mapped();
         ring->in_flight -= bytes;
     }
-    /// The most bytes in flight. Of ranks that do not keep pace, some need up to twice as much.
+    /// The most bytes in flight in each group. Of ranks that do not keep pace, some need up to twice as much.
     int64_t bytes() const {
-        int64_t most = 0;
-        for (const auto& [group, ring] : rings_) most += ring.most;
-        return most;
+        int64_t sum = 0;
+        for (const auto& [group, ring] : rings_) sum += std::min(ring.most, ring_bytes_);
+        return sum;
     }
 
   private:
     struct Ring {
         int64_t in_flight = 0, most = 0;
     };
+    int64_t ring_bytes_;
     std::map<const comm::Communicator*, Ring> rings_;
     std::map<int64_t, std::pair<Ring*, int64_t>> launches_;  // under way, by number, with their bytes
 };
@@ -85,7 +87,7 @@ class Tracer {
         enter("");
         dry_ = nullptr;
         trace_.moved = recording.bytes_by_group();
-        if (!machine_.is_gpu) trace_.shared_bytes = shared_.bytes();
+        trace_.shared_bytes = shared_.bytes();
         return std::move(trace_);
     }
 
@@ -147,7 +149,7 @@ class Tracer {
     bool is_optimizer_ = false;
     std::map<int64_t, int64_t> index_of_;  // launches under way, by their numbers
     std::map<std::string, std::map<const comm::Communicator*, int>> channels_;
-    SharedMemory shared_;
+    SharedMemory shared_{machine_.ring_bytes};
     RankTrace trace_;
 };
 

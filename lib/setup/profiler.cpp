@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <limits>
 #include <string>
@@ -24,31 +23,21 @@ struct CommonClock {
     double start;   // by rank 0's clock: the same on all ranks
 };
 
-/// When a rank entered each of some sums, and when it left them.
-struct Rounds {
-    std::array<double, kNumRounds> entered{}, left{};
-};
-
-/// COLLECTIVE. No rank leaves a sum before all have entered it. Each round therefore bounds the offset from both
-/// sides, loosely if a rank was held up, and the middle of the bounds is off by half the time of a fast round.
+/// COLLECTIVE.
 CommonClock common_clock(comm::Communicator& ranks) {
     Rounds own;
     const at::Tensor token = at::zeros({1}, at::kFloat);
     for (int i = 0; i < kNumRounds; ++i) {
-        own.entered[i] = seconds_now();
+        own.entered.push_back(seconds_now());
         ranks.run({.kind = comm::OpKind::AllReduce, .out = token, .in = token});
-        own.left[i] = seconds_now();
+        own.left.push_back(seconds_now());
     }
-    const at::Tensor first = at::zeros({2 * kNumRounds}, at::kDouble);
-    double* const of_rank_0 = first.mutable_data_ptr<double>();
-    std::ranges::copy(own.left, std::ranges::copy(own.entered, of_rank_0).out);
-    ranks.run({.kind = comm::OpKind::Broadcast, .out = first, .in = first, .peer = 0});
-    double least = -std::numeric_limits<double>::infinity(), most = -least;
-    for (int i = 0; i < kNumRounds; ++i) {
-        least = std::max(least, of_rank_0[i] - own.left[i]);
-        most = std::min(most, of_rank_0[kNumRounds + i] - own.entered[i]);
-    }
-    return {ranks.rank() == 0 ? 0 : (least + most) / 2, of_rank_0[0]};
+    const at::Tensor times = at::zeros({2 * kNumRounds}, at::kDouble);
+    double* const first = times.mutable_data_ptr<double>();
+    std::ranges::copy(own.left, std::ranges::copy(own.entered, first).out);
+    ranks.run({.kind = comm::OpKind::Broadcast, .out = times, .in = times, .peer = 0});
+    const Rounds of_rank_0{{first, first + kNumRounds}, {first + kNumRounds, first + 2 * kNumRounds}};
+    return {ranks.rank() == 0 ? 0 : clock_offset(of_rank_0, own), of_rank_0.entered[0]};
 }
 
 observe::ComputeKind kind_of(parallel::UnitOpKind op) {
@@ -72,6 +61,15 @@ observe::ComputeKind kind_of(parallel::UnitOpKind op) {
 }
 
 }  // namespace
+
+double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank) {
+    double least = -std::numeric_limits<double>::infinity(), most = -least;
+    for (size_t i = 0; i < of_rank.entered.size(); ++i) {
+        least = std::max(least, of_rank_0.entered[i] - of_rank.left[i]);
+        most = std::min(most, of_rank_0.left[i] - of_rank.entered[i]);
+    }
+    return (least + most) / 2;
+}
 
 Profiler::Profiler(const config::JobConfig& config, Timeline& timeline, comm::Communicator& control)
     : enabled_(config.profiling.enable_profiling),

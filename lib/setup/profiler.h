@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "base/timeline.h"
 #include "comm/communicator.h"
@@ -13,6 +14,15 @@
 #include "train/trainer.h"
 
 namespace argosy::setup {
+
+/// When a rank entered each of some sums over all ranks, and when it left them, by its own clock.
+struct Rounds {
+    std::vector<double> entered, left;
+};
+/// Seconds to add to the clock of a rank to get rank 0's. No rank leaves a sum before all have entered it, so each
+/// round bounds the offset from both sides, loosely if a rank was held up. The middle of the bounds is off by at
+/// most half the time of the fastest round.
+double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank);
 
 class Profiler {
   public:

@@ -90,7 +90,8 @@ std::unique_ptr<comm::Communicator> make_world(const config::JobConfig& config,
     return std::make_unique<comm::TracedCommunicator>(std::move(world), timeline);
 }
 
-Timeline::Profiler profiler() {
+/// A profiler that is attached to this process.
+Timeline::SpanSink profiler() {
     if (!cuda::takes_ranges()) return {};
     return {.begin = cuda::begin_range, .end = cuda::end_range};
 }

@@ -61,13 +61,20 @@ void record_start(const config::JobConfig& config, const model::ModelSpec& spec,
                   StepRange steps) {
     if (context.control->rank() != 0) return;
     const std::filesystem::path folder = config.job.dump_folder;
-    try {
+    const auto try_to_write = [](const char* file, const auto& write) {
+        try {
+            write();
+        } catch (const std::exception& error) {
+            spdlog::warn("{} in the run's folder does not show this start: {}", file, error.what());
+        }
+    };
+    try_to_write("starts.jsonl", [&] {
         observe::AppendFile((folder / "starts.jsonl").string())
             .append_line(start_line(config, spec, context, steps));
+    });
+    try_to_write("effective.toml", [&] {
         ResultFile(folder / "effective.toml", begins_with(kConfigMark)).write(config::print_config(config));
-    } catch (const std::exception& error) {
-        spdlog::warn("the run's folder does not show this start's configuration: {}", error.what());
-    }
+    });
 }
 
 }  // namespace argosy::setup

@@ -91,6 +91,8 @@ class PlanTest(run.PretrainTest):
         self.assertEqual((collective["collective"], others["collective"]), ("all-gather", None))
         self.assertEqual(collective["source"], f"all_gather over 2 ranks, {report}")
         self.assertGreater(collective["bytes_per_second"], 0.999e9 * speeds[1])
+        self.assertLess(collective["bytes_per_second"], 1e13)
+        self.assertTrue(0 <= collective["latency_seconds"] < 1, collective)
         self.assertEqual(others["bytes_per_second"], collective["bytes_per_second"])
         self.assertRegex(self.ask(*job).stdout,
                          rf"links     all-gather in a node .*\(all_gather over 2 ranks, {report}\)")

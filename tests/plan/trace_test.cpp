@@ -72,6 +72,27 @@ TEST(RankTrace, NamesTheMomentOfThePeak) {
     EXPECT_NE(peak.moment.find("of stage 0 unit"), std::string::npos) << peak.moment;
 }
 
+TEST(RankTrace, HasTheSharedMemoryOfProcessors) {
+    const ops::OpsContext tensors;
+    const auto shared = [](const layout::MeshShape& mesh, int64_t ring_bytes) {
+        Machine machine = *find_machine("h100");
+        machine.ring_bytes = ring_bytes;
+        return trace_rank(options(), mesh, /*rank=*/0, machine).shared_bytes;
+    };
+    const layout::MeshShape copies{{1, 2, 1, 1, 1}}, tensor{{1, 1, 1, 1, 2}};
+    constexpr int64_t kLarge = 1 << 30;
+    EXPECT_EQ(shared(kOne, kLarge), 0);
+    EXPECT_EQ(shared(copies, 0), 0);
+    // Each copy publishes the gradients of all weights in fp32; a ring holds no more than its size.
+    const int64_t gradients = trace(kOne, options()).peak.held.gradients;
+    EXPECT_GT(shared(copies, kLarge), 0.9 * static_cast<double>(gradients));
+    EXPECT_LT(shared(copies, kLarge), 1.1 * static_cast<double>(gradients));
+    EXPECT_LT(shared(copies, 1 << 10), 3 << 10);
+    // Of one microbatch's activations: fewer than of the weights.
+    EXPECT_GT(shared(tensor, kLarge), 0);
+    EXPECT_LT(shared(tensor, kLarge), gradients);
+}
+
 TEST(RankTrace, WaitsForEachLaunchOnce) {
     train::TrainerOptions pipelined = options();
     pipelined.stage_layers = {2, 2};
