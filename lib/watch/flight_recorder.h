@@ -8,8 +8,8 @@
 // number of operations and a running hash of them. Invariant: ranks whose hashes are equal after n operations
 // have submitted the same n operations, even if the recorder no longer holds them.
 //
-// Cost of an operation: 0.1 us for a lock, a clock and a hash. Memory is allocated only for a group, and for
-// the first message to or from another rank.
+// Cost of an operation and its end: 0.14 us for two locks, a clock and a hash (measured on one core of a
+// Xeon). Memory is allocated only for a group, and for the first message to or from another rank.
 #pragma once
 
 #include <array>
@@ -53,8 +53,8 @@ struct FlightSpan {
     void set_ended() const;
 };
 
-/// A stream as rank 0 gets it. hashes[i] is a part of the hash after first + i operations. With 16 bits, a
-/// difference at one operation is seen only at the next one in 1 of 65,536 cases.
+/// A stream as rank 0 gets it. hashes[i] is a part of the hash after first + i operations. The part has 16
+/// bits, so a difference at one operation is seen only at the next one in 1 of 65,536 cases.
 struct StreamDigest {
     uint64_t key = 0;  // equal on all ranks of the stream
     int64_t first = 0;

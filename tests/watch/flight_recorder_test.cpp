@@ -145,7 +145,8 @@ TEST(FlightRecorder, IsReadWhileOperationsAreAdded) {
         const FlightDigest digest = parse_digest(recorder.digest());
         ASSERT_LE(std::ssize(digest.at(0).hashes), FlightRecorder::kMaxEntries + 1);
         int64_t last = -1;
-        for (const auto& op : parse_json(recorder.json("", 2), "the file")["operations"]) {
+        const auto file = parse_json(recorder.json("", 2), "the file");
+        for (const auto& op : file["operations"]) {
             ASSERT_TRUE(last < 0 || op["number"] == last + 1);
             last = op["number"];
             ASSERT_EQ(op["elements"], last);
