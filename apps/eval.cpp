@@ -199,8 +199,7 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
     const scoring::ScoringModel model = make_model(options, inputs.source, inputs.work, ranks, environment);
     const auto run_tasks = [&] {
         for (eval::Work& work : inputs.work) {
-            evaluation.tasks.push_back(
-                run_task(inputs, model, std::move(work), writes, environment));
+            evaluation.tasks.push_back(run_task(inputs, model, std::move(work), writes, environment));
         }
     };
     if (ranks) mpi::print_errors_first("eval", *ranks, [&] { model.explain(run_tasks); });
@@ -218,8 +217,8 @@ void check_ranks_of_one_text(const Options& options, const mpi::Comm* ranks) {
     scoring::require_generation(options.degrees, "--generate");
     if (scoring::mesh_request(options.degrees, ranks->size()).tensor == ranks->size()) return;
     throw UserError(
-        "--generate continues one text, which {} ranks share only with --tensor-parallel-degree {}; set it, or "
-        "start eval without mpirun or srun",
+        "--generate continues one text, which {} ranks share only with --tensor-parallel-degree {}; set it, "
+        "or start eval without mpirun or srun",
         ranks->size(), ranks->size());
 }
 

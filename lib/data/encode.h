@@ -33,7 +33,7 @@ struct EncodedDocuments {
     std::optional<RecordKind> kind;    // of every document; none if there are no documents
     DocumentPlace first_place;         // of the first document
     std::vector<std::string> skipped;  // the error of each record that was left out
-    int64_t num_repaired = 0;  // texts with malformed UTF-8, which their tokens have as U+FFFD
+    int64_t num_repaired = 0;          // texts with malformed UTF-8, which their tokens have as U+FFFD
 };
 
 struct EncodeOptions {

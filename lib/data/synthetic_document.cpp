@@ -112,13 +112,18 @@ std::string paragraph(RandomStream& random, const Cast& cast) {
 /// {hers} is the possessive, as in "her house".
 using Facts = fmt::dynamic_format_arg_store<fmt::format_context>;
 
+// A story names its two people in the same words again and again: "the story of Nora", "a friend called Tom".
+// What follows these words at the end is what followed them before.
+
 constexpr auto kOpenings = std::to_array<std::string_view>({
-    "{hero} was a {job} who lived in {town}. One {day} {she} found a {colour} {thing} near the {place}. "
-    "{She} put it "
-    "in the {container}, because {she} wanted to show it to {friend}, the {friend_job}.",
-    "In {town} there lived a {job}, and {hers} name was {hero}. {She} had a friend, the {friend_job} "
-    "{friend}. One "
-    "{day}, near the {place}, {she} found a {colour} {thing} and hid it in the {container}.",
+    "This is the story of {hero}, who was a {job} in {town}. {She} had a friend called {friend}, the "
+    "{friend_job}. "
+    "One {day} {she} found a {colour} {thing} near the {place}. {She} put it in the {container}, because "
+    "{she} "
+    "wanted to show it to {friend}.",
+    "In {town} there lived a {job}, and this is the story of {hero}. {She} had a friend called {friend}, the "
+    "{friend_job}. One {day}, near the {place}, {she} found a {colour} {thing} and hid it in the "
+    "{container}.",
 });
 
 constexpr auto kMiddles = std::to_array<std::string_view>({
@@ -127,8 +132,8 @@ constexpr auto kMiddles = std::to_array<std::string_view>({
     " The {job} and the {friend_job} talked about {town} until it was dark.",
     " Every morning {hero} went to the {container} and looked at the {thing}.",
     " {friend} asked {hero} where {she} had found it, and {she} told {him} about the {place}.",
-    " {hero} gave {friend} some bread, and {he} thanked {her}.",
-    " People in {town} said that the {thing} would bring luck to {hero} and {hers} house.",
+    " Everybody knew that {hero} had a friend called {friend}.",
+    " People in {town} told the story of {hero} and the {colour} {thing}.",
     " {friend} forgot {his} hat, so {hero} carried it to {him}.",
     " The next day was {next_day}, and {friend} came back to see {hero}.",
 });
@@ -138,14 +143,12 @@ struct Ending {
 };
 
 constexpr auto kEndings = std::to_array<Ending>({
-    {" Much later {friend} asked for the {thing}. {hero} opened the door and took it out of the",
-     "container"},
-    {" When people asked {hero} about {hers} work, {she} said that {she} was still a", "job"},
-    {" In the evening {friend} walked home through the streets of", "town"},
+    {" {friend} told {his} children the story of", "hero"},
+    {" Even when {she} was old, {hero} had a friend called", "friend"},
+    {" Much later {friend} asked for the {thing}. The one who had found it was", "hero"},
+    {" When {hero} was old, {she} gave the {thing} to", "friend"},
     {" Years went by, but the colour of the {thing} did not change. It was still", "colour"},
-    {" {hero} often went back to the place where {she} had found the {thing}, near the", "place"},
-    {" When {hero} was old, {she} gave {friend} the", "thing"},
-    {" The {friend_job} thanked the {job}, whose name was", "hero"},
+    {" In the evening {friend} walked home through the streets of", "town"},
 });
 
 std::string tell(std::string_view sentence, const Facts& facts) { return fmt::vformat(sentence, facts); }

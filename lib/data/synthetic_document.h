@@ -28,7 +28,8 @@ struct Cast {
 
 Cast random_cast(RandomStream& random);
 
-/// A story whose last word follows from a much earlier sentence: a person, a town, a colour, a container.
+/// A story whose last word follows from earlier sentences: mostly one of the two people, else a town or a
+/// colour.
 struct Story {
     std::string text;  // all but the last word and its full stop
     std::string last_word;

@@ -115,7 +115,7 @@ Continuation::Continuation(const tokenizer::Tokenizer& tokenizer, tokenizer::Ids
 /// The text that the token completes.
 std::string Continuation::add(uint32_t token) {
     if (token >= tokenizer_.info().vocab_size) return "";
-    // How a token reads may depend on the tokens before it: at the beginning of a text, and within a character.
+    // How a token reads may depend on the beginning of the text and on the character before it.
     constexpr size_t kMaxKnown = 64;
     if (known_.size() == kMaxKnown) {
         known_.erase(known_.begin(), known_.begin() + kMaxKnown / 2);

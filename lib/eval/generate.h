@@ -63,7 +63,7 @@ class Continuation {
     tokenizer::Ids end_tokens_, unseen_;
     CharacterStream characters_;
     StopTexts text_;
-    tokenizer::Ids known_;  // the newest tokens; a model may have more than the tokenizer, which stand for nothing
+    tokenizer::Ids known_;  // the newest ones; without those that the tokenizer does not have
     size_t num_taken_ = 0;  // bytes of their text, all of which advance() has passed on
     int64_t num_tokens_ = 0;
     bool finished_ = false;

@@ -142,10 +142,10 @@ void warn_of_long_windows(Work& work, int64_t max_context) {
     const bool generates = work.task.type() == OutputType::Generation;
     const int64_t num_inputs = generates ? longest_sequence(work) : longest(work.requests.windows);
     if (num_inputs <= max_context) return;
-    work.warnings.push_back(fmt::format(
-        "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length splits "
-        "longer records",
-        work.task.file.path.string(), num_inputs, max_context));
+    work.warnings.push_back(
+        fmt::format("{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; "
+                    "--max-length splits longer records",
+                    work.task.file.path.string(), num_inputs, max_context));
 }
 
 void warn_of_left_out_parts(Work& work, const char* setting) {

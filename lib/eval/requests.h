@@ -61,7 +61,7 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
 struct Work {
     Task task;
     Requests requests;
-    std::vector<std::string> warnings = {};  // of records that are left out, cut, or longer than the positions
+    std::vector<std::string> warnings = {};  // of records that are left out, cut or too long
 };
 
 /// A digest of the records, and of what the model is asked, in hex.
@@ -71,8 +71,9 @@ std::string digest(const Work& work);
 int64_t longest_sequence(const Work& work);
 
 /// The requests of a task. A limit of 0: the model's max_position_embeddings; no limit for records of
-/// tokens. A context of OutputType::Generation leaves room for the new tokens. Throws as make_requests() does, and UserError if the task
-/// needs a tokenizer and there is none. The caller logs the warnings, once for all ranks.
+/// tokens. A context of OutputType::Generation leaves room for the new tokens. Throws as make_requests()
+/// does, and UserError if the task needs a tokenizer and there is none. The caller logs the warnings, once
+/// for all ranks.
 Work make_work(Task task, const tokenizer::Tokenizer* tokenizer, const LengthLimit& limit,
                const interop::ModelSource& source);
 

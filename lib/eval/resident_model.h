@@ -33,7 +33,8 @@ class ResidentModel {
     /// `units`: the weights of the embedding, of each block and of the head, or this rank's share of them on
     /// the axis, in the type and on the device of `options`. A sequence has at most `max_tokens`.
     ResidentModel(const model::ModelSpec& spec, std::vector<model::Weights> units,
-                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences, MakeAxis make_axis);
+                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences,
+                  MakeAxis make_axis);
     /// Reads all weights. Throws UserError unless `source` holds the model's parameters.
     ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
                   const at::TensorOptions& options, int64_t max_tokens, int num_sequences = 1);

@@ -64,8 +64,8 @@ void require_same_tasks(comm::Communicator& control, std::span<const eval::Work>
         for (size_t rank = 1; rank < digests.size(); ++rank) {
             if (digests[rank] == digests[0]) continue;
             throw UserError(
-                "the ranks do not have the same task {}: rank 0 has {}, rank {} has {}; copy the task, the few-shot "
-                "file and the tokenizer to all nodes",
+                "the ranks do not have the same task {}: rank 0 has {}, rank {} has {}; copy the task, the "
+                "few-shot file and the tokenizer to all nodes",
                 work.task.file.path.string(), digests[0], rank, digests[rank]);
         }
     }

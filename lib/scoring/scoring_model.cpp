@@ -196,16 +196,15 @@ std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int
     }
     const auto type = at::TensorOptions(model_.precision().compute).device(model_.device());
     return std::make_unique<eval::ResidentModel>(
-        model_.spec(), std::move(units), type, max_tokens, num_sequences, [this](int64_t num_tokens) {
-            return parallel::make_tensor_axis({}, context_.mesh, num_tokens);
-        });
+        model_.spec(), std::move(units), type, max_tokens, num_sequences,
+        [this](int64_t num_tokens) { return parallel::make_tensor_axis({}, context_.mesh, num_tokens); });
 }
 
 /// COLLECTIVE: whether a rank still generates.
 bool MeshModel::any_generates(bool own) {
     enum State : int64_t { Finished, Generates, Stopped };
-    const int64_t state =
-        resume::maximum(*context_.control, stop_requested() ? Stopped : own ? Generates : Finished);
+    const State of_rank = own ? Generates : Finished;
+    const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw JobError("stopped by a signal; no unfinished output is left");
     return state == Generates;
 }
@@ -231,8 +230,8 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
     }
     nlohmann::json rows = nlohmann::json::array();
     for (size_t i = 0; i < texts.size(); ++i) {
-        rows.push_back({context_.mesh.index(layout::kDataAxes) + i * num_replicas, texts[i].text,
-                        texts[i].num_tokens});
+        rows.push_back(
+            {context_.mesh.index(layout::kDataAxes) + i * num_replicas, texts[i].text, texts[i].num_tokens});
     }
     return gathered_texts(*context_.control, rows, contexts.size());
 }

@@ -18,8 +18,8 @@ namespace argosy::scoring {
 
 /// COLLECTIVE: reads the tasks of evaluation.tasks and the tokenizer. A window has at most training.seq_len
 /// inputs, for which the model is built. Logs that [evaluation] has no effect if it is set without tasks.
-/// Throws UserError as eval::read_task(), eval::make_work() and require_same_tasks() do, and for texts without
-/// a tokenizer.
+/// Throws UserError as eval::read_task(), eval::make_work() and require_same_tasks() do, and for texts
+/// without a tokenizer.
 std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model::ModelSpec& spec,
                                    comm::Communicator& control);
 

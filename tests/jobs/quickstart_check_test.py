@@ -13,14 +13,14 @@ UNTRAINED, BIGRAM, TRAINED = 0.525, 0.56, 0.995  # accuracies that a run of the 
 
 
 class QuickstartCheck(unittest.TestCase):
-    def check(self, untrained=UNTRAINED, bigram=BIGRAM, trained=TRAINED, loss=0.9):
+    def check(self, untrained=UNTRAINED, bigram=BIGRAM, trained=TRAINED, loss=0.9, words=(0, 0.02, 0.6)):
         with tempfile.TemporaryDirectory() as folder:
             files = {name: pathlib.Path(folder) / name for name in ("metrics", "corpus", "untrained", "bigram", "trained")}
             files["metrics"].write_text("".join(json.dumps({"loss": loss}) + "\n" for _ in range(12)))
             files["corpus"].write_text(json.dumps({"bigram_entropy": 2.0}))
-            for name, accuracy in (("untrained", untrained), ("bigram", bigram), ("trained", trained)):
+            for name, accuracy, word in zip(("untrained", "bigram", "trained"), (untrained, bigram, trained), words):
                 results = {"agreement": {"acc,none": accuracy, "acc_stderr,none": 0.025},
-                           "last_word": {"acc,none": 0.1, "perplexity,none": 12.5}}
+                           "last_word": {"acc,none": word, "acc_stderr,none": 0.03 * (word > 0), "perplexity,none": 12.5}}
                 files[name].write_text(json.dumps({"results": results}))
             return subprocess.run([sys.executable, JOBS / "quickstart_check.py", *files.values()], capture_output=True, text=True)
 
@@ -33,7 +33,7 @@ class QuickstartCheck(unittest.TestCase):
     def test_a_trained_model_passes(self):
         done = self.check()
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| trained   |      0.995 +- 0.025 |", done.stdout)
+        self.assertIn("| trained   |      0.995 +- 0.025 |    0.600 +- 0.030 |", done.stdout)
         self.assertEqual(done.stdout.count("\n"), 6, "a table of three models, and that it passed")
 
     def test_an_untrained_model_fails_as_the_trained_one(self):
@@ -45,6 +45,11 @@ class QuickstartCheck(unittest.TestCase):
     def test_a_task_that_pairs_of_tokens_solve_fails(self):
         self.expect_failure("half of the trained model's gain", bigram=0.76)
         self.expect_failure("half of the trained model's gain", trained=0.72, bigram=0.62)
+
+    def test_last_words(self):
+        self.expect_failure("did not learn which word ends a story", words=(0, 0, 0.19))
+        self.expect_failure("last_word measures something else", words=(0.1, 0, 0.6))
+        self.expect_failure("half of the trained model's gain over chance in last_word", words=(0, 0.31, 0.6))
 
     def test_loss(self):
         self.expect_failure("no more than pairs", loss=2.0)

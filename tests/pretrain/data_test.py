@@ -71,7 +71,7 @@ class Data(run.PretrainTest):
         self.steps_of(1, "whole", training__steps=6, **settings)
         whole = self.losses("whole")
         self.assertEqual(whole[0], 0)
-        self.assertTrue(all(3 < loss < 7 for loss in whole[1:]), whole)
+        self.assertTrue(all(3 < loss < 8 for loss in whole[1:]), whole)
         for number, mesh in enumerate(({}, {"parallelism__context_parallel_degree": 2})):
             self.steps_of(2, f"mesh{number}", training__steps=6, **settings, **mesh)
             for one, other in zip(self.losses(f"mesh{number}")[1:], whole[1:], strict=True):
