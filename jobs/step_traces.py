@@ -6,6 +6,7 @@ a wait for other ranks, a transfer, the optimizer, or an operation of the progra
 import collections
 import functools
 import json
+import math
 import pathlib
 import re
 
@@ -110,8 +111,12 @@ def group_of_wait(name):
 
 
 def figures_of(found, window, pipeline):
-    """Times of a row in ms. `window`: the step; `pipeline`: its operations on microbatches; None: there is no bubble."""
+    """Times of a row in ms. `window`: the step; `pipeline`: its operations on microbatches; None: there is no bubble.
+
+    The bubble is the part of `pipeline` in which the rank waits for other stages or records nothing. After its own last
+    microbatch the rank is in the optimizer's update, where it waits for the ranks of all stages."""
     times, waits, covered, waited = collections.Counter(), collections.Counter(), 0.0, 0.0
+    own_end = max((one.end for one in found if " microbatch " in one.name), default=-math.inf)
     for one in found:
         times[one.kind] += one.end - one.begin
         group = group_of_wait(one.name)
@@ -119,7 +124,8 @@ def figures_of(found, window, pipeline):
             waits[group] += one.end - one.begin
         if pipeline:
             covered += overlap(one, *pipeline)
-            waited += overlap(one, *pipeline) if group == "pp" else 0.0
+            is_bubble = group == "pp" or one.kind == "wait" and one.begin >= own_end
+            waited += overlap(one, *pipeline) if is_bubble else 0.0
     nothing = window[1] - window[0] - sum(times.values())
     bubble = None
     if pipeline:
