@@ -132,6 +132,16 @@ class Timeline(PageTest):
         self.assertEqual(self.traces(), {})
         (folder / "rank-00002.json").write_text((folder / "rank-00000.json").read_text()[:-30])
         self.assertIn("cannot read the traces of step 6", self.traces()["error"])
+        (folder / "rank-00002.json").write_text((folder / "rank-00000.json").read_text().replace('"dur":100.000', '"dur":1e999'))
+        self.assertIn("cannot read the traces of step 6", self.traces()["error"])
+
+    def test_kinds_of_operations(self):
+        for kind, names in {"other": ("Release of stage 0 unit 1", "TakeActivation of stage 1 microbatch 0", "MoveGradient of stage 0 microbatch 2",
+                                      "AddTable of stage 1 unit 0"),
+                            "transfer": ("Gather of stage 0 unit 1", "SendGradient of stage 1 microbatch 0", "submit tp all-reduce, 1 MB"),
+                            "graph": ("launch the graph of forward and backward",),
+                            "wait": ("wait pp",), "gpu": ("wait for the GPU",)}.items():
+            self.assertEqual({name: step_traces.kind_of(name) for name in names}, dict.fromkeys(names, kind))
 
 
 class HeatMap(PageTest):
