@@ -4,7 +4,8 @@
 --mlflow writes a run of MLflow's file store into DIR, which MLflow's client reads (since 3.17 with MLFLOW_ALLOW_FILE_STORE=true in
 its environment). --wandb writes an offline run, which `wandb sync DIR/offline-run-...` uploads. Neither package is needed. Every
 figure of metrics.jsonl becomes a metric with `/` in its name (time_ms/exposed/tp), and the configuration the parameters of
-the run. A second export of the same folder replaces the first.
+the run. A second export of the same folder replaces the first; a reader finds one run at each moment. If an export is killed,
+the next one of the same run on the same host completes it and removes what it left.
 
 metrics.jsonl has no clock: the time of a step is that of its start (starts.jsonl) plus the times of the steps since then.
 Exit codes: 0 done, 2 bad arguments, or a file that cannot be read or written.
@@ -13,9 +14,11 @@ import argparse
 import calendar
 import dataclasses
 import hashlib
+import math
 import os
 import pathlib
 import shutil
+import socket
 import sys
 import time
 
@@ -83,6 +86,13 @@ def starts_of(run):
     return found
 
 
+def begin_of(path, starts):
+    """The time at which the first step began: steps before the first start that is known ended with it, and without a start
+    the newest step ended when the file was written."""
+    first, end = starts[0] if starts else (math.inf, path.stat().st_mtime)
+    return end - sum(step_seconds(line) for line in lines_of_steps(path) if line["step"] < first)
+
+
 def exit_code_of(run, state):
     ends = [job.get("exit_code") for job in run.jobs if job.get("event") == "end"]
     return 0 if state in ("running", "finished") else ends[-1] if ends and isinstance(ends[-1], int) else 1
@@ -97,32 +107,58 @@ def read(folder, project):
         raise ValueError(f"{path} holds no step, so there is nothing to export")
     starts = starts_of(run)
     state = state_of(run, newest[-1]["step"], step_seconds(newest[-1]))[0]
-    begin = starts[0][1] if starts else path.stat().st_mtime - sum(map(step_seconds, lines_of_steps(path)))
+    begin = begin_of(path, starts)
     facts = {name: value for name, value in run.newest_start().items() if name not in ("config", "time", "first_step", "last_step")}
     return Exported(folder, run.name, hashlib.sha256(os.fsencode(folder.resolve())).hexdigest(), project, state,
                     exit_code_of(run, state), run.config, facts, starts, begin, path.stat().st_mtime)
 
 
-def replace(folder, made):
-    """Puts the folder `made` in the place of `folder`."""
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    if folder.exists():
-        os.rename(folder, old)
-    os.rename(made, folder)
-    shutil.rmtree(old, ignore_errors=True)
+def replace(made, folder):
+    """Gives `folder` the content of `made`, entry by entry, so that the run is there at each moment. The old
+    content goes to a folder beside `made`."""
+    old = made.with_name("old")
+    old.mkdir()
+    wanted = os.listdir(made)
+    for name in sorted({*os.listdir(folder), *wanted}, key=lambda name: (name in wanted, (made / name).is_file(), name)):
+        if not (made / name).is_file() and (folder / name).exists():  # a file is replaced in one step
+            os.rename(folder / name, old / name)
+        try:
+            if name in wanted:
+                os.replace(made / name, folder / name)
+        except OSError:
+            if (old / name).exists():
+                os.rename(old / name, folder / name)
+            raise
+
+
+def remove_leftovers(folder):
+    """Removes what exports of this run left here that were killed on this host."""
+    for path in folder.parent.glob(f".{folder.name}.{socket.gethostname()}.*.new"):
+        try:
+            os.kill(int(path.name.split(".")[-2]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except (ValueError, OSError):
+            continue
 
 
 def export(run, target, form):
-    """Writes the run beside its place and then moves it there, so that a reader never sees half of it. Returns its folder."""
+    """Writes the run beside its place and then moves it there. Returns its folder. A reader takes a folder that itself holds
+    the files of a run for one, so the new content is a folder deeper until it is whole."""
     folder = form.place_of(run, target)
-    made = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}.new")
+    made = staging / "made"
     folder.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
     try:
-        made.mkdir()
+        made.mkdir(parents=True)
         form.write(run, made, folder)
-        replace(folder, made)
+        if folder.exists():
+            replace(made, folder)
+        else:
+            os.replace(made, folder)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return folder
 
 
@@ -134,7 +170,9 @@ def main():
     parser.add_argument("--project", default="argosy", help="the experiment of MLflow, or the project of W&B; default: argosy")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run (job.dump_folder)")
     options = parser.parse_args()
-    target, writer = (options.mlflow, mlflow_files) if options.mlflow else (options.wandb, wandb_files)
+    target, writer = (options.wandb, wandb_files) if options.mlflow is None else (options.mlflow, mlflow_files)
+    if not all((target, options.project, *options.runs)):
+        parser.error("a name is empty; name the folder for --mlflow or --wandb, the project, and each RUN")
     try:
         for name in options.runs:
             print(export(read(pathlib.Path(name), options.project), pathlib.Path(target), writer))

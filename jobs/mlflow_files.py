@@ -3,7 +3,9 @@
 A metric's file has a line `milliseconds value step` for each value. A name with `/` is a path.
 """
 import hashlib
+import itertools
 import json
+import os
 import re
 import shutil
 
@@ -18,15 +20,40 @@ def yaml(values):
     return "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
 
 
-def write_file(folder, name, text):
-    path = folder / valid_name(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="replace")
+class Files:
+    """The files of the names in a folder, each with its own. Names that would have the same file are numbered."""
+
+    def __init__(self, folder):
+        self.folder, self.files, self.folders, self.paths = folder, set(), set(), {}
+
+    def path(self, name):
+        """MLflow allows letters, digits, and _ - . : / and blanks; a name with `/` is a path, which must stay in the folder."""
+        if name not in self.paths:
+            *parents, last = [re.sub(r"[^\w\-. :]", "_", part) if part.strip(".") else "_" for part in name.split("/")]
+            path = ""
+            for part in parents:
+                path = unlike(path + part, self.files) + "/"
+                self.folders.add(path[:-1])
+            self.paths[name] = unlike(path + last, self.files | self.folders)
+            self.files.add(self.paths[name])
+            (self.folder / path).mkdir(parents=True, exist_ok=True)
+        return self.folder / self.paths[name]
+
+    def write(self, name, text):
+        self.path(name).write_text(text, encoding="utf-8", errors="replace")
 
 
-def valid_name(name):
-    """MLflow allows letters, digits, and _ - . : / and blanks."""
-    return re.sub(r"[^\w\-. :/]", "_", name)
+def unlike(path, taken):
+    """`path`, or if it is taken the first free of path_2, path_3, ..."""
+    numbered = itertools.chain([path], (f"{path}_{number}" for number in itertools.count(2)))
+    return next(one for one in numbered if one not in taken)
+
+
+def write_meta(folder, values):
+    """A reader sees the folder from now on."""
+    new = folder / "meta.new"
+    new.write_text(yaml(values), encoding="utf-8", errors="replace")
+    os.replace(new, folder / "meta.yaml")
 
 
 def named_experiment(target, name):
@@ -46,49 +73,47 @@ def place_of(run, target):
         folder = target / number
         folder.mkdir(parents=True, exist_ok=True)
         made = round(1000 * run.begin)
-        write_file(folder, "meta.yaml", yaml({
+        write_meta(folder, {
             "artifact_location": folder.resolve().as_uri(), "creation_time": made, "experiment_id": number,
-            "last_update_time": made, "lifecycle_stage": "active", "name": run.project}))
+            "last_update_time": made, "lifecycle_stage": "active", "name": run.project})
     return target / number / run.digest[:32]
 
 
 def write(run, made, folder):
     """`made`: the empty folder to fill; `folder`: where it will be."""
-    experiment = folder.parent.name
-    write_file(made, "meta.yaml", yaml({
-        "artifact_uri": folder.resolve().as_uri() + "/artifacts", "end_time": None if STATUS[run.state] == 1 else round(1000 * run.end),
-        "entry_point_name": "", "experiment_id": experiment, "lifecycle_stage": "active", "run_id": folder.name,
-        "run_name": run.name, "run_uuid": folder.name, "source_name": "", "source_type": SOURCE_LOCAL, "source_version": "",
-        "start_time": round(1000 * run.begin), "status": STATUS[run.state], "tags": [], "user_id": ""}))
     for name in ("metrics", "params", "tags", "artifacts"):
         (made / name).mkdir()
+    params, all_tags = Files(made / "params"), Files(made / "tags")
     for name, value in run.config.items():
-        write_file(made / "params", name, value)
+        params.write(name, value)
     tags = {"mlflow.runName": run.name, "mlflow.source.name": "pretrain", "mlflow.source.type": "LOCAL",
             "mlflow.note.content": run.config.get("job.description", "")}
     facts = {f"argosy.{name}": value if isinstance(value, str) else json.dumps(value) for name, value in run.facts.items()}
     for name, value in {**tags, **facts}.items():
-        write_file(made / "tags", name, value)
-    write_metrics(run, made / "metrics")
+        all_tags.write(name, value)
+    write_metrics(run, Files(made / "metrics"))
     if (run.folder / "effective.toml").is_file():
         shutil.copy(run.folder / "effective.toml", made / "artifacts")
+    write_meta(made, {
+        "artifact_uri": folder.resolve().as_uri() + "/artifacts", "end_time": None if STATUS[run.state] == 1 else round(1000 * run.end),
+        "entry_point_name": "", "experiment_id": folder.parent.name, "lifecycle_stage": "active", "run_id": folder.name,
+        "run_name": run.name, "run_uuid": folder.name, "source_name": "", "source_type": SOURCE_LOCAL, "source_version": "",
+        "start_time": round(1000 * run.begin), "status": STATUS[run.state], "tags": [], "user_id": ""})
 
 
-def write_metrics(run, folder):
+def write_metrics(run, metrics):
     waiting, number = {}, 0
     for step, seconds, values in run.steps():
         for name, value in values.items():
             waiting.setdefault(name, []).append(f"{round(1000 * seconds)} {value!r} {step}\n")
         number += 1
         if number % LINES_AT_ONCE == 0:
-            append(folder, waiting)
-    append(folder, waiting)
+            append(metrics, waiting)
+    append(metrics, waiting)
 
 
-def append(folder, waiting):
+def append(metrics, waiting):
     for name, lines in waiting.items():
-        path = folder / valid_name(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8") as file:
+        with open(metrics.path(name), "a", encoding="utf-8") as file:
             file.writelines(lines)
     waiting.clear()

@@ -31,7 +31,7 @@ class Run:
     folder: pathlib.Path
     name: str
     config: dict  # "section.key": text of the value
-    config_file: str  # empty: none found
+    config_file: str  # where it is from; empty: none found
     version: str
     starts: list  # lines of starts.jsonl
     jobs: list
@@ -160,15 +160,25 @@ def read_logs(paths):
             "ranks": int(mesh[1]) if mesh else None, "total": total, "done": done, "files": [str(path) for path in paths]}
 
 
+def config_text(folder, starts):
+    """The configuration of the newest start that has one, and its file. A start that was refused may have replaced
+    effective.toml."""
+    texts = [start["config"] for start in starts if start.get("config") and isinstance(start["config"], str)]
+    file = folder / "effective.toml"
+    if texts:
+        return texts[-1], folder / "starts.jsonl"
+    return file.read_text(errors="replace") if file.is_file() else "", file
+
+
 def read_run(folder, name, log=None):
     """`log` replaces the logs of the run's folder: a run without a job script may have its log elsewhere."""
     folder = pathlib.Path(folder)
-    config = folder / "effective.toml"
-    keys, comment = read_config(config.read_text(errors="replace")) if config.is_file() else ({}, "")
+    starts = list(objects(folder / "starts.jsonl"))
+    text, config = config_text(folder, starts)
+    keys, comment = read_config(text)
     logs = [pathlib.Path(log)] if log else sorted(folder.glob("logs/*.log"), key=lambda path: path.stat().st_mtime)
     preflight = folder / "preflight.json"
-    return Run(folder, name, keys, str(config) if keys else "", comment, list(objects(folder / "starts.jsonl")),
-               list(objects(folder / "jobs.jsonl")), read_logs(logs[-MAX_LOGS:]),
+    return Run(folder, name, keys, str(config) if keys else "", comment, starts, list(objects(folder / "jobs.jsonl")), read_logs(logs[-MAX_LOGS:]),
                (parsed(preflight.read_bytes()) or {}) if preflight.is_file() else {})
 
 

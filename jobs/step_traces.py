@@ -6,6 +6,7 @@ a wait for other ranks, a transfer, the optimizer, or an operation of the progra
 import collections
 import functools
 import json
+import math
 import pathlib
 import re
 
@@ -17,10 +18,12 @@ KINDS = {  # in the order of the legend
     "forward": "forward", "recompute": "recomputation", "loss": "head and loss, forward and backward",
     "backward": "backward, gradients of inputs", "weights": "backward, gradients of weights", "optimizer": "optimizer",
     "transfer": "transfers between ranks", "wait": "waits for other ranks", "gpu": "waits for the GPU",
-    "other": "other work: data, checkpoint, validation, between operations"}
+    "graph": "launches of CUDA graphs", "other": "other work: data, checkpoint, validation, local copies, between operations"}
 KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 OF_OPERATION = {"Forward": "forward", "ForwardLoss": "forward", "Recompute": "recompute", "Loss": "loss", "LossInput": "loss",
-                "BackwardInput": "backward", "BackwardWeight": "weights"}  # others move data between ranks
+                "BackwardInput": "backward", "BackwardWeight": "weights",
+                **dict.fromkeys(("Release", "TakeActivation", "TakeGradient", "MoveActivation", "MoveGradient", "AddTable"), "other")}
+# the others move data between ranks
 
 OPERATION = re.compile(r"(\w+) of stage (\d+)( unit \d+)?( microbatch \d+)?")
 TRACE_ID = re.compile(r'"otherData":\{"id":"([^"]* of (\d+) ranks)"')
@@ -34,6 +37,8 @@ def kind_of(name):
         return "gpu" if name == "wait for the GPU" else "wait"
     if name.startswith("submit "):
         return "transfer"
+    if name.startswith("launch "):
+        return "graph"
     operation = OPERATION.match(name)
     if operation:
         return OF_OPERATION.get(operation[1], "transfer")
@@ -110,8 +115,12 @@ def group_of_wait(name):
 
 
 def figures_of(found, window, pipeline):
-    """Times of a row in ms. `window`: the step; `pipeline`: its operations on microbatches; None: there is no bubble."""
+    """Times of a row in ms. `window`: the step; `pipeline`: its operations on microbatches; None: there is no bubble.
+
+    The bubble is the part of `pipeline` in which the rank waits for other stages or records nothing. After its own last
+    microbatch the rank is in the optimizer's update, where it waits for the ranks of all stages."""
     times, waits, covered, waited = collections.Counter(), collections.Counter(), 0.0, 0.0
+    own_end = max((one.end for one in found if " microbatch " in one.name), default=-math.inf)
     for one in found:
         times[one.kind] += one.end - one.begin
         group = group_of_wait(one.name)
@@ -119,7 +128,8 @@ def figures_of(found, window, pipeline):
             waits[group] += one.end - one.begin
         if pipeline:
             covered += overlap(one, *pipeline)
-            waited += overlap(one, *pipeline) if group == "pp" else 0.0
+            is_bubble = group == "pp" or one.kind == "wait" and one.begin >= own_end
+            waited += overlap(one, *pipeline) if is_bubble else 0.0
     nothing = window[1] - window[0] - sum(times.values())
     bubble = None
     if pipeline:
@@ -194,5 +204,5 @@ def traces_of(run, num_stages, max_bars=MAX_BARS):
         key = tuple((rank, str(path), path.stat().st_mtime_ns) for rank, path in files.items())
         return {"step": step, "num_ranks": num_ranks, "num_stages": num_stages, "on_gpus": on_gpus,
                 **rows_of(key, num_stages > 1 and not on_gpus, max_bars)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:  # overflow: a time of 1e999
         return {"step": step, "error": f"cannot read the traces of step {step}: {error}"}

@@ -169,7 +169,7 @@ function timelineWords(traces) {
     const spans = rows.reduce((sum, row) => sum + row.num_spans, 0), bars = rows.reduce((sum, row) => sum + row.bars.length / ROW_FIELDS, 0);
     const gpu = traces.on_gpus ? " On GPUs a bar is the time in which the host queued the work, so the bubble is not known." : "";
     const bubble = hasBubble(traces) ? " Bubble: the share of the time from the first to the last operation on a microbatch in which " +
-        "the rank waits for other stages or records nothing." : "";
+        "the rank waits for other stages or records nothing; after its own last microbatch all its waits count." : "";
     return `${which}; ${bars < spans ? `${bars} bars for ${spans} spans` : `${spans} spans`}. Idle: waits, and time without a span.${bubble}${gpu} ` +
         "Drag to zoom; double-click for the whole step. Keys: arrows go from bar to bar, + and - zoom, Escape shows all.";
 }

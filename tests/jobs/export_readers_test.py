@@ -1,6 +1,12 @@
 #!/usr/bin/env python3
 """What MLflow's client finds in the files of jobs/export_run.py, and what `wandb sync` sends of them to a server, for which a
-stand-in answers on this machine. For a Python that has mlflow-skinny and wandb; nothing else of the project needs them."""
+stand-in answers on this machine.
+
+A test by hand: nothing else of the project needs the two packages, jobs/setup.sh does not install them, and so ctest skips
+this test. Install them into a Python of your own and run it from the root of the project:
+    python3 -m venv /tmp/readers && /tmp/readers/bin/pip install mlflow-skinny wandb
+    ARGOSY_SOURCE=$PWD /tmp/readers/bin/python tests/jobs/export_readers_test.py
+"""
 import gzip
 import http.server
 import json
@@ -21,7 +27,7 @@ except ImportError as missing:
     print(f"skipped: {missing}; run this test with a Python that has the packages mlflow-skinny and wandb")
     sys.exit(77)
 
-from made_up_runs import started_run
+from made_up_runs import started_run, write_lines
 
 EXPORT = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs" / "export_run.py"
 SYNC_SECONDS = 120
@@ -105,9 +111,10 @@ class Readers(unittest.TestCase):
         self.assertEqual([one.path for one in client.list_artifacts(run.info.run_id)], ["effective.toml"])
 
     def test_wandb_sync(self):
-        config = self.folder / "run/effective.toml"
+        path = self.folder / "run/starts.jsonl"
         notes = "\u00e9" * 40_000  # a record that spans blocks of 32 KiB
-        config.write_text(config.read_text().replace("[job]", f'[job]\ndescription = "{notes}"'))
+        starts = [json.loads(line) for line in path.read_text().splitlines()]
+        write_lines(path, [start | {"config": start["config"].replace("[job]", f'[job]\ndescription = "{notes}"')} for start in starts])
         folder = self.export("--wandb")
         server = Server()
         thread = threading.Thread(target=server.serve_forever)

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import zlib
 
 from made_up_runs import job_run, plain_run, started_run
 
 EXPORT = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs" / "export_run.py"
 sys.path.insert(0, str(EXPORT.parent))
+import export_run
+import mlflow_files
 import wandb_files
 FIRST_START, SECOND_START = 1767225600, 1767229200  # of started_run: 2026-01-01, 0:00 and 1:00
 
@@ -175,6 +178,80 @@ class ExportTest(unittest.TestCase):
             [run] = self.export("--mlflow", self.folder / "mlruns", folder)
             self.assertIn(f"status: {3 if code == 0 else 4}\n", (run / "meta.yaml").read_text())
 
+    def test_names_of_metrics(self):
+        """Names keep their own files, which lie in the folder of the metrics."""
+        names = ["../out", "a/../../b", "/c", "d//e", "..", "x?y", "x_y", "loss", "loss/part", "loss/other", "p/q", "p"]
+        files = mlflow_files.Files(self.folder / "metrics")
+        for _ in range(2):
+            for name in names:
+                with open(files.path(name), "a") as file:
+                    file.write(name + "\n")
+        found = {str(path.relative_to(self.folder)): path.read_text() for path in self.folder.rglob("*") if path.is_file()}
+        self.assertEqual(sorted(found.values()), sorted(2 * (name + "\n") for name in names))
+        self.assertTrue(all(path.startswith("metrics/") for path in found), found)
+        self.assertEqual(found["metrics/x_y_2"], 2 * "x_y\n")
+
+    def runs_of(self, experiment):
+        """What MLflow takes for runs."""
+        return [path for path in experiment.iterdir() if (path / "meta.yaml").exists()]
+
+    def test_readers_see_one_run(self):
+        """At each moment of a second export, which also fails at each of its renames."""
+        plain_run(self.folder / "run", 3)
+        (self.folder / "run/effective.toml").write_text("[training]\nsteps = 9\n")
+        [run] = self.export("--mlflow", self.folder / "mlruns", self.folder / "run")
+        usual, calls, fails_at = {name: getattr(os, name) for name in ("rename", "replace")}, 0, 1
+
+        def step(name):
+            def call(*paths):
+                nonlocal calls
+                calls += 1
+                self.assertEqual(self.runs_of(run.parent), [run])
+                if calls == fails_at:
+                    raise OSError("made up")
+                usual[name](*paths)
+                self.assertEqual(self.runs_of(run.parent), [run])
+            return call
+        read = export_run.read(self.folder / "run", "argosy")
+        with unittest.mock.patch.multiple(os, **{name: step(name) for name in usual}):
+            while True:
+                calls = 0
+                try:
+                    export_run.export(read, self.folder / "mlruns", mlflow_files)
+                    break
+                except OSError:
+                    fails_at += 1
+                    self.assertEqual(sorted(path.name for path in run.iterdir()), ["artifacts", "meta.yaml", "metrics", "params", "tags"])
+                    self.assertEqual(len((run / "metrics/loss").read_text().splitlines()), 3)
+        self.assertGreater(fails_at, 9)  # two for each folder and two for meta.yaml
+
+    def test_a_killed_export(self):
+        """What it left is no run, and the next export removes it."""
+        plain_run(self.folder / "run", 3)
+        program = ("import os, pathlib, sys, export_run, mlflow_files as form\nusual = form.write\n"
+                   "form.write = lambda *words: (usual(*words), os.kill(os.getpid(), 9))\n"
+                   "export_run.export(export_run.read(pathlib.Path(sys.argv[2]), 'argosy'), pathlib.Path(sys.argv[1]), form)")
+        words = [self.folder / "mlruns", self.folder / "run"]
+        for _ in range(2):
+            done = subprocess.run([sys.executable, "-c", program, *words], cwd=EXPORT.parent)
+            self.assertEqual(done.returncode, -9)
+            [experiment] = words[0].iterdir()
+            [left] = experiment.glob(".*.new")
+            self.assertEqual(len(self.runs_of(experiment)), 0)
+        [run] = self.export("--mlflow", *words)
+        self.assertEqual((self.runs_of(experiment), left.exists()), ([run], False))
+
+    def test_steps_before_the_first_known_start(self):
+        lines = started_run(self.folder / "run")
+        path = self.folder / "run/starts.jsonl"
+        path.write_text(path.read_text().splitlines()[1] + "\n")
+        [run] = self.export("--mlflow", self.folder / "mlruns", self.folder / "run")
+        times = [int(line.split()[0]) for line in (run / "metrics/loss").read_text().splitlines()]
+        totals = [line["time_ms"]["total"] for line in lines]
+        for step, expected in ((1, -sum(totals[1:20])), (20, 0), (21, totals[20])):
+            self.assertAlmostEqual(times[step - 1], 1000 * SECOND_START + expected, delta=1.01)
+        self.assertIn(f"start_time: {round(1000 * SECOND_START - sum(totals[:20]))}\n", (run / "meta.yaml").read_text())
+
     def test_refusals(self):
         (self.folder / "empty").mkdir()
         (self.folder / "file").touch()
@@ -182,6 +259,8 @@ class ExportTest(unittest.TestCase):
         for words, expected in (([self.folder / "none"], "there is no folder"), ([self.folder / "empty"], "holds no step"),
                                 ([self.folder / "run", "--wandb", "x"], "not allowed with")):
             self.assertIn(expected, self.export("--mlflow", self.folder / "mlruns", *words, code=2))
+        for words in (("--mlflow", "", self.folder / "run"), ("--wandb", "", self.folder / "run"), ("--wandb", self.folder / "w", "")):
+            self.assertIn("a name is empty", self.export(*words, code=2))
         self.assertIn("error: ", self.export("--mlflow", self.folder / "file", self.folder / "run", code=2))
 
 

@@ -1,4 +1,4 @@
-"""Folders as runs leave them, for the tests of report.py, with the values that went into them."""
+"""Folders as runs leave them, for the tests of report.py and export_run.py, with the values that went into them."""
 import json
 import math
 
@@ -133,7 +133,8 @@ def write_trace(folder, rank, spans, num_ranks, name="7.5"):
 
 def stage_spans(stage, num_microbatches, begin=1000):
     """A GPipe step of two stages: a forward takes 100 us, a backward 100 us for inputs and 50 us for weights; a receive waits
-    for the other stage. Everything lies in the phases of a step; nothing is recorded between them."""
+    for the other stage. Everything lies in the phases of a step; nothing is recorded between them. Stage 1 ends first and waits
+    in its update until stage 0 sends its part of the norm."""
     spans, now = [(begin - 60, begin - 20, "the reading of a step's data")], begin
     first = now
 
@@ -157,9 +158,11 @@ def stage_spans(stage, num_microbatches, begin=1000):
         add(100, f"BackwardInput of stage {stage} unit 0 microbatch {microbatch}")
         add(50, f"BackwardWeight of stage {stage} unit 0 microbatch {microbatch}")
     spans.append((first, now, "forward and backward, outside the units (recording graphs, or norms of gradients)"))
-    begin_of_update = now + 60
-    spans.append((begin_of_update, begin_of_update + 40, "the optimizer's update"))
+    begin_of_update, all_sent = now + 60, begin + 300 * num_microbatches + 202 + 60 + 15
+    spans.append((begin_of_update, all_sent + 25, "the optimizer's update"))
     spans.append((begin_of_update + 5, begin_of_update + 15, "submit world all-reduce, 8e-06 MB"))
+    if begin_of_update + 15 < all_sent:
+        spans.append((begin_of_update + 15, all_sent, "wait world"))
     return spans
 
 

@@ -90,8 +90,8 @@ class Timeline(PageTest):
         self.assertIn("wait pp, in ReceiveActivation of stage 1 microbatch 0", names)
         self.assertIn("BackwardWeight of stage 1 unit 0 microbatch 2", names)
         # Both stages: 3 * 250 us of work. Stage 0 takes 1102 us from the step's first operation to its last one, 349 of them
-        # waits; stage 1 takes 853, 100 of them waits, and records nothing until stage 0 has ended.
-        self.assertEqual([row["waits_ms"] for row in traces["rows"]], [{"pp": 0.349}, {"pp": 0.1}])
+        # waits; stage 1 takes 853, 100 of them waits, and then records nothing or waits in its update until stage 0 has ended.
+        self.assertEqual([row["waits_ms"] for row in traces["rows"]], [{"pp": 0.349}, {"pp": 0.1, "world": 0.249}])
         self.assertEqual([row["bubble"] for row in traces["rows"]], [round(349 / 1102, 4), self.bubble_of_stage_1(every[1])])
 
     def bubble_of_stage_1(self, spans):
@@ -132,6 +132,16 @@ class Timeline(PageTest):
         self.assertEqual(self.traces(), {})
         (folder / "rank-00002.json").write_text((folder / "rank-00000.json").read_text()[:-30])
         self.assertIn("cannot read the traces of step 6", self.traces()["error"])
+        (folder / "rank-00002.json").write_text((folder / "rank-00000.json").read_text().replace('"dur":100.000', '"dur":1e999'))
+        self.assertIn("cannot read the traces of step 6", self.traces()["error"])
+
+    def test_kinds_of_operations(self):
+        for kind, names in {"other": ("Release of stage 0 unit 1", "TakeActivation of stage 1 microbatch 0", "MoveGradient of stage 0 microbatch 2",
+                                      "AddTable of stage 1 unit 0"),
+                            "transfer": ("Gather of stage 0 unit 1", "SendGradient of stage 1 microbatch 0", "submit tp all-reduce, 1 MB"),
+                            "graph": ("launch the graph of forward and backward",),
+                            "wait": ("wait pp",), "gpu": ("wait for the GPU",)}.items():
+            self.assertEqual({name: step_traces.kind_of(name) for name in names}, dict.fromkeys(names, kind))
 
 
 class HeatMap(PageTest):

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import unittest
 
-from made_up_runs import plain_run
+from made_up_runs import plain_run, started_run, write_lines
 
 sys.path.insert(0, str(pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"))
 import run_record
@@ -26,6 +26,16 @@ class RunRecord(unittest.TestCase):
         plain_run(self.folder / "run", 1)
         (self.folder / "run/effective.toml").write_text(text)
         self.assertEqual(run_record.read_run(self.folder / "run", "run").total_steps(), 1000)
+
+    def test_config_of_the_newest_start(self):
+        """Also if effective.toml is of a start that did not come so far."""
+        started_run(self.folder / "run")
+        (self.folder / "run/effective.toml").write_text("[training]\nsteps = 7\n")
+        run = run_record.read_run(self.folder / "run", "run")
+        self.assertEqual((run.config["training.steps"], run.version, run.config_file),
+                         ("2_000", "pretrain 9.8.7 (abc)", str(self.folder / "run/starts.jsonl")))
+        write_lines(self.folder / "run/starts.jsonl", [{"first_step": 1, "ranks": 2}])
+        self.assertEqual(run_record.read_run(self.folder / "run", "run").config, {"training.steps": "7"})
 
     def test_names_of_nodes(self):
         for text, expected in (("n[01-03,7],gpu4", "n01 n02 n03 n7 gpu4"), ("rack[1-2]n[1-2]", "rack1n1 rack1n2 rack2n1 rack2n2"),
