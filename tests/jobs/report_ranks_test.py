@@ -19,6 +19,8 @@ setTimeout(() => {
     const [timeline] = document.querySelectorAll(".timeline"), [heat] = document.querySelectorAll(".heat"), found = {};
     const tipOf = (plot) => plot.querySelector(".tip").textContent, canvas = heat.querySelector("canvas");
     found.paths = timeline.querySelectorAll("path.bar").length;
+    press(timeline, "End");
+    found.firstKey = tipOf(timeline);
     press(timeline, "Home");
     press(timeline, "ArrowRight");
     found.bar = tipOf(timeline);
@@ -29,8 +31,20 @@ setTimeout(() => {
     const before = labels();
     press(timeline, "+");
     found.zooms = labels() !== before;
+    press(timeline, "Home");
+    const inside = () => {
+        const x = Number(/M([-\\d.]+)/.exec(timeline.querySelector(".cross").getAttribute("d"))[1]);
+        return x >= TIMELINE_LEFT - 1 && x <= timeline.clientWidth - RIGHT + 1;
+    };
+    found.inside = [inside()];
+    press(timeline, "End");
+    found.inside.push(inside());
     press(timeline, "Escape");
     found.returns = labels() === before;
+    const box = timeline.getBoundingClientRect(), at = (x) => ({clientX: box.left + x, clientY: box.top + 5, pointerId: 1, bubbles: true});
+    timeline.setPointerCapture = () => {};
+    for (const [name, x] of [["pointerdown", 100], ["pointermove", 104], ["pointerup", 104]]) timeline.dispatchEvent(new PointerEvent(name, at(x)));
+    found.rectangle = timeline.querySelector(".zoom").getAttribute("width");
     const pixel = (x, y) => [...canvas.getContext("2d").getImageData(x, y, 1, 1).data];
     found.size = [canvas.width, canvas.height];
     found.colours = [pixel(0, 0), pixel(0, 5), pixel(3, 0)];
@@ -310,6 +324,9 @@ class Script(PageTest):
         found = self.probe(self.folder / "run", script=PROBE)
         self.assertEqual((found["paths"], found["nan"], found["zooms"], found["returns"]), (7, False, True, True))
         self.assertIn("Forward of stage 0 unit 0 microbatch 0", found["bar"])
+        self.assertIn("rank 0", found["firstKey"])
+        self.assertIn("the optimizer's update", found["firstKey"])
+        self.assertEqual((found["inside"], found["rectangle"]), ([True, True], None))
         self.assertIn("rank 2", found["last"])
         self.assertIn("optimizer", found["last"])
         self.assertEqual(found["size"], [5, 8])
