@@ -123,7 +123,8 @@ def read_ranks(path):
                 columns, first, windows, last = None, [], 0, 0
             job = job if now == job else now
         elif job and all(type(line.get(key)) is int and line[key] > 0 for key in ("step", "num_steps")):
-            job.first_step = job.first_step or max(1, line["step"] - line["num_steps"] + 1)
+            begin_of_window = max(1, line["step"] - line["num_steps"] + 1)
+            job.first_step = min(job.first_step or begin_of_window, begin_of_window)
             if columns:
                 add(line, job)
                 continue

@@ -236,6 +236,8 @@ class HeatMap(PageTest):
         expected[0][:3], expected[5][3:], expected[4][3:] = [50] * 3, [100 / 11] * 3, [-100 / 11] * 3
         self.assert_close(times, "compute", expected)
         self.assertEqual(times["measures"]["compute"]["medians"][2], [None, None, None, 110, 110, 110])
+        times = self.rank_times([self.HOSTS, *early, stages, *late, stages, rank_line(20, [100.0] * 8)])  # it resumes from an earlier step
+        self.assertEqual((times["own_column"], times["own_step"], times["num_columns"]), (1, 11, 2))
         times = self.rank_times([self.HOSTS, *early, stages])
         self.assertEqual((times["own_column"], times["measures"]["compute"]["slowest"]), (3, []))
 
