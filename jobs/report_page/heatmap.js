@@ -2,13 +2,20 @@
 // several windows of steps. A cell is one byte: 0 is unknown, 1 + LEVELS is the median, 1 and 1 + 2 * LEVELS are the limits.
 const LEVELS = 127;
 const MEASURES = {
-    compute: {title: "compute", of: "the median compute time", slowest: "The slowest ranks"},
-    data: {title: "waits for data", of: "the median step", slowest: "The ranks that wait most for their data"},
-    exposed: {title: "exposed communication", of: "the median step",
+    compute: {title: "compute", of: "the median compute time", sign: "%", slowest: "The slowest ranks"},
+    data: {title: "waits for data", of: "the median step", sign: "% of the median step", slowest: "The ranks that wait most for their data"},
+    exposed: {title: "exposed communication", of: "the median step", sign: "% of the median step",
               slowest: "The ranks with the least exposed communication, which the others wait for"}};
 const MAP_BOTTOM = 22, MIN_ROW_PIXELS = 1.4, MAX_ROW_PIXELS = 18, MAX_MAP_PIXELS = 520;
 
 const percentText = (value) => value === null ? "unknown" : `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))} %`;
+
+// The difference of a cell's byte from the median in words; a byte at the end may stand for more if values were cut off.
+function differenceText(byte, {limit, is_cut}, sign) {
+    const levels = byte - 1 - LEVELS, size = Number((limit * Math.abs(levels) / LEVELS).toPrecision(3));
+    if (levels === 0) return "as the median";
+    return `${is_cut && Math.abs(levels) === LEVELS ? "at least " : ""}${size} ${sign} ${levels > 0 ? "more" : "less"} than the median`;
+}
 
 function rgbOf(name) {
     const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -80,9 +87,9 @@ function showCell(map, row, column) {
     const byte = map.cells[measure][row * times.num_columns + column], [first, last] = stepsOfColumn(times, column);
     const isRank = times.num_rows === times.num_ranks, host = escaped(times.hosts[row]), lines = [];
     const stage = Math.floor(row * times.num_stages / times.num_rows), median = own.medians[stage][column];
-    const percent = own.limit * (byte - 1 - LEVELS) / LEVELS, isEnd = byte === 1 || byte === 2 * LEVELS + 1;
-    const words = byte === 0 ? "unknown" : `${percentText(percent)}${isEnd ? " or more" : ""} of ${MEASURES[measure].of}`;
-    lines.push(`<b>${isRank ? `rank ${row} on ${host}` : host}</b>`, first === last ? `step ${first}` : `steps ${first} to ${last}`);
+    const words = byte === 0 ? "unknown" : differenceText(byte, own, MEASURES[measure].sign);
+    const ofEarlier = column < times.own_column ? `${isRank ? `rank ${row}` : `the ranks of ${host}`} in a start on other hosts or stages` : "";
+    lines.push(`<b>${ofEarlier || (isRank ? `rank ${row} on ${host}` : host)}</b>`, first === last ? `step ${first}` : `steps ${first} to ${last}`);
     lines.push(words + (isRank || byte === 0 ? "" : measure === "exposed" ? ": its rank with the least" : ": its slowest rank"));
     if (isRank && median !== null) lines.push(`median of ${times.num_stages > 1 ? `stage ${stage}` : "the ranks"}: ${numberText(median)} ms a step`);
     tip.innerHTML = joined(lines, (line) => `<div>${line}</div>`);
@@ -121,18 +128,19 @@ function listenToMap(map) {
     plot.addEventListener("keydown", (event) => useMapKey(map, event));
 }
 
-function scaleOf({scale, limit}) {
-    const more = limit > scale ? " or more" : "";
-    return `<p class="scale"><span>-${numberText(scale, 3)} %${more}</span><span class="ramp"></span><span>+${numberText(scale, 3)} %${more}</span>` +
+function scaleOf({scale, limit, is_cut}) {
+    const end = `${numberText(scale, 3)} %${limit > scale || is_cut ? " or more" : ""}`;
+    return `<p class="scale"><span>${end} below</span><span class="ramp"></span><span>${end} above</span>` +
         '<span><span class="swatch unknown"></span>unknown</span></p>';
 }
 
-function slowestTable(measure, {slowest}) {
+function slowestTable(measure, {slowest}, {own_step: since}) {
+    if (!slowest.length) return about("No window of the newest start is known yet.");
     const onGpus = slowest.some(({gpu}) => gpu !== null);
     const rows = slowest.map(({rank, host, gpu, mean, newest, share}) =>
         [rank, host, ...(onGpus ? [gpu] : []), percentText(mean), percentText(newest), `${share} % of steps`]);
-    return about(`${MEASURES[measure].slowest}, in percent of ${MEASURES[measure].of}:`) +
-        table(["rank", "host", ...(onGpus ? ["GPU"] : []), "all steps", "newest steps", "first in"], rows);
+    return about(`${MEASURES[measure].slowest}${since > 1 ? `, since step ${since}` : ""}, in percent of ${MEASURES[measure].of}:`) +
+        table(["rank", "host", ...(onGpus ? ["GPU"] : []), since > 1 ? "these steps" : "all steps", "newest steps", "first in"], rows);
 }
 
 function addHeatMap(parent, times) {
@@ -155,7 +163,7 @@ function addHeatMap(parent, times) {
         map.measure = name;
         const {slowest: [worst], ...own} = times.measures[name];
         section.querySelector(".legend").innerHTML = scaleOf(own);
-        section.lastElementChild.innerHTML = slowestTable(name, times.measures[name]);
+        section.lastElementChild.innerHTML = slowestTable(name, times.measures[name], times);
         plot.setAttribute("aria-label", `${MEASURES[name].title} of ${times.num_ranks} ranks. ` +
             (worst ? `Rank ${worst.rank} on ${worst.host} differs most: ${percentText(worst.mean)}.` : ""));
         buttons.forEach((one) => one.setAttribute("aria-pressed", one.dataset.measure === name));

@@ -116,6 +116,7 @@ function listenToTimeline(timeline) {
         const [left, right] = [start ?? at(event)[0], at(event)[0]].sort((a, b) => a - b);
         start = null;
         if (right - left > 6) zoomTimeline(timeline, timeline.usAt(left), timeline.usAt(right));
+        else plot.querySelector(".zoom").removeAttribute("width");
     });
     plot.addEventListener("pointercancel", () => {
         start = null;
@@ -124,6 +125,16 @@ function listenToTimeline(timeline) {
     for (const name of ["pointerleave", "blur"]) plot.addEventListener(name, () => hideBar(timeline));
     plot.addEventListener("dblclick", () => zoomTimeline(timeline, 0, Infinity));
     plot.addEventListener("keydown", (event) => useTimelineKey(timeline, event));
+}
+
+// Shows a bar that a key went to; the picture moves there if it does not have it.
+function goToBar(timeline, r, us) {
+    const {view: [first, last], traces: {length_us: whole}} = timeline;
+    if (us < first || us > last) {
+        const from = Math.max(0, Math.min(whole - (last - first), us - (last - first) / 2));
+        zoomTimeline(timeline, from, from + last - first);
+    }
+    showBar(timeline, r, us);
 }
 
 function useTimelineKey(timeline, event) {
@@ -135,7 +146,8 @@ function useTimelineKey(timeline, event) {
                    End: [r, beginOf(Infinity)], ArrowUp: [Math.max(0, r - 1), us],
                    ArrowDown: [Math.min(traces.rows.length - 1, r + 1), us]};
     if (event.key in moves) {
-        showBar(timeline, ...(timeline.cursor ? moves[event.key] : [0, beginOf(0)]));
+        const isFirstArrow = !timeline.cursor && event.key.startsWith("Arrow");  // it shows where the picture begins
+        goToBar(timeline, ...(isFirstArrow ? [0, Math.max(first, beginOf(0))] : moves[event.key]));
     } else if (event.key === "+" || event.key === "-") {
         const half = (last - first) * (event.key === "+" ? 0.25 : 1);
         zoomTimeline(timeline, middle - half, middle + half);

@@ -19,6 +19,8 @@ setTimeout(() => {
     const [timeline] = document.querySelectorAll(".timeline"), [heat] = document.querySelectorAll(".heat"), found = {};
     const tipOf = (plot) => plot.querySelector(".tip").textContent, canvas = heat.querySelector("canvas");
     found.paths = timeline.querySelectorAll("path.bar").length;
+    press(timeline, "End");
+    found.firstKey = tipOf(timeline);
     press(timeline, "Home");
     press(timeline, "ArrowRight");
     found.bar = tipOf(timeline);
@@ -29,15 +31,32 @@ setTimeout(() => {
     const before = labels();
     press(timeline, "+");
     found.zooms = labels() !== before;
+    press(timeline, "Home");
+    const inside = () => {
+        const x = Number(/M([-\\d.]+)/.exec(timeline.querySelector(".cross").getAttribute("d"))[1]);
+        return x >= TIMELINE_LEFT - 1 && x <= timeline.clientWidth - RIGHT + 1;
+    };
+    found.inside = [inside()];
+    press(timeline, "End");
+    found.inside.push(inside());
     press(timeline, "Escape");
     found.returns = labels() === before;
+    const box = timeline.getBoundingClientRect(), at = (x) => ({clientX: box.left + x, clientY: box.top + 5, pointerId: 1, bubbles: true});
+    timeline.setPointerCapture = () => {};
+    for (const [name, x] of [["pointerdown", 100], ["pointermove", 104], ["pointerup", 104]]) timeline.dispatchEvent(new PointerEvent(name, at(x)));
+    found.rectangle = timeline.querySelector(".zoom").getAttribute("width");
     const pixel = (x, y) => [...canvas.getContext("2d").getImageData(x, y, 1, 1).data];
     found.size = [canvas.width, canvas.height];
     found.colours = [pixel(0, 0), pixel(0, 5), pixel(3, 0)];
     press(heat, "End");
     for (let i = 0; i < 5; ++i) press(heat, "ArrowDown");
     found.cell = tipOf(heat);
+    press(heat, "Home");
+    found.earlier = tipOf(heat);
+    found.words = [differenceText(255, {limit: 100, is_cut: true}, "%"), differenceText(1, {limit: 100, is_cut: false}, "% of the median step"),
+                   differenceText(128, {limit: 100, is_cut: true}, "%")];
     document.querySelector('button[data-measure="exposed"]').click();
+    found.since = heat.parentElement.textContent;
     press(heat, "End");
     found.exposed = tipOf(heat);
     found.table = heat.parentElement.querySelector("tbody tr").textContent;
@@ -202,6 +221,41 @@ class HeatMap(PageTest):
         self.assertEqual(times["measures"]["exposed"]["slowest"][0]["rank"], 5)
         self.assertLess(times["measures"]["exposed"]["slowest"][0]["mean"], 0)
 
+    def test_starts_on_other_hosts(self):
+        """Rank 0 was slow on n1; since step 31 on other hosts, rank 5. A start with equal hosts goes on."""
+        early = [rank_line(step, [150.0, *[100.0] * 7]) for step in (10, 20, 30)]
+        late = [rank_line(step, [100.0] * 5 + [120.0, 100.0, 100.0]) for step in (40, 50, 60)]
+        stages = self.HOSTS | {"hosts": ["n3", "n4"], "mesh": {"pp": 4}}
+        times = self.rank_times([self.HOSTS, *early, stages, late[0], stages, *late[1:]])
+        slowest = times["measures"]["compute"]["slowest"]
+        self.assertEqual([(one["rank"], one["host"], one["share"]) for one in slowest[:1]], [(5, "n4", 100.0)])
+        self.assertEqual([one["mean"] for one in slowest if one["rank"] in (0, 1)], [0, 0])
+        self.assertEqual((times["own_column"], times["own_step"], times["num_stages"]), (3, 31, 4))
+        # Each stage of the late start has two ranks: 120 and 100 differ by 10/110 from their median.
+        expected = [[0.0] * 6 for _ in range(8)]
+        expected[0][:3], expected[5][3:], expected[4][3:] = [50] * 3, [100 / 11] * 3, [-100 / 11] * 3
+        self.assert_close(times, "compute", expected)
+        self.assertEqual(times["measures"]["compute"]["medians"][2], [None, None, None, 110, 110, 110])
+        times = self.rank_times([self.HOSTS, *early, stages, *late, stages, rank_line(20, [100.0] * 8)])  # it resumes from an earlier step
+        self.assertEqual((times["own_column"], times["own_step"], times["num_columns"]), (1, 11, 2))
+        times = self.rank_times([self.HOSTS, *early, stages])
+        self.assertEqual((times["own_column"], times["measures"]["compute"]["slowest"]), (3, []))
+
+    def test_unknown_and_equal_times(self):
+        """An unknown value, and a line without the key, leave their windows out; equal ranks are not first."""
+        lines = [rank_line(step, [100.0] * 5 + [120.0, 100.0, 100.0]) for step in (10, 20, 30)]
+        lines[0]["compute_ms"][5] = None
+        del lines[1]["compute_ms"]
+        slowest = self.rank_times([self.HOSTS, *lines])["measures"]["compute"]["slowest"]
+        self.assertEqual((slowest[0]["rank"], slowest[0]["mean"], slowest[0]["share"], len(slowest)), (5, 20.0, 50.0, 8))
+        slowest = self.rank_times([self.HOSTS, rank_line(10, [100.0] * 8)])["measures"]["compute"]["slowest"]
+        self.assertEqual([one["share"] for one in slowest], [0.0] * 8)
+
+    def test_where_values_are_cut_off(self):
+        for time, limit, is_cut in ((150.0, 50, False), (200.0, 100, False), (250.0, 100, True)):
+            own = self.rank_times([self.HOSTS, rank_line(10, [time, *[100.0] * 7])])["measures"]["compute"]
+            self.assertEqual((own["limit"], own["is_cut"]), (limit, is_cut))
+
     def test_long_runs(self):
         """1000 windows have at most 200 columns, whose cells are means over their steps."""
         lines = [rank_line(2 * window, [self.compute(rank, window) for rank in range(8)], num_steps=2) for window in range(1, 1001)]
@@ -267,11 +321,14 @@ class Script(PageTest):
     def test_timeline_and_heat_map(self):
         Timeline.pipeline_run(self)
         header = {"hosts": ["gpu-node-with-a-long-name-01", "<b>"], "host_of_rank": [0] * 4 + [1] * 4}
-        write_lines(self.folder / "run/ranks.jsonl", [header, *(
-            rank_line(step, [HeatMap.compute(rank, step) for rank in range(8)]) for step in (10, 20, 30, 50))])
+        lines = [rank_line(step, [HeatMap.compute(rank, step) for rank in range(8)]) for step in (10, 20, 30, 50)]
+        write_lines(self.folder / "run/ranks.jsonl", [HeatMap.HOSTS, lines[0], header, *lines[1:]])
         found = self.probe(self.folder / "run", script=PROBE)
         self.assertEqual((found["paths"], found["nan"], found["zooms"], found["returns"]), (7, False, True, True))
         self.assertIn("Forward of stage 0 unit 0 microbatch 0", found["bar"])
+        self.assertIn("rank 0", found["firstKey"])
+        self.assertIn("the optimizer's update", found["firstKey"])
+        self.assertEqual((found["inside"], found["rectangle"]), ([True, True], None))
         self.assertIn("rank 2", found["last"])
         self.assertIn("optimizer", found["last"])
         self.assertEqual(found["size"], [5, 8])
@@ -280,8 +337,12 @@ class Script(PageTest):
         self.assertGreater(sum(abs(one - other) for one, other in zip(usual, slow)), 150)
         self.assertIn("rank 5 on <b>", found["cell"])
         self.assertIn("steps 41 to 50", found["cell"])
-        self.assertIn("+1", found["cell"])
-        self.assertIn("of the median step", found["exposed"])
+        self.assertRegex(found["cell"], r"steps 41 to 5011\.\d % more than the median")
+        self.assertIn("rank 5 in a start on other hosts", found["earlier"])
+        self.assertEqual(found["words"], ["at least 100 % more than the median", "100 % of the median step less than the median",
+                                          "as the median"])
+        self.assertIn("since step 11", found["since"])
+        self.assertRegex(found["exposed"], r"\d % of the median step less than the median")
         self.assertTrue(found["table"].startswith("5<b>-"), found["table"])
 
 

@@ -1,5 +1,6 @@
 """compare_plan.py time|memory [--rounds N] [--dtype fp32|bf16] [--json FILE]: `pretrain --plan` against runs on this
-machine, for eleven configurations on one and two ranks.
+machine, for eleven configurations on one and two ranks (--only TEXT: those with TEXT in their names). Exits with 2 if
+there is none.
 
 time: the seconds of a step. Plans and runs alternate; the medians of the rounds are compared. Exits with 1 if one
 differs by more than 20 %, or the plan ranks two configurations wrongly whose measured times differ by more than 20 %.
@@ -76,7 +77,7 @@ def compare_memory(work, tiny, options):
     def measure(workload, ranks, settings=None):
         return workload.pretrain(runs.Layout(ranks), options.dtype, 2, LIMIT_SECONDS, settings).peak_mib
 
-    base = {ranks: measure(tiny, ranks) for ranks in (1, 2)}
+    base = {ranks: measure(tiny, ranks) for ranks in sorted({ranks for _, ranks, _ in options.configurations})}
     values = {}
     for name, ranks, settings in options.configurations:
         layout = runs.Layout(ranks)
@@ -104,6 +105,8 @@ def main():
     parser.add_argument("--only", default="", help="configurations whose name contains this text")
     options = parser.parse_args()
     options.configurations = [each for each in CONFIGURATIONS if options.only in each[0]]
+    if not options.configurations:
+        parser.error(f"--only {options.only!r} is in no name of: {'; '.join(name for name, _, _ in CONFIGURATIONS)}")
     runs.end_on_signal()
     remarks = runs.busy() if options.what == "time" else []
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,6 +1,7 @@
 """compare_plan.py: its judgement on made-up values, and a small comparison."""
 import contextlib
 import io
+import re
 import sys
 import unittest
 from unittest import mock
@@ -26,8 +27,35 @@ class ComparePlanTest(unittest.TestCase):
             out = io.StringIO()
             with mock.patch.object(sys, "argv", words), mock.patch.object(compare_plan, "SIZES", sizes), \
                     contextlib.redirect_stdout(out):
-                self.assertIn(compare_plan.main(), (0, 1))  # so small a model says nothing about the plan
-            self.assertRegex(out.getvalue(), r"dp_replicate 2 +\d\S* +\d\S* +[+-]\d+\.\d%")
+                code = compare_plan.main()
+            shown = re.search(r"^dp_replicate 2 +\d\S* +\d\S* +([+-]\d+\.\d)%$", out.getvalue(), re.M)
+            self.assertTrue(shown, out.getvalue())
+            # So small a model says nothing about the plan: it may be right or wrong, but the code must say which.
+            limit = 100 * compare_plan.MAX_ERROR[what]
+            fault = f"dp_replicate 2: the planned {what} is {shown[1]}% off"
+            if abs(abs(float(shown[1])) - limit) > 0.1:  # as far as the printed digits go
+                self.assertEqual(code, int(abs(float(shown[1])) > limit), out.getvalue())
+            self.assertEqual(fault in out.getvalue(), code == 1, out.getvalue())
+
+    def test_the_tiny_run_has_the_ranks_in_use(self):
+        def workload(mib):
+            def pretrain(layout, *_):
+                asked.append((mib, layout.ranks))
+                return mock.Mock(peak_mib=mib)
+            return mock.Mock(pretrain=pretrain, settings=lambda *_: {})
+
+        asked, planned = [], {"ranks": [{"memory": {"peak_bytes": 2**20}, "shared_bytes": 2**20}]}
+        options = mock.Mock(dtype="fp32", configurations=[("a", 2, {}), ("b", 2, {})])
+        with mock.patch.object(compare_plan, "plan", return_value=planned):
+            self.assertEqual(compare_plan.compare_memory(workload(10), workload(7), options), {"a": (3, 3), "b": (3, 3)})
+        self.assertEqual(asked, [(7, 2), (10, 2), (10, 2)])
+
+    def test_a_name_that_no_configuration_has(self):
+        words, errors = ["compare_plan.py", "time", "--only", "typo"], io.StringIO()
+        with mock.patch.object(sys, "argv", words), contextlib.redirect_stderr(errors), self.assertRaises(SystemExit) as end:
+            compare_plan.main()
+        self.assertEqual(end.exception.code, 2)
+        self.assertIn("'typo' is in no name of: one rank; recompute all; ", errors.getvalue())
 
 
 if __name__ == "__main__":
