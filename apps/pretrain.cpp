@@ -86,7 +86,9 @@ struct Run {
         setup::metrics_options(config, limits.final_step(), start.last_own_step, environment), figures,
         control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
-    observe::Diagnosis diagnosis{setup::run_facts(config, options, mesh.shape(), context.slow_settings),
+    observe::Diagnosis diagnosis{control.rank() == 0
+                                     ? setup::run_facts(config, options, mesh.shape(), context.slow_settings)
+                                     : observe::RunFacts{},
                                  setup::rank_times_options(config, mesh.shape(), limits.final_step(),
                                                            start.last_own_step, environment),
                                  control};

@@ -192,8 +192,9 @@ Comparison compare(const StepSpeeds& earlier, const StepSpeeds& run, const std::
         100 * std::abs(change), change < 0 ? "less" : "more", name, before, run.size(), earlier.size(),
         100 * noise);
     if (change >= -noise) return {Change::None, figures};
-    return {Change::Slower, fmt::format("slower than the baseline: {}. {} a step", figures,
-                                        growth_text(earlier.parts(), run.parts()))};
+    const std::string growth = growth_text(earlier.parts(), run.parts());
+    return {Change::Slower, fmt::format("slower than the baseline: {}{}", figures,
+                                        growth.empty() ? "" : ". " + growth + " a step")};
 }
 
 Baseline::Baseline(const std::string& path, const std::string& own_folder, int64_t tokens,

@@ -1,6 +1,7 @@
 // Compares a run's speed with an earlier run's, to find regressions (metrics.baseline). Rank 0 compares the
-// tokens per second of single steps, without the first steps of a start, which include start-up, and without
-// steps that saved, validated or evaluated.
+// tokens per second of single steps, without the first steps, which include start-up, and without steps that
+// saved, validated or evaluated. metrics.jsonl shows a later start only if it repeats steps; only then its
+// first steps do not count either.
 //
 // A median's standard error is 1.2533 sigma / sqrt(steps), with sigma = 1.4826 times the median absolute
 // deviation; both factors are those of a normal distribution. The run is slower if its median is below the

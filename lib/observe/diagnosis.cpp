@@ -30,6 +30,7 @@ constexpr size_t kMaxFindings = 6;
 constexpr int64_t kStartUpSteps = 3;  // they allocate memory, connect ranks, record graphs
 constexpr int64_t kMinSteps = 10;     // of a run that is explained
 constexpr size_t kMinWindows = 4;     // before a window that is compared
+constexpr size_t kMaxWindows = 500;   // of the median; older ones are forgotten
 constexpr double kFall = 0.8;         // of the median speed
 constexpr double kGrownShare = 0.05;  // of a finding that explains a fall
 constexpr size_t kMaxGrownParts = 3;
@@ -60,10 +61,16 @@ struct Case {
         }
         return false;
     }
-    /// The number of ranks of rank 0's group on its host.
+    /// The smallest number of ranks that a group has on one of its hosts.
     int degree_on_host(Axis axis) const {
-        return static_cast<int>(std::ranges::count_if(facts.mesh.group(0, axis),
-                                                      [&](int rank) { return host_of(rank) == host_of(0); }));
+        int least = degree(axis);
+        for (int rank = 0; std::cmp_less(rank, facts.hosts.host_of_rank.size()); ++rank) {
+            if (facts.mesh.coordinates(rank)[static_cast<int>(axis)] != 0) continue;
+            std::map<int, int> on_host;
+            for (const int member : facts.mesh.group(rank, axis)) ++on_host[host_of(member)];
+            for (const auto& [host, count] : on_host) least = std::min(least, count);
+        }
+        return least;
     }
 };
 
@@ -81,10 +88,12 @@ std::string exposed_text(const char* axis, double share) {
 // The texts of the rules: the part and its share, then the cause if it is known, then the remedy.
 
 std::string tensor_between_hosts(const Case& run, double) {
-    return fmt::format(
-        "the ranks of tp are on several nodes, whose network is many times slower than the links within a "
-        "node: --parallelism.tensor_parallel_degree={} keeps them on one",
-        run.degree_on_host(Axis::Tensor));
+    const int on_host = run.degree_on_host(Axis::Tensor);
+    const bool divides = on_host > 1 && run.degree(Axis::Tensor) % on_host == 0;
+    return "the ranks of tp are on several nodes, whose network is many times slower than the links within "
+           "a node: " +
+           (divides ? fmt::format("--parallelism.tensor_parallel_degree={} keeps them on one", on_host)
+                    : "give a node ranks with consecutive numbers, as many as a multiple of the degree");
 }
 
 std::string tensor_text(const Case& run, double share) {
@@ -92,9 +101,8 @@ std::string tensor_text(const Case& run, double share) {
            (run.facts.overlaps_products
                 ? fmt::format(": take a parallelism.tensor_parallel_degree smaller than {}",
                               run.degree(Axis::Tensor))
-                : ": --parallelism.enable_async_tensor_parallel=true overlaps it with the products; a "
-                  "smaller "
-                  "parallelism.tensor_parallel_degree has less of it");
+                : ": --parallelism.enable_async_tensor_parallel=true overlaps it with the products; "
+                  "a smaller parallelism.tensor_parallel_degree has less of it");
 }
 
 std::string shard_text(const Case& run, double share) {
@@ -178,7 +186,11 @@ std::string checkpoint_text(const Case& run, double share) {
                        longer, percent_text(kTargetOfSaves));
 }
 
-std::string longer_freq_text(const char* what, const char* key, int64_t freq, double share) {
+std::string longer_freq_text(const Case& run, const char* what, const char* key, int64_t freq, double share) {
+    if (freq >= run.observed.num_steps) {
+        return fmt::format("{} after the last step takes {} of the time of so few steps", what,
+                           percent_text(share));
+    }
     const auto longer =
         static_cast<int64_t>(std::ceil(static_cast<double>(freq) * share / kTargetOfValidation));
     return fmt::format("{} takes {} of the time: --{}={} makes it about {}", what, percent_text(share), key,
@@ -186,11 +198,12 @@ std::string longer_freq_text(const char* what, const char* key, int64_t freq, do
 }
 
 std::string validation_text(const Case& run, double share) {
-    return longer_freq_text("validation", "validation.freq", run.facts.validation_freq, share);
+    return longer_freq_text(run, "validation", "validation.freq", run.facts.validation_freq, share);
 }
 
 std::string evaluation_text(const Case& run, double share) {
-    return longer_freq_text("the evaluation of tasks", "evaluation.freq", run.facts.evaluation_freq, share);
+    return longer_freq_text(run, "the evaluation of tasks", "evaluation.freq", run.facts.evaluation_freq,
+                            share);
 }
 
 std::string optimizer_text(const Case& run, double share) {
@@ -240,9 +253,11 @@ constexpr Rule kRules[] = {
      allocator_text},
 };
 
-/// Milliseconds in which a window trains: what it saves, validates and evaluates comes at other times.
-double training_ms(const StepTimes& times) {
-    return times.total_ms - times.checkpoint_ms - times.validation_ms - times.evaluation_ms;
+/// The times in which a window trains: what it saves, validates and evaluates comes at other times.
+StepTimes training_times(StepTimes times) {
+    times.total_ms -= times.checkpoint_ms + times.validation_ms + times.evaluation_ms;
+    times.checkpoint_ms = times.validation_ms = times.evaluation_ms = 0;
+    return times;
 }
 
 }  // namespace
@@ -324,13 +339,14 @@ void Diagnosis::add(const StepMetrics& step) {
 }
 
 void Diagnosis::end_window(int64_t step) {
-    const double speed = 1e3 * static_cast<double>(window_.tokens) / training_ms(window_.times);
+    const double speed = 1e3 * static_cast<double>(window_.tokens) / training_times(window_.times).total_ms;
     if (speeds_.size() >= kMinWindows) {
-        const double usual = lower_median(speeds_);
+        const double usual = lower_median({speeds_.begin(), speeds_.end()});
         const bool falls = speed < kFall * usual;
         if (falls && !fallen_) spdlog::warn("{}", fall_text(step, speed, usual));
         fallen_ = falls;
     }
+    if (speeds_.size() == kMaxWindows) speeds_.pop_front();
     speeds_.push_back(speed);
     run_ += std::exchange(window_, {});
 }
@@ -338,14 +354,16 @@ void Diagnosis::end_window(int64_t step) {
 /// The parts that grew, and the findings that the run did not have before.
 std::string Diagnosis::fall_text(int64_t step, double speed, double usual) const {
     Observed window = window_;
+    window.times = training_times(window_.times);
     window.slow_ranks = ranks_.slow_ranks().now();
     const std::vector<Finding> before = diagnose(run_, facts_);
-    StepParts parts = parts_of(window.times, window.num_steps);
-    for (const char* not_trained : {"saving", "validation", "evaluation"}) parts.erase(not_trained);
     std::string text = fmt::format(
-        "steps {} to {}: throughput fell to {} of the run's median ({} instead of {} tokens/s): {}",
+        "steps {} to {}: throughput fell to {} of the run's median ({} instead of {} tokens/s)",
         step - window_.num_steps + 1, step, percent_text(speed / usual), short_number(speed),
-        short_number(usual), growth_text(parts_of(run_.times, run_.num_steps), parts));
+        short_number(usual));
+    const std::string growth = growth_text(parts_of(training_times(run_.times), run_.num_steps),
+                                           parts_of(window.times, window.num_steps));
+    if (!growth.empty()) text += ": " + growth;
     for (const Finding& finding : diagnose(window, facts_)) {
         const auto same = std::ranges::find(before, std::string_view(finding.rule), &Finding::rule);
         if (same == before.end() || finding.share > same->share + kGrownShare) text += "; " + finding.text;

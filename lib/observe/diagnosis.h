@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -93,7 +94,7 @@ class Diagnosis {
     Observed window_;
     int64_t num_steps_ = 0;  // with start-up
     int64_t num_retries_ = 0;
-    std::vector<double> speeds_;  // tokens per second of each window
+    std::deque<double> speeds_;  // tokens per second of the newest windows
     bool fallen_ = false;
 };
 

@@ -20,7 +20,7 @@
 namespace argosy::observe {
 namespace {
 
-constexpr int kRanksOfEachWindow = 1024;  // with more ranks, only some windows are written
+constexpr int kRanksOfEachWindow = 256;  // with more ranks, only some windows are written
 constexpr size_t kMaxHostsNamed = 4;      // sentences of one kind about a window or a run
 constexpr int kMinShareOfWindows = 4;     // in_run(): a rank was slow in one of as many windows
 

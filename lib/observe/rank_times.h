@@ -3,7 +3,7 @@
 //
 // Cost: the ranks exchange their means at each log line, in one all-gather of 16 bytes a rank. At 16,384
 // ranks each rank receives 256 KiB a window. Rank 0 then needs time that is linear in the number of ranks,
-// and writes at most 28 KB a window on average, because above 1,024 ranks it leaves windows out.
+// and writes at most 7 KB a window on average, because above 256 ranks it leaves windows out.
 #pragma once
 
 #include <array>

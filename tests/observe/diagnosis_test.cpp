@@ -14,9 +14,9 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-/// Ten steps of a second, in which nothing stands out.
+/// Steps in which nothing stands out.
 Observed good_steps() {
-    Observed observed{.num_steps = 10};
+    Observed observed{.num_steps = 1000};
     observed.times = {
         .total_ms = 10000, .data_ms = 100, .compute_ms = 9000, .optimizer_ms = 500, .other_ms = 100};
     for (const char* axes : {"tp", "dp_shard x cp", "pp"}) observed.times.exposed_ms[axes] = 100;
@@ -105,8 +105,14 @@ TEST(Diagnose, TensorParallelism) {
                                               "parallelism.tensor_parallel_degree smaller than 4"});
     EXPECT_EQ(texts_of(good_steps(), facts_of({{1, 1, 1, 1, 8}})),
               Texts{"the ranks of tp are on several nodes, whose network is many times slower than the links "
-                    "within a "
-                    "node: --parallelism.tensor_parallel_degree=4 keeps them on one"});
+                    "within a node: --parallelism.tensor_parallel_degree=4 keeps them on one"});
+    RunFacts six = facts_of({{1, 1, 3, 1, 4}});  // ranks 4 to 7 are on both nodes, ranks 0 to 3 on one
+    six.hosts = {{"n1", "n2"}, {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1}, std::vector<int>(12, -1)};
+    EXPECT_NE(texts_of(good_steps(), six).at(0).find("tensor_parallel_degree=2 keeps"), std::string::npos);
+    RunFacts dealt = facts_of({{1, 1, 1, 1, 4}});
+    dealt.hosts = {{"n1", "n2"}, {0, 1, 1, 1}, std::vector<int>(4, -1)};
+    EXPECT_NE(texts_of(good_steps(), dealt).at(0).find("give a node ranks with consecutive numbers"),
+              std::string::npos);
 }
 
 TEST(Diagnose, ContextParallelism) {
@@ -182,6 +188,11 @@ TEST(Diagnose, ValidationAndEvaluation) {
     EXPECT_EQ(
         part(&StepTimes::evaluation_ms, 20),
         Texts{"the evaluation of tasks takes 20 % of the time: --evaluation.freq=2000 makes it about 5 %"});
+    Observed short_run = good_steps();
+    short_run.num_steps = 500;
+    short_run.times.evaluation_ms = 2000;
+    EXPECT_EQ(texts_of(short_run, facts_of(kTensorInNodes)),
+              Texts{"the evaluation of tasks after the last step takes 20 % of the time of so few steps"});
 }
 
 TEST(Diagnose, TheOptimizer) {
@@ -284,6 +295,14 @@ TEST_F(DiagnosisOfARun, SmallFallsAndSavesAreNone) {
     train(5, 120);
     train(5, 100, {.checkpoint_ms = 500, .validation_ms = 500});
     EXPECT_EQ(log(), "");
+}
+
+TEST_F(DiagnosisOfARun, AFallIsNotExplainedByAValidation) {
+    train(30, 100);
+    train(5, 200, {.validation_ms = 500});
+    const std::string text = log();
+    EXPECT_NE(text.find("compute takes 100 ms (100 %) more"), std::string::npos) << text;
+    EXPECT_EQ(text.find("validation"), std::string::npos) << text;
 }
 
 TEST_F(DiagnosisOfARun, TheFirstWindowsAreNotCompared) {

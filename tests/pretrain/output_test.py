@@ -10,7 +10,7 @@ import run
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
         "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
-        "loss_scale", "memory_reserved_gib", "memory_retries", "compute_ms"]
+        "loss_scale", "memory_reserved_gib", "memory_retries", "compute_kinds_ms"]
 TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "validation", "evaluation", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
 
@@ -126,7 +126,7 @@ class Metrics(run.PretrainTest):
         times = step["time_ms"]
         parts = sum(times[name] for name in TIMES[1:] if name != "exposed") + sum(times["exposed"].values())
         self.assertAlmostEqual(parts, times["total"], delta=0.01 * times["total"])
-        kinds = step["compute_ms"]
+        kinds = step["compute_kinds_ms"]
         self.assertAlmostEqual(sum(kinds.values()), times["compute"], delta=0.01 * times["compute"])
         self.assertEqual([name for name, ms in kinds.items() if ms == 0], ["recompute"])
         self.assertEqual(step["tokens"], 2 * 32 * num_ranks)
