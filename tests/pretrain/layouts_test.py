@@ -72,8 +72,9 @@ class Layouts(run.PretrainTest):
                 self.assert_same_training(steps, expected)
 
     def test_documents_do_not_attend_to_each_other_on_any_layout(self):
-        apart = BATCH | {"training__attend_across_documents": "false"}
-        expected, together = self.steps_of(1, "one", **apart), self.steps_of(1, "together", **BATCH)
+        batch = BATCH | {"training__seq_len": 128}  # so that some samples have parts of two documents
+        apart = batch | {"training__attend_across_documents": "false"}
+        expected, together = self.steps_of(1, "one", **apart), self.steps_of(1, "together", **batch)
         self.assertNotEqual(losses(expected), losses(together))
         for name, (num_ranks, layout) in {"cp2": (2, {CONTEXT: 2, ROTATE: "alltoall"}),
                                           "pp2_tp2": (4, {PIPELINE: 2, TENSOR: 2})}.items():
