@@ -102,7 +102,7 @@ class Starts(run.PretrainTest):
         (self.folder / "run/effective.toml").write_text("[training]\n")
         done = self.run_ranks(1, *self.small())
         self.assert_code(done, 0)
-        self.assertIn("the run's folder does not show this start's configuration: ", done.stderr)
+        self.assertIn("effective.toml in the run's folder does not show this start: ", done.stderr)
         self.assertEqual((self.folder / "run/effective.toml").read_text(), "[training]\n")
 
     def test_a_start_that_fails_leaves_nothing(self):
@@ -128,7 +128,7 @@ class Metrics(run.PretrainTest):
         self.assertAlmostEqual(parts, times["total"], delta=0.01 * times["total"])
         kinds = step["compute_kinds_ms"]
         self.assertAlmostEqual(sum(kinds.values()), times["compute"], delta=0.01 * times["compute"])
-        self.assertEqual([name for name, ms in kinds.items() if ms == 0], ["recompute"])
+        self.assertEqual([name for name, ms in kinds.items() if ms <= 0], [])  # selective recomputation
         self.assertEqual(step["tokens"], 2 * 32 * num_ranks)
         self.assertAlmostEqual(step["tokens_per_second"] * times["total"] / 1000, step["tokens"], delta=1e-6)
         self.assertAlmostEqual(step["tokens_per_second_per_device"] * num_ranks, step["tokens_per_second"], delta=1e-6)
