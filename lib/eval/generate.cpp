@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/strict_json.h"
+#include "checkpoint/hash.h"
 
 namespace argosy::eval {
 namespace {
@@ -102,6 +103,23 @@ tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::s
     if (tokens.empty())
         throw UserError("the prompt is empty, and the tokenizer {} has no begin of text", info.name);
     return tokens;
+}
+
+std::string digest(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                   const GenerateOptions& options) {
+    checkpoint::Hasher hasher;
+    const auto add = [&](const auto& values) {
+        const std::array size = {std::size(values)};
+        hasher.add(std::as_bytes(std::span(size)));
+        hasher.add(std::as_bytes(std::span(values)));
+    };
+    add(tokenizer.info().digest);
+    add(prompt);
+    add(options.end_tokens);
+    for (const std::string& stop : options.stop_texts) add(stop);
+    const auto& [temperature, top_p, seed] = options.sampling;
+    add(fmt::format("{} {} {} {}", options.max_new_tokens, temperature, top_p, seed));
+    return hasher.value().hex();
 }
 
 Continuation::Continuation(const tokenizer::Tokenizer& tokenizer, tokenizer::Ids prompt,

@@ -94,6 +94,11 @@ int num_side_by_side(const ScoringOptions& options, size_t num_contexts) {
         std::min(limit > 0 ? limit : eval::kSideBySide, std::max<int64_t>(1, num_contexts)));
 }
 
+/// The maximum number of tokens of a text, its prompt included.
+int64_t num_tokens_of(const tokenizer::Ids& prompt, const eval::GenerateOptions& options) {
+    return std::ssize(prompt) + options.max_new_tokens;
+}
+
 /// The texts of all ranks in the order of their contexts. `rows` has those of this rank, each as
 /// [number of its context, text, number of its tokens]. COLLECTIVE.
 std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
@@ -129,8 +134,9 @@ class MeshModel {
                                               const eval::GenerateOptions& options, int64_t max_tokens,
                                               const std::function<void(double share)>& progress);
 
-    /// The model on the tensor axis, with the weights of this object.
-    std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
+    /// COLLECTIVE: as ScoringModel::generate_one. Throws as score() does.
+    int64_t generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                         const eval::GenerateOptions& options, const ScoringModel::TakeText& take);
 
     /// The device of this rank in results: "cpu" or "cuda:0".
     std::string device_name() const { return context_.device.str(); }
@@ -140,6 +146,8 @@ class MeshModel {
     int64_t peak_bytes() const { return context_.memory.peak_bytes(); }
 
   private:
+    /// The model on the tensor axis, with the weights of this object.
+    std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
     void end_if_stopped();
     bool any_generates(bool own);
 
@@ -236,6 +244,16 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
     return gathered_texts(*context_.control, rows, contexts.size());
 }
 
+int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                                const eval::GenerateOptions& options, const ScoringModel::TakeText& take) {
+    require_same_text(*context_.control, tokenizer, prompt, options);
+    const auto model = resident(num_tokens_of(prompt, options), 1);
+    return eval::generate(*model, tokenizer, prompt, options, [&](const std::string& text) {
+        end_if_stopped();
+        take(text);
+    });
+}
+
 }  // namespace
 
 void require_generation(const Degrees& degrees, const std::string& what) {
@@ -296,7 +314,16 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
                                                        progress(share);
                                                    });
                 },
-            .resident = resident,
+            .generate_one =
+                [resident](const auto& tokenizer, const auto& prompt, const auto& generate_options,
+                           const ScoringModel::TakeText& take) {
+                    const auto model = resident(num_tokens_of(prompt, generate_options), 1);
+                    return eval::generate(*model, tokenizer, prompt, generate_options,
+                                          [&](const std::string& text) {
+                                              throw_if_stop_requested();
+                                              take(text);
+                                          });
+                },
             .device_name = device.name(),
             .needs = needs_of(options, device.gpu.has_value())};
 }
@@ -322,8 +349,13 @@ ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions
                     log_peak();
                     return texts;
                 },
-            .resident = [model](int64_t max_tokens,
-                                int num_sequences) { return model->resident(max_tokens, num_sequences); },
+            .generate_one =
+                [model, log_peak](const auto& tokenizer, const auto& prompt, const auto& generate_options,
+                                  const auto& take) {
+                    const int64_t count = model->generate_one(tokenizer, prompt, generate_options, take);
+                    log_peak();
+                    return count;
+                },
             .device_name = model->device_name(),
             .needs = needs_of(options, model->on_gpu())};
 }
