@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
@@ -149,7 +150,8 @@ class MeshModel {
     /// The model on the tensor axis, with the weights of this object.
     std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
     void end_if_stopped();
-    bool any_generates(bool own);
+    bool is_time_to_meet(double last_seconds);
+    bool meet_replicas(bool generates);
 
     const ScoringOptions scoring_options_;
     config::JobConfig config_;
@@ -208,10 +210,20 @@ std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int
         [this](int64_t num_tokens) { return parallel::make_tensor_axis({}, context_.mesh, num_tokens); });
 }
 
-/// COLLECTIVE: whether a rank still generates.
-bool MeshModel::any_generates(bool own) {
+/// COLLECTIVE over the tensor axis, whose ranks meet the others after the same step. `last_seconds` is the
+/// time of the last meeting.
+bool MeshModel::is_time_to_meet(double last_seconds) {
+    constexpr double kSecondsBetweenMeetings = 2;
+    const bool own = seconds_now() - last_seconds >= kSecondsBetweenMeetings;
+    if (context_.mesh.degree(layout::Axis::Tensor) == 1) return own;
+    return resume::maximum(context_.mesh.group(layout::Axis::Tensor), own ? 1 : 0) == 1;
+}
+
+/// COLLECTIVE: ends all ranks, with a JobError, after a signal to one of them; else returns whether one of
+/// them still generates. `generates` says it of this rank.
+bool MeshModel::meet_replicas(bool generates) {
     enum State : int64_t { Finished, Generates, Stopped };
-    const State of_rank = own ? Generates : Finished;
+    const State of_rank = generates ? Generates : Finished;
     const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw JobError("stopped by a signal; no unfinished output is left");
     return state == Generates;
@@ -221,20 +233,22 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
                                                      std::span<const eval::Tokens> contexts,
                                                      const eval::GenerateOptions& options, int64_t max_tokens,
                                                      const std::function<void(double share)>& progress) {
-    // The ranks meet after every kSteps steps, so that no rank waits for another one for long.
-    constexpr int kSteps = 32;
     const int num_replicas = context_.mesh.degree(layout::kDataAxes);
     std::vector<eval::Tokens> own;
     for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_replicas) {
         own.push_back(contexts[i]);
     }
     const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
-    int num_steps = 0;
+    // The replicas meet every few seconds, so that none waits for another one until the time limit of a wait.
+    double last_seconds = seconds_now();
     const auto texts = eval::continue_contexts(*model, tokenizer, own, options, [&](double share) {
-        if (++num_steps % kSteps == 0) any_generates(true);
+        if (is_time_to_meet(last_seconds)) {
+            meet_replicas(/*generates=*/true);
+            last_seconds = seconds_now();
+        }
         progress(share);
     });
-    while (any_generates(false)) {
+    while (meet_replicas(/*generates=*/false)) {
     }
     nlohmann::json rows = nlohmann::json::array();
     for (size_t i = 0; i < texts.size(); ++i) {

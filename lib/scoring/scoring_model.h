@@ -54,7 +54,7 @@ struct ScoringModel {
         const tokenizer::Tokenizer& tokenizer, std::span<const eval::Tokens> contexts,
         const eval::GenerateOptions& options, int64_t max_tokens, const Progress& progress)>
         generate;
-    /// As eval::generate(): continues one text. COLLECTIVE on a mesh, whose ranks are one tensor axis; throws
+    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose ranks are one tensor axis; throws
     /// UserError there unless all ranks have the same arguments. Signals as in score().
     std::function<int64_t(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                           const eval::GenerateOptions& options, const TakeText& take)>
