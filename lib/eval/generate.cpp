@@ -49,6 +49,16 @@ tokenizer::Ids all_end_tokens(const tokenizer::Tokenizer& tokenizer, const Gener
     return tokens;
 }
 
+/// The size of a decoded text without the end that another token may change. SentencePiece decodes each byte
+/// of an incomplete character to U+FFFD, and there are at most three of them.
+size_t settled_size(std::string_view text) {
+    constexpr std::string_view kReplacement = "\uFFFD";
+    const size_t size = text.size();
+    while (text.ends_with(kReplacement) && size - text.size() < 3 * kReplacement.size())
+        text.remove_suffix(kReplacement.size());
+    return text.size();
+}
+
 uint32_t next_token(std::span<const float> logits, const SamplingOptions& options, uint64_t index) {
     if (!std::ranges::all_of(logits, [](float value) { return std::isfinite(value); })) {
         throw UserError("the model's logits are not finite; its weights are not, or too large for --dtype");
@@ -137,12 +147,14 @@ std::string Continuation::add(uint32_t token) {
     constexpr size_t kMaxKnown = 64;
     if (known_.size() == kMaxKnown) {
         known_.erase(known_.begin(), known_.begin() + kMaxKnown / 2);
-        num_taken_ = tokenizer_.decode(known_).size();
+        num_taken_ = settled_size(tokenizer_.decode(known_));
     }
     known_.push_back(token);
     const std::string whole = tokenizer_.decode(known_);
-    const auto piece = std::string_view(whole).substr(std::min(num_taken_, whole.size()));
-    num_taken_ = whole.size();
+    const size_t settled = std::max(num_taken_, settled_size(whole));
+    const std::string piece = whole.substr(std::min(num_taken_, whole.size()), settled - num_taken_);
+    num_taken_ = settled;
+    held_ = whole.substr(std::min(settled, whole.size()));
     return text_.push(characters_.push(piece));
 }
 
@@ -157,7 +169,7 @@ std::string Continuation::advance(std::span<const float> logits) {
         finished_ = num_tokens_ == options_.max_new_tokens || text_.stopped();
     }
     if (finished_) {
-        complete += text_.push(characters_.finish());
+        complete += text_.push(characters_.push(held_) + characters_.finish());
         complete += text_.finish();
     }
     return complete;

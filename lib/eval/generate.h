@@ -68,7 +68,8 @@ class Continuation {
     CharacterStream characters_;
     StopTexts text_;
     tokenizer::Ids known_;  // the newest ones; without those that the tokenizer does not have
-    size_t num_taken_ = 0;  // bytes of their text, all of which advance() has passed on
+    size_t num_taken_ = 0;  // bytes of their text that advance() has passed on
+    std::string held_;      // the end of their text, which the next token may change
     int64_t num_tokens_ = 0;
     bool finished_ = false;
 };

@@ -241,13 +241,14 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
     const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
     // The replicas meet every few seconds, so that none waits for another one until the time limit of a wait.
     double last_seconds = seconds_now();
-    const auto texts = eval::continue_contexts(*model, tokenizer, own, options, [&](double share) {
-        if (is_time_to_meet(last_seconds)) {
-            meet_replicas(/*generates=*/true);
-            last_seconds = seconds_now();
-        }
-        progress(share);
-    });
+    const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
+                                               scoring_options_.score.batch.num_tokens, [&](double share) {
+                                                   if (is_time_to_meet(last_seconds)) {
+                                                       meet_replicas(/*generates=*/true);
+                                                       last_seconds = seconds_now();
+                                                   }
+                                                   progress(share);
+                                               });
     while (meet_replicas(/*generates=*/false)) {
     }
     nlohmann::json rows = nlohmann::json::array();
@@ -323,7 +324,7 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
                                     int64_t max_tokens, const ScoringModel::Progress& progress) {
                     const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
                     return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
-                                                   [&](double share) {
+                                                   options.score.batch.num_tokens, [&](double share) {
                                                        throw_if_stop_requested();
                                                        progress(share);
                                                    });
