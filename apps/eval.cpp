@@ -202,8 +202,7 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
             evaluation.tasks.push_back(run_task(inputs, model, std::move(work), writes, environment));
         }
     };
-    if (ranks) mpi::print_errors_first("eval", *ranks, [&] { model.explain(run_tasks); });
-    if (!ranks) model.explain(run_tasks);
+    ranks ? mpi::print_errors_first("eval", *ranks, run_tasks) : run_tasks();
     evaluation.device = model.device_name;
     if (!writes) return;
     evaluation.seconds = seconds_now() - started;

@@ -18,6 +18,7 @@
 #include "interop/byte_progress.h"
 #include "model/parameter.h"
 #include "observe/memory.h"
+#include "observe/shortage.h"
 #include "ops/ops_context.h"
 #include "parallel/parallel_model.h"
 #include "parallel/tensor_parallel.h"
@@ -36,10 +37,6 @@ namespace {
 void log_model(const interop::ModelSource& source, const std::string& dtype, const std::string& place) {
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
                  static_cast<double>(model::num_parameters(source.spec)), dtype, place);
-}
-
-observe::MemoryNeeds needs_of(const ScoringOptions& options, bool on_gpu) {
-    return {on_gpu, options.dtype, options.score.batch.num_tokens, options.longest_window};
 }
 
 config::Precision precision(const std::string& dtype) {
@@ -95,9 +92,29 @@ int num_side_by_side(const ScoringOptions& options, size_t num_contexts) {
         std::min(limit > 0 ? limit : eval::kSideBySide, std::max<int64_t>(1, num_contexts)));
 }
 
-/// The maximum number of tokens of a text, its prompt included.
-int64_t num_tokens_of(const tokenizer::Ids& prompt, const eval::GenerateOptions& options) {
-    return std::ssize(prompt) + options.max_new_tokens;
+/// The same model, with errors that are explained.
+ScoringModel explained(const ScoringModel& model, const ScoringOptions& options, bool on_gpu,
+                       int num_replicas) {
+    const int64_t batch_tokens = options.score.batch.num_tokens;
+    const auto score = [=](const auto&...) {
+        return observe::MemoryNeeds{on_gpu, options.dtype, batch_tokens, options.longest_window};
+    };
+    const auto generate = [=](const auto&, const auto& contexts, const auto& generate_options,
+                              int64_t max_tokens, const auto&) {
+        const size_t of_replica = (contexts.size() + num_replicas - 1) / num_replicas;
+        return observe::MemoryNeeds{on_gpu,
+                                    options.dtype,
+                                    batch_tokens,
+                                    max_tokens,
+                                    num_side_by_side(options, of_replica),
+                                    generate_options.max_new_tokens};
+    };
+    const auto generate_one = [=](const auto&, const auto&, const auto& generate_options, const auto&) {
+        return observe::MemoryNeeds{
+            .on_gpu = on_gpu, .dtype = options.dtype, .max_new_tokens = generate_options.max_new_tokens};
+    };
+    return {observe::explained(score, model.score), observe::explained(generate, model.generate),
+            observe::explained(generate_one, model.generate_one), model.device_name};
 }
 
 /// The texts of all ranks in the order of their contexts. `rows` has those of this rank, each as
@@ -262,7 +279,7 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
 int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                                 const eval::GenerateOptions& options, const ScoringModel::TakeText& take) {
     require_same_text(*context_.control, tokenizer, prompt, options);
-    const auto model = resident(num_tokens_of(prompt, options), 1);
+    const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
     return eval::generate(*model, tokenizer, prompt, options, [&](const std::string& text) {
         end_if_stopped();
         take(text);
@@ -311,36 +328,37 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
         return std::make_unique<eval::ResidentModel>(*source.tensors, source.spec, type, max_tokens,
                                                      num_sequences);
     };
-    return {.score =
-                [parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
-                    parts->options.progress = [&](double share) {
-                        throw_if_stop_requested();
-                        progress(share);
-                    };
-                    return eval::score_windows(parts->model, records, windows, parts->options);
-                },
-            .generate =
-                [resident, options](const auto& tokenizer, auto contexts, const auto& generate_options,
-                                    int64_t max_tokens, const ScoringModel::Progress& progress) {
-                    const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
-                    return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
-                                                   options.score.batch.num_tokens, [&](double share) {
-                                                       throw_if_stop_requested();
-                                                       progress(share);
-                                                   });
-                },
-            .generate_one =
-                [resident](const auto& tokenizer, const auto& prompt, const auto& generate_options,
-                           const ScoringModel::TakeText& take) {
-                    const auto model = resident(num_tokens_of(prompt, generate_options), 1);
-                    return eval::generate(*model, tokenizer, prompt, generate_options,
-                                          [&](const std::string& text) {
-                                              throw_if_stop_requested();
-                                              take(text);
-                                          });
-                },
-            .device_name = device.name(),
-            .needs = needs_of(options, device.gpu.has_value())};
+    const ScoringModel layerwise{
+        .score =
+            [parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
+                parts->options.progress = [&](double share) {
+                    throw_if_stop_requested();
+                    progress(share);
+                };
+                return eval::score_windows(parts->model, records, windows, parts->options);
+            },
+        .generate =
+            [resident, options](const auto& tokenizer, auto contexts, const auto& generate_options,
+                                int64_t max_tokens, const ScoringModel::Progress& progress) {
+                const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
+                return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
+                                               options.score.batch.num_tokens, [&](double share) {
+                                                   throw_if_stop_requested();
+                                                   progress(share);
+                                               });
+            },
+        .generate_one =
+            [resident](const auto& tokenizer, const auto& prompt, const auto& generate_options,
+                       const ScoringModel::TakeText& take) {
+                const auto model = resident(std::ssize(prompt) + generate_options.max_new_tokens, 1);
+                return eval::generate(*model, tokenizer, prompt, generate_options,
+                                      [&](const std::string& text) {
+                                          throw_if_stop_requested();
+                                          take(text);
+                                      });
+            },
+        .device_name = device.name()};
+    return explained(layerwise, options, device.gpu.has_value(), /*num_replicas=*/1);
 }
 
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
@@ -351,28 +369,27 @@ ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions
     const auto log_peak = [model] {
         spdlog::info("tensors took at most {} on this rank", interop::bytes_text(model->peak_bytes()));
     };
-    return {.score =
-                [model, log_peak](auto records, const auto& windows, const auto& progress) {
-                    auto scores = model->score(records, windows, progress);
-                    log_peak();
-                    return scores;
-                },
-            .generate =
-                [model, log_peak](const auto& tokenizer, auto contexts, const auto& generate_options,
-                                  int64_t max_tokens, const auto& progress) {
-                    auto texts = model->generate(tokenizer, contexts, generate_options, max_tokens, progress);
-                    log_peak();
-                    return texts;
-                },
-            .generate_one =
-                [model, log_peak](const auto& tokenizer, const auto& prompt, const auto& generate_options,
-                                  const auto& take) {
-                    const int64_t count = model->generate_one(tokenizer, prompt, generate_options, take);
-                    log_peak();
-                    return count;
-                },
-            .device_name = model->device_name(),
-            .needs = needs_of(options, model->on_gpu())};
+    const ScoringModel on_mesh{
+        .score =
+            [model, log_peak](auto records, const auto& windows, const auto& progress) {
+                auto scores = model->score(records, windows, progress);
+                log_peak();
+                return scores;
+            },
+        .generate =
+            [model, log_peak](const auto& tokenizer, auto contexts, const auto& generate_options,
+                              int64_t max_tokens, const auto& progress) {
+                auto texts = model->generate(tokenizer, contexts, generate_options, max_tokens, progress);
+                log_peak();
+                return texts;
+            },
+        .generate_one =
+            [model](const auto& tokenizer, const auto& prompt, const auto& generate_options,
+                    const auto& take) {
+                return model->generate_one(tokenizer, prompt, generate_options, take);
+            },
+        .device_name = model->device_name()};
+    return explained(on_mesh, options, model->on_gpu(), model->mesh().degree(layout::kDataAxes));
 }
 
 }  // namespace argosy::scoring

@@ -17,7 +17,6 @@
 #include "interop/model_source.h"
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
-#include "observe/shortage.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::scoring {
@@ -39,6 +38,7 @@ struct ScoringOptions {
     std::vector<std::string> accepted_keys = {};  // of a Hugging Face folder's config.json
 };
 
+/// If memory runs out, the error names the options that need less.
 struct ScoringModel {
     using Progress = std::function<void(double share)>;
     using TakeText = std::function<void(const std::string& text)>;
@@ -54,23 +54,12 @@ struct ScoringModel {
         const tokenizer::Tokenizer& tokenizer, std::span<const eval::Tokens> contexts,
         const eval::GenerateOptions& options, int64_t max_tokens, const Progress& progress)>
         generate;
-    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose ranks are one tensor axis; throws
-    /// UserError there unless all ranks have the same arguments. Signals as in score().
+    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose ranks are one tensor axis;
+    /// throws UserError there unless all ranks have the same arguments. Signals as in score().
     std::function<int64_t(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                           const eval::GenerateOptions& options, const TakeText& take)>
         generate_one;
     std::string device_name;  // of this process in results: "cpu" or "cuda:0"
-    observe::MemoryNeeds needs = {};
-
-    /// Calls work(). If memory runs out, the error names the options that need less.
-    template <class Work>
-    void explain(const Work& work) const {
-        try {
-            work();
-        } catch (...) {
-            observe::explain_shortage(needs);
-        }
-    }
 };
 
 /// REQUIRES: `source` outlives the model.

@@ -5,7 +5,11 @@
 #include <cmath>
 
 #include "base/raw_file.h"
+#include "eval/generation.h"
+#include "eval/memory_source.h"
+#include "ops/ops_context.h"
 #include "scratch_folder.h"
+#include "support/reference.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::eval {
@@ -110,6 +114,26 @@ TEST(Continuation, IncompleteCharactersOfByteTokens) {
     std::string expected;
     for (int i = 0; i < 100; ++i) expected += "\uFFFD";
     EXPECT_EQ(continued(*tokenizer, bytes(std::string(100, '\x80') + "\u20ac")), expected + "\u20ac");
+}
+
+/// The shares that are finished after each step, if each of three contexts gets one token.
+std::vector<double> finished_shares(ResidentModel& model, int64_t context_tokens) {
+    const auto tokenizer = tokenizer::open_tokenizer("bytes");
+    const std::vector<Tokens> contexts(3, Tokens(10, 1));
+    std::vector<double> shares;
+    continue_contexts(model, *tokenizer, contexts, {.max_new_tokens = 1}, context_tokens,
+                      [&](double share) { shares.push_back(share); });
+    return shares;
+}
+
+TEST(ContinueContexts, ReadsFewContextsAtOnce) {
+    const ops::OpsContext context;
+    const testing::Reference reference(testing::Reference::names_of_all().front());
+    const testing::MemorySource source(reference.spec(), reference.seed());
+    ResidentModel model(source, reference.spec(), at::kFloat, /*max_tokens=*/11, /*num_sequences=*/3);
+    EXPECT_EQ(finished_shares(model, 30), std::vector<double>{1});
+    EXPECT_EQ(finished_shares(model, 29), (std::vector{2 / 3., 1.}));
+    EXPECT_EQ(finished_shares(model, 5), (std::vector{1 / 3., 2 / 3., 1.}));
 }
 
 }  // namespace
