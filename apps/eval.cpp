@@ -202,8 +202,7 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
             evaluation.tasks.push_back(run_task(inputs, model, std::move(work), writes, environment));
         }
     };
-    if (ranks) mpi::print_errors_first("eval", *ranks, [&] { model.explain(run_tasks); });
-    if (!ranks) model.explain(run_tasks);
+    ranks ? mpi::print_errors_first("eval", *ranks, run_tasks) : run_tasks();
     evaluation.device = model.device_name;
     if (!writes) return;
     evaluation.seconds = seconds_now() - started;
@@ -247,14 +246,12 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
         options.generate.max_new_tokens = room;
     }
     const scoring::ScoringModel model = make_model(options, source, {}, ranks, environment);
-    const auto resident = model.resident(std::ssize(prompt) + options.generate.max_new_tokens, 1);
     const bool prints = ranks == nullptr || ranks->rank() == 0;
     const double started = seconds_now();
     const auto take = [&](const std::string& text) {
-        throw_if_stop_requested();
         if (prints && !text.empty()) print_text(text, stdout);
     };
-    const auto run = [&] { return eval::generate(*resident, *tokenizer, prompt, options.generate, take); };
+    const auto run = [&] { return model.generate_one(*tokenizer, prompt, options.generate, take); };
     const int64_t count = ranks ? mpi::print_errors_first("eval", *ranks, run) : run();
     if (prints) print_text("\n", stdout);
     spdlog::info("{} tokens in {:.1f} s", count, seconds_now() - started);

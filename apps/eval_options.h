@@ -93,7 +93,9 @@ inline void add_options(CLI::App& app, Options& options) {
     app.add_option("--num-fewshot", options.task.num_fewshot,
                    "examples before each question, from --fewshot-file, chosen as the harness does")
         ->check(CLI::NonNegativeNumber);
-    app.add_option("--fewshot-file", options.task.fewshot_file, "JSONL file with records like the tasks'");
+    app.add_option("--fewshot-file", options.task.fewshot_file,
+                   "JSONL file with records like the tasks'; if it is the task's own, a record is no\n"
+                   "example of itself (the harness does not leave it out for lambada)");
     app.add_flag("--log-samples", options.log_samples,
                  "also write samples_TASK.jsonl beside --output: requests and scores of records");
     app.add_option("--dtype", options.dtype,
@@ -111,14 +113,13 @@ inline void add_options(CLI::App& app, Options& options) {
                    "model's max_position_embeddings; the longest record for {\"tokens\"}")
         ->check(at_least_one());
     app.add_option("--batch-tokens", options.score.batch.num_tokens,
-                   "tokens in one batch, padding included; results do not depend on it, except\n"
-                   "for rounding on a GPU")
+                   "tokens in one batch, padding included, and of the prompts that are read at once to\n"
+                   "generate; results do not depend on it, except for rounding on a GPU")
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--batch-size", options.score.batch.num_windows,
-                   "maximum number of windows in one batch; on ranks, of sequences of a replica, each\n"
-                   "of which may hold several windows; and of texts that one process or replica\n"
-                   "generates side by side (default: 16)")
+                   "maximum number of windows in one batch; on ranks, of sequences of a replica, each of\n"
+                   "which may hold several; and of texts that it generates side by side (default: 16)")
         ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")

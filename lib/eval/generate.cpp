@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/strict_json.h"
+#include "checkpoint/hash.h"
 
 namespace argosy::eval {
 namespace {
@@ -46,6 +47,16 @@ tokenizer::Ids all_end_tokens(const tokenizer::Tokenizer& tokenizer, const Gener
         if (ids.size() == 1 && tokenizer.decode(ids).empty()) tokens.push_back(ids[0]);
     }
     return tokens;
+}
+
+/// The size of a decoded text without the end that another token may change. SentencePiece decodes each byte
+/// of an incomplete character to U+FFFD, and there are at most three of them.
+size_t settled_size(std::string_view text) {
+    constexpr std::string_view kReplacement = "\uFFFD";
+    const size_t size = text.size();
+    while (text.ends_with(kReplacement) && size - text.size() < 3 * kReplacement.size())
+        text.remove_suffix(kReplacement.size());
+    return text.size();
 }
 
 uint32_t next_token(std::span<const float> logits, const SamplingOptions& options, uint64_t index) {
@@ -104,6 +115,23 @@ tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::s
     return tokens;
 }
 
+std::string digest(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                   const GenerateOptions& options) {
+    checkpoint::Hasher hasher;
+    const auto add = [&](const auto& values) {
+        const std::array size = {std::size(values)};
+        hasher.add(std::as_bytes(std::span(size)));
+        hasher.add(std::as_bytes(std::span(values)));
+    };
+    add(tokenizer.info().digest);
+    add(prompt);
+    add(options.end_tokens);
+    for (const std::string& stop : options.stop_texts) add(stop);
+    const auto& [temperature, top_p, seed] = options.sampling;
+    add(fmt::format("{} {} {} {}", options.max_new_tokens, temperature, top_p, seed));
+    return hasher.value().hex();
+}
+
 Continuation::Continuation(const tokenizer::Tokenizer& tokenizer, tokenizer::Ids prompt,
                            const GenerateOptions& options)
     : tokenizer_(tokenizer),
@@ -119,12 +147,14 @@ std::string Continuation::add(uint32_t token) {
     constexpr size_t kMaxKnown = 64;
     if (known_.size() == kMaxKnown) {
         known_.erase(known_.begin(), known_.begin() + kMaxKnown / 2);
-        num_taken_ = tokenizer_.decode(known_).size();
+        num_taken_ = settled_size(tokenizer_.decode(known_));
     }
     known_.push_back(token);
     const std::string whole = tokenizer_.decode(known_);
-    const auto piece = std::string_view(whole).substr(std::min(num_taken_, whole.size()));
-    num_taken_ = whole.size();
+    const size_t settled = std::max(num_taken_, settled_size(whole));
+    const std::string piece = whole.substr(std::min(num_taken_, whole.size()), settled - num_taken_);
+    num_taken_ = settled;
+    held_ = whole.substr(std::min(settled, whole.size()));
     return text_.push(characters_.push(piece));
 }
 
@@ -139,7 +169,7 @@ std::string Continuation::advance(std::span<const float> logits) {
         finished_ = num_tokens_ == options_.max_new_tokens || text_.stopped();
     }
     if (finished_) {
-        complete += text_.push(characters_.finish());
+        complete += text_.push(characters_.push(held_) + characters_.finish());
         complete += text_.finish();
     }
     return complete;

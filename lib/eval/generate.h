@@ -39,6 +39,10 @@ tokenizer::Ids end_tokens(const interop::ModelSource& source);
 /// requests.h) if there is nothing.
 tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::string& text);
 
+/// A digest of what determines a text apart from the weights, in hex.
+std::string digest(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                   const GenerateOptions& options);
+
 /// A text that is generated token after token, until an end of text or a stop text, which is left out, or
 /// `max_new_tokens`. A stop text that is the name of a special token stands for that token too.
 class Continuation {
@@ -64,7 +68,8 @@ class Continuation {
     CharacterStream characters_;
     StopTexts text_;
     tokenizer::Ids known_;  // the newest ones; without those that the tokenizer does not have
-    size_t num_taken_ = 0;  // bytes of their text, all of which advance() has passed on
+    size_t num_taken_ = 0;  // bytes of their text that advance() has passed on
+    std::string held_;      // the end of their text, which the next token may change
     int64_t num_tokens_ = 0;
     bool finished_ = false;
 };

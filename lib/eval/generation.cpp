@@ -30,17 +30,18 @@ void add_metrics(TaskResult& result) {
 class SequencePool {
   public:
     SequencePool(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
-                 std::span<const Tokens> contexts, const GenerateOptions& options)
+                 std::span<const Tokens> contexts, const GenerateOptions& options, int64_t context_tokens)
         : model_(model),
           tokenizer_(tokenizer),
           contexts_(contexts),
           options_(options),
+          context_tokens_(context_tokens),
           texts_(contexts.size()) {}
 
     /// Calls progress(finished share of all contexts) after each step of the model.
     std::vector<GeneratedText> run(const std::function<void(double share)>& progress) {
-        for (int slot = 0; slot < model_.num_sequences(); ++slot) start(slot);
-        while (!running_.empty()) {
+        while (num_finished_ < contexts_.size()) {
+            start_contexts();
             std::vector<ResidentModel::NewTokens> unseen;
             for (const auto& [slot, one] : running_) unseen.push_back({slot, one.text.unseen()});
             const at::Tensor logits = model_.append(unseen);
@@ -53,7 +54,6 @@ class SequencePool {
                 text.num_tokens = one.text.num_tokens();
                 ++num_finished_;
                 running_.erase(slot);
-                start(slot);
             }
             progress(static_cast<double>(num_finished_) / static_cast<double>(contexts_.size()));
         }
@@ -66,17 +66,25 @@ class SequencePool {
         Continuation text;
     };
 
-    void start(int slot) {
-        if (next_ == contexts_.size()) return;
-        model_.clear(slot);
-        running_.emplace(slot, Running{next_, Continuation(tokenizer_, contexts_[next_], options_)});
-        ++next_;
+    /// Gives free sequences of the model to the next contexts.
+    void start_contexts() {
+        int64_t num_tokens = 0;
+        for (int slot = 0; slot < model_.num_sequences() && next_ < contexts_.size(); ++slot) {
+            if (running_.contains(slot)) continue;
+            const int64_t more = std::ssize(contexts_[next_]);
+            if (num_tokens > 0 && num_tokens + more > context_tokens_) return;
+            num_tokens += more;
+            model_.clear(slot);
+            running_.emplace(slot, Running{next_, Continuation(tokenizer_, contexts_[next_], options_)});
+            ++next_;
+        }
     }
 
     ResidentModel& model_;
     const tokenizer::Tokenizer& tokenizer_;
     std::span<const Tokens> contexts_;
     const GenerateOptions& options_;
+    const int64_t context_tokens_;
     std::vector<GeneratedText> texts_;
     std::map<int, Running> running_;  // by the model's sequence
     size_t next_ = 0, num_finished_ = 0;
@@ -86,8 +94,9 @@ class SequencePool {
 
 std::vector<GeneratedText> continue_contexts(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
                                              std::span<const Tokens> contexts, const GenerateOptions& options,
+                                             int64_t context_tokens,
                                              const std::function<void(double share)>& progress) {
-    return SequencePool(model, tokenizer, contexts, options).run(progress);
+    return SequencePool(model, tokenizer, contexts, options, context_tokens).run(progress);
 }
 
 TaskResult evaluate_generation(const GenerateTexts& generate, Task task, const Requests& requests,

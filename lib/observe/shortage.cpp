@@ -55,12 +55,14 @@ std::string breakdown(const Shortage& found) {
 std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
     const bool gpu_is_full = where == Shortage::Where::Gpu;
     std::vector<std::string> found;
-    if (gpu_is_full == needs.on_gpu && needs.batch_tokens > needs.longest_window) {
-        found.push_back(fmt::format("--batch-tokens below {}", needs.batch_tokens));
-    }
-    if (gpu_is_full == needs.on_gpu && needs.longest_window > 1) {
-        found.push_back(fmt::format("--max-length below {}", needs.longest_window));
-    }
+    const auto add = [&](const char* option, int64_t value, int64_t least) {
+        if (gpu_is_full != needs.on_gpu || value <= least) return;
+        found.push_back(fmt::format("{} below {}", option, value));
+    };
+    add("--batch-size", needs.num_side_by_side, 1);
+    add("--batch-tokens", needs.batch_tokens, needs.longest_window);
+    add("--max-new-tokens", needs.max_new_tokens, 1);
+    add("--max-length", needs.longest_window, 1);
     if (needs.dtype == "fp32") found.push_back("--dtype bf16 (it is fp32)");
     found.push_back(gpu_is_full ? "--device cpu" : "a machine with more memory");
     return found;

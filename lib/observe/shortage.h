@@ -46,12 +46,27 @@ struct MemoryNeeds {
     bool on_gpu = false;
     std::string dtype;  // fp32, bf16 or fp16: the type of the computation
     int64_t batch_tokens = 0;
-    int64_t longest_window = 0;  // in input tokens; a batch has at least one window
+    int64_t longest_window =
+        0;  // in input tokens; a batch has at least one window, or text that is generated
+    // If texts are generated: how many side by side, and the tokens that each may get.
+    int64_t num_side_by_side = 0, max_new_tokens = 0;
 };
 
 /// If the GPU or the host ran out of memory, throws RunError with the requested bytes, the other uses of
 /// memory and the options to change; otherwise rethrows the current exception. REQUIRES: the caller is inside
 /// a catch block.
 [[noreturn]] void explain_shortage(const MemoryNeeds& needs);
+
+/// Returns `function` with errors that are explained. needs_of() gets the function's arguments.
+template <class NeedsOf, class Function>
+auto explained(const NeedsOf& needs_of, const Function& function) {
+    return [=](const auto&... arguments) {
+        try {
+            return function(arguments...);
+        } catch (...) {
+            explain_shortage(needs_of(arguments...));
+        }
+    };
+}
 
 }  // namespace argosy::observe

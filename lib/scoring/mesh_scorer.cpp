@@ -55,20 +55,33 @@ at::Tensor document_offsets(const at::Tensor& positions, int64_t seq_len, c10::D
     return ops::document_offsets(ends.to(device), ops::document_capacity(num_documents));
 }
 
+/// COLLECTIVE. `own` is what this rank has of `what`, and comes from `files`.
+void require_same(comm::Communicator& control, const std::string& what, const std::string& own,
+                  const char* files) {
+    const auto found = resume::all_gather_texts(control, own);
+    for (size_t rank = 1; rank < found.size(); ++rank) {
+        if (found[rank] == found[0]) continue;
+        throw UserError(
+            "the ranks do not have the same {}: rank 0 has {}, rank {} has {}; copy {} to all nodes", what,
+            found[0], rank, found[rank], files);
+    }
+}
+
 }  // namespace
 
 void require_same_tasks(comm::Communicator& control, std::span<const eval::Work> tasks) {
     for (const eval::Work& work : tasks) {
-        const auto digests = resume::all_gather_texts(
-            control, fmt::format("{} records, digest {}", work.task.documents.size(), digest(work)));
-        for (size_t rank = 1; rank < digests.size(); ++rank) {
-            if (digests[rank] == digests[0]) continue;
-            throw UserError(
-                "the ranks do not have the same task {}: rank 0 has {}, rank {} has {}; copy the task, the "
-                "few-shot file and the tokenizer to all nodes",
-                work.task.file.path.string(), digests[0], rank, digests[rank]);
-        }
+        require_same(control, "task " + work.task.file.path.string(),
+                     fmt::format("{} records, digest {}", work.task.documents.size(), digest(work)),
+                     "the task, the few-shot file and the tokenizer");
     }
+}
+
+void require_same_text(comm::Communicator& control, const tokenizer::Tokenizer& tokenizer,
+                       const tokenizer::Ids& prompt, const eval::GenerateOptions& options) {
+    require_same(control, "prompt",
+                 fmt::format("{} tokens, digest {}", prompt.size(), digest(tokenizer, prompt, options)),
+                 "the tokenizer and the model's JSON files");
 }
 
 MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh)

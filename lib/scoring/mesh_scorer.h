@@ -16,11 +16,13 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "eval/generate.h"
 #include "eval/requests.h"
 #include "eval/score.h"
 #include "eval/windows.h"
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
+#include "tokenizer/tokenizer.h"
 #include "train/trainer.h"
 
 namespace argosy::scoring {
@@ -28,6 +30,10 @@ namespace argosy::scoring {
 /// COLLECTIVE: throws UserError on all ranks unless all of them have the same tasks and requests. Ranks that
 /// score different windows would wait for each other.
 void require_same_tasks(comm::Communicator& control, std::span<const eval::Work> tasks);
+
+/// COLLECTIVE: the same for one text that the ranks continue together.
+void require_same_text(comm::Communicator& control, const tokenizer::Tokenizer& tokenizer,
+                       const tokenizer::Ids& prompt, const eval::GenerateOptions& options);
 
 class MeshScorer {
   public:

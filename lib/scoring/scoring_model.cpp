@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
@@ -17,6 +18,7 @@
 #include "interop/byte_progress.h"
 #include "model/parameter.h"
 #include "observe/memory.h"
+#include "observe/shortage.h"
 #include "ops/ops_context.h"
 #include "parallel/parallel_model.h"
 #include "parallel/tensor_parallel.h"
@@ -35,10 +37,6 @@ namespace {
 void log_model(const interop::ModelSource& source, const std::string& dtype, const std::string& place) {
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
                  static_cast<double>(model::num_parameters(source.spec)), dtype, place);
-}
-
-observe::MemoryNeeds needs_of(const ScoringOptions& options, bool on_gpu) {
-    return {on_gpu, options.dtype, options.score.batch.num_tokens, options.longest_window};
 }
 
 config::Precision precision(const std::string& dtype) {
@@ -94,6 +92,31 @@ int num_side_by_side(const ScoringOptions& options, size_t num_contexts) {
         std::min(limit > 0 ? limit : eval::kSideBySide, std::max<int64_t>(1, num_contexts)));
 }
 
+/// The same model, with errors that are explained.
+ScoringModel explained(const ScoringModel& model, const ScoringOptions& options, bool on_gpu,
+                       int num_replicas) {
+    const int64_t batch_tokens = options.score.batch.num_tokens;
+    const auto score = [=](const auto&...) {
+        return observe::MemoryNeeds{on_gpu, options.dtype, batch_tokens, options.longest_window};
+    };
+    const auto generate = [=](const auto&, const auto& contexts, const auto& generate_options,
+                              int64_t max_tokens, const auto&) {
+        const size_t of_replica = (contexts.size() + num_replicas - 1) / num_replicas;
+        return observe::MemoryNeeds{on_gpu,
+                                    options.dtype,
+                                    batch_tokens,
+                                    max_tokens,
+                                    num_side_by_side(options, of_replica),
+                                    generate_options.max_new_tokens};
+    };
+    const auto generate_one = [=](const auto&, const auto&, const auto& generate_options, const auto&) {
+        return observe::MemoryNeeds{
+            .on_gpu = on_gpu, .dtype = options.dtype, .max_new_tokens = generate_options.max_new_tokens};
+    };
+    return {observe::explained(score, model.score), observe::explained(generate, model.generate),
+            observe::explained(generate_one, model.generate_one), model.device_name};
+}
+
 /// The texts of all ranks in the order of their contexts. `rows` has those of this rank, each as
 /// [number of its context, text, number of its tokens]. COLLECTIVE.
 std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
@@ -129,8 +152,9 @@ class MeshModel {
                                               const eval::GenerateOptions& options, int64_t max_tokens,
                                               const std::function<void(double share)>& progress);
 
-    /// The model on the tensor axis, with the weights of this object.
-    std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
+    /// COLLECTIVE: as ScoringModel::generate_one. Throws as score() does.
+    int64_t generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                         const eval::GenerateOptions& options, const ScoringModel::TakeText& take);
 
     /// The device of this rank in results: "cpu" or "cuda:0".
     std::string device_name() const { return context_.device.str(); }
@@ -140,8 +164,11 @@ class MeshModel {
     int64_t peak_bytes() const { return context_.memory.peak_bytes(); }
 
   private:
+    /// The model on the tensor axis, with the weights of this object.
+    std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
     void end_if_stopped();
-    bool any_generates(bool own);
+    bool is_time_to_meet(double last_seconds);
+    bool meet_replicas(bool generates);
 
     const ScoringOptions scoring_options_;
     config::JobConfig config_;
@@ -200,10 +227,20 @@ std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int
         [this](int64_t num_tokens) { return parallel::make_tensor_axis({}, context_.mesh, num_tokens); });
 }
 
-/// COLLECTIVE: whether a rank still generates.
-bool MeshModel::any_generates(bool own) {
+/// COLLECTIVE over the tensor axis, whose ranks meet the others after the same step. `last_seconds` is the
+/// time of the last meeting.
+bool MeshModel::is_time_to_meet(double last_seconds) {
+    constexpr double kSecondsBetweenMeetings = 2;
+    const bool own = seconds_now() - last_seconds >= kSecondsBetweenMeetings;
+    if (context_.mesh.degree(layout::Axis::Tensor) == 1) return own;
+    return resume::maximum(context_.mesh.group(layout::Axis::Tensor), own ? 1 : 0) == 1;
+}
+
+/// COLLECTIVE: ends all ranks, with a JobError, after a signal to one of them; else returns whether one of
+/// them still generates. `generates` says it of this rank.
+bool MeshModel::meet_replicas(bool generates) {
     enum State : int64_t { Finished, Generates, Stopped };
-    const State of_rank = own ? Generates : Finished;
+    const State of_rank = generates ? Generates : Finished;
     const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw JobError("stopped by a signal; no unfinished output is left");
     return state == Generates;
@@ -213,20 +250,23 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
                                                      std::span<const eval::Tokens> contexts,
                                                      const eval::GenerateOptions& options, int64_t max_tokens,
                                                      const std::function<void(double share)>& progress) {
-    // The ranks meet after every kSteps steps, so that no rank waits for another one for long.
-    constexpr int kSteps = 32;
     const int num_replicas = context_.mesh.degree(layout::kDataAxes);
     std::vector<eval::Tokens> own;
     for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_replicas) {
         own.push_back(contexts[i]);
     }
     const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
-    int num_steps = 0;
-    const auto texts = eval::continue_contexts(*model, tokenizer, own, options, [&](double share) {
-        if (++num_steps % kSteps == 0) any_generates(true);
-        progress(share);
-    });
-    while (any_generates(false)) {
+    // The replicas meet every few seconds, so that none waits for another one until the time limit of a wait.
+    double last_seconds = seconds_now();
+    const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
+                                               scoring_options_.score.batch.num_tokens, [&](double share) {
+                                                   if (is_time_to_meet(last_seconds)) {
+                                                       meet_replicas(/*generates=*/true);
+                                                       last_seconds = seconds_now();
+                                                   }
+                                                   progress(share);
+                                               });
+    while (meet_replicas(/*generates=*/false)) {
     }
     nlohmann::json rows = nlohmann::json::array();
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -234,6 +274,16 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
             {context_.mesh.index(layout::kDataAxes) + i * num_replicas, texts[i].text, texts[i].num_tokens});
     }
     return gathered_texts(*context_.control, rows, contexts.size());
+}
+
+int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                                const eval::GenerateOptions& options, const ScoringModel::TakeText& take) {
+    require_same_text(*context_.control, tokenizer, prompt, options);
+    const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
+    return eval::generate(*model, tokenizer, prompt, options, [&](const std::string& text) {
+        end_if_stopped();
+        take(text);
+    });
 }
 
 }  // namespace
@@ -278,27 +328,37 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
         return std::make_unique<eval::ResidentModel>(*source.tensors, source.spec, type, max_tokens,
                                                      num_sequences);
     };
-    return {.score =
-                [parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
-                    parts->options.progress = [&](double share) {
-                        throw_if_stop_requested();
-                        progress(share);
-                    };
-                    return eval::score_windows(parts->model, records, windows, parts->options);
-                },
-            .generate =
-                [resident, options](const auto& tokenizer, auto contexts, const auto& generate_options,
-                                    int64_t max_tokens, const ScoringModel::Progress& progress) {
-                    const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
-                    return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
-                                                   [&](double share) {
-                                                       throw_if_stop_requested();
-                                                       progress(share);
-                                                   });
-                },
-            .resident = resident,
-            .device_name = device.name(),
-            .needs = needs_of(options, device.gpu.has_value())};
+    const ScoringModel layerwise{
+        .score =
+            [parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
+                parts->options.progress = [&](double share) {
+                    throw_if_stop_requested();
+                    progress(share);
+                };
+                return eval::score_windows(parts->model, records, windows, parts->options);
+            },
+        .generate =
+            [resident, options](const auto& tokenizer, auto contexts, const auto& generate_options,
+                                int64_t max_tokens, const ScoringModel::Progress& progress) {
+                const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
+                return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
+                                               options.score.batch.num_tokens, [&](double share) {
+                                                   throw_if_stop_requested();
+                                                   progress(share);
+                                               });
+            },
+        .generate_one =
+            [resident](const auto& tokenizer, const auto& prompt, const auto& generate_options,
+                       const ScoringModel::TakeText& take) {
+                const auto model = resident(std::ssize(prompt) + generate_options.max_new_tokens, 1);
+                return eval::generate(*model, tokenizer, prompt, generate_options,
+                                      [&](const std::string& text) {
+                                          throw_if_stop_requested();
+                                          take(text);
+                                      });
+            },
+        .device_name = device.name()};
+    return explained(layerwise, options, device.gpu.has_value(), /*num_replicas=*/1);
 }
 
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
@@ -309,23 +369,27 @@ ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions
     const auto log_peak = [model] {
         spdlog::info("tensors took at most {} on this rank", interop::bytes_text(model->peak_bytes()));
     };
-    return {.score =
-                [model, log_peak](auto records, const auto& windows, const auto& progress) {
-                    auto scores = model->score(records, windows, progress);
-                    log_peak();
-                    return scores;
-                },
-            .generate =
-                [model, log_peak](const auto& tokenizer, auto contexts, const auto& generate_options,
-                                  int64_t max_tokens, const auto& progress) {
-                    auto texts = model->generate(tokenizer, contexts, generate_options, max_tokens, progress);
-                    log_peak();
-                    return texts;
-                },
-            .resident = [model](int64_t max_tokens,
-                                int num_sequences) { return model->resident(max_tokens, num_sequences); },
-            .device_name = model->device_name(),
-            .needs = needs_of(options, model->on_gpu())};
+    const ScoringModel on_mesh{
+        .score =
+            [model, log_peak](auto records, const auto& windows, const auto& progress) {
+                auto scores = model->score(records, windows, progress);
+                log_peak();
+                return scores;
+            },
+        .generate =
+            [model, log_peak](const auto& tokenizer, auto contexts, const auto& generate_options,
+                              int64_t max_tokens, const auto& progress) {
+                auto texts = model->generate(tokenizer, contexts, generate_options, max_tokens, progress);
+                log_peak();
+                return texts;
+            },
+        .generate_one =
+            [model](const auto& tokenizer, const auto& prompt, const auto& generate_options,
+                    const auto& take) {
+                return model->generate_one(tokenizer, prompt, generate_options, take);
+            },
+        .device_name = model->device_name()};
+    return explained(on_mesh, options, model->on_gpu(), model->mesh().degree(layout::kDataAxes));
 }
 
 }  // namespace argosy::scoring

@@ -12,13 +12,11 @@
 #include "base/environment.h"
 #include "eval/generation.h"
 #include "eval/requests.h"
-#include "eval/resident_model.h"
 #include "eval/score.h"
 #include "eval/windows.h"
 #include "interop/model_source.h"
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
-#include "observe/shortage.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::scoring {
@@ -40,8 +38,10 @@ struct ScoringOptions {
     std::vector<std::string> accepted_keys = {};  // of a Hugging Face folder's config.json
 };
 
+/// If memory runs out, the error names the options that need less.
 struct ScoringModel {
     using Progress = std::function<void(double share)>;
+    using TakeText = std::function<void(const std::string& text)>;
     /// COLLECTIVE on a mesh, and then the same on all ranks. Calls `progress` with the finished share. Throws
     /// after a signal that asks the program to end.
     std::function<std::vector<eval::RecordScore>(std::span<const eval::Tokens> records,
@@ -54,20 +54,12 @@ struct ScoringModel {
         const tokenizer::Tokenizer& tokenizer, std::span<const eval::Tokens> contexts,
         const eval::GenerateOptions& options, int64_t max_tokens, const Progress& progress)>
         generate;
-    /// The model for texts of at most `max_tokens`. On a mesh: the ranks of the tensor axis are one model.
-    std::function<std::unique_ptr<eval::ResidentModel>(int64_t max_tokens, int num_sequences)> resident;
+    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose ranks are one tensor axis;
+    /// throws UserError there unless all ranks have the same arguments. Signals as in score().
+    std::function<int64_t(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                          const eval::GenerateOptions& options, const TakeText& take)>
+        generate_one;
     std::string device_name;  // of this process in results: "cpu" or "cuda:0"
-    observe::MemoryNeeds needs = {};
-
-    /// Calls work(). If memory runs out, the error names the options that need less.
-    template <class Work>
-    void explain(const Work& work) const {
-        try {
-            work();
-        } catch (...) {
-            observe::explain_shortage(needs);
-        }
-    }
 };
 
 /// REQUIRES: `source` outlives the model.
@@ -78,7 +70,7 @@ ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOp
 void require_generation(const Degrees& degrees, const std::string& what);
 
 /// COLLECTIVE over `ranks`: compares the tasks (require_same_tasks), and loads and verifies the weights.
-/// REQUIRES for generate() and resident(): require_generation().
+/// REQUIRES for generate() and generate_one(): require_generation().
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
                         std::span<const eval::Work> tasks, const mpi::Comm& ranks,
                         const Environment& environment);

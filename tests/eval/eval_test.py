@@ -240,6 +240,20 @@ class Eval(EvalTest):
         self.expect_error(*arguments, code=1, parts=[
             "out of memory: 4096 GiB requested, in the host's memory, beside ", " of tensors there. What would need less: "
             "--batch-tokens below 2048; --max-length below 2; --dtype bf16 (it is fp32); a machine with more memory"])
+        self.expect_too_little_memory_to_generate()
+
+    def expect_too_little_memory_to_generate(self):
+        """Generation holds all weights, and needs memory for texts side by side."""
+        def piece(text, kind):
+            return b"\n" + bytes([len(text) + 4, 10, len(text)]) + text + bytes([24, kind])
+        tokenizer, task, need = self.folder / "tokenizer.model", self.folder / "two.jsonl", "What would need less: "
+        tokenizer.write_bytes(piece(b"<unk>", 2) + piece(b"</s>", 3) + piece(b"a", 1))  # of SentencePiece
+        task.write_text(2 * (json.dumps({"question": "a", "answer": "#### 1"}) + "\n"))
+        common = ["--model", self.model, "--tokenizer", tokenizer, "--max-new-tokens", 20]
+        self.expect_error(*common, "--generate", "a", code=1, parts=[
+            "out of memory: 4096 GiB requested", need + "--max-new-tokens below 20; --dtype bf16 (it is fp32); a machine"])
+        self.expect_error(*common, "--tasks", f"gsm8k={task}", "--output", self.output, code=1, parts=[
+            need + "--batch-size below 2; --batch-tokens below 2048; --max-new-tokens below 20; --max-length below "])
 
     def test_an_output_that_cannot_be_written(self):
         write_model(self.model)

@@ -4,6 +4,14 @@
 
 #include <cmath>
 
+#include "base/raw_file.h"
+#include "eval/generation.h"
+#include "eval/memory_source.h"
+#include "ops/ops_context.h"
+#include "scratch_folder.h"
+#include "support/reference.h"
+#include "tokenizer/tokenizer.h"
+
 namespace argosy::eval {
 namespace {
 
@@ -36,6 +44,96 @@ TEST(ChooseToken, DrawsFromTheDistribution) {
     expect(shares({.temperature = 1, .top_p = 0.8, .seed = 7}), 1, {1, 3});
     expect(shares({.temperature = 1, .top_p = 0.9, .seed = 8}), 1, {0, 1, 3});
     expect(shares({.temperature = 1, .top_p = 0, .seed = 9}), 1, {1});
+}
+
+/// A field of a protobuf message: bytes, or a number below 128.
+std::string field(int number, const std::string& bytes) {
+    std::string size;
+    for (size_t left = bytes.size(); left > 0; left >>= 7)
+        size.push_back(static_cast<char>((left & 127) | (left > 127 ? 128 : 0)));
+    return static_cast<char>(number << 3 | 2) + size + bytes;
+}
+std::string field(int number, char value) { return {static_cast<char>(number << 3), value}; }
+
+constexpr uint32_t kFirstByte = 3, kLetter = kFirstByte + 256;  // "a"
+
+/// A SentencePiece model with byte fallback: <unk>, <s>, </s>, the bytes, and the letter.
+std::unique_ptr<tokenizer::Tokenizer> byte_fallback_tokenizer() {
+    enum Type : char { Normal = 1, Unknown = 2, Control = 3, Byte = 6 };
+    std::string model;
+    const auto add = [&](const std::string& piece, Type type) {
+        model += field(1, field(1, piece) + field(3, type));
+    };
+    add("<unk>", Unknown);
+    add("<s>", Control);
+    add("</s>", Control);
+    for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), Byte);
+    add("a", Normal);
+    // trainer_spec: model_type = BPE, byte_fallback = true, whose number 35 takes two bytes
+    model += field(2, field(3, char{2}) + std::string("\x98\x02\x01"));
+    const ScratchFolder folder;
+    write_text(folder / "tokenizer.model", model);
+    return tokenizer::open_tokenizer((folder / "tokenizer.model").string());
+}
+
+std::string continued(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& tokens) {
+    Continuation text(tokenizer, {1}, {.max_new_tokens = std::ssize(tokens)});
+    std::string all;
+    for (const uint32_t token : tokens) {
+        std::vector<float> logits(tokenizer.info().vocab_size);
+        logits[token] = 1;
+        all += text.advance(logits);
+    }
+    EXPECT_TRUE(text.finished());
+    return all;
+}
+
+/// The tokens that a Continuation decodes together are cut after 64: inside of a character, before or after.
+TEST(Continuation, CharactersOfByteTokens) {
+    const auto tokenizer = byte_fallback_tokenizer();
+    const std::string characters = "\u00e9\u20ac\U0001f600";
+    for (size_t num_letters = 20; num_letters <= 70; ++num_letters) {
+        const std::string letters(num_letters, 'a');
+        tokenizer::Ids tokens(num_letters, kLetter);
+        for (const unsigned char byte : characters) tokens.push_back(kFirstByte + byte);
+        tokens.push_back(kLetter);
+        EXPECT_EQ(continued(*tokenizer, tokens), letters + characters + "a") << num_letters;
+    }
+}
+
+/// SentencePiece has one U+FFFD for each byte.
+TEST(Continuation, IncompleteCharactersOfByteTokens) {
+    const auto tokenizer = byte_fallback_tokenizer();
+    const auto bytes = [](const std::string& text) {
+        tokenizer::Ids tokens;
+        for (const unsigned char byte : text) tokens.push_back(kFirstByte + byte);
+        return tokens;
+    };
+    EXPECT_EQ(continued(*tokenizer, bytes("\xf0\x9f\x98")), "\uFFFD\uFFFD\uFFFD");
+    EXPECT_EQ(continued(*tokenizer, bytes("\xe2\x82z\xe2")), "\uFFFD\uFFFDz\uFFFD");
+    std::string expected;
+    for (int i = 0; i < 100; ++i) expected += "\uFFFD";
+    EXPECT_EQ(continued(*tokenizer, bytes(std::string(100, '\x80') + "\u20ac")), expected + "\u20ac");
+}
+
+/// The shares that are finished after each step, if each of three contexts gets one token.
+std::vector<double> finished_shares(ResidentModel& model, int64_t context_tokens) {
+    const auto tokenizer = tokenizer::open_tokenizer("bytes");
+    const std::vector<Tokens> contexts(3, Tokens(10, 1));
+    std::vector<double> shares;
+    continue_contexts(model, *tokenizer, contexts, {.max_new_tokens = 1}, context_tokens,
+                      [&](double share) { shares.push_back(share); });
+    return shares;
+}
+
+TEST(ContinueContexts, ReadsFewContextsAtOnce) {
+    const ops::OpsContext context;
+    const testing::Reference reference(testing::Reference::names_of_all().front());
+    const testing::MemorySource source(reference.spec(), reference.seed());
+    ResidentModel model(source, reference.spec(), at::kFloat, /*max_tokens=*/11, /*num_sequences=*/3);
+    EXPECT_EQ(finished_shares(model, 30), std::vector<double>{1});
+    EXPECT_EQ(finished_shares(model, 29), (std::vector{2 / 3., 1.}));
+    EXPECT_EQ(finished_shares(model, 5), (std::vector{1 / 3., 2 / 3., 1.}));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class Harness(EvalTest):
         write_model(self.model, favour(recorded["favoured"]), **recorded["model"])
         (self.model / "generation_config.json").write_text(json.dumps(recorded["generation_config"]))
         common = [f"gsm8k={HARNESS / 'gsm8k.jsonl'}", "--tokenizer", HARNESS / "answers", "--log-samples"]
-        side_by_side = {0: [], 2: ["--batch-size", 3]}  # all 8, and 3 texts at once
+        side_by_side = {0: ["--batch-tokens", 40], 2: ["--batch-size", 3]}  # all 8 in the end, and 3 texts at once
         for count, num_cut in (0, 1), (2, 6):
             examples = ["--num-fewshot", 2, "--fewshot-file", HARNESS / "gsm8k_fewshot.jsonl"] if count else []
             results, _ = self.evaluate(*common, *examples, *side_by_side[count])

@@ -62,6 +62,12 @@ class Ranks(EvalTest):
     def on(self, num_ranks):
         self.launcher = (MPIRUN, str(num_ranks))
 
+    def on_two_nodes(self):
+        """Rank R works in folder/R."""
+        for rank in range(2):
+            (self.folder / str(rank)).mkdir()
+        self.launcher = (MPIRUN, "2", "sh", "-c", 'cd "$0/$OMPI_COMM_WORLD_RANK" && exec "$@"', self.folder)
+
     def results(self, *arguments, model=None):
         return self.evaluate(self.task(self.records), *arguments, model=model)[0]["results"]["task"]
 
@@ -115,13 +121,25 @@ class Ranks(EvalTest):
                           parts=[shard.name])
 
     def test_tasks_that_differ_between_ranks(self):
+        self.on_two_nodes()
         for rank in range(2):
-            (self.folder / str(rank)).mkdir()
             self.task(self.records[rank:], f"{rank}/task")
-        self.launcher = (MPIRUN, "2", "sh", "-c", 'cd "$0/$OMPI_COMM_WORLD_RANK" && exec "$@"', self.folder)
         started = time.monotonic()
         self.expect_error("--model", self.model, "--tasks", "task.jsonl", "--output", self.output,
                           parts=["task.jsonl", "rank 0 has 33 records", "rank 1 has 32"])
+        self.assertLess(time.monotonic() - started, 100, "no rank waits for the timeout of 300 s")
+
+    def test_tokenizers_that_differ_between_ranks(self):
+        self.on_two_nodes()
+        tokenizer = json.loads((HARNESS / "tokenizer.json").read_text())
+        for rank in range(2):
+            (self.folder / str(rank) / "tokenizer.json").write_text(json.dumps(tokenizer))
+            tokenizer["model"]["merges"] = []
+        model = self.folder / "generates"
+        write_model(model, **RECORDED["model"])
+        started = time.monotonic()
+        self.expect_error("--model", model, "--tokenizer", "tokenizer.json", "--generate", "The captain", "--tensor-parallel-degree", 2,
+                          parts=["do not have the same prompt: rank 0 has ", " tokens, digest ", "rank 1 has ", "the tokenizer"])
         self.assertLess(time.monotonic() - started, 100, "no rank waits for the timeout of 300 s")
 
     def test_generate_on_tensor_ranks(self):
@@ -134,16 +152,18 @@ class Ranks(EvalTest):
         self.assertEqual(done.stdout, case["text"] + "\n")
 
     def test_a_signal_to_one_rank_ends_all(self):
-        self.expect_end_on_signal(self.model, "--tasks", self.task(random_records(40000, 60)), "--batch-tokens", "64")
+        self.expect_end_on_signal(self.model, "--output", self.output, "--tasks", self.task(random_records(40000, 60)), "--batch-tokens", "64")
 
     def test_a_signal_ends_generation(self):
         model, task = self.folder / "generates", self.folder / "long.jsonl"
         write_model(model, favour([65, 66]), vocabulary=257, positions=20000)  # without an end of text
         task.write_text(json.dumps({"question": "a", "answer": "#### 1"}) + "\n" + json.dumps({"question": "b", "answer": "#### 1"}))
-        self.expect_end_on_signal(model, "--tasks", f"gsm8k={task}", "--tokenizer", "bytes", "--max-new-tokens", "19000")
+        length = ["--tokenizer", "bytes", "--max-new-tokens", "19000"]
+        self.expect_end_on_signal(model, "--output", self.output, "--tasks", f"gsm8k={task}", *length)
+        self.expect_end_on_signal(model, "--generate", "a", "--tensor-parallel-degree", "2", *length)
 
     def expect_end_on_signal(self, model, *arguments):
-        job = subprocess.Popen([MPIRUN, "2", BIN / "eval", "--model", model, "--output", self.output, *arguments],
+        job = subprocess.Popen([MPIRUN, "2", BIN / "eval", "--model", model, *arguments],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | self.environment)
         lines = []
         for line in job.stderr:
