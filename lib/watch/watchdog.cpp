@@ -197,7 +197,10 @@ class Watchdog::Protocol {
                     std::ranges::any_of(found->cause.missing,
                                         [&](int rank) { return reports->by_rank.contains(rank); });
             if (again) handle(connections_.receive(seconds_to_answer_ / 8));
-            if (found && !again) compare_operations(*reports, found->cause);
+            if (!found || again) continue;
+            compare_operations(*reports, found->cause);
+            if (state_.is_leaving()) return;
+            again = any_rank_left_ && !found->error.empty();  // collect_reports() drops the errors
         }
         if (found && state_.gpu) end_all(found->message());
         if (found) fail_waits_of_all(*found);

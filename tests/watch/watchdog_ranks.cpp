@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -211,6 +212,15 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
+/// Rank 2 fails while rank 0 compares operations because of an error of NCCL on rank 1.
+void lost_and_failed(const Ranks& ranks) {
+    if (ranks.rank == 1) lost(ranks);
+    while (ranks.rank == 2 && !std::filesystem::exists(ranks.flight_folder + "/rank-2.json.partial"))
+        sleep_for(0.01);
+    if (ranks.rank == 2) throw RunError("no paper in the printer");
+    be_stuck();
+}
+
 /// The operation waits longer than the limit for earlier work on each rank's own GPU.
 void behind(const Ranks& ranks) {
     testing::make_waiting(gpu::current_stream(), false);
@@ -339,6 +349,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"different-sizes", different_sizes},
     {"stalled", stalled},
     {"lost", lost},
+    {"lost-and-failed", lost_and_failed},
     {"through-others", through_others},
     {"group", [](const Ranks& ranks) { group(*ranks.world, ranks.rank); }},
     {"group-on-host", group_on_host},

@@ -117,10 +117,10 @@ class Watchdog(unittest.TestCase):
         _, text = self.run_ranks("killed", OMPI_MCA_orte_enable_recovery="1")
         self.assertEqual(text.count("a rank has ended without notice, or its node has failed; missing: rank 1. "), 1, text)
 
-    def expect_error_of_one(self, scenario):
-        code, text = self.run_ranks(scenario)
+    def expect_error_of_one(self, scenario, rank=1, **environment):
+        code, text = self.run_ranks(scenario, **environment)
         self.assertEqual(code, FAILED, text)
-        self.assertIn("ranks: error on rank 1 of 3: no paper in the printer", text)
+        self.assertIn(f"ranks: error on rank {rank} of 3: no paper in the printer", text)
         self.assertEqual(text.count("ranks: error on rank "), 1, text)
         self.assertNotIn("missing", text)
 
@@ -132,6 +132,10 @@ class Watchdog(unittest.TestCase):
 
     def test_an_operation_after_the_error_of_another_rank_is_not_reported(self):
         self.expect_error_of_one("failed-and-noticed")
+
+    def test_an_error_while_operations_are_compared_is_the_only_one(self):
+        # The threads that write the files hang, so the comparison takes a second.
+        self.expect_error_of_one("lost-and-failed", rank=2, ARGOSY_HANGPOINT="flight_half_written")
 
     def test_a_dropped_operation_does_not_keep_the_watchdog(self):
         self.expect_error_of_one("failed-over-host")
