@@ -27,11 +27,8 @@
 namespace argosy::watch {
 namespace {
 
-/// The time in which ranks answer rank 0, round trip included (seconds_to_answer_).
-constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
-
 /// Rank 0 asks all ranks for their reports as soon as one rank sends kLate. If that rank then hears nothing
-/// for this many times seconds_to_answer_, it treats rank 0 as missing. Each kAsk of rank 0 starts that time
+/// for this many times bounds_.answer, it treats rank 0 as missing. Each kAsk of rank 0 starts that time
 /// again, so a rank 0 that only takes long to collect reports does not count as missing.
 constexpr double kAnswersBeforeSilence = 2;
 
@@ -64,9 +61,10 @@ class Watchdog::Protocol {
         : shared_state_(std::move(state)),
           state_(*shared_state_),
           connections_(state_.connections),
-          seconds_to_answer_(
-              std::min(state_.limit().seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
-          pause_seconds_(seconds_between_polls(state_.limit().seconds)) {}
+          bounds_(state_.limit().seconds, connections_.size()),
+          pause_seconds_(seconds_between_polls(state_.limit().seconds)) {
+        if (state_.gpu) state_.gpu->set_seconds_to_root_cause(bounds_.root_cause);
+    }
 
     void run() {
         while (!state_.is_leaving()) {
@@ -83,7 +81,7 @@ class Watchdog::Protocol {
             if (!rank_0_timer_) continue;
             if (!rank_0_timer_->has_time_left()) report_alone(own);
             // Half of the time is left for the file, so the report need not wait for it.
-            if (rank_0_timer_->waited_seconds() > seconds_to_answer_ && !state_.flight_file.is_begun())
+            if (rank_0_timer_->waited_seconds() > bounds_.answer && !state_.flight_file.is_begun())
                 write_file(time_of_hang());
         }
         connections_.send_to_all({kBye});
@@ -179,15 +177,15 @@ class Watchdog::Protocol {
 
     /// Rank 0 asks or has answered, so its silence is measured anew.
     void hear_rank_0() {
-        if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+        if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * bounds_.answer);
     }
 
     /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
     /// ranks fail. A rank may be between two waits when it is asked, and then seems to be missing. Rank 0
-    /// therefore asks again, for seconds_to_answer_ at most, while a rank that has answered seems missing.
+    /// therefore asks again, for bounds_.answer at most, while a rank that has answered seems missing.
     void end_late_waits() {
         any_rank_late_ = false;
-        PollTimer grace(seconds_to_answer_);
+        PollTimer grace(bounds_.answer);
         std::optional<RootCause> found;
         for (bool again = true; again;) {
             const std::optional<Reports> reports = collect_reports();
@@ -196,7 +194,7 @@ class Watchdog::Protocol {
             again = found && grace.has_time_left() &&
                     std::ranges::any_of(found->cause.missing,
                                         [&](int rank) { return reports->by_rank.contains(rank); });
-            if (again) handle(connections_.receive(seconds_to_answer_ / 8));
+            if (again) handle(connections_.receive(bounds_.answer / 8));
             if (!found || again) continue;
             compare_operations(*reports, found->cause);
             if (state_.is_leaving()) return;
@@ -207,15 +205,15 @@ class Watchdog::Protocol {
         connections_.send_to_all({kNothingLate});
     }
 
-    /// Compares the operations of the ranks that have answered, and lets them write their files. Ends within
-    /// 1.5 seconds_to_answer_, so that no rank takes rank 0 for silent.
+    /// Compares the operations of the ranks that have answered, and lets them write their files. Waits for
+    /// three times bounds_.comparison at most, so that no rank takes rank 0 for silent.
     void compare_operations(const Reports& reports, WaitCause& cause) {
         const size_t num_ranks = reports.by_rank.size();
         const std::string hang = time_of_hang();
         digests_ = {{0, parse_digest(state_.flight.digest())}};
         connections_.send_to_all(kAskDigest + hang);
         write_file(hang);
-        handle_until(seconds_to_answer_ / 2, [&] { return digests_.size() >= num_ranks; });
+        handle_until(bounds_.comparison, [&] { return digests_.size() >= num_ranks; });
 
         const std::map<int, std::string> questions = questions_on_differences(digests_);
         ops_.clear();
@@ -223,11 +221,11 @@ class Watchdog::Protocol {
             if (rank == 0) ops_[0] = parse_descriptions(state_.flight.describe(question));
             connections_.send(rank, kAskOps + question);
         }
-        handle_until(seconds_to_answer_ / 2, [&] { return ops_.size() >= questions.size(); });
+        handle_until(bounds_.comparison, [&] { return ops_.size() >= questions.size(); });
         cause.difference = text_of_first(ops_);
 
         if (state_.flight_file.folder().empty()) return;
-        handle_until(seconds_to_answer_ / 2, [&] {
+        handle_until(bounds_.comparison, [&] {
             if (file_is_new()) files_[0] = state_.flight_file.error();
             return files_.size() >= num_ranks;
         });
@@ -248,7 +246,7 @@ class Watchdog::Protocol {
     void handle_until(double seconds, const Done& done) {
         PollTimer timer(seconds);
         while (!done() && timer.has_time_left() && !state_.is_leaving()) {
-            handle(connections_.receive(seconds_to_answer_ / 40));
+            handle(connections_.receive(bounds_.answer / 40));
         }
     }
 
@@ -261,7 +259,7 @@ class Watchdog::Protocol {
             connections_.send(rank, {kAsk});
             if (connections_.reaches(rank)) ++num_asked;
         }
-        handle_until(seconds_to_answer_, [&] { return reports_.size() >= num_asked + 1; });
+        handle_until(bounds_.answer, [&] { return reports_.size() >= num_asked + 1; });
         if (state_.is_leaving()) return std::nullopt;
         Reports reports{connections_.size(), std::move(reports_), {}};
         for (int rank = 1; rank < connections_.size(); ++rank) {
@@ -301,7 +299,7 @@ class Watchdog::Protocol {
 
     void ask_rank_0() {
         connections_.send(0, {kLate});
-        rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+        rank_0_timer_.emplace(kAnswersBeforeSilence * bounds_.answer);
     }
 
     void report_alone(const Report& own) {
@@ -330,7 +328,8 @@ class Watchdog::Protocol {
     const std::shared_ptr<State> shared_state_;
     State& state_;
     WatchConnections& connections_;
-    const double seconds_to_answer_, pause_seconds_;
+    const Bounds bounds_;
+    const double pause_seconds_;
     double last_report_seconds_ = -1;
     double driver_seconds_ = 0;              // the limit of driver_timer_
     std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread

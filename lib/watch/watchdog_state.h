@@ -20,6 +20,15 @@ namespace argosy::watch {
 /// The pause of each thread of the watchdog between two polls.
 double seconds_between_polls(double timeout_seconds);
 
+/// How long the watchdogs of `num_ranks` ranks wait for each other, in seconds.
+struct Bounds {
+    Bounds(double timeout_seconds, int num_ranks);
+
+    double answer;      // rank 0 gets the answers of all ranks, round trip included
+    double comparison;  // rank 0 waits this long at most for digests, for descriptions, and for files
+    double root_cause;  // from an error of NCCL until rank 0's watchdog ends the processes of all ranks
+};
+
 struct Watchdog::State {
     /// The last report of the thread that queries CUDA, and its time.
     struct GpuReport {
