@@ -306,8 +306,10 @@ class Watchdog::Protocol {
         wait_for_turn();
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
+        const int rank = connections_.rank();
+        if (state_.flight_file.is_written()) files_[rank] = state_.flight_file.error();
         end_all((own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error) +
-                text_of_files(state_.flight_file.folder(), /*reports=*/{}, /*files=*/{}));
+                text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
     }
 
     void wait_for_turn() const {

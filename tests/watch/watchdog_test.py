@@ -79,6 +79,7 @@ class Watchdog(unittest.TestCase):
     def test_a_folder_that_cannot_be_written_is_named_and_delays_nothing(self):
         self.flight.parent.write_text("no folder")
         self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has no file: ", "Not a directory")
+        self.expect_end("stopped-first", "; missing: rank 0. ", "; rank 1 has no file: ", "Not a directory")
 
     def test_a_disk_that_hangs_does_not_delay_the_end(self):
         """The threads that write the files of all ranks hang."""
