@@ -1,6 +1,5 @@
 #include "watch/watchdog.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <exception>
 #include <map>
 #include <optional>
@@ -27,11 +25,6 @@
 namespace argosy::watch {
 namespace {
 
-/// Rank 0 asks all ranks for their reports as soon as one rank sends kLate. If that rank then hears nothing
-/// for this many times bounds_.answer, it treats rank 0 as missing. Each kAsk of rank 0 starts that time
-/// again, so a rank 0 that only takes long to collect reports does not count as missing.
-constexpr double kAnswersBeforeSilence = 2;
-
 // If rank 0 does not answer, the other ranks report one after the other, because the first rank that exits
 // takes the job down. The reporting rank exits at once, without aborting NCCL; otherwise the next rank would
 // report in the meantime.
@@ -46,9 +39,6 @@ constexpr int kMaxTurns = 20;
 // the file is written, or why it is not.
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
                kBye = 'b', kAskDigest = 'd', kDigest = 'h', kAskOps = 'o', kOps = 'p', kWritten = 'w';
-
-/// Identifies a hang: the time at which rank 0, or a rank that reports alone, has found it.
-std::string time_of_hang() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 }  // namespace
 
@@ -75,19 +65,24 @@ class Watchdog::Protocol {
             const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
             if (connections_.rank() == 0) {
                 if (late || any_rank_late_) end_late_waits();
-            } else if (late && !rank_0_timer_) {
+            } else if (late && !silence_) {
                 ask_rank_0();
             }
-            if (!rank_0_timer_) continue;
-            if (!rank_0_timer_->has_time_left()) report_alone(own);
+            if (!silence_) continue;
+            if (!silence_->timer.has_time_left()) report_alone(own);
             // Half of the time is left for the file, so the report need not wait for it.
-            if (rank_0_timer_->waited_seconds() > bounds_.answer && !state_.flight_file.is_begun())
+            if (silence_->timer.waited_seconds() > bounds_.answer && !silence_->file_is_begun)
                 write_file(time_of_hang());
         }
         connections_.send_to_all({kBye});
     }
 
   private:
+    struct Silence {
+        PollTimer timer;  // starts again with each question of rank 0
+        bool file_is_begun = false;
+    };
+
     /// This rank's report. If the thread that queries CUDA has been blocked for longer than the timeout, the
     /// report contains an error.
     Report report() {
@@ -142,10 +137,10 @@ class Watchdog::Protocol {
                 reports_[sender] = Report::parse(text.substr(1));
                 break;
             case kNothingLate:
-                rank_0_timer_.reset();
+                silence_.reset();
                 break;
             case kFail:
-                rank_0_timer_.reset();
+                silence_.reset();
                 fail_own_waits(text.substr(1));
                 break;
             case kBye:
@@ -177,7 +172,7 @@ class Watchdog::Protocol {
 
     /// Rank 0 asks or has answered, so its silence is measured anew.
     void hear_rank_0() {
-        if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * bounds_.answer);
+        if (silence_) silence_->timer = PollTimer(bounds_.silence);
     }
 
     /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
@@ -211,6 +206,7 @@ class Watchdog::Protocol {
         const size_t num_ranks = reports.by_rank.size();
         const std::string hang = time_of_hang();
         digests_ = {{0, parse_digest(state_.flight.digest())}};
+        files_.clear();
         connections_.send_to_all(kAskDigest + hang);
         write_file(hang);
         handle_until(bounds_.comparison, [&] { return digests_.size() >= num_ranks; });
@@ -233,6 +229,8 @@ class Watchdog::Protocol {
     }
 
     void write_file(const std::string& hang) {
+        if (state_.flight_file.folder().empty()) return;
+        if (silence_) silence_->file_is_begun = true;
         file_is_known_ = false;
         state_.flight_file.begin(state_.flight.json(hang, connections_.size()),
                                  [state = shared_state_] { state->connections.wake(); });
@@ -299,7 +297,7 @@ class Watchdog::Protocol {
 
     void ask_rank_0() {
         connections_.send(0, {kLate});
-        rank_0_timer_.emplace(kAnswersBeforeSilence * bounds_.answer);
+        silence_ = {PollTimer(bounds_.silence)};
     }
 
     void report_alone(const Report& own) {
@@ -307,7 +305,8 @@ class Watchdog::Protocol {
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
         const int rank = connections_.rank();
-        if (state_.flight_file.is_written()) files_[rank] = state_.flight_file.error();
+        if (silence_->file_is_begun && state_.flight_file.is_written())
+            files_[rank] = state_.flight_file.error();
         end_all((own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error) +
                 text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
     }
@@ -342,7 +341,7 @@ class Watchdog::Protocol {
     std::map<int, std::vector<DescribedOp>> ops_;
     std::map<int, std::string> files_;       // why a rank could not write its file; empty: it could
     bool file_is_known_ = false;             // of this rank
-    std::optional<PollTimer> rank_0_timer_;  // while rank 0 has not answered a kLate of this rank
+    std::optional<Silence> silence_;         // while rank 0 has not answered a kLate of this rank
 };
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,

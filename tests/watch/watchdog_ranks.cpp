@@ -86,6 +86,16 @@ void stopped(const Ranks& ranks, int who) {
     ranks.run();
 }
 
+/// Rank 0 stops twice. It goes on after the first time once the others have written their files.
+void stopped_first_twice(const Ranks& ranks) {
+    const std::string files = ranks.flight_folder + "/rank-1.json -a -e " + ranks.flight_folder + "/rank-2.json";
+    const std::string wake = "(until [ -e " + files + " ]; do sleep 0.05; done; kill -CONT " +
+                             std::to_string(getpid()) + ") &";
+    if (ranks.rank != 0 || std::system(wake.c_str()) == 0) stopped(ranks, 0);
+    if (ranks.rank == 0) sleep_for(0.5 * kTimeoutSeconds);  // for the watchdog
+    stopped(ranks, 0);
+}
+
 void killed(const Ranks& ranks) {
     if (ranks.rank == 1) raise(SIGKILL);
     be_stuck();
@@ -331,6 +341,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"broken", broken},
     {"stopped", [](const Ranks& ranks) { stopped(ranks, 2); }},
     {"stopped-first", [](const Ranks& ranks) { stopped(ranks, 0); }},
+    {"stopped-first-twice", stopped_first_twice},
     {"killed", killed},
     {"stopped-first-slowly", stopped_first_slowly},
     {"failed", failed},

@@ -76,6 +76,10 @@ class Watchdog(unittest.TestCase):
                         "; missing: rank 0")
         self.flight_files(1, 2)
 
+    def test_a_second_silence_of_rank_0_is_in_the_files(self):
+        self.expect_end("stopped-first-twice", "all-reduce over dp_shard (operation 4)", "; missing: rank 0. ")
+        self.assertEqual(self.flight_files(1)[1]["operations"][-1]["number"], 4)
+
     def test_a_folder_that_cannot_be_written_is_named_and_delays_nothing(self):
         self.flight.parent.write_text("no folder")
         self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has no file: ", "Not a directory")
