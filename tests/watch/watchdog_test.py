@@ -193,7 +193,7 @@ class Watchdog(unittest.TestCase):
         code, text = self.run_ranks("different-sizes")
         self.assertEqual(code, FAILED, text)
         self.assertRegex(text, r"ranks: error on rank \d of 3: all-reduce over host \(operation 0\): .*MPI_ERR_TRUNCATE.*"
-                               "ranks have submitted different operations")
+                               "The ranks have submitted different operations")
 
     def test_no_rank_is_missing_if_all_ranks_wait(self):
         text = self.expect_end("stalled", "all-reduce over dp_shard (operation 3)", "all ranks are waiting: ")
