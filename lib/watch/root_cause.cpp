@@ -243,7 +243,8 @@ std::string RootCause::message() const {
     if (error.empty()) return wait ? timeout_text(*wait, cause) : "";
     std::string text = error;
     if (!cause.missing.empty()) text += "; " + mpi::named_missing(cause.missing);
-    if (!cause.difference.empty()) text += fmt::format(". Also, {}{}", kDifferentOperations, cause.difference);
+    if (!cause.difference.empty())
+        text += fmt::format(". Also, {}{}", kDifferentOperations, cause.difference);
     return text + cause.details;
 }
 

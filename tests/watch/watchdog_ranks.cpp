@@ -88,9 +88,9 @@ void stopped(const Ranks& ranks, int who) {
 
 /// Rank 0 stops twice. It goes on after the first time once the others have written their files.
 void stopped_first_twice(const Ranks& ranks) {
-    const std::string files = ranks.flight_folder + "/rank-1.json -a -e " + ranks.flight_folder + "/rank-2.json";
-    const std::string wake = "(until [ -e " + files + " ]; do sleep 0.05; done; kill -CONT " +
-                             std::to_string(getpid()) + ") &";
+    const std::string file = ranks.flight_folder + "/rank-";
+    const std::string wake = "(until [ -e " + file + "1.json -a -e " + file +
+                             "2.json ]; do sleep 0.05; done; kill -CONT " + std::to_string(getpid()) + ") &";
     if (ranks.rank != 0 || std::system(wake.c_str()) == 0) stopped(ranks, 0);
     if (ranks.rank == 0) sleep_for(0.5 * kTimeoutSeconds);  // for the watchdog
     stopped(ranks, 0);
