@@ -36,7 +36,7 @@ struct Bounds {
     double silence;
     /// Rank 0 waits this long at most for digests, then for descriptions, and then for files.
     double comparison;
-    /// From an error of NCCL until rank 0's watchdog ends the processes of all ranks, at most.
+    /// The most time from an error of NCCL until rank 0's watchdog ends the processes of all ranks.
     double root_cause;
 };
 
