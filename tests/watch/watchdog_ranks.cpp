@@ -222,12 +222,15 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
-/// Rank 2 fails while rank 0 compares operations because of an error of NCCL on rank 1.
-void lost_and_failed(const Ranks& ranks) {
+/// Rank 2 fails, and takes long to end, while rank 0 compares operations because of an error of NCCL on rank 1.
+void lost_and_failed(Ranks& ranks) {
     if (ranks.rank == 1) lost(ranks);
     while (ranks.rank == 2 && !std::filesystem::exists(ranks.flight_folder + "/rank-2.json.partial"))
         sleep_for(0.01);
-    if (ranks.rank == 2) throw RunError("no paper in the printer");
+    if (ranks.rank == 2) {
+        ranks.between = std::shared_ptr<void>(nullptr, [](void*) { sleep_for(3); });
+        throw RunError("no paper in the printer");
+    }
     be_stuck();
 }
 
