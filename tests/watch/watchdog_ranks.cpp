@@ -222,16 +222,15 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
-/// Rank 2 fails, and takes long to end, while rank 0 compares operations because of an error of NCCL on rank 1.
-void lost_and_failed(Ranks& ranks) {
+/// Rank 0 compares operations because of an error of NCCL on rank 1. Meanwhile rank `who` fails. It takes long
+/// to end.
+void lost_and_failed(Ranks& ranks, int who) {
     if (ranks.rank == 1) lost(ranks);
-    while (ranks.rank == 2 && !std::filesystem::exists(ranks.flight_folder + "/rank-2.json.partial"))
-        sleep_for(0.01);
-    if (ranks.rank == 2) {
-        ranks.between = std::shared_ptr<void>(nullptr, [](void*) { sleep_for(3); });
-        throw RunError("no paper in the printer");
-    }
-    be_stuck();
+    if (ranks.rank != who) be_stuck();
+    const std::string file = ranks.flight_folder + "/rank-" + std::to_string(who) + ".json.partial";
+    while (!std::filesystem::exists(file)) sleep_for(0.01);
+    ranks.between = std::shared_ptr<void>(nullptr, [](void*) { sleep_for(3); });
+    throw RunError("no paper in the printer");
 }
 
 /// The operation waits longer than the limit for earlier work on each rank's own GPU.
@@ -363,7 +362,8 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"different-sizes", different_sizes},
     {"stalled", stalled},
     {"lost", lost},
-    {"lost-and-failed", lost_and_failed},
+    {"lost-and-failed", [](Ranks& ranks) { lost_and_failed(ranks, 2); }},
+    {"lost-and-failed-first", [](Ranks& ranks) { lost_and_failed(ranks, 0); }},
     {"through-others", through_others},
     {"group", [](const Ranks& ranks) { group(*ranks.world, ranks.rank); }},
     {"group-on-host", group_on_host},

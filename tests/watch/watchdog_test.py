@@ -143,6 +143,9 @@ class Watchdog(unittest.TestCase):
         # The threads that write the files hang, so the comparison takes a second.
         self.expect_error_of_one("lost-and-failed", rank=2, ARGOSY_HANGPOINT="flight_half_written")
 
+    def test_an_error_of_rank_0_while_it_compares_operations_is_the_only_one(self):
+        self.expect_error_of_one("lost-and-failed-first", rank=0, ARGOSY_HANGPOINT="flight_half_written")
+
     def test_a_dropped_operation_does_not_keep_the_watchdog(self):
         self.expect_error_of_one("failed-over-host")
 
