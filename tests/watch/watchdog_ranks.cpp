@@ -222,8 +222,8 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
-/// Rank 0 compares operations because of an error of NCCL on rank 1. Meanwhile rank `who` fails. It takes long
-/// to end.
+/// Rank 0 compares operations because of an error of NCCL on rank 1. Meanwhile rank `who` fails, and takes
+/// long to end.
 void lost_and_failed(Ranks& ranks, int who) {
     if (ranks.rank == 1) lost(ranks);
     if (ranks.rank != who) be_stuck();
