@@ -7,8 +7,10 @@
 // something. Peers depend on the rank's attention only for such input, and for the second half of an
 // all-reduce in two steps (transfer.cpp).
 //
-// Different operations. If a peer has submitted another operation, its blocks count as not arrived: the ranks
-// wait until the watchdog names the operation, instead of reading data that mean something else.
+// Different operations. If a peer has submitted another operation, its blocks count as not arrived: a rank
+// that reads them waits until the watchdog names the operation, instead of reading data that mean something
+// else. A rank that reads no block of that peer notices nothing. For example, two ranks that broadcast, each
+// as the root, both go on.
 #pragma once
 
 #include <cstdint>

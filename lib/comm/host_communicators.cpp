@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,8 +38,10 @@ class MpiCompletion : public Completion {
         try {
             return mpi::test_all(requests_);
         } catch (const RunError& error) {
-            throw RunError("{}: {}. If a message is truncated, ranks have submitted different operations",
-                           awaited.operation(), error.what());
+            const std::string what = error.what();
+            const bool is_truncated = what.find("MPI_ERR_TRUNCATE") != std::string::npos;
+            throw RunError("{}: {}{}", awaited.operation(), what,
+                           is_truncated ? ". The ranks have submitted different operations" : "");
         }
     }
 

@@ -261,8 +261,8 @@ std::string FlightRecorder::json(const std::string& hang, int num_ranks) const {
                        json_list("operations", operations));
 }
 
-void FlightFile::begin(std::string text, std::function<void()> finished) {
-    if (folder_.empty() || (writing_ && !writing_->done)) return;
+bool FlightFile::begin(std::string text, std::function<void()> finished) {
+    if (folder_.empty() || (writing_ && !writing_->done)) return false;
     writing_ = std::make_shared<Writing>();
     const std::filesystem::path path = folder_ / fmt::format("rank-{}.json", rank_);
     std::thread([path, writing = writing_, text = std::move(text), finished = std::move(finished)] {
@@ -274,6 +274,7 @@ void FlightFile::begin(std::string text, std::function<void()> finished) {
         writing->done = true;
         finished();
     }).detach();
+    return true;
 }
 
 }  // namespace argosy::watch

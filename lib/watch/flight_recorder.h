@@ -152,10 +152,9 @@ class FlightFile {
 
     const std::filesystem::path& folder() const { return folder_; }
     /// Begins to write `text` to rank-<rank>.json in the folder, unless an earlier text is still being
-    /// written. `finished` is called on the writing thread at the end.
-    void begin(std::string text, std::function<void()> finished);
-    bool is_begun() const { return writing_ != nullptr; }
-    /// Whether begin() was called and the thread has ended its work.
+    /// written. `finished` is called on the writing thread at the end. Returns whether it has begun.
+    bool begin(std::string text, std::function<void()> finished);
+    /// Whether the last text that was begun is written, or could not be written.
     bool is_written() const { return writing_ && writing_->done; }
     /// Why the file could not be written; empty: it was. REQUIRES: is_written().
     const std::string& error() const { return writing_->error; }

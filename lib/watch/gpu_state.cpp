@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace argosy::watch {
 namespace {
 
@@ -76,8 +78,7 @@ void GpuState::block_if_ending() const {
 }
 
 void GpuState::wait_for_root_cause() const {
-    constexpr int kMaxSeconds = 30;
-    for (int tenth = 0; tenth < 10 * kMaxSeconds; ++tenth) {
+    for (const double start = seconds_now(); seconds_now() - start < seconds_to_root_cause_;) {
         block_if_ending();
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }

@@ -78,6 +78,8 @@ class GpuState {
 
     /// The watchdog calls this before it ends the process. Results of the GPU may be wrong from then on.
     void set_ending() { ending_ = true; }
+    /// The watchdog says how long it takes at most from an error of NCCL to set_ending().
+    void set_seconds_to_root_cause(double seconds) { seconds_to_root_cause_ = seconds; }
     /// Does not return after set_ending(). The thread that works on the GPU calls this before it uses a
     /// result or an error.
     void block_if_ending() const;
@@ -102,6 +104,7 @@ class GpuState {
     void wait_for_root_cause() const;
 
     std::atomic<bool> ending_ = false;
+    std::atomic<double> seconds_to_root_cause_ = 30;  // before the watchdog's thread has begun
     cuda::PooledEvent graph_end_;                  // of the last launch of a graph
     int64_t num_launches_ = 0;                     // of all graphs
     std::map<uint64_t, int64_t> num_launches_of_;  // by graph

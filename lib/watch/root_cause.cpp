@@ -232,8 +232,8 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
     if (const WaitingRank* const longest = analysis.longest_wait()) {
         found.reporter = longest->rank;
         found.wait = *longest->wait;
-        found.cause.details =
-            analysis.other_waits(*longest->wait) + analysis.last_operation_of(found.cause.missing);
+        if (!any_error) found.cause.details = analysis.other_waits(*longest->wait);
+        found.cause.details += analysis.last_operation_of(found.cause.missing);
     }
     if (any_error) found.error = fmt::format("rank {} reports: {}", failed->first, failed->second.error);
     return found;
@@ -241,7 +241,11 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
 
 std::string RootCause::message() const {
     if (error.empty()) return wait ? timeout_text(*wait, cause) : "";
-    return error + (cause.missing.empty() ? "" : "; " + mpi::named_missing(cause.missing));
+    std::string text = error;
+    if (!cause.missing.empty()) text += "; " + mpi::named_missing(cause.missing);
+    if (!cause.difference.empty())
+        text += fmt::format(". Also, {}{}", kDifferentOperations, cause.difference);
+    return text + cause.details;
 }
 
 std::string timeout_text(const WaitReport& wait, const WaitCause& cause) {

@@ -1,6 +1,5 @@
 #include "watch/watchdog.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <exception>
 #include <map>
 #include <optional>
@@ -27,14 +25,6 @@
 namespace argosy::watch {
 namespace {
 
-/// The time in which ranks answer rank 0, round trip included (seconds_to_answer_).
-constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
-
-/// Rank 0 asks all ranks for their reports as soon as one rank sends kLate. If that rank then hears nothing
-/// for this many times seconds_to_answer_, it treats rank 0 as missing. Each kAsk of rank 0 starts that time
-/// again, so a rank 0 that only takes long to collect reports does not count as missing.
-constexpr double kAnswersBeforeSilence = 2;
-
 // If rank 0 does not answer, the other ranks report one after the other, because the first rank that exits
 // takes the job down. The reporting rank exits at once, without aborting NCCL; otherwise the next rank would
 // report in the meantime.
@@ -50,9 +40,6 @@ constexpr int kMaxTurns = 20;
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
                kBye = 'b', kAskDigest = 'd', kDigest = 'h', kAskOps = 'o', kOps = 'p', kWritten = 'w';
 
-/// Identifies a hang: the time at which rank 0, or a rank that reports alone, has found it.
-std::string time_of_hang() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
-
 }  // namespace
 
 /// The thread that exchanges messages with other ranks, until this rank leaves or the job ends. On rank 0,
@@ -64,9 +51,10 @@ class Watchdog::Protocol {
         : shared_state_(std::move(state)),
           state_(*shared_state_),
           connections_(state_.connections),
-          seconds_to_answer_(
-              std::min(state_.limit().seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
-          pause_seconds_(seconds_between_polls(state_.limit().seconds)) {}
+          bounds_(state_.limit().seconds, connections_.size()),
+          pause_seconds_(seconds_between_polls(state_.limit().seconds)) {
+        if (state_.gpu) state_.gpu->set_seconds_to_root_cause(bounds_.root_cause);
+    }
 
     void run() {
         while (!state_.is_leaving()) {
@@ -77,19 +65,24 @@ class Watchdog::Protocol {
             const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
             if (connections_.rank() == 0) {
                 if (late || any_rank_late_) end_late_waits();
-            } else if (late && !rank_0_timer_) {
+            } else if (late && !silence_) {
                 ask_rank_0();
             }
-            if (!rank_0_timer_) continue;
-            if (!rank_0_timer_->has_time_left()) report_alone(own);
+            if (!silence_) continue;
+            if (!silence_->timer.has_time_left()) report_alone(own);
             // Half of the time is left for the file, so the report need not wait for it.
-            if (rank_0_timer_->waited_seconds() > seconds_to_answer_ && !state_.flight_file.is_begun())
+            if (silence_->timer.waited_seconds() > bounds_.answer && !silence_->file_is_begun)
                 write_file(time_of_hang());
         }
         connections_.send_to_all({kBye});
     }
 
   private:
+    struct Silence {
+        PollTimer timer;  // starts again with each question of rank 0
+        bool file_is_begun = false;
+    };
+
     /// This rank's report. If the thread that queries CUDA has been blocked for longer than the timeout, the
     /// report contains an error.
     Report report() {
@@ -144,10 +137,10 @@ class Watchdog::Protocol {
                 reports_[sender] = Report::parse(text.substr(1));
                 break;
             case kNothingLate:
-                rank_0_timer_.reset();
+                silence_.reset();
                 break;
             case kFail:
-                rank_0_timer_.reset();
+                silence_.reset();
                 fail_own_waits(text.substr(1));
                 break;
             case kBye:
@@ -179,15 +172,15 @@ class Watchdog::Protocol {
 
     /// Rank 0 asks or has answered, so its silence is measured anew.
     void hear_rank_0() {
-        if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+        if (silence_) silence_->timer = PollTimer(bounds_.silence);
     }
 
     /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
     /// ranks fail. A rank may be between two waits when it is asked, and then seems to be missing. Rank 0
-    /// therefore asks again, for seconds_to_answer_ at most, while a rank that has answered seems missing.
+    /// therefore asks again, for bounds_.answer at most, while a rank that has answered seems missing.
     void end_late_waits() {
         any_rank_late_ = false;
-        PollTimer grace(seconds_to_answer_);
+        PollTimer grace(bounds_.answer);
         std::optional<RootCause> found;
         for (bool again = true; again;) {
             const std::optional<Reports> reports = collect_reports();
@@ -196,23 +189,27 @@ class Watchdog::Protocol {
             again = found && grace.has_time_left() &&
                     std::ranges::any_of(found->cause.missing,
                                         [&](int rank) { return reports->by_rank.contains(rank); });
-            if (again) handle(connections_.receive(seconds_to_answer_ / 8));
-            if (found && !again) compare_operations(*reports, found->cause);
+            if (again) handle(connections_.receive(bounds_.answer / 8));
+            if (!found || again) continue;
+            compare_operations(*reports, found->cause);
+            if (state_.is_leaving()) return;
+            again = any_rank_left_ && !found->error.empty();  // collect_reports() drops the errors
         }
         if (found && state_.gpu) end_all(found->message());
         if (found) fail_waits_of_all(*found);
         connections_.send_to_all({kNothingLate});
     }
 
-    /// Compares the operations of the ranks that have answered, and lets them write their files. Ends within
-    /// 1.5 seconds_to_answer_, so that no rank takes rank 0 for silent.
+    /// Compares the operations of the ranks that have answered, and lets them write their files. Waits for
+    /// three times bounds_.comparison at most, so that no rank takes rank 0 for silent.
     void compare_operations(const Reports& reports, WaitCause& cause) {
         const size_t num_ranks = reports.by_rank.size();
         const std::string hang = time_of_hang();
         digests_ = {{0, parse_digest(state_.flight.digest())}};
+        files_.clear();
         connections_.send_to_all(kAskDigest + hang);
         write_file(hang);
-        handle_until(seconds_to_answer_ / 2, [&] { return digests_.size() >= num_ranks; });
+        handle_until(bounds_.comparison, [&] { return digests_.size() >= num_ranks; });
 
         const std::map<int, std::string> questions = questions_on_differences(digests_);
         ops_.clear();
@@ -220,11 +217,11 @@ class Watchdog::Protocol {
             if (rank == 0) ops_[0] = parse_descriptions(state_.flight.describe(question));
             connections_.send(rank, kAskOps + question);
         }
-        handle_until(seconds_to_answer_ / 2, [&] { return ops_.size() >= questions.size(); });
+        handle_until(bounds_.comparison, [&] { return ops_.size() >= questions.size(); });
         cause.difference = text_of_first(ops_);
 
         if (state_.flight_file.folder().empty()) return;
-        handle_until(seconds_to_answer_ / 2, [&] {
+        handle_until(bounds_.comparison, [&] {
             if (file_is_new()) files_[0] = state_.flight_file.error();
             return files_.size() >= num_ranks;
         });
@@ -232,6 +229,8 @@ class Watchdog::Protocol {
     }
 
     void write_file(const std::string& hang) {
+        if (state_.flight_file.folder().empty()) return;
+        if (silence_) silence_->file_is_begun = true;
         file_is_known_ = false;
         state_.flight_file.begin(state_.flight.json(hang, connections_.size()),
                                  [state = shared_state_] { state->connections.wake(); });
@@ -245,7 +244,7 @@ class Watchdog::Protocol {
     void handle_until(double seconds, const Done& done) {
         PollTimer timer(seconds);
         while (!done() && timer.has_time_left() && !state_.is_leaving()) {
-            handle(connections_.receive(seconds_to_answer_ / 40));
+            handle(connections_.receive(bounds_.answer / 40));
         }
     }
 
@@ -258,7 +257,7 @@ class Watchdog::Protocol {
             connections_.send(rank, {kAsk});
             if (connections_.reaches(rank)) ++num_asked;
         }
-        handle_until(seconds_to_answer_, [&] { return reports_.size() >= num_asked + 1; });
+        handle_until(bounds_.answer, [&] { return reports_.size() >= num_asked + 1; });
         if (state_.is_leaving()) return std::nullopt;
         Reports reports{connections_.size(), std::move(reports_), {}};
         for (int rank = 1; rank < connections_.size(); ++rank) {
@@ -298,15 +297,18 @@ class Watchdog::Protocol {
 
     void ask_rank_0() {
         connections_.send(0, {kLate});
-        rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+        silence_ = {PollTimer(bounds_.silence)};
     }
 
     void report_alone(const Report& own) {
         wait_for_turn();
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
+        const int rank = connections_.rank();
+        if (silence_->file_is_begun && state_.flight_file.is_written())
+            files_[rank] = state_.flight_file.error();
         end_all((own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error) +
-                text_of_files(state_.flight_file.folder(), /*reports=*/{}, /*files=*/{}));
+                text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
     }
 
     void wait_for_turn() const {
@@ -327,7 +329,8 @@ class Watchdog::Protocol {
     const std::shared_ptr<State> shared_state_;
     State& state_;
     WatchConnections& connections_;
-    const double seconds_to_answer_, pause_seconds_;
+    const Bounds bounds_;
+    const double pause_seconds_;
     double last_report_seconds_ = -1;
     double driver_seconds_ = 0;              // the limit of driver_timer_
     std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread
@@ -338,7 +341,7 @@ class Watchdog::Protocol {
     std::map<int, std::vector<DescribedOp>> ops_;
     std::map<int, std::string> files_;       // why a rank could not write its file; empty: it could
     bool file_is_known_ = false;             // of this rank
-    std::optional<PollTimer> rank_0_timer_;  // while rank 0 has not answered a kLate of this rank
+    std::optional<Silence> silence_;         // while rank 0 has not answered a kLate of this rank
 };
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,

@@ -1,8 +1,11 @@
 #include "watch/watchdog_state.h"
 
+#include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -15,12 +18,25 @@ namespace argosy::watch {
 namespace {
 
 constexpr double kMaxSecondsBetweenPolls = 1, kMinSecondsBetweenPolls = 0.01;
+constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
+constexpr double kMaxSecondsOfComparison = 10;
+/// For the polls before rank 0 learns of an error, for its own computations, and for busy machines.
+constexpr double kMoreSecondsToRootCause = 20;
 
 }  // namespace
 
 double seconds_between_polls(double timeout_seconds) {
     return std::clamp(timeout_seconds / 40, kMinSecondsBetweenPolls, kMaxSecondsBetweenPolls);
 }
+
+std::string time_of_hang() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+Bounds::Bounds(double timeout_seconds, int num_ranks)
+    : answer(std::min(timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * num_ranks)),
+      silence(2 * answer),
+      comparison(std::min(answer / 2, kMaxSecondsOfComparison)),
+      // Reports are collected for up to twice `answer`, with a pause in between, before three comparisons.
+      root_cause(2.5 * answer + 3 * comparison + kMoreSecondsToRootCause) {}
 
 void Watchdog::State::poll_gpu_until_leaving(int device) {
     const double pause = seconds_between_polls(limit().seconds);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
@@ -19,6 +20,25 @@ namespace argosy::watch {
 
 /// The pause of each thread of the watchdog between two polls.
 double seconds_between_polls(double timeout_seconds);
+
+/// Identifies a hang: the time at which rank 0, or a rank that reports alone, has found it.
+std::string time_of_hang();
+
+/// How long the watchdogs of `num_ranks` ranks wait for each other, in seconds.
+struct Bounds {
+    Bounds(double timeout_seconds, int num_ranks);
+
+    /// Ranks answer rank 0 within this time, round trip included.
+    double answer;
+    /// Rank 0 asks all ranks for their reports as soon as one rank sends kLate. If that rank then hears
+    /// nothing for this long, it treats rank 0 as missing. Each question of rank 0 starts that time again, so
+    /// a rank 0 that only takes long to collect reports does not count as missing.
+    double silence;
+    /// Rank 0 waits this long at most for digests, then for descriptions, and then for files.
+    double comparison;
+    /// The most time from an error of NCCL until rank 0's watchdog ends the processes of all ranks.
+    double root_cause;
+};
 
 struct Watchdog::State {
     /// The last report of the thread that queries CUDA, and its time.

@@ -425,7 +425,7 @@ TEST_F(FlightFileTest, SaysWhyItCouldNotBeWritten) {
 
 TEST_F(FlightFileTest, IsNotWrittenWithoutAFolder) {
     FlightFile file("", 3);
-    file.begin("text", [this] { ++num_calls_; });
+    EXPECT_FALSE(file.begin("text", [this] { ++num_calls_; }));
     EXPECT_FALSE(file.is_written());
 }
 

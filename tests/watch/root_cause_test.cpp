@@ -229,10 +229,18 @@ TEST(RootCause, NamesTheFolderOfTheFilesAndARankWithoutOne) {
 }
 
 TEST(RootCause, IsAnErrorOfNcclEvenIfNoWaitIsLate) {
-    Report failed = report({waiting("tp", {0, 1}, 1, 1)});
+    Report failed = report({waiting("tp", {0, 1}, 5, 1)});
     failed.error = "an operation of NCCL failed";
     EXPECT_EQ(text_of({{0, report({})}, {1, failed}}, 2),
               "rank 1 reports: an operation of NCCL failed; missing: rank 0");
+    auto found = find_root_cause({2, {{0, report({idle("tp", {0, 1}, 4)})}, {1, failed}}, {}});
+    ASSERT_TRUE(found);
+    found->cause.difference = "rank 1 is strange";
+    found->cause.details += ". The files are in run/flight";
+    EXPECT_EQ(found->message(),
+              "rank 1 reports: an operation of NCCL failed; missing: rank 0. Also, ranks have submitted "
+              "different operations: rank 1 is strange. Rank 0 last reached broadcast over tp (operation 3), "
+              "120 s ago. The files are in run/flight");
 }
 
 /// A wait of a host, whose transfers need the attention of the other side.

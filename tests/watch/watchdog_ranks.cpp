@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -83,6 +84,16 @@ void broken(const Ranks& ranks) {
 void stopped(const Ranks& ranks, int who) {
     if (ranks.rank == who) raise(SIGSTOP);
     ranks.run();
+}
+
+/// Rank 0 stops twice. It goes on after the first time once the others have written their files.
+void stopped_first_twice(const Ranks& ranks) {
+    const std::string file = ranks.flight_folder + "/rank-";
+    const std::string wake = "(until [ -e " + file + "1.json -a -e " + file +
+                             "2.json ]; do sleep 0.05; done; kill -CONT " + std::to_string(getpid()) + ") &";
+    if (ranks.rank != 0 || std::system(wake.c_str()) == 0) stopped(ranks, 0);
+    if (ranks.rank == 0) sleep_for(0.5 * kTimeoutSeconds);  // for the watchdog
+    stopped(ranks, 0);
 }
 
 void killed(const Ranks& ranks) {
@@ -211,6 +222,17 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
+/// Rank 0 compares operations because of an error of NCCL on rank 1. Meanwhile rank `who` fails, and takes
+/// long to end.
+void lost_and_failed(Ranks& ranks, int who) {
+    if (ranks.rank == 1) lost(ranks);
+    if (ranks.rank != who) be_stuck();
+    const std::string file = ranks.flight_folder + "/rank-" + std::to_string(who) + ".json.partial";
+    while (!std::filesystem::exists(file)) sleep_for(0.01);
+    ranks.between = std::shared_ptr<void>(nullptr, [](void*) { sleep_for(3); });
+    throw RunError("no paper in the printer");
+}
+
 /// The operation waits longer than the limit for earlier work on each rank's own GPU.
 void behind(const Ranks& ranks) {
     testing::make_waiting(gpu::current_stream(), false);
@@ -321,6 +343,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"broken", broken},
     {"stopped", [](const Ranks& ranks) { stopped(ranks, 2); }},
     {"stopped-first", [](const Ranks& ranks) { stopped(ranks, 0); }},
+    {"stopped-first-twice", stopped_first_twice},
     {"killed", killed},
     {"stopped-first-slowly", stopped_first_slowly},
     {"failed", failed},
@@ -339,6 +362,8 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"different-sizes", different_sizes},
     {"stalled", stalled},
     {"lost", lost},
+    {"lost-and-failed", [](Ranks& ranks) { lost_and_failed(ranks, 2); }},
+    {"lost-and-failed-first", [](Ranks& ranks) { lost_and_failed(ranks, 0); }},
     {"through-others", through_others},
     {"group", [](const Ranks& ranks) { group(*ranks.world, ranks.rank); }},
     {"group-on-host", group_on_host},

@@ -76,9 +76,15 @@ class Watchdog(unittest.TestCase):
                         "; missing: rank 0")
         self.flight_files(1, 2)
 
+    def test_a_second_silence_of_rank_0_is_in_the_files(self):
+        self.expect_end("stopped-first-twice", "all-reduce over dp_shard (operation 4)", "; missing: rank 0. ")
+        states = [one["state"] for one in self.flight_files(1)[1]["operations"] if one["kind"] == "all-reduce"]
+        self.assertEqual(states, 4 * ["ended"] + ["under way"])
+
     def test_a_folder_that_cannot_be_written_is_named_and_delays_nothing(self):
         self.flight.parent.write_text("no folder")
         self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ", "; rank 0 has no file: ", "Not a directory")
+        self.expect_end("stopped-first", "; missing: rank 0. ", "; rank 1 has no file: ", "Not a directory")
 
     def test_a_disk_that_hangs_does_not_delay_the_end(self):
         """The threads that write the files of all ranks hang."""
@@ -117,10 +123,10 @@ class Watchdog(unittest.TestCase):
         _, text = self.run_ranks("killed", OMPI_MCA_orte_enable_recovery="1")
         self.assertEqual(text.count("a rank has ended without notice, or its node has failed; missing: rank 1. "), 1, text)
 
-    def expect_error_of_one(self, scenario):
-        code, text = self.run_ranks(scenario)
+    def expect_error_of_one(self, scenario, rank=1, **environment):
+        code, text = self.run_ranks(scenario, **environment)
         self.assertEqual(code, FAILED, text)
-        self.assertIn("ranks: error on rank 1 of 3: no paper in the printer", text)
+        self.assertIn(f"ranks: error on rank {rank} of 3: no paper in the printer", text)
         self.assertEqual(text.count("ranks: error on rank "), 1, text)
         self.assertNotIn("missing", text)
 
@@ -132,6 +138,13 @@ class Watchdog(unittest.TestCase):
 
     def test_an_operation_after_the_error_of_another_rank_is_not_reported(self):
         self.expect_error_of_one("failed-and-noticed")
+
+    def test_an_error_while_operations_are_compared_is_the_only_one(self):
+        # The threads that write the files hang, so the comparison takes a second.
+        self.expect_error_of_one("lost-and-failed", rank=2, ARGOSY_HANGPOINT="flight_half_written")
+
+    def test_an_error_of_rank_0_while_it_compares_operations_is_the_only_one(self):
+        self.expect_error_of_one("lost-and-failed-first", rank=0, ARGOSY_HANGPOINT="flight_half_written")
 
     def test_a_dropped_operation_does_not_keep_the_watchdog(self):
         self.expect_error_of_one("failed-over-host")
@@ -184,7 +197,7 @@ class Watchdog(unittest.TestCase):
         code, text = self.run_ranks("different-sizes")
         self.assertEqual(code, FAILED, text)
         self.assertRegex(text, r"ranks: error on rank \d of 3: all-reduce over host \(operation 0\): .*MPI_ERR_TRUNCATE.*"
-                               "ranks have submitted different operations")
+                               "The ranks have submitted different operations")
 
     def test_no_rank_is_missing_if_all_ranks_wait(self):
         text = self.expect_end("stalled", "all-reduce over dp_shard (operation 3)", "all ranks are waiting: ")
