@@ -25,7 +25,7 @@ def bench(ranks, *arguments, environment=None):
     launcher = [SOURCE / "jobs/mpirun.sh", str(ranks)] if ranks > 1 else []
     as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.run([*launcher, BIN / "nccl-bench", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=100, stdin=subprocess.DEVNULL, env=os.environ | as_root | (environment or {}))
+                          timeout=300, stdin=subprocess.DEVNULL, env=os.environ | as_root | (environment or {}))
 
 
 def rows(text):
