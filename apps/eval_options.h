@@ -113,13 +113,14 @@ inline void add_options(CLI::App& app, Options& options) {
                    "model's max_position_embeddings; the longest record for {\"tokens\"}")
         ->check(at_least_one());
     app.add_option("--batch-tokens", options.score.batch.num_tokens,
-                   "tokens in one batch, padding included, and of the prompts that are read at once to\n"
-                   "generate; results do not depend on it, except for rounding on a GPU")
+                   "tokens in one batch, padding included, and of the prompts that are read at\n"
+                   "once to generate; results do not depend on it, except for rounding on a GPU")
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--batch-size", options.score.batch.num_windows,
-                   "maximum number of windows in one batch; on ranks, of sequences of a replica, each of\n"
-                   "which may hold several; and of texts that it generates side by side (default: 16)")
+                   "maximum number of windows in one batch; on ranks, of sequences of a replica,\n"
+                   "each of which may hold several; and of texts that it generates side by side\n"
+                   "(default: 16)")
         ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")

@@ -15,6 +15,7 @@ int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor
 
 /// The bytes that a rank publishes in a collective through shared memory (comm/transfer.h).
 int64_t published_bytes(const comm::RecordedOp& op) {
+    if (op.size == 1) return 0;
     switch (op.kind) {
         case comm::OpKind::AllGather:
             return op.num_bytes() / op.size;
