@@ -118,9 +118,8 @@ inline void add_options(CLI::App& app, Options& options) {
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--batch-size", options.score.batch.num_windows,
-                   "maximum number of windows in one batch; on ranks, of sequences of a replica,\n"
-                   "each of which may hold several; and of texts that it generates side by side\n"
-                   "(default: 16)")
+                   "maximum number of windows (on ranks, of sequences with several windows) in\n"
+                   "one batch, and of texts that it generates side by side (default: 16)")
         ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")

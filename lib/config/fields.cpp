@@ -283,8 +283,8 @@ std::vector<Section> make_schema() {
              key("save_tb_folder", &Metrics::save_tb_folder, any(),
                  "Folder of the event files, relative to job.dump_folder."),
              key("baseline", &Metrics::baseline, any(),
-                 "metrics.jsonl or dump folder of an earlier run of the same work; if this run is slower by "
-                 "more than the noise of both, and by more than 2 %, it ends with code 3.")}),
+                 "metrics.jsonl or dump folder of an earlier run; code 3 if this run is slower by more than "
+                 "noise.")}),
         section("profiling", &JobConfig::profiling, "traces of what each rank does and when",
                 {key("enable_profiling", &Profiling::enable_profiling, any(),
                      "Every profile_freq steps each rank writes a trace, which jobs/merge_traces.py merges."),

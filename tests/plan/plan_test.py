@@ -82,7 +82,7 @@ class PlanTest(run.PretrainTest):
     def test_links_are_those_of_a_report(self):
         """The bandwidth is at least the median bus bandwidth of the largest sizes, which includes the latency."""
         report = self.folder / "links.json"
-        bench = [run.MPIRUN, 2, run.PRETRAIN.with_name("nccl-bench"), "all_gather", "-b", "256", "-e", "1M", "-f", "2",
+        bench = [run.MPIRUN, 2, run.PRETRAIN.with_name("nccl-bench"), "all_gather", "-b", "256", "-e", "32M", "-f", "2",
                  "-n", 5, "--backend", "mpi", "--json", report]
         subprocess.run(list(map(str, bench)), check=True, timeout=run.LIMIT_SECONDS, stdout=subprocess.DEVNULL)
         speeds = sorted(row["out_of_place"]["bus_bw"] for row in json.loads(report.read_text())["results"][-3:])

@@ -9,7 +9,7 @@ import time
 import run
 
 FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4}
-LEAVES_SECONDS = 10
+LEAVES_SECONDS = 30
 
 
 class Signals(run.PretrainTest):
