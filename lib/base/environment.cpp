@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/output.h"
+
 namespace argosy {
 namespace {
 
@@ -166,6 +168,8 @@ std::vector<std::pair<std::string, std::string>> communication_variables() {
     std::ranges::sort(found);
     return found;
 }
+
+std::string Environment::node_name() const { return slurm_node_name.empty() ? host_name() : slurm_node_name; }
 
 Environment Environment::read() {
     Environment env;

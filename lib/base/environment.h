@@ -64,6 +64,9 @@ struct Environment {
 
     /// The environment of this process.
     static Environment read();
+
+    /// Slurm's name of this node, by which a job can exclude the node. Outside of Slurm: the host name.
+    std::string node_name() const;
 };
 
 /// The environment variables that affect communication and speed, as pairs (name, value) sorted by name:

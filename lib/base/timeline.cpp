@@ -57,7 +57,8 @@ void Timeline::close() {
     const Open span = std::move(open_.back());
     open_.pop_back();
     if (sink_.end) sink_.end();
-    if (recording_) add(event('X', span.name, span.begin) + fmt::format(R"(,"dur":{:.3f})", now_us() - span.begin));
+    if (recording_)
+        add(event('X', span.name, span.begin) + fmt::format(R"(,"dur":{:.3f})", now_us() - span.begin));
 }
 
 void Timeline::close_operation() {

@@ -3,8 +3,8 @@
 // The spans of the host's thread nest: a phase of a step, an operation of the program, a submission or a
 // wait. Operations between ranks are under way beside them, from their submission to the end of the wait for
 // them. A flow joins the submissions of the same operation on all ranks of a group, and a send with its
-// receive. On a GPU, a span of an operation is the time in which the host queued it. A curve shows the bytes of
-// tensors at the beginning of each operation.
+// receive. On a GPU, a span of an operation is the time in which the host queued it. A curve shows the bytes
+// of tensors at the beginning of each operation.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/fnv.h"
 
 namespace argosy::comm {
 namespace {
@@ -63,13 +64,11 @@ std::unique_ptr<Communicator> TracedCommunicator::subgroup(std::span<const int> 
 }
 
 uint64_t TracedCommunicator::flow_id(int from, int to, uint64_t count) const {
-    // FNV-1a over what all ranks of the group know.
-    uint64_t hash = 0xcbf29ce484222325;
-    const auto add = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
-    for (const int rank : world_ranks_) add(static_cast<uint64_t>(rank));
-    for (const int value : {number_, from, to}) add(static_cast<uint64_t>(value));
-    add(count);
-    return hash;
+    Fnv sum;  // of what all ranks of the group know
+    for (const int rank : world_ranks_) sum.add(rank);
+    for (const int value : {number_, from, to}) sum.add(value);
+    sum.add(static_cast<int64_t>(count));
+    return sum.hash();
 }
 
 /// Messages flow from their sender to their receiver, collectives from the first rank to the last.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fnv.h"
 
 namespace argosy::comm {
 namespace {
@@ -58,15 +59,14 @@ void read_reduced(const Transfer& transfer, const ByteRange& own, const Party& p
 }
 
 uint64_t signature_of(const Transfer& transfer) {
-    uint64_t sum = 14695981039346656037U;  // FNV-1a
-    const auto add = [&](int64_t value) { sum = (sum ^ static_cast<uint64_t>(value)) * 1099511628211U; };
-    add(static_cast<int64_t>(transfer.pattern));
-    add(transfer.total_bytes);
-    add(transfer.piece_bytes);
-    add(static_cast<int64_t>(transfer.type));
-    add(static_cast<int64_t>(transfer.reduction));
-    add(transfer.root);
-    return sum;
+    Fnv sum;
+    sum.add(static_cast<int64_t>(transfer.pattern));
+    sum.add(transfer.total_bytes);
+    sum.add(transfer.piece_bytes);
+    sum.add(static_cast<int64_t>(transfer.type));
+    sum.add(static_cast<int64_t>(transfer.reduction));
+    sum.add(transfer.root);
+    return sum.hash();
 }
 
 /// Sets chunk_bytes such that all chunks of one round together fit into a block of the maximum size.

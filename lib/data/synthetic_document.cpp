@@ -113,7 +113,7 @@ std::string paragraph(RandomStream& random, const Cast& cast) {
 using Facts = fmt::dynamic_format_arg_store<fmt::format_context>;
 
 // A story names its two people in the same words again and again: "the story of Nora", "a friend called Tom".
-// What follows these words at the end is what followed them before.
+// At the end these words have the same name after them as before.
 
 constexpr auto kOpenings = std::to_array<std::string_view>({
     "This is the story of {hero}, who was a {job} in {town}. {She} had a friend called {friend}, the "

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/median.h"
 #include "base/strict_json.h"
 
 namespace argosy::observe {

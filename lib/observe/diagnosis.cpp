@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/median.h"
 
 namespace argosy::observe {
 namespace {
@@ -357,10 +358,10 @@ std::string Diagnosis::fall_text(int64_t step, double speed, double usual) const
     window.times = training_times(window_.times);
     window.slow_ranks = ranks_.slow_ranks().now();
     const std::vector<Finding> before = diagnose(run_, facts_);
-    std::string text = fmt::format(
-        "steps {} to {}: throughput fell to {} of the run's median ({} instead of {} tokens/s)",
-        step - window_.num_steps + 1, step, percent_text(speed / usual), short_number(speed),
-        short_number(usual));
+    std::string text =
+        fmt::format("steps {} to {}: throughput fell to {} of the run's median ({} instead of {} tokens/s)",
+                    step - window_.num_steps + 1, step, percent_text(speed / usual), short_number(speed),
+                    short_number(usual));
     const std::string growth = growth_text(parts_of(training_times(run_.times), run_.num_steps),
                                            parts_of(window.times, window.num_steps));
     if (!growth.empty()) text += ": " + growth;

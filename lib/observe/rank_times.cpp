@@ -15,14 +15,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "observe/step_lines.h"
 
 namespace argosy::observe {
 namespace {
 
 constexpr int kRanksOfEachWindow = 256;  // with more ranks, only some windows are written
-constexpr size_t kMaxHostsNamed = 4;      // sentences of one kind about a window or a run
-constexpr int kMinShareOfWindows = 4;     // in_run(): a rank was slow in one of as many windows
+constexpr size_t kMaxHostsNamed = 4;     // sentences of one kind about a window or a run
+constexpr int kMinShareOfWindows = 4;    // in_run(): a rank was slow in one of as many windows
 
 /// A rank's host and GPU, as ranks send them.
 struct SentHost {
@@ -48,12 +49,6 @@ std::string range_text(const std::vector<float>& shares) {
 }
 
 }  // namespace
-
-double lower_median(std::vector<double> values) {
-    const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
-    std::ranges::nth_element(values, middle);
-    return *middle;
-}
 
 std::string ranks_header(const RankHosts& hosts, const layout::MeshShape& mesh) {
     nlohmann::ordered_json header = {{"hosts", hosts.names}, {"host_of_rank", hosts.host_of_rank}};
@@ -100,7 +95,7 @@ std::vector<SlowRanks::Excess> SlowRanks::excesses(Kind kind, std::span<const Ra
         if (equals.empty()) continue;
         std::vector<double> times;
         for (const int rank : equals) times.push_back(ms(rank));
-        const double middle = lower_median(std::move(times));
+        const double middle = lower_median(std::move(times));  // so that half of the ranks can be slow
         for (const int rank : equals) {
             const double more = ms(rank) - middle;
             const double whole = kind == Compute ? middle : window[rank].total_ms;

@@ -32,10 +32,6 @@ struct RankHosts {
     std::vector<int> gpu_of_rank;    // -1: the rank computes on a CPU
 };
 
-/// The median; of an even number of values the lower one, so that half of the ranks can be slow. REQUIRES:
-/// there is a value.
-double lower_median(std::vector<double> values);
-
 /// The lines of ranks.jsonl, without their newlines.
 std::string ranks_header(const RankHosts& hosts, const layout::MeshShape& mesh);
 std::string ranks_line(int64_t step, int64_t num_steps, std::span<const RankStep> ranks);

@@ -20,12 +20,12 @@ namespace argosy::observe {
 enum class Phase { Data, Compute, Optimizer, Checkpoint, Validation, Evaluation };
 inline constexpr int kNumPhases = 6;
 
-/// What a moment of the phase Compute is spent on.
+/// The kinds of work of the phase Compute.
 enum class ComputeKind { Forward, Recompute, Head, Backward, Weights, Other };
 inline constexpr int kNumComputeKinds = 6;
 
-/// "forward", "recompute", "head" (with the loss), "backward" (the gradients of layers' inputs), "weights" (the
-/// gradients of their weights), "other" (sums of gradients, hand-over between stages, norms).
+/// "forward", "recompute", "head" (with the loss), "backward" (the gradients of layers' inputs), "weights"
+/// (the gradients of their weights), "other" (sums of gradients, hand-over between stages, norms).
 const char* name_of(ComputeKind kind);
 
 /// Returns the words for a phase in messages, to follow "in": "the optimizer's update".
@@ -83,8 +83,8 @@ class StepTimer {
     /// Moves `seconds` from one phase to another. Call this if some time in phase `from` was a wait for phase
     /// `to`. REQUIRES: a step is open.
     void move(Phase from, Phase to, double seconds);
-    /// What the phase Compute does from now until the next call or the phase's end. Without any call in a step,
-    /// its times have no kinds. Does nothing in another phase.
+    /// The phase Compute does work of this kind from now until the next call or the phase's end. Without any
+    /// call in a step, its times have no kinds. Does nothing in another phase.
     void compute(ComputeKind kind);
     /// REQUIRES: a step is open, and no phase is open.
     StepTimes finish_step();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
 
@@ -37,12 +38,6 @@ struct Sample {
     double bytes = 0;  // over the link
     double seconds = 0;
 };
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::ranges::nth_element(values, middle);
-    return *middle;
-}
 
 /// A report and what follows from it.
 class Report {
@@ -205,17 +200,17 @@ class Report {
         const double last_small = *std::next(sizes.begin(), kEnd - 1),
                      first_large = *std::next(sizes.rbegin(), kEnd - 1);
         Line line;
-        constexpr int kRounds = 30;  // each one lowers the error by the medians' ratio of large to small sizes
+        constexpr int kRounds = 30;  // each lowers the error by the ratio of large to small sizes
         for (int i = 0; i < kRounds; ++i) {
             std::vector<double> starts, slopes;
             for (const auto& [bytes, seconds] : samples) {
                 if (bytes <= last_small) starts.push_back(seconds - bytes * line.seconds_per_byte);
             }
-            line.start_seconds = std::max(0.0, median(starts));
+            line.start_seconds = std::max(0.0, upper_median(starts));
             for (const auto& [bytes, seconds] : samples) {
                 if (bytes >= first_large) slopes.push_back((seconds - line.start_seconds) / bytes);
             }
-            line.seconds_per_byte = median(slopes);
+            line.seconds_per_byte = upper_median(slopes);
         }
         if (!(line.seconds_per_byte > 0)) refuse("has times that do not grow with the size");
         return line;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/units.h"
 #include "observe/peak_flops.h"
 #include "ops/attention.h"
@@ -68,16 +69,15 @@ double typical_seconds(const std::function<void()>& work) {
         work();
         times.push_back(seconds_now() - start);
     }
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::ranges::nth_element(times, middle);
-    return *middle;
+    return upper_median(std::move(times));
 }
 
 at::Tensor matrix(int64_t rows, int64_t columns, at::ScalarType type) {
     return at::full({rows, columns}, 0.1, type);
 }
 
-/// Copies of a matrix, one after the other, more than a core's caches hold: a step's operands come from memory.
+/// Copies of a matrix, one after the other, more than a core's caches hold: a step's operands come from
+/// memory.
 class ColdMatrix {
   public:
     ColdMatrix(int64_t rows, int64_t columns, at::ScalarType type) {
@@ -102,8 +102,9 @@ std::function<void()> operation(const Machine::Size& size, at::ScalarType type) 
     const double flops = 2 * rows * columns * (is_product ? terms : 5 * rows / 2);
     if (flops > kMaxFlops || rows * columns + (rows + columns) * terms > kMaxElements) return nullptr;
     if (is_product) {
-        return [x = ColdMatrix(size.rows, size.terms, type),
-                w = ColdMatrix(size.columns, size.terms, type)]() mutable { ops::linear(x.next(), w.next()); };
+        return
+            [x = ColdMatrix(size.rows, size.terms, type),
+             w = ColdMatrix(size.columns, size.terms, type)]() mutable { ops::linear(x.next(), w.next()); };
     }
     const auto shape = ops::AttentionShape::of_whole_sequences(1, size.rows, size.terms);
     ColdMatrix q(size.rows, size.columns, type);

@@ -93,9 +93,8 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
 }  // namespace
 
 const RankPlan& Plan::fullest() const {
-    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) {
-        return rank.trace.peak.bytes + rank.trace.shared_bytes;
-    });
+    return *std::ranges::max_element(
+        ranks, {}, [](const RankPlan& rank) { return rank.trace.peak.bytes + rank.trace.shared_bytes; });
 }
 
 const RankPlan& Plan::slowest() const {

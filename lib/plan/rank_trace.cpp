@@ -46,7 +46,7 @@ class SharedMemory {
         const auto [ring, bytes] = launches_.extract(number).mapped();
         ring->in_flight -= bytes;
     }
-    /// The most bytes in flight in each group. Of ranks that do not keep pace, some need up to twice as much.
+    /// The most bytes in flight in each group. A rank that is ahead of its peers needs up to twice as much.
     int64_t bytes() const {
         int64_t sum = 0;
         for (const auto& [group, ring] : rings_) sum += std::min(ring.most, ring_bytes_);

@@ -71,8 +71,8 @@ struct RankTrace {
     std::map<ops::WorkKind, double> compute_seconds;  // without the optimizer
     double flops = 0;
     std::map<std::string, comm::MovedBytes> moved;  // by the name of a group
-    /// Between processors of one node: the memory that this rank shares with the others for collectives, at least.
-    /// The resident set of a process counts it once for each rank of the group.
+    /// Between processors of one node: the memory that this rank shares with the others for collectives, at
+    /// least. The resident set of a process counts it once for each rank of the group.
     int64_t shared_bytes = 0;
     std::vector<Event> events;
     std::vector<Launch> launches;

@@ -3,13 +3,12 @@
 //
 // The idea: the legal degrees are few (powers of two). For each mesh the configuration that needs the least
 // memory is planned first; if it fits with no number types, no other one of this mesh does. make_rough_plan()
-// is fast.
-// The Pareto front of step time and memory remains; it is planned again in full.
+// is fast. The Pareto front of step time and memory remains; it is planned again in full.
 //
 // The number types stay those of the given configuration. Narrower ones change the numbers that training
-// computes, so they are listed apart, and only where a step then fits or is at least 1 % faster (computation in
-// bfloat16 in place of float32 always). What a
-// configuration needs with them is estimated from the bytes that its rank holds, and planned for the fastest.
+// computes, so they are listed apart, and only where a step then fits or is at least 1 % faster (computation
+// in bfloat16 in place of float32 always). What a configuration needs with them is estimated from the bytes
+// that its rank holds, and planned for the fastest.
 #pragma once
 
 #include <optional>

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
 #include "preflight/sources.h"

@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 
+#include "base/median.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "base/median.h"
 #include "base/units.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/median.h"
 #include "bench/collective.h"
 #include "preflight/finding.h"
 #include "preflight/sources.h"

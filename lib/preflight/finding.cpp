@@ -57,20 +57,6 @@ std::string describe(const Variable& variable) {
                        variable.file.empty() ? "" : fmt::format(" (in {})", variable.file));
 }
 
-double upper_median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    return *middle;
-}
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
 void NodeFindings::add(const std::string& node, Problem problem) {
     const auto known = std::ranges::find(found_, problem, &decltype(found_)::value_type::first);
     if (known == found_.end()) {

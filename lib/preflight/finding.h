@@ -39,12 +39,6 @@ std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster&
 /// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
 std::string describe(const Variable& variable);
 
-/// The middle value, or the upper of two middle values; 0 if `values` is empty.
-double upper_median(std::vector<double> values);
-
-/// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
-double median(std::vector<double> values);
-
 /// The nodes that a FAIL marks as bad. A WARN marks no node.
 ///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
 ///   Always    the nodes that have the problem: for broken parts

@@ -5,15 +5,7 @@
 
 #include <algorithm>
 
-#include "base/environment.h"
-#include "base/output.h"
-
 namespace argosy::preflight {
-
-std::string node_name() {
-    const std::string name = Environment::read().slurm_node_name;
-    return name.empty() ? host_name() : name;
-}
 
 std::vector<Node> group_by_node(const std::vector<std::string>& names) {
     std::vector<Node> nodes;

@@ -7,9 +7,6 @@
 
 namespace argosy::preflight {
 
-/// Slurm's name of this node, by which a job can exclude the node. Outside of Slurm: the host name.
-std::string node_name();
-
 struct Node {
     std::string name;
     std::vector<int> ranks;  // ascending

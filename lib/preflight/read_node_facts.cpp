@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "preflight/gpu_facts.h"
 #include "preflight/nodes.h"
@@ -47,7 +48,7 @@ std::map<std::string, int> read_governors(const fs::path& cpus) {
 /// The kernel's boot id. If the kernel hides the id: the node's name, so that each node counts as a machine.
 std::string boot_id(const Sources& sources) {
     const std::string id = read_line(sources.root / "proc/sys/kernel/random/boot_id");
-    return id.empty() ? node_name() : id;
+    return id.empty() ? Environment::read().node_name() : id;
 }
 
 std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
@@ -183,7 +184,7 @@ fs::path nearest_folder(fs::path path) {
 NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     const fs::path cpus = sources.root / "sys/devices/system/cpu";
     NodeFacts facts{
-        .name = node_name(),
+        .name = Environment::read().node_name(),
         .boot_id = boot_id(sources),
         .shared_memory = space_of(sources.root / "dev/shm"),
         .huge_pages = bracketed_word(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),

@@ -93,7 +93,7 @@ std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sour
 
 RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersions& versions) {
     RankFacts facts{.rank = rank,
-                    .node = node_name(),
+                    .node = Environment::read().node_name(),
                     .variables = read_variables(sources),
                     .executable_hash = hash_of_file(sources.root / "proc/self/exe"),
                     .argosy_version = version(),

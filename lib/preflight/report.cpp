@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/median.h"
 #include "base/program.h"
 #include "base/strict_json.h"
 #include "bench/collective.h"

@@ -79,6 +79,8 @@ Environment with_device(Environment environment, const std::string& wanted) {
     return environment;
 }
 
+JobError stopped() { return JobError("stopped by a signal; no unfinished output is left"); }
+
 /// The model that one process reads layer by layer.
 struct Layerwise {
     ops::OpsContext context;
@@ -193,8 +195,7 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
     if (options.device == "gpu" && !on_gpu()) {
         throw UserError(
             "--device gpu, but no rank sees a GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
-            "--gpus "
-            "option, or use --device cpu");
+            "--gpus option, or use --device cpu");
     }
     require_same_tasks(*context_.control, tasks);
     resume::HeldWeights weights(model_);
@@ -203,8 +204,7 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
 }
 
 void MeshModel::end_if_stopped() {
-    if (stop_.agreed() != train::StopReason::None)
-        throw JobError("stopped by a signal; no unfinished output is left");
+    if (stop_.agreed() != train::StopReason::None) throw stopped();
 }
 
 std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> records,
@@ -242,7 +242,7 @@ bool MeshModel::meet_replicas(bool generates) {
     enum State : int64_t { Finished, Generates, Stopped };
     const State of_rank = generates ? Generates : Finished;
     const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
-    if (state == Stopped) throw JobError("stopped by a signal; no unfinished output is left");
+    if (state == Stopped) throw stopped();
     return state == Generates;
 }
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
-#include "base/output.h"
 #include "parallel/schedule.h"
 #include "parallel/transfers.h"
 #include "setup/setup.h"
@@ -65,9 +65,8 @@ observe::RankTimesOptions rank_times_options(const config::JobConfig& config, co
                                       .log_freq = config.metrics.log_freq,
                                       .final_step = final_step,
                                       .last_own_step = last_own_step,
-                                      .host = environment.slurm_node_name,
+                                      .host = environment.node_name(),
                                       .mesh = mesh};
-    if (options.host.empty()) options.host = host_name();
     // Without balance, causal attention gives the later parts of a sequence more work.
     if (config.parallelism.context_parallel_load_balancer == config::LoadBalancer::None)
         options.unequal_axes.add(layout::Axis::Context);

@@ -33,7 +33,7 @@ nlohmann::ordered_json degrees_of(const layout::MeshShape& mesh) {
 }
 
 std::string start_line(const config::JobConfig& config, const model::ModelSpec& spec,
-                       const RankContext& context, StepRange steps) {
+                       const RankContext& context, StepRange steps, const std::string& config_text) {
     const layout::MeshShape& mesh = context.mesh.shape();
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const bool on_gpu = context.device.is_cuda();
@@ -50,7 +50,7 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
         {"parameters", model::num_parameters(spec)},
         {"sequences_per_step", sizes.global_batch},
         {"tokens_per_step", sizes.global_tokens},
-        {"config", config::print_config(config)},
+        {"config", config_text},
     };
     return line.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
@@ -61,6 +61,7 @@ void record_start(const config::JobConfig& config, const model::ModelSpec& spec,
                   StepRange steps) {
     if (context.control->rank() != 0) return;
     const std::filesystem::path folder = config.job.dump_folder;
+    const std::string config_text = config::print_config(config);
     const auto try_to_write = [](const char* file, const auto& write) {
         try {
             write();
@@ -70,11 +71,10 @@ void record_start(const config::JobConfig& config, const model::ModelSpec& spec,
     };
     try_to_write("starts.jsonl", [&] {
         observe::AppendFile((folder / "starts.jsonl").string())
-            .append_line(start_line(config, spec, context, steps));
+            .append_line(start_line(config, spec, context, steps, config_text));
     });
-    try_to_write("effective.toml", [&] {
-        ResultFile(folder / "effective.toml", begins_with(kConfigMark)).write(config::print_config(config));
-    });
+    try_to_write("effective.toml",
+                 [&] { ResultFile(folder / "effective.toml", begins_with(kConfigMark)).write(config_text); });
 }
 
 }  // namespace argosy::setup

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/fnv.h"
 #include "base/program.h"
 
 namespace argosy::watch {
@@ -183,12 +184,11 @@ std::string operation_name(const std::string& kind, const std::string& group, La
 }
 
 uint64_t group_key(const std::string& name, const std::vector<int>& members, int serial) {
-    uint64_t sum = 14695981039346656037U;  // FNV-1a
-    const auto add = [&](int64_t value) { sum = (sum ^ static_cast<uint64_t>(value)) * 1099511628211U; };
-    for (const char letter : name) add(letter);
-    for (const int member : members) add(member);
-    add(serial);
-    return sum;
+    Fnv sum;
+    for (const char letter : name) sum.add(letter);
+    for (const int member : members) sum.add(member);
+    sum.add(serial);
+    return sum.hash();
 }
 
 }  // namespace argosy::watch

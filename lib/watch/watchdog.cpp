@@ -339,9 +339,9 @@ class Watchdog::Protocol {
     std::map<int, Report> reports_;
     std::map<int, FlightDigest> digests_;
     std::map<int, std::vector<DescribedOp>> ops_;
-    std::map<int, std::string> files_;       // why a rank could not write its file; empty: it could
-    bool file_is_known_ = false;             // of this rank
-    std::optional<Silence> silence_;         // while rank 0 has not answered a kLate of this rank
+    std::map<int, std::string> files_;  // why a rank could not write its file; empty: it could
+    bool file_is_known_ = false;        // of this rank
+    std::optional<Silence> silence_;    // while rank 0 has not answered a kLate of this rank
 };
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,

@@ -53,9 +53,9 @@ class DelayedCommunicatorTest : public ::testing::Test {
         return all;
     }
 
-    /// Expects `work` of all ranks to take `expected` seconds: at least that from the first rank's start in every
-    /// try, and about that from the last one's start in one of many tries, because other programs may take the
-    /// processor.
+    /// Expects `work` of all ranks to take `expected` seconds: at least that from the first rank's start in
+    /// every try, and about that from the last one's start in one of many tries, because other programs may
+    /// take the processor.
     template <class Work>
     void expect_seconds(double expected, Work work) {
         const double most = expected + kTolerance;

@@ -1,4 +1,5 @@
 // The table of checks as a whole, and how findings name places.
+#include "base/median.h"
 #include "preflight/cluster.h"
 #include "preflight/finding.h"
 
