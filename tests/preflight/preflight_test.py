@@ -100,8 +100,10 @@ class Preflight(unittest.TestCase):
         self.assertEqual(gathers["step_bytes"], 4 * block)
         self.assertEqual(gathers["type"], "float")
 
+    @unittest.skipIf(os.cpu_count() > 8, "so many ranks are no small test")
     def test_a_variable_of_gpus_does_not_fail_a_build_without_them(self):
-        code, out, err = self.run_ranks((2, self.words()), environment={"CUDA_LAUNCH_BLOCKING": "1"})
+        """More ranks than cores, so that other programs on the machine do not make a rank too slow."""
+        code, out, err = self.run_ranks((2 * os.cpu_count(), self.words()), environment={"CUDA_LAUNCH_BLOCKING": "1"})
         self.assertEqual(code, 0, out + err)
         finding, = self.findings("CUDA_LAUNCH_BLOCKING")
         self.assertEqual((finding["verdict"], finding["at_fault"]), ("WARN", []))
