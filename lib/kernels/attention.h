@@ -8,7 +8,8 @@
 // and five such products. Blocks of queries and keys are so small that operands, scores and sums stay in the
 // L2 cache; the matrix of all scores is never stored. A thread's scratch memory takes 8 bytes in the forward
 // pass and 20 in the backward pass for each of num_keys * head_dim elements (less with bf16 panels), and up
-// to 1 MiB for blocks.
+// to 1 MiB for blocks. The forward pass of one or two queries is bound by memory: it reads keys and values
+// where they are, once for each query head, and needs 4 bytes for each key.
 //
 // Each sum has one order, so that the same call gives the same bits. A NaN in k or v also reaches queries up
 // to one tile before its token, although their weight for that token is 0.

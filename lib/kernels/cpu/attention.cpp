@@ -5,12 +5,21 @@
 //   3. sums of weights * values, and of weights
 //   4. after the last block of keys: y = the first sum / the second
 // A strip of queries begins with the first block of which one of its queries sees a key.
+//
+// Packing takes longer than the products for a single query: 5 to 15 times as long with AVX-512. A call with
+// few queries, as when a text is generated token by token, therefore reads keys and values in place.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/attention_blocks.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
+
+// With more, packing is faster for some head_dims, numbers of heads and of keys (AVX-512).
+constexpr int64_t kFewQueries = 2;
+
+// Below all scores, and finite: the difference of two maxima must not be NaN.
+constexpr float kLowestScore = -1e38f;
 
 template <class T>
 struct Buffers {
@@ -46,8 +55,6 @@ class Forward {
     using Tile = TileOf<T>;
     static constexpr int64_t kColumns = Tile::kColumns;
     static constexpr int kVectors = Tile::kColumns / kLanes;
-    // Below all scores, and finite: the difference of two maxima must not be NaN.
-    static constexpr float kLowestScore = -1e38f;
 
   public:
     explicit Forward(const Attention<T>& args) : args_(args), shape_(args.shape), buffers_(args.shape) {}
@@ -197,10 +204,128 @@ class Forward {
     Buffers<T> buffers_;
 };
 
+/// Attention of few queries, which reads keys and values in place.
+template <class T>
+class FewQueries {
+    static constexpr int kVectors = 4;  // of a value that are summed at a time
+
+  public:
+    explicit FewQueries(const Attention<T>& args) : args_(args), shape_(args.shape) {
+        allocate_in_scratch([this](Arena& arena) {
+            query_ = arena.allocate<float>(round_up(shape_.head_dim, kLanes));
+            weights_ = arena.allocate<float>(round_up(shape_.num_keys, kLanes));
+        });
+    }
+
+    void run() {
+        for (int64_t head = 0; head < shape_.num_heads; ++head) {
+            for (int64_t query = 0; query < shape_.num_queries; ++query) attend(head, query);
+        }
+    }
+
+  private:
+    void attend(int64_t head, int64_t query) {
+        const int64_t column = head * shape_.head_dim, begin = shape_.first_key(query),
+                      num_keys = smaller(shape_.num_keys, shape_.query_offset + query + 1) - begin;
+        // 1. scores
+        load_query(args_.q.data + query * args_.q.stride + column);
+        for (int64_t key = 0; key < num_keys; key += kLanes) {
+            store(weights_ + key, scores(begin + key, num_keys - key));
+        }
+        // 2. weights, not yet divided by their sum
+        float maximum = kLowestScore, total = 0;
+        if (num_keys > 0) compute_weights(num_keys, maximum, total);
+        args_.log_sum_exp[head * shape_.num_queries + query] = maximum + __builtin_logf(total);
+        // 3. y, some columns at a time
+        const float factor = total == 0 ? 0 : 1 / total;
+        for (int64_t i = 0; i < shape_.head_dim; i += kVectors * kLanes) {
+            if (args_.wide_y.data != nullptr) {
+                write_columns(begin, num_keys, i, factor,
+                              args_.wide_y.data + query * args_.wide_y.stride + column);
+            } else {
+                write_columns(begin, num_keys, i, factor, args_.y.data + query * args_.y.stride + column);
+            }
+        }
+    }
+
+    void load_query(const T* from) {
+        for_each_vector(shape_.head_dim, [&](int64_t i, auto load_part, auto) {
+            store(query_ + i, load_part(from + i) * set(shape_.scale));
+        });
+    }
+
+    /// The scores of kLanes keys, with minus infinity for those past `num_keys`.
+    Vector scores(int64_t first_key, int64_t num_keys) const {
+        Square products;
+        for (int i = 0; i < kLanes; ++i) {
+            const T* key = args_.k.data + (first_key + smaller(i, num_keys - 1)) * args_.k.stride;
+            Vector& sum = products.rows[i];
+            sum = set(0.0f);
+            for_each_vector(shape_.head_dim, [&](int64_t column, auto load_part, auto) {
+                sum = multiply_add(load_part(key + column), load(query_ + column), sum);
+            });
+        }
+        transpose(products);
+        Vector sums = products.rows[0];
+        for (int i = 1; i < kLanes; ++i) sums = sums + products.rows[i];
+        if (num_keys >= kLanes) return sums;
+        float padded[kLanes];
+        store(padded, sums);
+        for (int64_t i = num_keys; i < kLanes; ++i) padded[i] = -__builtin_inff();
+        return load(padded);
+    }
+
+    /// Turns the scores in weights_ into exp(score - maximum).
+    void compute_weights(int64_t num_keys, float& maximum, float& total) {
+        Vector largest_scores = set(kLowestScore), sums = set(0.0f);
+        for (int64_t key = 0; key < num_keys; key += kLanes) {
+            largest_scores = max(load(weights_ + key), largest_scores);
+        }
+        maximum = largest(largest_scores);
+        for (int64_t key = 0; key < num_keys; key += kLanes) {
+            const Vector weights = exponential_to_zero<T>(load(weights_ + key) - set(maximum));
+            store(weights_ + key, weights);
+            sums = sums + weights;
+        }
+        total = sum(sums);
+    }
+
+    /// Writes at most kVectors vectors of y, from column `first` on. `y`: the head's row.
+    template <class Y>
+    void write_columns(int64_t first_key, int64_t num_keys, int64_t first, float factor, Y* y) const {
+        const int64_t num_columns = smaller(kVectors * kLanes, shape_.head_dim - first);
+        const T* value = args_.v.data + first_key * args_.v.stride + first;
+        Vector sums[kVectors];
+        for (Vector& sum : sums) sum = set(0.0f);
+        for (int64_t key = 0; key < num_keys; ++key, value += args_.v.stride) {
+            const Vector weight = set(weights_[key]);
+            if (num_columns == kVectors * kLanes) {
+#pragma GCC unroll 4
+                for (int v = 0; v < kVectors; ++v) {
+                    sums[v] = multiply_add(load(value + v * kLanes), weight, sums[v]);
+                }
+                continue;
+            }
+            for_each_vector(num_columns, [&](int64_t i, auto load_part, auto) {
+                sums[i / kLanes] = multiply_add(load_part(value + i), weight, sums[i / kLanes]);
+            });
+        }
+        for_each_vector(num_columns, [&](int64_t i, auto, auto store_part) {
+            store_part(y + first + i, sums[i / kLanes] * set(factor));
+        });
+    }
+
+    const Attention<T>& args_;
+    const AttentionShape& shape_;
+    float* query_;    // [head_dim], scaled
+    float* weights_;  // of the keys that the query sees; before that their scores
+};
+
 }  // namespace
 
 template <class T>
 void attention(const Attention<T>& args) {
+    if (args.shape.num_queries <= kFewQueries) return FewQueries<T>(args).run();
     Forward<T> pass(args);
     const typename TileOf<T>::Session session;
     pass.run();

@@ -73,8 +73,9 @@ void multiply_rows(const Block<Tile>& block, const Operand<T>& a, int64_t num_ro
                     continue;
                 }
             }
-            Tile::multiply(k, block.a + packed_a_size<Tile>(row - first_packed, k), panel, c,
-                           block.kSumsStride, accumulate);
+            Tile::multiply_first(smaller(Tile::kRows, num_rows - row), k,
+                                 block.a + packed_a_size<Tile>(row - first_packed, k), panel, c,
+                                 block.kSumsStride, accumulate);
         }
     }
 }

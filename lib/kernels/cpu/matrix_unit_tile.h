@@ -37,6 +37,11 @@ struct MatrixUnitTile {
         Session(const Session&) = delete;
     };
 
+    static void multiply_first(int64_t /*num_rows*/, int64_t k, const Element* a, const Element* b, float* c,
+                               int64_t c_stride, bool accumulate) {
+        multiply(k, a, b, c, c_stride, accumulate);
+    }
+
     static void multiply(int64_t k, const Element* a, const Element* b, float* c, int64_t c_stride,
                          bool accumulate) {
         using I = Instructions;

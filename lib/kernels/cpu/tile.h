@@ -10,6 +10,7 @@
 // - Tile::multiply(k, a_panel, b_panel, c, c_stride, accumulate): C = A B, or C += A B if `accumulate`. C has
 //   the floats c[row * c_stride + column]. Sums over k are fp32, in one order, for every part of C. k may be
 //   any number above 0; panels have the padding.
+// - Tile::multiply_first(num_rows, ...): the same, but only the first num_rows rows of C need be right.
 // - Tile::kReadsInPlace: whether there is a multiply_in_place, which reads rows of A that are not packed.
 //   REQUIRES: k is a multiple of kDepth.
 //

@@ -27,7 +27,16 @@ struct VectorTile {
 
     static void multiply(int64_t k, const Element* a, const Element* b, float* c, int64_t c_stride,
                          bool accumulate) {
-        add(k, PanelRows{words_of(a)}, words_of(b), c, c_stride, accumulate);
+        add<kRows>(k, PanelRows{words_of(a)}, words_of(b), c, c_stride, accumulate);
+    }
+
+    static void multiply_first(int64_t num_rows, int64_t k, const Element* a, const Element* b, float* c,
+                               int64_t c_stride, bool accumulate) {
+        constexpr int kHalf = (kRows + 1) / 2, kQuarter = (kRows + 3) / 4;
+        const PanelRows rows{words_of(a)};
+        if (num_rows <= kQuarter) return add<kQuarter>(k, rows, words_of(b), c, c_stride, accumulate);
+        if (num_rows <= kHalf) return add<kHalf>(k, rows, words_of(b), c, c_stride, accumulate);
+        add<kRows>(k, rows, words_of(b), c, c_stride, accumulate);
     }
 
     /// The same as multiply(), for rows of A that are not packed. The rows are a_stride apart and contiguous
@@ -36,7 +45,7 @@ struct VectorTile {
                                   int64_t c_stride, bool accumulate) {
         PlacedRows rows;
         for (int row = 0; row < kRows; ++row) rows.words[row] = words_of(a + row * a_stride);
-        add(k, rows, words_of(b), c, c_stride, accumulate);
+        add<kRows>(k, rows, words_of(b), c, c_stride, accumulate);
     }
 
   private:
@@ -56,10 +65,11 @@ struct VectorTile {
         }
     };
 
-    template <class Rows>
+    /// Multiplies the first kUsed rows.
+    template <int kUsed, class Rows>
     static inline __attribute__((always_inline)) void add(int64_t k, Rows a, const float* b, float* c,
                                                           int64_t c_stride, bool accumulate) {
-        Vector sums[kRows][kVectors];
+        Vector sums[kUsed][kVectors];
 #pragma GCC unroll 16
         for (auto& row : sums) {
 #pragma GCC unroll 4
@@ -70,7 +80,7 @@ struct VectorTile {
             for (int word = 0; word < kLanes; ++word, b += kColumns) step(a, word, b, sums);
         }
 #pragma GCC unroll 16
-        for (int row = 0; row < kRows; ++row) {
+        for (int row = 0; row < kUsed; ++row) {
 #pragma GCC unroll 4
             for (int v = 0; v < kVectors; ++v) {
                 float* to = c + row * c_stride + v * kLanes;
@@ -79,14 +89,14 @@ struct VectorTile {
         }
     }
 
-    template <class Rows>
+    template <int kUsed, class Rows>
     static inline __attribute__((always_inline)) void step(const Rows& a, int word, const float* b,
-                                                           Vector (&sums)[kRows][kVectors]) {
+                                                           Vector (&sums)[kUsed][kVectors]) {
         Vector b_vectors[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) b_vectors[v] = load(b + v * kLanes);
 #pragma GCC unroll 16
-        for (int row = 0; row < kRows; ++row) {
+        for (int row = 0; row < kUsed; ++row) {
             const Vector a_vector = repeat_word(a.row(row) + word);
 #pragma GCC unroll 4
             for (int v = 0; v < kVectors; ++v) {
