@@ -65,10 +65,11 @@ def make_model(options, folder):
     model.mkdir()
     program(options, "prepare-data", "train-tokenizer", "--input", train, "--vocab-size", "1024", "--output",
             model / "tokenizer.json")
-    heads = options.dim // 64
+    heads, end_of_text = options.dim // 64, json.loads((model / "tokenizer.json").read_text())["added_tokens"][0]["id"]
     peer(options, "make", model, json.dumps({
         "vocab_size": 1024, "hidden_size": options.dim, "intermediate_size": options.dim * 11 // 4, "num_attention_heads": heads,
-        "num_key_value_heads": heads, "num_hidden_layers": options.layers, "max_position_embeddings": 2048}))
+        "num_key_value_heads": heads, "num_hidden_layers": options.layers, "max_position_embeddings": 2048,
+        "bos_token_id": end_of_text, "eos_token_id": end_of_text}))
     documents = [json.loads(line)["text"] for line in train.read_text().splitlines()]
     records = [{"question": text[:40 + 23 * (i % 16)], "answer": "#### 1"} for i, text in enumerate(documents[:options.documents])]
     (folder / "gsm8k.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
