@@ -97,8 +97,7 @@ Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
     return streams;
 }
 
-void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams,
-                               std::span<const std::unique_ptr<model::ContextAxis>> attention) const {
+void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams) const {
     const model::Weights weights = read_weights(source_, units_[layer + 1], options_);
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options_.dtype()));
     int64_t longest = 0;
@@ -106,7 +105,7 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
     const ops::RopeTable positions = model::rope_table(spec_, longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
-        const model::Block block(spec_, axis_, attention.empty() ? context_ : *attention[i], rope);
+        const model::Block block(spec_, axis_, context_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

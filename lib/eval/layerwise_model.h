@@ -15,7 +15,6 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -45,10 +44,8 @@ class LayerwiseModel {
     int64_t num_units() const { return spec_.num_layers + 2; }
 
     Streams embed(std::span<const model::Batch> batches) const;
-    /// `attention`: that of each batch, if it is not the usual one. REQUIRES: a batch with positions has them
-    /// below its seq_len.
-    void run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams,
-                   std::span<const std::unique_ptr<model::ContextAxis>> attention = {}) const;
+    /// REQUIRES: a batch with positions has them below its seq_len.
+    void run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams) const;
 
     /// Returns, for each batch, the sums that determine the log-probabilities of its targets.
     std::vector<ops::SoftmaxSums> softmax_sums(std::span<const model::Batch> batches,

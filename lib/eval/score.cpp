@@ -1,52 +1,16 @@
 #include "eval/score.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "eval/kept_attention.h"
-#include "model/tensor_axis.h"
 #include "ops/ops_context.h"
 
 namespace argosy::eval {
 namespace {
-
-/// Attention of a packed batch, in which the beginning of a window is computed only once if it is also that
-/// of the window before it. The blocks reach it as their context axis. A call for each window would be slow
-/// on a GPU.
-class PackedAttention : public model::ContextAxis {
-  public:
-    /// REQUIRES: `batch` is packed and outlives this object.
-    explicit PackedAttention(const WindowBatch& batch) : batch_(batch) {}
-
-    /// Only y of the result is defined, which suffices without a backward pass.
-    ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const ops::AttentionShape& shape,
-                                   const at::Tensor& positions) const override;
-
-  private:
-    const WindowBatch& batch_;
-};
-
-/// `keys` and `values` hold those of the current window, from its first input on. They still hold those of
-/// the window before, so the shared ones are there already.
-ops::AttentionOutput PackedAttention::attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                const ops::AttentionShape& shape, const at::Tensor&) const {
-    const int64_t longest_window = longest(batch_.windows);
-    const at::Tensor keys = at::empty({longest_window, k.size(1)}, k.options()),
-                     values = at::empty_like(keys);
-    const at::Tensor y = at::empty(q.sizes(), q.options());
-    int64_t row = 0;
-    for (size_t i = 0; i < batch_.windows.size(); ++i) {
-        const int64_t shared = batch_.num_shared[i], num_rows = batch_.windows[i].num_inputs - shared;
-        attend({row, shared, num_rows}, q, k, v, shape, keys, values, y);
-        row += num_rows;
-    }
-    return {.y = y, .log_sum_exp = {}};
-}
 
 /// Removes the rows that predict nothing that counts, so that the head computes no logits for them.
 void keep_scored_rows(model::Batch& batch, at::Tensor& stream) {
@@ -107,15 +71,17 @@ class Scorer {
   private:
     void run_round(std::span<const WindowBatch> round) {
         std::vector<model::Batch> batches;
-        std::vector<std::unique_ptr<model::ContextAxis>> attention;
+        std::vector<std::unique_ptr<PackedAttention>> attention;
         for (const WindowBatch& batch : round) {
             batches.push_back(make_batch(batch, records_, model_.options().device()));
-            if (batch.is_packed()) attention.push_back(std::make_unique<PackedAttention>(batch));
+            if (!batch.is_packed()) continue;
+            attention.push_back(std::make_unique<PackedAttention>(batch));
+            batches.back().attention = attention.back().get();
         }
         Streams streams = model_.embed(batches);
         count_unit(round);
         for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
-            model_.run_block(layer, batches, streams, attention);
+            model_.run_block(layer, batches, streams);
             count_unit(round);
         }
         for (size_t i = 0; i < round.size(); ++i) keep_scored_rows(batches[i], streams[i]);

@@ -24,6 +24,25 @@ bool has_all_windows(const WindowBatch& batch, const BatchLimits& limits) {
     return batch.windows.size() >= std::min(limit, kMaxWindows);
 }
 
+/// Cuts a packed batch so that its parts have as equal numbers of tokens as its windows allow. Returns the
+/// second part. REQUIRES: two windows.
+WindowBatch split_in_two(WindowBatch& batch) {
+    const int64_t all = batch.num_tokens();
+    size_t count = 0;
+    for (int64_t first = 0; count + 1 < batch.windows.size(); ++count) {
+        // The second part computes what its first window shares with the last one of the first part.
+        if (count > 0 && first >= all - first + batch.num_shared[count]) break;
+        first += batch.windows[count].num_inputs - batch.num_shared[count];
+    }
+    const auto offset = static_cast<int64_t>(count);
+    WindowBatch second{{batch.windows.begin() + offset, batch.windows.end()},
+                       {batch.num_shared.begin() + offset, batch.num_shared.end()}};
+    second.num_shared[0] = 0;
+    batch.windows.resize(count);
+    batch.num_shared.resize(count);
+    return second;
+}
+
 }  // namespace
 
 void append_windows(int64_t record, int64_t num_tokens, int64_t max_inputs, std::vector<Window>& windows) {
@@ -94,6 +113,19 @@ std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::spa
     return batches;
 }
 
+void split_packed_batches(std::vector<WindowBatch>& batches, int64_t unit) {
+    const auto size = [](const WindowBatch& batch) {
+        return batch.windows.size() < 2 ? 0 : batch.num_tokens();
+    };
+    while (std::ssize(batches) % unit != 0) {
+        WindowBatch& largest = *std::ranges::max_element(batches, {}, size);
+        if (size(largest) == 0) break;
+        WindowBatch second = split_in_two(largest);
+        batches.push_back(std::move(second));
+    }
+    std::ranges::stable_sort(batches, std::greater(), &WindowBatch::num_tokens);
+}
+
 void write_window(const Window& window, const Tokens& record, int64_t first, int64_t* tokens,
                   int64_t* targets) {
     const int64_t num_rows = window.num_inputs - first, context = num_rows - window.num_scored;
@@ -102,8 +134,9 @@ void write_window(const Window& window, const Tokens& record, int64_t first, int
     std::copy_n(inputs + context + 1, window.num_scored, targets + context);
 }
 
-model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records, c10::Device device) {
-    const int64_t num_tokens = batch.num_tokens();
+model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records, c10::Device device,
+                        int64_t min_tokens) {
+    const int64_t num_tokens = std::max(batch.num_tokens(), batch.is_packed() ? min_tokens : 0);
     const at::Tensor tokens = at::full({num_tokens}, kPadding, at::kLong);
     const at::Tensor targets = at::full({num_tokens}, kNotCounted, at::kLong);
     const at::Tensor positions = at::full({batch.is_packed() ? num_tokens : 0}, 0, at::kLong);

@@ -60,18 +60,24 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, const BatchLimi
 std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::span<const Tokens> records,
                                            const BatchLimits& limits);
 
+/// Cuts the largest batches in two until their number is a multiple of `unit`, so that each of as many ranks
+/// has work, or until no batch has two windows. What the windows of two parts share is computed in both.
+void split_packed_batches(std::vector<WindowBatch>& batches, int64_t unit);
+
 /// Writes the inputs of a window, from input number `first` on, and the targets of those whose predictions
 /// count. REQUIRES: the prediction of no input before `first` counts.
 void write_window(const Window& window, const Tokens& record, int64_t first, int64_t* tokens,
                   int64_t* targets);
 
 /// Attention is causal, so padding after a window does not change the results of its tokens. Padded targets
-/// do not count. A packed batch is one sequence, with each token's position in its window.
+/// do not count. A packed batch is one sequence, with each token's position in its window; it gets padding
+/// up to `min_tokens`.
 model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
-                        c10::Device device = c10::kCPU);
+                        c10::Device device = c10::kCPU, int64_t min_tokens = 0);
 
-// For a model that is built for batches of one shape, windows are packed into sequences of one length. They
-// follow each other as documents: attention stays within a window, and each begins at position 0.
+// For a model on a GPU or a context axis that is built for batches of one shape, windows are packed into
+// sequences of one length. They follow each other as documents: attention stays within a window, and each
+// begins at position 0.
 
 /// The windows of one sequence, in the order of their places in it.
 using Sequence = std::vector<Window>;

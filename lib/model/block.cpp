@@ -87,7 +87,8 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     if (!tape.q.defined()) fill_queries_and_keys(weights, batch, tape);
     // 4. attend: y [tokens, heads * head_dim]
     if (!tape.attention.y.defined()) {
-        tape.attention = context_.attention(tape.q, tape.k, tape.v, attention_shape(batch), batch.positions);
+        const ContextAxis& context = batch.attention == nullptr ? context_ : *batch.attention;
+        tape.attention = context.attention(tape.q, tape.k, tape.v, attention_shape(batch), batch.positions);
     }
     // 5. project back and add to the residual stream: middle [rows, dim]
     if (!tape.middle.defined())

@@ -33,6 +33,9 @@ struct Batch {
     /// int64, one at least: the tokens for which a forward pass without gradients computes the head.
     /// Undefined: all. Every other token has a target that does not count.
     at::Tensor head_rows = {};
+    /// Attention in place of the blocks' context axis, without a backward pass; null: theirs. REQUIRES: it
+    /// outlives the forward pass.
+    const ContextAxis* attention = nullptr;
 };
 
 /// The tensors that do not stay on the tape, so that backward computes them again.

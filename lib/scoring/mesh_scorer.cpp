@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -55,6 +56,17 @@ at::Tensor document_offsets(const at::Tensor& positions, int64_t seq_len, c10::D
     return ops::document_offsets(ends.to(device), ops::document_capacity(num_documents));
 }
 
+/// The rows whose targets count; the head needs one at least.
+at::Tensor rows_that_count(const at::Tensor& targets) {
+    const at::Tensor counted = targets.ge(0).nonzero().squeeze(1);
+    return counted.numel() > 0 ? counted : at::zeros({1}, at::kLong);
+}
+
+/// A batch of one token that predicts nothing.
+eval::WindowBatch without_score(const Window& window) {
+    return {{{.record = window.record, .begin = window.begin, .num_inputs = 1, .num_scored = 0}}, {0}};
+}
+
 /// COLLECTIVE. `own` is what this rank has of `what`, and comes from `files`.
 void require_same(comm::Communicator& control, const std::string& what, const std::string& own,
                   const char* files) {
@@ -84,50 +96,88 @@ void require_same_text(comm::Communicator& control, const tokenizer::Tokenizer& 
                  "the tokenizer and the model's JSON files");
 }
 
-MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh)
+MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh,
+                       int64_t max_windows)
     : mesh_(mesh),
       options_(for_one_pass(options, mesh)),
+      max_windows_(max_windows),
       executor_(model, mesh, forward_program(options_, mesh),
                 executor_options(
                     [this](int microbatch, const ops::SoftmaxSums& sums) { take(microbatch, sums); })) {}
 
-int64_t MeshScorer::sequences_per_pass() const {
-    return options_.num_microbatches * options_.microbatch_size * mesh_.degree(layout::kDataAxes);
+/// Attention to a beginning that windows share is a call for each window, which would be slow on a GPU.
+bool MeshScorer::shares_beginnings() const {
+    return mesh_.device().is_cpu() && mesh_.degree(Axis::Context) == 1;
 }
 
-/// The sequences of a microbatch: every data_ranks-th one from `first` on. Null where there are no more.
-std::vector<const eval::Sequence*> MeshScorer::sequences_from(int64_t first) const {
-    std::vector<const eval::Sequence*> own(options_.microbatch_size);
-    for (const eval::Sequence*& sequence : own) {
-        sequence = first < std::ssize(sequences_) ? &sequences_[first] : nullptr;
-        first += mesh_.degree(layout::kDataAxes);
+int64_t MeshScorer::microbatches_per_pass() const {
+    return options_.num_microbatches * mesh_.degree(layout::kDataAxes);
+}
+
+int64_t MeshScorer::num_microbatches() const {
+    if (shares_beginnings()) return std::ssize(packed_);
+    return (std::ssize(sequences_) + options_.microbatch_size - 1) / options_.microbatch_size;
+}
+
+void MeshScorer::pack(const std::vector<Window>& windows) {
+    if (!shares_beginnings()) {
+        sequences_ = eval::in_sequences(windows, options_.seq_len);
+        return;
     }
-    return own;
+    packed_ = eval::in_packed_batches(windows, records_,
+                                      {options_.seq_len * options_.microbatch_size, max_windows_});
+    eval::split_packed_batches(packed_, microbatches_per_pass());
+    while (std::ssize(packed_) % microbatches_per_pass() != 0)
+        packed_.push_back(without_score(windows.front()));
 }
 
-MeshScorer::Microbatch MeshScorer::make_microbatch(int64_t first_sequence) const {
+MeshScorer::Microbatch MeshScorer::make_microbatch(int64_t number) const {
+    return shares_beginnings() ? packed_microbatch(number) : microbatch_of_sequences(number);
+}
+
+MeshScorer::Microbatch MeshScorer::packed_microbatch(int64_t number) const {
+    const eval::WindowBatch& packed = packed_[number];
+    // The ranks of a tensor axis exchange rows of as many tokens in each microbatch.
+    const bool is_padded = mesh_.degree(Axis::Tensor) > 1;
+    Microbatch made;
+    made.batch = make_batch(packed, records_, mesh_.device(),
+                            is_padded ? options_.seq_len * options_.microbatch_size : 0);
+    made.attention = std::make_unique<eval::PackedAttention>(packed);
+    made.batch.attention = made.attention.get();
+    made.batch.head_rows = rows_that_count(made.batch.targets);
+    std::vector<int64_t> records;
+    for (const Window& window : packed.windows)
+        records.insert(records.end(), window.num_scored, window.record);
+    made.records = at::tensor(records, at::kLong);
+    return made;
+}
+
+MeshScorer::Microbatch MeshScorer::microbatch_of_sequences(int64_t number) const {
+    std::vector<const eval::Sequence*> own;  // null where there are no more
+    for (int64_t i = 0; i < options_.microbatch_size; ++i) {
+        const int64_t sequence = number * options_.microbatch_size + i;
+        own.push_back(sequence < std::ssize(sequences_) ? &sequences_[sequence] : nullptr);
+    }
     // 1. the tokens of whole sequences, of which a rank of the context axis keeps its part
-    const auto own = sequences_from(first_sequence);
     at::Tensor rows = sequence_rows(own, records_, options_.seq_len);
     const bool cut = mesh_.degree(Axis::Context) > 1;
     if (cut) rows = train::own_part(rows, options_.context.balance, mesh_);
     const int64_t own_seq_len = rows.size(2);
     rows = rows.view({eval::kNumSequenceRows, -1});
-    // 2. the tokens that count; the head needs one at least
-    const at::Tensor counted = rows[eval::kTargets].ge(0).nonzero().squeeze(1);
-    const at::Tensor head_rows = counted.numel() > 0 ? counted : at::zeros({1}, at::kLong);
+    // 2. the tokens that count
+    const at::Tensor targets = rows[eval::kTargets], counted = targets.ge(0);
     // 3. the copy on the device
     const at::Tensor on_device = rows.to(mesh_.device());
     model::Batch batch{.tokens = on_device[eval::kTokens],
                        .targets = on_device[eval::kTargets],
                        .num_sequences = options_.microbatch_size,
                        .seq_len = own_seq_len,
-                       .head_rows = head_rows.to(mesh_.device())};
+                       .head_rows = rows_that_count(targets).to(mesh_.device())};
     if (cut || !are_whole_windows(own)) batch.positions = on_device[eval::kPositions];
     if (batch.positions.defined() && !cut && gpu::holds(on_device)) {
         batch.document_offsets = document_offsets(rows[eval::kPositions], own_seq_len, mesh_.device());
     }
-    return {batch, rows[eval::kRecords].index_select(0, counted)};
+    return {batch, rows[eval::kRecords].masked_select(counted)};
 }
 
 /// The ranks of a tensor group have the same sums, so one of them is enough.
@@ -175,12 +225,13 @@ std::vector<RecordScore> MeshScorer::sum_over_ranks() {
     return scores;
 }
 
-void MeshScorer::run_pass(int64_t first_sequence) {
+void MeshScorer::run_pass(int64_t first_microbatch) {
     microbatches_.clear();
     std::vector<model::Batch> batches;
+    const int64_t data_ranks = mesh_.degree(layout::kDataAxes);
     for (int64_t i = 0; i < options_.num_microbatches; ++i) {
-        const int64_t first = first_sequence + i * sequences_per_pass() / options_.num_microbatches;
-        microbatches_.push_back(make_microbatch(first + mesh_.index(layout::kDataAxes)));
+        microbatches_.push_back(
+            make_microbatch(first_microbatch + i * data_ranks + mesh_.index(layout::kDataAxes)));
         batches.push_back(microbatches_.back().batch);
     }
     executor_.run(batches, /*loss_scale=*/1, /*update=*/0);
@@ -193,12 +244,13 @@ std::vector<RecordScore> MeshScorer::score(std::span<const Tokens> records,
     records_ = records;
     found_.clear();  // progress() may have thrown in the score() before
     num_found_ = 0;
-    sequences_ = eval::in_sequences(windows, options_.seq_len);
+    pack(windows);
     sums_ = at::zeros({std::ssize(records), 2}, at::kDouble);
-    for (int64_t first = 0; first < std::ssize(sequences_); first += sequences_per_pass()) {
+    const int64_t count = num_microbatches();
+    for (int64_t first = 0; first < count; first += microbatches_per_pass()) {
         run_pass(first);
-        const int64_t done = std::min(first + sequences_per_pass(), std::ssize(sequences_));
-        if (progress) progress(static_cast<double>(done) / static_cast<double>(sequences_.size()));
+        const int64_t done = std::min(first + microbatches_per_pass(), count);
+        if (progress) progress(static_cast<double>(done) / static_cast<double>(count));
     }
     add_found();
     std::vector<RecordScore> scores = sum_over_ranks();

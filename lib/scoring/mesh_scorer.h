@@ -1,22 +1,26 @@
 // Scores windows with a model on a mesh, by the forward pass of training: the same operations, without
 // gradients.
 //
-// The windows are packed into sequences (eval/windows.h), which are dealt to the data-parallel ranks in
-// turn. The ranks run the same number of passes of as many microbatches as there are pipeline ranks; empty
-// sequences fill the last pass. Each rank adds up the scores of the tokens whose logits it has, and one sum
-// over the world gives all scores to all ranks. The head computes logits only for predictions that count.
+// On processors a microbatch is a packed batch (eval/windows.h): what its windows share is computed once. On
+// GPUs and with a context axis, windows are packed into sequences as documents. The microbatches are dealt to
+// the data-parallel ranks in turn. The ranks run the same number of passes of as many microbatches as there
+// are pipeline ranks; empty microbatches fill the last pass. Each rank adds up the scores of the tokens whose
+// logits it has, and one sum over the world gives all scores to all ranks. The head computes logits only for
+// predictions that count.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "comm/mesh.h"
 #include "eval/generate.h"
+#include "eval/kept_attention.h"
 #include "eval/requests.h"
 #include "eval/score.h"
 #include "eval/windows.h"
@@ -38,8 +42,10 @@ void require_same_text(comm::Communicator& control, const tokenizer::Tokenizer& 
 class MeshScorer {
   public:
     /// COLLECTIVE. `options` are those of the model: their seq_len and microbatch_size are the shape of a
-    /// microbatch. REQUIRES: model and mesh outlive this object.
-    MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh);
+    /// microbatch, and the maximum number of tokens in a packed one. `max_windows`: of a packed batch; 0: any
+    /// number. REQUIRES: model and mesh outlive this object.
+    MeshScorer(parallel::ParallelModel& model, const train::TrainerOptions& options, comm::Mesh& mesh,
+               int64_t max_windows = 0);
     MeshScorer(const MeshScorer&) = delete;
 
     /// COLLECTIVE over the world: as eval::score_windows(), the same on all ranks. Calls `progress`, which
@@ -59,25 +65,32 @@ class MeshScorer {
     struct Microbatch {
         model::Batch batch;
         at::Tensor records;  // [tokens that count], on the host
+        std::unique_ptr<eval::PackedAttention> attention = nullptr;
     };
-    int64_t sequences_per_pass() const;
-    std::vector<const eval::Sequence*> sequences_from(int64_t first) const;
-    Microbatch make_microbatch(int64_t first_sequence) const;
-    void run_pass(int64_t first_sequence);
+    bool shares_beginnings() const;
+    int64_t microbatches_per_pass() const;
+    int64_t num_microbatches() const;
+    void pack(const std::vector<eval::Window>& windows);
+    Microbatch make_microbatch(int64_t number) const;
+    Microbatch packed_microbatch(int64_t number) const;
+    Microbatch microbatch_of_sequences(int64_t number) const;
+    void run_pass(int64_t first_microbatch);
     void take(int microbatch, const ops::SoftmaxSums& sums);
     void add_found();
     std::vector<eval::RecordScore> sum_over_ranks();
 
     comm::Mesh& mesh_;
     train::TrainerOptions options_;
+    const int64_t max_windows_;
     parallel::Executor executor_;
 
     // State of the score() that runs.
     std::span<const eval::Tokens> records_;
-    std::vector<eval::Sequence> sequences_;
-    std::vector<Microbatch> microbatches_;  // of the pass that runs
-    std::vector<Found> found_;              // not yet in sums_
-    int64_t num_found_ = 0;                 // tokens in found_
+    std::vector<eval::WindowBatch> packed_;  // one for each microbatch; or:
+    std::vector<eval::Sequence> sequences_;  // options_.microbatch_size for each microbatch
+    std::vector<Microbatch> microbatches_;   // of the pass that runs
+    std::vector<Found> found_;               // not yet in sums_
+    int64_t num_found_ = 0;                  // tokens in found_
     at::Tensor sums_;  // [records, 2] in fp64 on the host: log-likelihood, number of likeliest
 };
 

@@ -191,7 +191,7 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
       options_(setup::trainer_options(config_, source.spec, context_.mesh.shape())),
       model_(options_.spec, place_parameters(options_, context_.mesh.shape()), context_.mesh,
              model_options(options_, parallel::Purpose::Inference)),
-      scorer_(model_, options_, context_.mesh) {
+      scorer_(model_, options_, context_.mesh, options.score.batch.num_windows) {
     if (options.device == "gpu" && !on_gpu()) {
         throw UserError(
             "--device gpu, but no rank sees a GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "

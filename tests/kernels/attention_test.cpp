@@ -149,9 +149,9 @@ std::vector<int64_t> positions_in(const std::vector<int64_t>& lengths, int64_t f
 
 template <class T>
 void check(double tolerance) {
-    constexpr int64_t kShapes[][3] = {{7, 2, 2},   {13, 8, 5},   {33, 17, 2},  {95, 64, 1}, {96, 96, 2},
-                                      {97, 64, 3}, {131, 80, 1}, {200, 32, 2}, {65, 256, 1},
-                                      {1, 64, 2},  {2, 5, 3}};
+    constexpr int64_t kShapes[][3] = {{7, 2, 2},    {13, 8, 5},  {33, 17, 2},  {95, 64, 1},
+                                      {96, 96, 2},  {97, 64, 3}, {131, 80, 1}, {200, 32, 2},
+                                      {65, 256, 1}, {1, 64, 2},  {2, 5, 3}};
     for (const auto& [seq_len, head_dim, num_heads] : kShapes) {
         check<T>({seq_len, seq_len, head_dim, num_heads}, tolerance);
         check<T>({1, seq_len, head_dim, num_heads, 0, seq_len - 1}, tolerance);  // the last token alone
@@ -167,9 +167,9 @@ void check_masks(double tolerance) {
     };
     // queries of the whole sequence, of its middle, of its end; keys before, around and after them; and few
     // queries, which have a kernel of their own
-    constexpr Part kParts[] = {{300, 300, 0}, {100, 300, 60}, {37, 231, 194}, {96, 96, 96}, {50, 200, 300},
-                               {110, 70, 15}, {3, 40, 0},     {20, 30, -11},  {10, 10, -10},
-                              {1, 231, 230}, {2, 98, 96},    {1, 100, 150}, {2, 30, -1},    {1, 9, -3}};
+    constexpr Part kParts[] = {{300, 300, 0}, {100, 300, 60}, {37, 231, 194}, {96, 96, 96},  {50, 200, 300},
+                               {110, 70, 15}, {3, 40, 0},     {20, 30, -11},  {10, 10, -10}, {1, 231, 230},
+                               {2, 98, 96},   {1, 100, 150},  {2, 30, -1},    {1, 9, -3}};
     for (const auto& [num_queries, num_keys, offset] : kParts) {
         for (const int64_t window : {kNoWindow, int64_t{1}, int64_t{17}, int64_t{100}}) {
             check<T>({num_queries, num_keys, 16, 2, 0, offset, window}, tolerance);

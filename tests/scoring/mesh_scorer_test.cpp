@@ -2,6 +2,7 @@
 // transformers (eval/score_test.cpp).
 #include "scoring/mesh_scorer.h"
 
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "expect_error.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
+#include "ops/work.h"
 #include "resume/loaded_parts.h"
 #include "resume/run_state.h"
 #include "scoring/training_evaluation.h"
@@ -148,6 +150,46 @@ TEST(MeshScorer, FindsTheScoresOfOneProcess) {
 TEST(MeshScorer, FindsThemInFloat32) {
     compare("qwen3", at::kFloat, 1e-5, {17});
     compare("qwen2", at::kFloat, 1e-5, {17});
+}
+
+/// The sum over all ranks of the tokens that attention computes in a layer, each rank of a tensor axis with
+/// its heads; other operations of a layer may have padding.
+double tokens_computed(Loaded& loaded, const Work& work, int64_t num_layers) {
+    const at::Tensor rows = at::zeros({}, at::kDouble);
+    {
+        const ops::WorkObserver observer([&](const ops::Work& one) {
+            if (one.kind == ops::WorkKind::Attention) rows.add_(static_cast<double>(one.rows));
+        });
+        loaded.scorer.score(work.records, work.windows);
+    }
+    world().run({.kind = comm::OpKind::AllReduce, .out = rows, .in = rows});
+    return rows.item<double>() / static_cast<double>(num_layers * loaded.mesh.degree(layout::Axis::Tensor));
+}
+
+/// Six windows of 30 tokens begin with the same 25 tokens, as the choices of a question do. A microbatch
+/// computes these once, except on a context axis. Each rank has a microbatch, or two with two stages.
+TEST(MeshScorer, ComputesASharedBeginningOnceInAMicrobatch) {
+    const ops::OpsContext context;
+    const model::ModelSpec spec = testing::tiny_spec("llama3");
+    const MemorySource source(spec, kSeed);
+    Work work;
+    for (uint32_t i = 0; i < 6; ++i) {
+        Tokens record(31, 5);
+        std::fill(record.begin() + 25, record.end(), 10 + i);
+        work.records.push_back(std::move(record));
+        work.windows.push_back({i, 0, 30, 5});
+    }
+    const eval::LayerwiseModel whole(source, spec, at::kFloat);
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        Loaded loaded(layout, source, spec, at::kFloat);
+        const int64_t num_parts =
+            loaded.mesh.degree(layout::kDataAxes) * loaded.mesh.degree(layout::Axis::Pipeline);
+        if (loaded.mesh.degree(layout::Axis::Context) > 1) continue;
+        EXPECT_EQ(tokens_computed(loaded, work, spec.num_layers), static_cast<double>(25 * num_parts + 30));
+        expect_scores(loaded.scorer.score(work.records, work.windows),
+                      eval::score_windows(whole, work.records, work.windows, {}), 1e-5);
+    }
 }
 
 TEST(MeshScorer, ReportsItsProgressOnAllRanks) {
