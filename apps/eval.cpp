@@ -92,10 +92,7 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     if (options.max_new_tokens) options.task.max_new_tokens = *options.max_new_tokens;
     std::vector<eval::Task> tasks;
     for (const eval::TaskName& name : names) tasks.push_back(eval::read_task(name, options.task));
-    const auto generating = std::ranges::find_if(tasks, generates);
-    if (generating != tasks.end())
-        scoring::require_generation(options.degrees, generating->file.path.string());
-    if (options.max_new_tokens && generating == tasks.end()) {
+    if (options.max_new_tokens && std::ranges::none_of(tasks, generates)) {
         throw UserError("--max-new-tokens {}: no task generates texts", *options.max_new_tokens);
     }
     const auto has_texts = [](const eval::Task& task) { return eval::has_texts(task.type()); };
@@ -210,15 +207,15 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
     print_text(eval::results_table(evaluation), is_standard_stream(options.output) ? stderr : stdout);
 }
 
-/// One text is the work of one process, or of the ranks of one tensor axis.
+/// One text is the work of one process, or of ranks that share the model.
 void check_ranks_of_one_text(const Options& options, const mpi::Comm* ranks) {
     if (ranks == nullptr) return;
-    scoring::require_generation(options.degrees, "--generate");
-    if (scoring::mesh_request(options.degrees, ranks->size()).tensor == ranks->size()) return;
+    const int replicas = scoring::mesh_request(options.degrees, ranks->size()).replicate;
+    if (replicas == 1) return;
     throw UserError(
-        "--generate continues one text, which {} ranks share only with --tensor-parallel-degree {}; set it, "
-        "or start eval without mpirun or srun",
-        ranks->size(), ranks->size());
+        "--generate continues one text, but {} of the {} ranks would be copies without work; set "
+        "--tensor-parallel-degree {} or another degree, or start eval without mpirun or srun",
+        ranks->size() - ranks->size() / replicas, ranks->size(), options.degrees.tensor * replicas);
 }
 
 /// Streams the continuation of a prompt to stdout.
@@ -260,11 +257,9 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
 ExitCode run(int argc, char** argv, const Environment& environment, const mpi::Comm* ranks) {
     if (ranks == nullptr) start_log(environment.log_level, 0, 1);
     catch_stop_requests(StopSignals::Terminal);
-    CLI::App app{kAbout, "eval"};
+    CLI::App app{"", "eval"};
     Options options;
     add_options(app, options);
-    add_degrees(app, options.degrees);
-    add_generate_options(app, options);
     if (!parse_options(app, argc, argv, ranks == nullptr || ranks->rank() == 0)) return ExitCode::Done;
     if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
     if (options.prompt) {

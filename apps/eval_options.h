@@ -8,37 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "command_line.h"
 #include "eval/generate.h"
-#include "eval/readers.h"
 #include "eval/score.h"
 #include "eval/task_file.h"
 #include "scoring/scoring_model.h"
 
 namespace argosy {
-
-inline constexpr const char* kAbout =
-    "Evaluates a checkpoint over tasks, with the scores, standard errors and results of "
-    "lm-evaluation-harness.\n"
-    "\n"
-    "A task is a JSONL file; its name is the file's name without extension. Its records are one of\n"
-    "  {\"text\"}                    word, byte and token perplexity and bits per byte of texts\n"
-    "  {\"query\",\"choices\",\"gold\"}  acc, acc_norm, acc_bytes: whether choice number `gold` is the "
-    "likeliest\n"
-    "                              the same with \"context\" for \"query\"\n"
-    "  {\"context\",\"continuation\"}  acc: whether the model continues so; perplexity of the continuation\n"
-    "  {\"tokens\"}                  perplexity and accuracy of tokens after a record's first one, which "
-    "is\n"
-    "                              context. Records of fewer than two tokens are left out and counted\n"
-    "or have the layout of a public data set, which READER= names.\n"
-    "\n"
-    "For gsm8k it generates the answers, and holds all weights in memory.\n"
-    "With --generate it continues a text instead; the continuation alone goes to stdout.\n"
-    "Ranks generate as replicas or on the tensor axis, not with the other two degrees.\n"
-    "\n"
-    "One process reads the weights layer by layer and needs memory for one layer. Under mpirun or srun the\n"
-    "ranks hold the weights: each all of them, or its share on the axes of --*-parallel-degree. The results\n"
-    "are the same. Each rank takes one GPU of its node if there are any.\n";
 
 struct Options {
     std::string model, dtype = "fp32", device = "auto", tokenizer;
@@ -56,111 +31,7 @@ struct Options {
     scoring::Degrees degrees;
 };
 
-/// The readers: those that records name by their keys, and in a second line those of public data sets.
-inline std::string reader_names() {
-    std::string own, others;
-    for (const eval::Reader& reader : eval::readers()) {
-        (reader.keys.empty() ? others : own) += fmt::format("{} ", reader.name);
-    }
-    return fmt::format("{}\n{}", own, others);
-}
-
-inline void add_options(CLI::App& app, Options& options) {
-    app.footer(
-        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 the checkpoint is "
-        "damaged.\n"
-        "Unless the code is 0, --output is not written, except if only writing to stdout failed.\n"
-        "\n"
-        "  eval --model run --tasks tokens.jsonl --output results.json\n"
-        "  mpirun -n 8 eval --model run --tensor-parallel-degree 4 --tasks tokens.jsonl --output "
-        "results.json");
-    app.add_option("--model", options.model,
-                   "a checkpoint of any form: a run's folder (its newest whole step), a step,\n"
-                   "a full file, a Hugging Face folder")
-        ->required();
-    add_accepted_keys(app, options.accepted_keys);
-    app.add_option("--tasks", options.tasks,
-                   fmt::format("[READER=]FILE, separated by commas; -: stdin. Readers:\n{}", reader_names()))
-        ->delimiter(',');
-    app.add_option("--output", options.output,
-                   "JSON file for the results; replaces only earlier results. -: stdout, and the\ntable goes "
-                   "to stderr");
-    app.add_option("--tokenizer", options.tokenizer,
-                   "tokenizer.json, a folder with one, or `bytes`; default: the model's own")
-        ->option_text("PATH|bytes");
-    app.add_option("--limit", options.task.limit, "maximum number of records of a task")
-        ->check(at_least_one());
-    app.add_option("--num-fewshot", options.task.num_fewshot,
-                   "examples before each question, from --fewshot-file, chosen as the harness does")
-        ->check(CLI::NonNegativeNumber);
-    app.add_option("--fewshot-file", options.task.fewshot_file,
-                   "JSONL file with records like the tasks'; if it is the task's own, a record is no\n"
-                   "example of itself (the harness does not leave it out for lambada)");
-    app.add_flag("--log-samples", options.log_samples,
-                 "also write samples_TASK.jsonl beside --output: requests and scores of records");
-    app.add_option("--dtype", options.dtype,
-                   "type of the computation: fp32, bf16 or fp16, for every checkpoint type. On\n"
-                   "a GPU bf16 is many times faster, and long windows need far less memory")
-        ->capture_default_str();
-    app.add_option("--device", options.device,
-                   "device of the computation: cpu, gpu (the first of CUDA_VISIBLE_DEVICES), or\n"
-                   "auto: gpu if there is one")
-        ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
-        ->option_text("TEXT=auto");
-    app.add_option("--max-length", options.max_length,
-                   "maximum number of tokens in a window; longer texts are split into windows, and\n"
-                   "each token is predicted once; longer prompts lose their beginning. Default: the\n"
-                   "model's max_position_embeddings; the longest record for {\"tokens\"}")
-        ->check(at_least_one());
-    app.add_option("--batch-tokens", options.score.batch.num_tokens,
-                   "tokens in one batch, padding included, and of the prompts that are read at\n"
-                   "once to generate; results do not depend on it, except for rounding on a GPU")
-        ->check(at_least_one())
-        ->capture_default_str();
-    app.add_option("--batch-size", options.score.batch.num_windows,
-                   "maximum number of windows (on ranks, of sequences with several windows) in\n"
-                   "one batch, and of texts that it generates side by side (default: 16)")
-        ->check(at_least_one());
-    app.add_option("--threads", options.num_threads,
-                   "compute threads; default: OMP_NUM_THREADS, else all cores")
-        ->check(at_least_one());
-}
-
-inline void add_degrees(CLI::App& app, scoring::Degrees& degrees) {
-    const auto add = [&](const char* name, int& degree, const char* description) {
-        app.add_option(name, degree, description)->check(at_least_one())->capture_default_str();
-    };
-    add("--tensor-parallel-degree", degrees.tensor, "ranks that share the matrices of each layer");
-    add("--pipeline-parallel-degree", degrees.pipeline, "ranks that share the layers");
-    add("--data-parallel-shard-degree", degrees.shard,
-        "ranks that share the weights, and gather each layer's for each batch; ranks that\n"
-        "the three degrees leave hold copies");
-}
-
-inline void add_generate_options(CLI::App& app, Options& options) {
-    app.add_option("--generate", options.prompt, "the text to continue")
-        ->excludes(app.get_option("--tasks"))
-        ->excludes(app.get_option("--output"));
-    app.add_option("--stop", options.generate.stop_texts,
-                   "a text that ends the continuation and is left out of it; may be repeated")
-        ->allow_extra_args(false)
-        ->needs(app.get_option("--generate"));
-    app.add_option("--max-new-tokens", options.max_new_tokens,
-                   "maximum number of generated tokens; default: 128, or a task's 256")
-        ->check(at_least_one());
-    app.add_option("--temperature", options.generate.sampling.temperature,
-                   "0: the likeliest token each time; else logits are divided by it, tokens drawn")
-        ->check(CLI::NonNegativeNumber)
-        ->needs("--generate")
-        ->capture_default_str();
-    app.add_option("--top-p", options.generate.sampling.top_p,
-                   "draw from the fewest tokens that together have this probability")
-        ->check(CLI::Range(0.0, 1.0))
-        ->needs("--generate")
-        ->capture_default_str();
-    app.add_option("--seed", options.generate.sampling.seed, "of the drawing")
-        ->needs("--generate")
-        ->capture_default_str();
-}
+/// Describes the program and adds all its options, which write to `options`.
+void add_options(CLI::App& app, Options& options);
 
 }  // namespace argosy

@@ -70,35 +70,46 @@ std::vector<model::Weights> read_units(const checkpoint::TensorSource& source, c
     return units;
 }
 
+/// One process with all units.
+class AllUnits : public ResidentUnits {
+  public:
+    explicit AllUnits(std::vector<model::Weights> weights) : weights_(std::move(weights)) {}
+    bool has(int64_t) const override { return true; }
+    const model::Weights& weights(int64_t unit) override { return weights_[unit]; }
+    std::unique_ptr<model::TensorAxis> tensor_axis(int64_t) override {
+        return std::make_unique<model::TensorAxis>();
+    }
+
+  private:
+    const std::vector<model::Weights> weights_;
+};
+
 }  // namespace
 
-ResidentModel::ResidentModel(const model::ModelSpec& spec, std::vector<model::Weights> units,
-                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences,
-                             MakeAxis make_axis)
+ResidentModel::ResidentModel(const model::ModelSpec& spec, std::unique_ptr<ResidentUnits> units,
+                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences)
     : spec_(spec),
       options_(options),
       max_tokens_(max_tokens),
-      make_axis_(std::move(make_axis)),
       units_(std::move(units)),
+      caches_(spec.num_layers),
       lengths_(num_sequences) {
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options.dtype()));
     rope_ = model::rope_table(spec, max_tokens, options.dtype(wide));
-    for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-        caches_.push_back(std::make_unique<KeyValueCache>(segments_, num_sequences, max_tokens,
-                                                          units_[layer + 1][Role::Wk].size(0), options));
-    }
 }
 
 ResidentModel::ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
                              const at::TensorOptions& options, int64_t max_tokens, int num_sequences)
-    : ResidentModel(spec, read_units(source, spec, options), options, max_tokens, num_sequences,
-                    [](int64_t) { return std::make_unique<model::TensorAxis>(); }) {}
+    : ResidentModel(spec, std::make_unique<AllUnits>(read_units(source, spec, options)), options, max_tokens,
+                    num_sequences) {}
 
 ResidentModel::~ResidentModel() = default;
 
-at::Tensor ResidentModel::append(std::span<const NewTokens> new_tokens) {
-    // 1. the batch: the sequences' new tokens one after another, at their positions
-    std::vector<int64_t> ids, positions, last_rows;
+/// The sequences' new tokens one after another, at their positions. `last_rows` gets the row of each
+/// sequence's last token.
+model::Batch ResidentModel::make_batch(std::span<const NewTokens> new_tokens,
+                                       std::vector<int64_t>& last_rows) {
+    std::vector<int64_t> ids, positions;
     segments_.clear();
     for (const auto& [sequence, tokens] : new_tokens) {
         const int64_t begin = lengths_[sequence], count = std::ssize(tokens);
@@ -112,20 +123,60 @@ at::Tensor ResidentModel::append(std::span<const NewTokens> new_tokens) {
     }
     model::Batch batch{.tokens = on_device(ids), .num_sequences = 1, .seq_len = std::ssize(ids)};
     batch.positions = on_device(positions);
-    // 2. the embedding and the blocks: x [rows, dim]
-    const std::unique_ptr<model::TensorAxis> axis = make_axis_(batch.seq_len);
+    return batch;
+}
+
+/// x [rows, dim] -> x [rows, dim]
+at::Tensor ResidentModel::run(int64_t unit, const model::TensorAxis& axis, const at::Tensor& x,
+                              const model::Batch& batch) {
+    const model::Weights& weights = units_->weights(unit);
     model::Tape tape;
-    at::Tensor x =
-        model::Embedding(spec_, *axis).forward(units_.front(), {}, batch, model::RecomputeMode::Full, tape);
-    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-        const model::Block block(spec_, *axis, *caches_[layer], rope_);
-        tape = {};
-        x = block.forward(units_[layer + 1], x, batch, model::RecomputeMode::Full, tape);
+    if (unit == 0)
+        return model::Embedding(spec_, axis).forward(weights, {}, batch, model::RecomputeMode::Full, tape);
+    auto& cache = caches_[unit - 1];
+    if (!cache) {
+        cache = std::make_unique<KeyValueCache>(segments_, num_sequences(), max_tokens_,
+                                                weights[Role::Wk].size(0), options_);
     }
-    // 3. the logits of each sequence's last token: this rank's columns, then all
-    const at::Tensor last = axis->gather_rows(x).index_select(0, on_device(last_rows));
-    const at::Tensor logits = model::Head(spec_, model::TensorAxis()).logits(units_.back(), last);
-    return axis->gather_columns(logits, spec_.vocab_size).to(at::kFloat).cpu().contiguous();
+    return model::Block(spec_, axis, *cache, rope_)
+        .forward(weights, x, batch, model::RecomputeMode::Full, tape);
+}
+
+/// The logits of some tokens: this rank's columns, then all.
+at::Tensor ResidentModel::logits(const model::TensorAxis& axis, const at::Tensor& x,
+                                 const at::Tensor& last_rows) {
+    const at::Tensor last = axis.gather_rows(x).index_select(0, last_rows);
+    const at::Tensor own = model::Head(spec_, model::TensorAxis()).logits(units_->weights(head()), last);
+    return axis.gather_columns(own, spec_.vocab_size).to(at::kFloat).contiguous();
+}
+
+at::Tensor ResidentModel::append(std::span<const NewTokens> new_tokens) {
+    units_->start_step();
+    std::vector<int64_t> last_rows;
+    const model::Batch batch = make_batch(new_tokens, last_rows);
+    const std::unique_ptr<model::TensorAxis> axis = units_->tensor_axis(batch.seq_len);
+    at::Tensor x, found = at::empty({std::ssize(new_tokens), spec_.vocab_size}, options_.dtype(at::kFloat));
+    for (int64_t unit = 0; unit <= head(); ++unit) {
+        if (!units_->has(unit)) continue;
+        if (unit > 0 && !units_->has(unit - 1)) {
+            x = at::empty({axis->largest_share(batch.seq_len), spec_.dim}, options_);
+            units_->receive(x, unit - 1);
+        }
+        if (unit == head()) {
+            found = logits(*axis, x, on_device(last_rows));
+            break;
+        }
+        x = run(unit, *axis, x, batch);
+        if (!units_->has(unit + 1)) units_->send(x, unit + 1);
+    }
+    units_->broadcast(found);
+    return found.cpu();
+}
+
+void ResidentModel::append_nothing() {
+    for (int64_t unit = 0; unit <= head(); ++unit) {
+        if (units_->has(unit)) units_->weights(unit);
+    }
 }
 
 at::Tensor ResidentModel::on_device(const std::vector<int64_t>& values) const {

@@ -1,7 +1,10 @@
 // A model whose weights are all in memory, for generating tokens one after another: the keys and values of
 // earlier tokens are kept, so that each token passes the model once. Several sequences may grow side by side;
-// the weights are then read once for all of them. The ranks of a tensor axis may share the weights: they then
-// append the same tokens, and all have the same logits.
+// the weights are then read once for all of them.
+//
+// Ranks may share the model (ResidentUnits). Those of a tensor axis and of pipeline stages append the same
+// tokens, and all get the same logits. Those that gather weights from each other take each step together: a
+// rank that has no tokens to append appends none.
 // REQUIRES: the caller holds an ops::OpsContext.
 #pragma once
 
@@ -9,12 +12,12 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
+#include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
@@ -25,16 +28,34 @@ namespace argosy::eval {
 class KeyValueCache;
 struct Segment;
 
+/// The units of a model, numbered: the embedding, each block, the head. Their weights are in the type and on
+/// the device of the computation. `rows` are those of the residual stream.
+class ResidentUnits {
+  public:
+    virtual ~ResidentUnits() = default;
+
+    /// Whether this rank runs the unit.
+    virtual bool has(int64_t unit) const = 0;
+    /// COLLECTIVE: the weights of a unit that this rank runs, or its share of them on the tensor axis. They
+    /// stay until the next call. REQUIRES: all units of this rank are asked for in their order, again and
+    /// again.
+    virtual const model::Weights& weights(int64_t unit) = 0;
+    /// The tensor axis for a batch of `num_tokens`.
+    virtual std::unique_ptr<model::TensorAxis> tensor_axis(int64_t num_tokens) = 0;
+    /// Called before a step that appends tokens; may throw to end the work.
+    virtual void start_step() {}
+    /// Passes rows on to the rank that runs `unit`, or gets them from there.
+    virtual void send(const at::Tensor& /*rows*/, int64_t /*unit*/) {}
+    virtual void receive(const at::Tensor& /*rows*/, int64_t /*unit*/) {}
+    /// COLLECTIVE: copies the logits of the rank that runs the head to all ranks that share the sequences.
+    virtual void broadcast(const at::Tensor& /*logits*/) {}
+};
+
 class ResidentModel {
   public:
-    /// Makes the TensorAxis for a batch of `num_tokens`.
-    using MakeAxis = std::function<std::unique_ptr<model::TensorAxis>(int64_t num_tokens)>;
-
-    /// `units`: the weights of the embedding, of each block and of the head, or this rank's share of them on
-    /// the axis, in the type and on the device of `options`. A sequence has at most `max_tokens`.
-    ResidentModel(const model::ModelSpec& spec, std::vector<model::Weights> units,
-                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences,
-                  MakeAxis make_axis);
+    /// `options`: the type and the device of the units. A sequence has at most `max_tokens`.
+    ResidentModel(const model::ModelSpec& spec, std::unique_ptr<ResidentUnits> units,
+                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences);
     /// Reads all weights. Throws UserError unless `source` holds the model's parameters.
     ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
                   const at::TensorOptions& options, int64_t max_tokens, int num_sequences = 1);
@@ -47,24 +68,30 @@ class ResidentModel {
         int sequence;
         std::span<const uint32_t> tokens;  // at least one
     };
-    /// Appends tokens to different sequences. Returns the logits of the token after each of them,
+    /// COLLECTIVE: appends tokens to different sequences. Returns the logits of the token after each of them,
     /// [new_tokens, vocab_size], in fp32 on the host. On a processor they do not depend on the other
-    /// sequences. COLLECTIVE over the axis. REQUIRES: no more than fit into max_tokens().
+    /// sequences. REQUIRES: no more than fit into max_tokens().
     at::Tensor append(std::span<const NewTokens> new_tokens);
+    /// COLLECTIVE: this rank's part of a step that appends tokens on other ranks alone.
+    void append_nothing();
 
     /// Starts a new sequence in place of this one.
     void clear(int sequence) { lengths_[sequence] = 0; }
 
   private:
+    model::Batch make_batch(std::span<const NewTokens> new_tokens, std::vector<int64_t>& last_rows);
+    at::Tensor run(int64_t unit, const model::TensorAxis& axis, const at::Tensor& x,
+                   const model::Batch& batch);
+    at::Tensor logits(const model::TensorAxis& axis, const at::Tensor& x, const at::Tensor& last_rows);
+    int64_t head() const { return spec_.num_layers + 1; }
     at::Tensor on_device(const std::vector<int64_t>& values) const;
 
     const model::ModelSpec spec_;
     const at::TensorOptions options_;
     const int64_t max_tokens_;
-    const MakeAxis make_axis_;
-    std::vector<model::Weights> units_;  // the embedding, the blocks, the head
+    const std::unique_ptr<ResidentUnits> units_;
     ops::RopeTable rope_;
-    std::vector<std::unique_ptr<KeyValueCache>> caches_;  // of each block
+    std::vector<std::unique_ptr<KeyValueCache>> caches_;  // of each block, once it has run here
     std::vector<Segment> segments_;                       // of the batch that runs
     std::vector<int64_t> lengths_;                        // the tokens of each sequence
 };

@@ -61,7 +61,7 @@ std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::spa
                                            const BatchLimits& limits);
 
 /// Cuts the largest batches in two until their number is a multiple of `unit`, so that each of as many ranks
-/// has work, or until no batch has two windows. What the windows of two parts share is computed in both.
+/// has work, or until no batch has two windows. Both parts compute what their windows share.
 void split_packed_batches(std::vector<WindowBatch>& batches, int64_t unit);
 
 /// Writes the inputs of a window, from input number `first` on, and the targets of those whose predictions

@@ -38,6 +38,9 @@ struct ScoringOptions {
     std::vector<std::string> accepted_keys = {};  // of a Hugging Face folder's config.json
 };
 
+/// The number of texts that one model generates side by side.
+int num_side_by_side(const ScoringOptions& options, size_t num_contexts);
+
 /// If memory runs out, the error names the options that need less.
 struct ScoringModel {
     using Progress = std::function<void(double share)>;
@@ -54,7 +57,7 @@ struct ScoringModel {
         const tokenizer::Tokenizer& tokenizer, std::span<const eval::Tokens> contexts,
         const eval::GenerateOptions& options, int64_t max_tokens, const Progress& progress)>
         generate;
-    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose ranks are one tensor axis;
+    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose first rank calls `take`;
     /// throws UserError there unless all ranks have the same arguments. Signals as in score().
     std::function<int64_t(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
                           const eval::GenerateOptions& options, const TakeText& take)>
@@ -65,12 +68,7 @@ struct ScoringModel {
 /// REQUIRES: `source` outlives the model.
 ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOptions& options);
 
-/// Throws UserError unless the ranks that `degrees` describe can generate texts: each has all layers, and its
-/// weights are not sharded. `what` names what generates, for the message.
-void require_generation(const Degrees& degrees, const std::string& what);
-
 /// COLLECTIVE over `ranks`: compares the tasks (require_same_tasks), and loads and verifies the weights.
-/// REQUIRES for generate() and generate_one(): require_generation().
 ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
                         std::span<const eval::Work> tasks, const mpi::Comm& ranks,
                         const Environment& environment);

@@ -15,7 +15,7 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-// With more, packing is faster for some head_dims, numbers of heads and of keys (AVX-512).
+// Measured with AVX-512: for more queries, packing is faster at some sizes (heads, head_dim, keys).
 constexpr int64_t kFewQueries = 2;
 
 // Below all scores, and finite: the difference of two maxima must not be NaN.

@@ -1,0 +1,261 @@
+#include "scoring/mesh_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/program.h"
+#include "base/strict_json.h"
+#include "config/job_config.h"
+#include "parallel/tensor_parallel.h"
+#include "resume/collectives.h"
+#include "resume/restore.h"
+#include "resume/run_state.h"
+#include "setup/setup.h"
+
+namespace argosy::scoring {
+namespace {
+
+using layout::Axis;
+
+/// The axes of the ranks that take each step of generation together: those of the same texts, and those that
+/// gather weights from each other.
+constexpr layout::AxisSet kStepAxes = {Axis::Pipeline, Axis::Shard, Axis::Tensor};
+
+config::Precision precision(const std::string& dtype) {
+    if (dtype == "fp32") return config::Precision::Float32;
+    if (dtype == "bf16") return config::Precision::BFloat16;
+    if (dtype == "fp16") return config::Precision::Float16;
+    throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", dtype);
+}
+
+/// A sequence holds the longest window and divides evenly among the ranks of the tensor axis. A microbatch is
+/// as many sequences as the limits allow.
+void choose_batch(const ScoringOptions& options, config::JobConfig& config) {
+    const int64_t tensor = options.degrees.tensor;
+    config.training.seq_len = (options.longest_window + tensor - 1) / tensor * tensor;
+    int64_t microbatch = std::max<int64_t>(1, options.score.batch.num_tokens / config.training.seq_len);
+    if (options.score.batch.num_windows > 0)
+        microbatch = std::min(microbatch, options.score.batch.num_windows);
+    config.parallelism.pipeline_parallel_microbatch_size = microbatch;
+    config.training.local_batch_size = microbatch * options.degrees.pipeline;
+}
+
+config::JobConfig job_config(const interop::ModelSource& source, const ScoringOptions& options,
+                             int num_ranks) {
+    const layout::MeshRequest request = mesh_request(options.degrees, num_ranks);
+    config::JobConfig config;
+    config.job.dump_folder = "";  // an evaluation is no run, and has no such folder
+    config.model.accept_config_keys = options.accepted_keys;
+    config.parallelism.tensor_parallel_degree = request.tensor;
+    config.parallelism.pipeline_parallel_degree = request.pipeline;
+    config.parallelism.data_parallel_shard_degree = request.shard;
+    config.parallelism.data_parallel_replicate_degree = request.replicate;
+    config.training.dtype = config.training.mixed_precision_param = precision(options.dtype);
+    config.checkpoint.initial_load_path = source.path.string();
+    choose_batch(options, config);
+    return config;
+}
+
+Environment with_device(Environment environment, const std::string& wanted) {
+    if (wanted == "cpu") environment.device = wanted;
+    return environment;
+}
+
+JobError stopped() { return JobError("stopped by a signal; no unfinished output is left"); }
+
+/// The texts of all ranks in the order of their contexts. `rows` has those of this rank, each as
+/// [number of its context, text, number of its tokens]. COLLECTIVE.
+std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
+                                                size_t num_contexts) {
+    std::vector<eval::GeneratedText> texts(num_contexts);
+    for (const std::string& of_rank : resume::all_gather_texts(group, rows.dump())) {
+        for (const auto& row : parse_json(of_rank, "the texts of a rank")) {
+            texts.at(row[0].get<size_t>()) = {row[1].get<std::string>(), row[2].get<int64_t>()};
+        }
+    }
+    return texts;
+}
+
+/// The units of a ParallelModel. While a sharded unit runs, the weights of the next one are gathered.
+class MeshUnits : public eval::ResidentUnits {
+  public:
+    /// REQUIRES: the arguments outlive this object.
+    MeshUnits(parallel::ParallelModel& model, const parallel::ModelPlacement& placement, comm::Mesh& mesh,
+              std::function<void()> start_step)
+        : placement_(placement),
+          mesh_(mesh),
+          pipeline_(mesh.group(Axis::Pipeline)),
+          start_step_(std::move(start_step)),
+          units_(placement.units.size()) {
+        std::vector<size_t> counts(model.stages().size());
+        for (size_t unit = 0; unit < units_.size(); ++unit) {
+            if (!is_own(unit)) continue;
+            const int stage = model.stage_map().local_index(placement.unit_stage[unit]);
+            units_[unit] = &model.stages()[stage].units[counts[stage]++];
+        }
+    }
+    ~MeshUnits() override {
+        release(current_);
+        release(next_);
+    }
+
+    bool has(int64_t unit) const override { return units_[unit] != nullptr; }
+    const model::Weights& weights(int64_t unit) override {
+        if (!units_[unit]->sharded() || unit == current_) return units_[unit]->weights();
+        release(std::exchange(current_, unit));
+        if (next_ != unit) units_[unit]->gather();
+        const model::Weights& gathered = units_[unit]->weights();
+        next_ = unit + 1;
+        while (next_ < std::ssize(units_) && !has(next_)) ++next_;
+        if (next_ == std::ssize(units_)) next_ = kNone;
+        if (next_ != kNone) units_[next_]->gather();
+        return gathered;
+    }
+    std::unique_ptr<model::TensorAxis> tensor_axis(int64_t num_tokens) override {
+        return parallel::make_tensor_axis({}, mesh_, num_tokens);
+    }
+    void start_step() override { start_step_(); }
+    void send(const at::Tensor& rows, int64_t unit) override {
+        pipeline_.run(
+            {.kind = comm::OpKind::Send, .in = rows.contiguous(), .peer = placement_.rank_of(unit)});
+    }
+    void receive(const at::Tensor& rows, int64_t unit) override {
+        pipeline_.run({.kind = comm::OpKind::Receive, .out = rows, .peer = placement_.rank_of(unit)});
+    }
+    void broadcast(const at::Tensor& logits) override {
+        if (pipeline_.size() == 1) return;
+        const int root = placement_.rank_of(units_.size() - 1);
+        pipeline_.run({.kind = comm::OpKind::Broadcast, .out = logits, .peer = root});
+    }
+
+  private:
+    static constexpr int64_t kNone = -1;
+
+    bool is_own(size_t unit) const { return placement_.rank_of(unit) == pipeline_.rank(); }
+    void release(int64_t unit) {
+        if (unit == kNone) return;
+        units_[unit]->weights();  // a gather may be under way
+        units_[unit]->release();
+    }
+
+    const parallel::ModelPlacement& placement_;
+    comm::Mesh& mesh_;
+    comm::Communicator& pipeline_;
+    const std::function<void()> start_step_;
+    std::vector<parallel::ShardedUnit*> units_;  // of the whole model; null: on another rank
+    int64_t current_ = kNone, next_ = kNone;     // sharded units whose weights are here, or are coming
+};
+
+}  // namespace
+
+MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
+                     const interop::ModelSource& source, const ScoringOptions& options,
+                     std::span<const eval::Work> tasks)
+    : scoring_options_(options),
+      config_(job_config(source, options, ranks.size())),
+      context_(ranks, config_, with_device(environment, options.device)),
+      stop_(*context_.control),
+      options_(setup::trainer_options(config_, source.spec, context_.mesh.shape())),
+      placement_(place_parameters(options_, context_.mesh.shape())),
+      model_(options_.spec, placement_, context_.mesh, model_options(options_, parallel::Purpose::Inference)),
+      scorer_(model_, options_, context_.mesh, options.score.batch.num_windows) {
+    if (options.device == "gpu" && !on_gpu()) {
+        throw UserError(
+            "--device gpu, but no rank sees a GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
+            "--gpus option, or use --device cpu");
+    }
+    require_same_tasks(*context_.control, tasks);
+    resume::HeldWeights weights(model_);
+    load_weights(config_, context_.mesh.shape(), *context_.control, weights);
+    end_if_stopped();
+}
+
+void MeshModel::end_if_stopped() {
+    if (stop_.agreed() != train::StopReason::None) throw stopped();
+}
+
+std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> records,
+                                                const std::vector<eval::Window>& windows,
+                                                const std::function<void(double share)>& progress) {
+    return scorer_.score(records, windows, [&](double share) {
+        end_if_stopped();
+        if (progress) progress(share);
+    });
+}
+
+std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int num_sequences) {
+    const auto type = at::TensorOptions(model_.precision().compute).device(model_.device());
+    last_meeting_seconds_ = seconds_now();
+    auto units = std::make_unique<MeshUnits>(model_, placement_, context_.mesh,
+                                             [this] { take_next_step(/*generates=*/true); });
+    return std::make_unique<eval::ResidentModel>(model_.spec(), std::move(units), type, max_tokens,
+                                                 num_sequences);
+}
+
+/// COLLECTIVE over kStepAxes, before each step and at the end: whether one of the ranks takes another step.
+/// Every few seconds all ranks meet, so that none waits for another one until the time limit of a wait.
+bool MeshModel::take_next_step(bool generates) {
+    constexpr double kSecondsBetweenMeetings = 2;
+    constexpr int64_t kGenerates = 1, kMeets = 2;
+    comm::Communicator& group = context_.mesh.group(kStepAxes);
+    const bool is_time = seconds_now() - last_meeting_seconds_ >= kSecondsBetweenMeetings;
+    const int64_t found = resume::maximum(group, (generates ? kGenerates : 0) + (is_time ? kMeets : 0));
+    if (found < kMeets) return found == kGenerates;
+    meet_all(generates);
+    last_meeting_seconds_ = seconds_now();
+    return resume::maximum(group, generates ? kGenerates : 0) == kGenerates;
+}
+
+/// COLLECTIVE: ends all ranks, with a JobError, after a signal to one of them; else returns whether one of
+/// them still generates. `generates` says it of this rank.
+bool MeshModel::meet_all(bool generates) {
+    enum State : int64_t { Finished, Generates, Stopped };
+    const State of_rank = generates ? Generates : Finished;
+    const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
+    if (state == Stopped) throw stopped();
+    return state == Generates;
+}
+
+/// COLLECTIVE: takes part in the steps of other ranks until all have finished.
+void MeshModel::follow(eval::ResidentModel& model) {
+    while (take_next_step(/*generates=*/false)) model.append_nothing();
+    while (meet_all(/*generates=*/false)) {
+    }
+}
+
+std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
+                                                     std::span<const eval::Tokens> contexts,
+                                                     const eval::GenerateOptions& options, int64_t max_tokens,
+                                                     const std::function<void(double share)>& progress) {
+    const int num_parts = context_.mesh.degree(layout::kDataAxes);
+    std::vector<eval::Tokens> own;
+    for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
+        own.push_back(contexts[i]);
+    }
+    const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
+    const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
+                                               scoring_options_.score.batch.num_tokens, progress);
+    follow(*model);
+    nlohmann::json rows = nlohmann::json::array();
+    for (size_t i = 0; i < texts.size(); ++i) {
+        rows.push_back(
+            {context_.mesh.index(layout::kDataAxes) + i * num_parts, texts[i].text, texts[i].num_tokens});
+    }
+    return gathered_texts(*context_.control, rows, contexts.size());
+}
+
+int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                                const eval::GenerateOptions& options, const ScoringModel::TakeText& take) {
+    require_same_text(*context_.control, tokenizer, prompt, options);
+    const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
+    int64_t num_tokens = 0;
+    if (context_.mesh.index(layout::kDataAxes) == 0)
+        num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
+    follow(*model);
+    return resume::maximum(*context_.control, num_tokens);
+}
+
+}  // namespace argosy::scoring

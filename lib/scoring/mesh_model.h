@@ -1,0 +1,79 @@
+// The model of `eval` on a mesh: each rank holds its share of the weights once, in the type of the
+// computation, and no gradients. It scores windows by the forward pass of training (mesh_scorer.h) and
+// generates texts with eval::ResidentModel.
+//
+// Generating: the data-parallel ranks divide the texts. The ranks of the tensor and pipeline axes generate
+// each text together: a stage passes its rows on to the next one, and all get the logits of the last one.
+// Ranks that shard weights gather each unit's for each step of the model, which they take together; a rank
+// that has finished its texts takes part until all of them have.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "eval/generation.h"
+#include "eval/resident_model.h"
+#include "parallel/parallel_model.h"
+#include "scoring/mesh_scorer.h"
+#include "scoring/scoring_model.h"
+#include "setup/rank_context.h"
+#include "train/run_limits.h"
+#include "train/trainer.h"
+
+namespace argosy::scoring {
+
+class MeshModel {
+  public:
+    /// COLLECTIVE. Loads the weights of `source`. Throws UserError if the ranks do not fit the mesh or the
+    /// model does not, and what setup::RankContext, require_same_tasks and resume::load_weights throw.
+    MeshModel(const mpi::Comm& ranks, const Environment& environment, const interop::ModelSource& source,
+              const ScoringOptions& options, std::span<const eval::Work> tasks);
+    MeshModel(const MeshModel&) = delete;
+
+    /// COLLECTIVE: as MeshScorer::score(). Throws JobError on all ranks after a signal that asks a rank to
+    /// end.
+    std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
+                                         const std::vector<eval::Window>& windows,
+                                         const std::function<void(double share)>& progress);
+
+    /// COLLECTIVE: each data-parallel rank continues some of the contexts. Throws as score() does.
+    std::vector<eval::GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
+                                              std::span<const eval::Tokens> contexts,
+                                              const eval::GenerateOptions& options, int64_t max_tokens,
+                                              const std::function<void(double share)>& progress);
+
+    /// COLLECTIVE: as ScoringModel::generate_one. Throws as score() does.
+    int64_t generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                         const eval::GenerateOptions& options, const ScoringModel::TakeText& take);
+
+    /// The device of this rank in results: "cpu" or "cuda:0".
+    std::string device_name() const { return context_.device.str(); }
+    bool on_gpu() const { return !context_.device.is_cpu(); }
+    const layout::MeshShape& mesh() const { return context_.mesh.shape(); }
+    /// The maximum of the tensors' bytes on this rank so far.
+    int64_t peak_bytes() const { return context_.memory.peak_bytes(); }
+
+  private:
+    std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
+    void end_if_stopped();
+    bool take_next_step(bool generates);
+    void follow(eval::ResidentModel& model);
+    bool meet_all(bool generates);
+
+    const ScoringOptions scoring_options_;
+    config::JobConfig config_;
+    setup::RankContext context_;
+    train::StopAgreement stop_;
+    train::TrainerOptions options_;
+    const parallel::ModelPlacement placement_;
+    parallel::ParallelModel model_;
+    MeshScorer scorer_;
+    double last_meeting_seconds_ = 0;
+};
+
+}  // namespace argosy::scoring
