@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -101,26 +102,22 @@ MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptio
     : mesh_(mesh),
       options_(for_one_pass(options, mesh)),
       max_windows_(max_windows),
+      shares_beginnings_(!gpu::holds(at::empty({0}, mesh.device())) && mesh.degree(Axis::Context) == 1),
       executor_(model, mesh, forward_program(options_, mesh),
                 executor_options(
                     [this](int microbatch, const ops::SoftmaxSums& sums) { take(microbatch, sums); })) {}
-
-/// Attention to a beginning that windows share is a call for each window, which would be slow on a GPU.
-bool MeshScorer::shares_beginnings() const {
-    return mesh_.device().is_cpu() && mesh_.degree(Axis::Context) == 1;
-}
 
 int64_t MeshScorer::microbatches_per_pass() const {
     return options_.num_microbatches * mesh_.degree(layout::kDataAxes);
 }
 
 int64_t MeshScorer::num_microbatches() const {
-    if (shares_beginnings()) return std::ssize(packed_);
+    if (shares_beginnings_) return std::ssize(packed_);
     return (std::ssize(sequences_) + options_.microbatch_size - 1) / options_.microbatch_size;
 }
 
 void MeshScorer::pack(const std::vector<Window>& windows) {
-    if (!shares_beginnings()) {
+    if (!shares_beginnings_) {
         sequences_ = eval::in_sequences(windows, options_.seq_len);
         return;
     }
@@ -132,7 +129,7 @@ void MeshScorer::pack(const std::vector<Window>& windows) {
 }
 
 MeshScorer::Microbatch MeshScorer::make_microbatch(int64_t number) const {
-    return shares_beginnings() ? packed_microbatch(number) : microbatch_of_sequences(number);
+    return shares_beginnings_ ? packed_microbatch(number) : microbatch_of_sequences(number);
 }
 
 MeshScorer::Microbatch MeshScorer::packed_microbatch(int64_t number) const {

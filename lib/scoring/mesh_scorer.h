@@ -67,7 +67,6 @@ class MeshScorer {
         at::Tensor records;  // [tokens that count], on the host
         std::unique_ptr<eval::PackedAttention> attention = nullptr;
     };
-    bool shares_beginnings() const;
     int64_t microbatches_per_pass() const;
     int64_t num_microbatches() const;
     void pack(const std::vector<eval::Window>& windows);
@@ -82,6 +81,8 @@ class MeshScorer {
     comm::Mesh& mesh_;
     train::TrainerOptions options_;
     const int64_t max_windows_;
+    /// Attention to a beginning that windows share is a call for each window, which would be slow on a GPU.
+    const bool shares_beginnings_;
     parallel::Executor executor_;
 
     // State of the score() that runs.

@@ -32,6 +32,8 @@ def parse(words):
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--batches", default="1,16", help="the harness's batch sizes; its fastest counts")
+    parser.add_argument("--scale", type=int, metavar="N", help="eval alone in place of the comparison: on one thread, on N threads, "
+                        "on N replicas of one thread")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--publish", action="store_true", help="put the table into README.md beside this file")
     return parser.parse_args(words)
@@ -44,8 +46,8 @@ def has_harness(python):
     return subprocess.run([python, "-c", "import accelerate, lm_eval, torch, transformers"], capture_output=True).returncode == 0
 
 
-def program(options, *words):
-    out, _, cut_short = start([options.bin / words[0], *words[1:]], LIMIT_SECONDS)
+def program(options, *words, launcher=()):
+    out, _, cut_short = start([*launcher, options.bin / words[0], *words[1:]], LIMIT_SECONDS)
     if cut_short:
         raise Failure(f"{words[0]} took more than {LIMIT_SECONDS} s")
     return out
@@ -81,18 +83,21 @@ def make_model(options, folder):
                    for name in ("choices", "gsm8k")]
 
 
-def run_ours(options, folder, model, task):
-    """{"seconds", "responses"} as harness_peer.py prints them. The times are those of the whole process."""
+def run_ours(options, folder, model, task, threads, replicas=1):
+    """{"seconds", "responses"} as harness_peer.py prints them. The times are those of the whole process, or of all replicas."""
     reader = {"gsm8k": "gsm8k=", "choices": ""}[task["name"]]
     limit = ["--max-new-tokens", task["max_new_tokens"]] if task["name"] == "gsm8k" else []
     wall, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     program(options, "eval", "--model", model, "--tasks", reader + task["file"], "--output", folder / "results.json",
-            "--log-samples", "--threads", options.threads, "--device", "cpu", *limit)
+            "--log-samples", "--threads", threads, "--device", "cpu", *limit,
+            launcher=[SOURCE / "jobs" / "mpirun.sh", replicas] if replicas > 1 else [])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = {"wall": time.monotonic() - wall,
                "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
     lines = map(json.loads, (folder / f"samples_{task['name']}.jsonl").read_text().splitlines())
-    return {"seconds": seconds, "responses": [[response[0] for response in line["resps"]] for line in lines
+    def value(response):
+        return response if isinstance(response, str) else [float(response[0]), response[1] == "True"]
+    return {"seconds": seconds, "responses": [[value(response[0]) for response in line["resps"]] for line in lines
                                               if line["filter"] in ("none", "strict-match")]}
 
 
@@ -101,15 +106,18 @@ def num_equal(ours, theirs):
     def same(one, other):
         if isinstance(other, str):
             return one == other
-        return abs(float(one[0]) - other[0]) <= SAME_LIKELIHOOD * abs(other[0]) and one[1] == str(bool(other[1]))
+        return abs(one[0] - other[0]) <= SAME_LIKELIHOOD * abs(other[0]) and one[1] == bool(other[1])
     assert len(ours) == len(theirs) > 0, (len(ours), len(theirs))
     return sum(len(one) == len(other) and all(map(same, one, other)) for one, other in zip(ours, theirs))
 
 
 def measure(options, folder, model, task):
     """Documents per second of wall and of CPU time: {side: (wall, cpu)}, and how many documents have equal results."""
-    runs, sides = {}, {"eval": lambda: run_ours(options, folder, model, task)}
-    for batch in options.batches.split(","):
+    runs, sides = {}, {"eval": lambda: run_ours(options, folder, model, task, options.threads)}
+    if options.scale:
+        sides |= {f"eval, {options.scale} threads": lambda: run_ours(options, folder, model, task, options.scale),
+                  f"eval, {options.scale} replicas": lambda: run_ours(options, folder, model, task, 1, options.scale)}
+    for batch in [] if options.scale else options.batches.split(","):
         sides[f"harness, batch {batch}"] = lambda batch=batch: json.loads(
             peer(options, "run", model, json.dumps(task), batch, options.threads).splitlines()[-1])
     for _ in range(options.rounds):
@@ -139,9 +147,23 @@ def table(measured):
     return markdown(rows), missed
 
 
+def scale_table(measured):
+    """The table of --scale, and whose results differ."""
+    rows, missed = [["task", "side", "documents/s", "per s of CPU", "times one thread", "equal results"]], []
+    for name, (rates, equal, count) in measured.items():
+        for side, (wall, cpu) in rates.items():
+            more = ["", ""] if side == "eval" else [f"{wall / rates['eval'][0]:.2f} x", f"{equal[side]} of {count}"]
+            rows.append([name, side, f"{wall:.3g}", f"{cpu:.3g}", *more])
+        missed += [f"{name}: only {found} of {count} documents have equal results with {side}"
+                   for side, found in equal.items() if found < count]
+    return markdown(rows), missed
+
+
 def main(words):
     end_on_signal()
     options = parse(words)
+    if options.scale:
+        options.threads = 1
     if not has_harness(options.peer_python):
         print(f"compare_harness: {options.peer_python} is no Python with {PACKAGES}; install them and name it in ${VARIABLE}",
               file=sys.stderr)
@@ -151,12 +173,12 @@ def main(words):
         folder = pathlib.Path(folder)
         model, tasks = make_model(options, folder)
         measured = {task["name"]: measure(options, folder, model, task) for task in tasks}
-    text, missed = table(measured)
+    text, missed = scale_table(measured) if options.scale else table(measured)
     heading = (f"{machine()}; {options.threads} thread(s), dim {options.dim}, {options.layers} layers, at most {options.new_tokens} new "
                f"tokens; load {load:.1f} before.")
     print("\n\n".join([heading, text, *remarks, *missed]))
     if options.publish:
-        publish("harness", f"{heading}\n\n{text}")
+        publish("scale" if options.scale else "harness", f"{heading}\n\n{text}")
     return 3 if options.check and missed else 0
 
 

@@ -22,8 +22,14 @@ class TableTest(unittest.TestCase):
         measured = {"choices": ({"eval": (6.0, 6.0), "batch 1": (1.0, 1.0)}, {"batch 1": 7}, 8)}
         self.assertEqual(compare_harness.table(measured)[1], ["choices: only 7 of 8 documents have equal results"])
 
+    def test_scale(self):
+        measured = {"gsm8k": ({"eval": (2.0, 2.0), "eval, 2 threads": (3.0, 1.6)}, {"eval, 2 threads": 7}, 8)}
+        text, missed = compare_harness.scale_table(measured)
+        self.assertIn("| 1.50 x ", text)
+        self.assertEqual(missed, ["gsm8k: only 7 of 8 documents have equal results with eval, 2 threads"])
+
     def test_equal_responses(self):
-        ours, theirs = [["a"], [["-2.0", "True"], ["-3.0", "False"]]], [["a"], [[-2.0001, True], [-3.0, False]]]
+        ours, theirs = [["a"], [[-2.0, True], [-3.0, False]]], [["a"], [[-2.0001, True], [-3.0, False]]]
         self.assertEqual(compare_harness.num_equal(ours, theirs), 2)
         for i, other in ((0, ["b"]), (1, [[-2.0, False], [-3.0, False]]), (1, [[-2.01, True], [-3.0, False]]), (1, [[-2.0, True]])):
             changed = list(theirs)
