@@ -143,13 +143,25 @@ inline __attribute__((always_inline)) void fetch_next(const Operand<T>& from, in
     for (int64_t i = 0; i < Tile::kDepth; ++i) __builtin_prefetch(next + i * from.k_stride);
 }
 
+/// Prefetches the square of the next kLanes lanes, which are rows that are contiguous along k.
+template <class T>
+inline __attribute__((always_inline)) void fetch_next_lanes(const Operand<T>& from, int64_t lane, int64_t k) {
+    const T* next = from.data + (lane + kLanes) * from.lane_stride + k;
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kLanes; ++i) __builtin_prefetch(next + i * from.lane_stride);
+}
+
 /// Calls visit(lane, k) for the first lane and k of every square, in the order of memory.
 template <class Tile, class T, class Visit>
 inline __attribute__((always_inline)) void for_each_square(const Operand<T>& from, int64_t num_lanes,
                                                            int64_t k, Visit visit) {
     if (from.k_stride == 1) {
         for (int64_t lane = 0; lane < num_lanes; lane += kLanes) {
-            for (int64_t begin = 0; begin < k; begin += Tile::kDepth) visit(lane, begin);
+            const bool is_last = lane + 2 * kLanes > num_lanes;
+            for (int64_t begin = 0; begin < k; begin += Tile::kDepth) {
+                if (!is_last) fetch_next_lanes(from, lane, begin);
+                visit(lane, begin);
+            }
         }
     } else {
         for (int64_t begin = 0; begin < k; begin += Tile::kDepth) {
