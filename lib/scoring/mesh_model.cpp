@@ -1,6 +1,7 @@
 #include "scoring/mesh_model.h"
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -98,6 +99,7 @@ class MeshUnits : public eval::ResidentUnits {
         }
     }
     ~MeshUnits() override {
+        if (std::uncaught_exceptions() > 0) return;  // the run ends; a gather may have no end
         release(current_);
         release(next_);
     }
@@ -204,25 +206,25 @@ bool MeshModel::take_next_step(bool generates) {
     const bool is_time = seconds_now() - last_meeting_seconds_ >= kSecondsBetweenMeetings;
     const int64_t found = resume::maximum(group, (generates ? kGenerates : 0) + (is_time ? kMeets : 0));
     if (found < kMeets) return found == kGenerates;
-    meet_all(generates);
+    meet_all(/*works=*/true);
     last_meeting_seconds_ = seconds_now();
     return resume::maximum(group, generates ? kGenerates : 0) == kGenerates;
 }
 
 /// COLLECTIVE: ends all ranks, with a JobError, after a signal to one of them; else returns whether one of
-/// them still generates. `generates` says it of this rank.
-bool MeshModel::meet_all(bool generates) {
-    enum State : int64_t { Finished, Generates, Stopped };
-    const State of_rank = generates ? Generates : Finished;
+/// them may still take steps. `works` says it of this rank: until its last call, in follow().
+bool MeshModel::meet_all(bool works) {
+    enum State : int64_t { Finished, Works, Stopped };
+    const State of_rank = works ? Works : Finished;
     const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw stopped();
-    return state == Generates;
+    return state == Works;
 }
 
 /// COLLECTIVE: takes part in the steps of other ranks until all have finished.
 void MeshModel::follow(eval::ResidentModel& model) {
     while (take_next_step(/*generates=*/false)) model.append_nothing();
-    while (meet_all(/*generates=*/false)) {
+    while (meet_all(/*works=*/false)) {
     }
 }
 

@@ -63,7 +63,7 @@ class MeshModel {
     void end_if_stopped();
     bool take_next_step(bool generates);
     void follow(eval::ResidentModel& model);
-    bool meet_all(bool generates);
+    bool meet_all(bool works);
 
     const ScoringOptions scoring_options_;
     config::JobConfig config_;
