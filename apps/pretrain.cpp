@@ -187,7 +187,7 @@ struct Run {
 /// Answers --plan and --search. 3: no plan fits.
 ExitCode print_plan(const config::CommandLine& line) {
     const config::PlanRequest& request = line.plan;
-    observe::keep_freed_memory();
+    observe::MemoryMeter::install();
     const ops::OpsContext tensors(setup::operation_path(line.config));
     const plan::Machine machine = plan::choose_machine(line.config, request);
     if (line.command == config::Command::Search) {

@@ -3,7 +3,6 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
 
 #include <atomic>
 #include <fstream>
@@ -11,14 +10,22 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "gpu/device.h"
+#include "observe/tensor_heap.h"
 
 namespace argosy::observe {
 
-/// Counts the bytes that LibTorch's CPU allocator hands out. Each block starts with a prefix that stores its
-/// size and owner, because the deleter is a plain function and gets only a pointer. The prefix is one
-/// alignment unit long, so the tensor behind it is aligned as c10 requires.
+// The address sanitizer sees what happens past the ends of LibTorch's blocks, not of those in a heap of ours.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kHasHeap = false;
+#else
+constexpr bool kHasHeap = true;
+#endif
+
+/// Counts the bytes of tensors. Large ones are in a heap, small ones come from LibTorch's CPU allocator. Each
+/// block starts with a prefix that stores its size and owner, because the deleter is a plain function and
+/// gets only a pointer. The prefix is one alignment unit long, so the tensor behind it is aligned as c10
+/// requires.
 class CountingAllocator final : public c10::Allocator {
   public:
     explicit CountingAllocator(c10::Allocator& inner) : inner_(inner), free_inner_(inner.raw_deleter()) {
@@ -27,7 +34,7 @@ class CountingAllocator final : public c10::Allocator {
 
     c10::DataPtr allocate(size_t num_bytes) override {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
-        auto* start = static_cast<char*>(allocate_inner(num_bytes));
+        auto* start = static_cast<char*>(allocate_block(num_bytes + kPrefixBytes));
         new (start) Prefix{this, num_bytes};
         add(static_cast<int64_t>(num_bytes));
         void* data = start + kPrefixBytes;
@@ -58,21 +65,40 @@ class CountingAllocator final : public c10::Allocator {
         const Prefix prefix = *reinterpret_cast<Prefix*>(start);
         prefix.owner->current_bytes_.fetch_sub(static_cast<int64_t>(prefix.num_bytes),
                                                std::memory_order_relaxed);
-        prefix.owner->free_inner_(start);
+        prefix.owner->free_block(start, prefix.num_bytes + kPrefixBytes);
     }
 
-    /// Allocates memory for prefix and block. Turns a failure into MemoryError, because LibTorch throws a
-    /// general error that names only the size.
-    void* allocate_inner(size_t num_bytes) {
+    static bool is_large(size_t block_bytes) {
+        return kHasHeap && static_cast<int64_t>(block_bytes) >= TensorHeap::kMinBytes;
+    }
+
+    void* allocate_block(size_t block_bytes) {
+        if (is_large(block_bytes)) {
+            if (void* const block = heap_.allocate(static_cast<int64_t>(block_bytes))) return block;
+            fail(block_bytes);
+        }
         try {
-            return inner_.raw_allocate(num_bytes + kPrefixBytes);
+            return inner_.raw_allocate(block_bytes);
         } catch (const c10::OutOfMemoryError&) {
             throw;
-        } catch (const std::exception&) {
-            throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
-                              "no memory for {} bytes of a tensor, beside {} bytes that tensors hold",
-                              num_bytes, current_bytes());
+        } catch (const std::exception&) {  // LibTorch throws a general error that names only the size
+            fail(block_bytes);
         }
+    }
+
+    void free_block(char* start, size_t block_bytes) {
+        if (is_large(block_bytes)) {
+            heap_.free(start, static_cast<int64_t>(block_bytes));
+        } else {
+            free_inner_(start);
+        }
+    }
+
+    [[noreturn]] void fail(size_t block_bytes) {
+        const size_t num_bytes = block_bytes - kPrefixBytes;
+        throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
+                          "no memory for {} bytes of a tensor, beside {} bytes that tensors hold", num_bytes,
+                          current_bytes());
     }
 
     void add(int64_t num_bytes) {
@@ -85,6 +111,7 @@ class CountingAllocator final : public c10::Allocator {
 
     c10::Allocator& inner_;
     c10::DeleterFnPtr free_inner_;
+    TensorHeap heap_;
     std::atomic<int64_t> current_bytes_ = 0, peak_bytes_ = 0;
 };
 
@@ -130,15 +157,6 @@ ResidentMemory resident_memory() {
         status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
     }
     return memory;
-}
-
-void keep_freed_memory() {
-    constexpr int kGrowBytes = 64 << 20;
-    // Never map a block by itself, never return the end of the heap to the kernel, and grow the heap in large
-    // steps. (M_MMAP_THRESHOLD could also prevent the mappings, but older glibc limits it to 32 MiB.)
-    const bool kept = mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 &&
-                      mallopt(M_TOP_PAD, kGrowBytes) == 1;
-    if (!kept) spdlog::debug("this C library's malloc cannot be told to keep freed memory");
 }
 
 }  // namespace argosy::observe

@@ -1,6 +1,6 @@
 // The memory of this process: bytes of tensors, counted at LibTorch's allocators, and the host's resident
-// set, as the kernel reports it. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an
-// executable calls each once, at the top of main, before its first tensor and before other threads start.
+// set, as the kernel reports it. `MemoryMeter::install` changes the whole process: an executable calls it
+// once, at the top of main, before its first tensor and before other threads start.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ class CountingAllocator;
 /// may call it.
 class MemoryMeter {
   public:
-    /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts and then calls the
-    /// original. Earlier tensors are not counted. The new allocator throws MemoryError when memory runs out.
-    /// REQUIRES: this is the first call in the process, and gpu::use, if used, was called before.
+    /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts, has large tensors
+    /// in a TensorHeap and calls the original for the others. Earlier tensors are not counted. The new
+    /// allocator throws MemoryError when memory runs out. REQUIRES: this is the first call in the process,
+    /// and gpu::use, if used, was called before.
     static MemoryMeter install();
 
     int64_t current_bytes() const;
@@ -41,11 +42,5 @@ struct ResidentMemory {
     int64_t peak_bytes = 0;  // since the process started
 };
 ResidentMemory resident_memory();
-
-/// Makes malloc keep freed memory. Without this setting, glibc maps each large block when it is allocated and
-/// unmaps it when it is freed, so the kernel zeroes every activation of every step again, 4 KiB at a time.
-/// Training on CPU was measured 15 % faster with this setting. The cost: the process stays as large as its
-/// peak.
-void keep_freed_memory();
 
 }  // namespace argosy::observe
