@@ -69,8 +69,8 @@ def plan(settings, layout):
     return json.loads(done.stdout)
 
 
-def planned_bytes(planned, layout):
-    return max(rank["memory"]["peak_bytes"] + layout.ranks * rank["shared_bytes"] for rank in planned["ranks"])
+def planned_bytes(planned):
+    return max(rank["memory"]["peak_bytes"] + rank["mapped_shared_bytes"] for rank in planned["ranks"])
 
 
 def compare_times(work, options):
@@ -95,7 +95,7 @@ def compare_memory(work, tiny, options):
     values = {}
     for name, ranks, settings in options.configurations:
         layout = runs.Layout(ranks)
-        planned = planned_bytes(plan(work.settings(options.dtype, 2) | settings, layout), layout)
+        planned = planned_bytes(plan(work.settings(options.dtype, 2) | settings, layout))
         values[name] = planned / 2**20, measure(work, ranks, settings) - base[ranks]
     return values
 
