@@ -4,10 +4,15 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <mutex>
 #include <string>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "gpu/device.h"
@@ -35,8 +40,7 @@ class CountingAllocator final : public c10::Allocator {
     c10::DataPtr allocate(size_t num_bytes) override {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
         auto* start = static_cast<char*>(allocate_block(num_bytes + kPrefixBytes));
-        new (start) Prefix{this, num_bytes};
-        add(static_cast<int64_t>(num_bytes));
+        add(*new (start) Prefix{this, num_bytes});
         void* data = start + kPrefixBytes;
         return {data, data, &free_counted, c10::DeviceType::CPU};
     }
@@ -47,25 +51,65 @@ class CountingAllocator final : public c10::Allocator {
         default_copy_data(out, in, num_bytes);
     }
 
-    int64_t current_bytes() const { return current_bytes_.load(std::memory_order_relaxed); }
-    int64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
-    void reset_peak() { peak_bytes_.store(current_bytes(), std::memory_order_relaxed); }
+    int64_t current_bytes() const {
+        const std::lock_guard lock(mutex_);
+        return current_bytes_;
+    }
+    int64_t peak_bytes() const {
+        const std::lock_guard lock(mutex_);
+        return peak_bytes_;
+    }
+    void reset_peak() {
+        const std::lock_guard lock(mutex_);
+        peak_bytes_ = current_bytes_;
+        peak_moment_ = moment_;
+    }
+
+    void enter(std::string moment) {
+        const std::lock_guard lock(mutex_);
+        const auto [entry, is_new] = numbers_.try_emplace(std::move(moment), moments_.size());
+        if (is_new) moments_.push_back(&entry->first);
+        moment_ = entry->second;
+    }
+    MemorySnapshot snapshot() const {
+        const std::lock_guard lock(mutex_);
+        return snapshot_now();
+    }
+    void take_snapshot_at(int64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        wanted_bytes_ = bytes;
+        taken_.reset();
+    }
+    std::optional<MemorySnapshot> taken_snapshot() {
+        const std::lock_guard lock(mutex_);
+        wanted_bytes_ = kNever;
+        return std::exchange(taken_, {});
+    }
+    std::optional<MemorySnapshot> failed_snapshot() const {
+        const std::lock_guard lock(mutex_);
+        return failed_;
+    }
 
   private:
+    /// Live blocks are a list.
     struct Prefix {
         CountingAllocator* owner;
         size_t num_bytes;
+        size_t moment = 0;
+        Prefix *previous = nullptr, *next = nullptr;
     };
     static constexpr size_t kPrefixBytes = c10::gAlignment;
     static_assert(sizeof(Prefix) <= kPrefixBytes);
+    static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
     static void free_counted(void* data) {
         if (data == nullptr) return;
         char* start = static_cast<char*>(data) - kPrefixBytes;
-        const Prefix prefix = *reinterpret_cast<Prefix*>(start);
-        prefix.owner->current_bytes_.fetch_sub(static_cast<int64_t>(prefix.num_bytes),
-                                               std::memory_order_relaxed);
-        prefix.owner->free_block(start, prefix.num_bytes + kPrefixBytes);
+        auto& prefix = *reinterpret_cast<Prefix*>(start);
+        CountingAllocator& owner = *prefix.owner;
+        const size_t block_bytes = prefix.num_bytes + kPrefixBytes;
+        owner.remove(prefix);
+        owner.free_block(start, block_bytes);
     }
 
     static bool is_large(size_t block_bytes) {
@@ -96,23 +140,69 @@ class CountingAllocator final : public c10::Allocator {
 
     [[noreturn]] void fail(size_t block_bytes) {
         const size_t num_bytes = block_bytes - kPrefixBytes;
+        try {
+            const std::lock_guard lock(mutex_);
+            failed_ = snapshot_now();
+        } catch (const std::bad_alloc&) {  // the error says most of it
+        }
         throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
                           "no memory for {} bytes of a tensor, beside {} bytes that tensors hold", num_bytes,
                           current_bytes());
     }
 
-    void add(int64_t num_bytes) {
-        const int64_t current = current_bytes_.fetch_add(num_bytes, std::memory_order_relaxed) + num_bytes;
-        int64_t peak = peak_bytes();
-        while (peak < current &&
-               !peak_bytes_.compare_exchange_weak(peak, current, std::memory_order_relaxed)) {
+    void add(Prefix& block) {
+        const std::lock_guard lock(mutex_);
+        block.moment = moment_;
+        block.next = newest_;
+        if (newest_ != nullptr) newest_->previous = &block;
+        newest_ = &block;
+        current_bytes_ += static_cast<int64_t>(block.num_bytes);
+        if (current_bytes_ > peak_bytes_) {
+            peak_bytes_ = current_bytes_;
+            peak_moment_ = moment_;
         }
+        if (current_bytes_ >= wanted_bytes_) {
+            wanted_bytes_ = kNever;
+            taken_ = snapshot_now();
+        }
+    }
+
+    void remove(const Prefix& block) {
+        const std::lock_guard lock(mutex_);
+        current_bytes_ -= static_cast<int64_t>(block.num_bytes);
+        (block.previous == nullptr ? newest_ : block.previous->next) = block.next;
+        if (block.next != nullptr) block.next->previous = block.previous;
+    }
+
+    /// REQUIRES: mutex_ is locked.
+    MemorySnapshot snapshot_now() const {
+        MemorySnapshot found{*moments_[moment_], current_bytes_, peak_bytes_, *moments_[peak_moment_]};
+        std::vector<const Prefix*> blocks;
+        for (const Prefix* block = newest_; block != nullptr; block = block->next) {
+            found.bytes_by_moment[*moments_[block->moment]] += static_cast<int64_t>(block->num_bytes);
+            blocks.push_back(block);
+        }
+        const auto size = [](const Prefix* block) { return block->num_bytes; };
+        const auto last =
+            blocks.begin() + std::min<std::ptrdiff_t>(std::ssize(blocks), MemorySnapshot::kMaxBlocks);
+        std::ranges::partial_sort(blocks, last, std::greater(), size);
+        for (auto block = blocks.begin(); block != last; ++block) {
+            found.largest.push_back({reinterpret_cast<const char*>(*block) + kPrefixBytes,
+                                     static_cast<int64_t>((*block)->num_bytes), *moments_[(*block)->moment]});
+        }
+        return found;
     }
 
     c10::Allocator& inner_;
     c10::DeleterFnPtr free_inner_;
     TensorHeap heap_;
-    std::atomic<int64_t> current_bytes_ = 0, peak_bytes_ = 0;
+    mutable std::mutex mutex_;  // of everything below
+    int64_t current_bytes_ = 0, peak_bytes_ = 0, wanted_bytes_ = kNever;
+    Prefix* newest_ = nullptr;
+    std::unordered_map<std::string, size_t> numbers_ = {{"before the first step", 0}};
+    std::vector<const std::string*> moments_ = {&numbers_.begin()->first};  // by number
+    size_t moment_ = 0, peak_moment_ = 0;
+    std::optional<MemorySnapshot> taken_, failed_;
 };
 
 MemoryMeter MemoryMeter::install() {
@@ -144,6 +234,28 @@ StepMemory MemoryMeter::of_step() const {
     StepMemory memory{peak_bytes(), resident_memory().now_bytes};
     if (const auto gpu = gpu::memory()) memory.allocator = {gpu->peak_reserved_bytes, gpu->num_retries};
     return memory;
+}
+
+void MemoryMeter::enter(std::string moment) const { allocator_->enter(std::move(moment)); }
+
+MemorySnapshot MemoryMeter::snapshot() const {
+    MemorySnapshot found = allocator_->snapshot();
+    const auto gpu = gpu::memory();
+    if (!gpu) return found;
+    found = {found.moment, gpu->allocated_bytes, gpu->peak_allocated_bytes};
+    for (const auto& [data, num_bytes] : gpu::largest_blocks(MemorySnapshot::kMaxBlocks))
+        found.largest.push_back({data, num_bytes, ""});
+    return found;
+}
+
+void MemoryMeter::take_snapshot_at(int64_t bytes) const {
+    if (!gpu::memory()) allocator_->take_snapshot_at(bytes);
+}
+
+std::optional<MemorySnapshot> MemoryMeter::taken_snapshot() const { return allocator_->taken_snapshot(); }
+
+std::optional<MemorySnapshot> MemoryMeter::failed_snapshot() const {
+    return gpu::memory() ? std::nullopt : allocator_->failed_snapshot();
 }
 
 ResidentMemory resident_memory() {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -102,8 +103,10 @@ train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& ti
                                      observe::StepTimer& timer, const observe::MemoryMeter& memory) {
     options.observer = [&](const parallel::UnitOp& op) {
         timer.compute(kind_of(op.kind));
+        std::string name = parallel::describe(op);
+        memory.enter(name);
         if (!timeline.takes_spans()) return;
-        timeline.next_operation(parallel::describe(op));
+        timeline.next_operation(std::move(name));
         if (timeline.recording()) timeline.memory(memory.current_bytes());
     };
     return options;

@@ -43,7 +43,7 @@ class Profiler {
     int64_t step_ = 0;  // the one that is traced
 };
 
-/// The options with an observer that tells `timeline` and `timer` each operation. REQUIRES: they and `memory`
+/// The options with an observer that tells `timeline`, `timer` and `memory` each operation. REQUIRES: they
 /// outlive the trainer.
 train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
                                      observe::StepTimer& timer, const observe::MemoryMeter& memory);
