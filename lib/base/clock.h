@@ -2,10 +2,10 @@
 #pragma once
 
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <optional>
 #include <thread>
 

@@ -273,8 +273,10 @@ class ReportTest(PageTest):
     def test_status(self):
         """status.sh writes the same page beside its own lines."""
         plain_run(self.folder / "run", 3)
+        (self.folder / "run/effective.toml").write_text("[training]\nsteps = 12\n[other]\nsteps = 5\n")
         done = subprocess.run([JOBS / "status.sh", self.folder / "run", "--html", self.folder / "page.html"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 of 12 (25.0 %)", done.stdout)
         self.assertIn("tokens/s", done.stdout)
         self.assertIn('"num_steps":3', (self.folder / "page.html").read_text())
         done = subprocess.run([JOBS / "status.sh", self.folder / "run", "--html", self.folder / "no/page.html"], capture_output=True, text=True)
