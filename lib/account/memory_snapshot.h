@@ -23,11 +23,11 @@ struct NamedBlock {
     std::vector<std::string> names;  // "the weights of output.weight"
     std::string type;                // "float32"; of the first one, as the others
 };
-/// By the start of the block.
+/// The keys are the starts of the blocks.
 using NamedBlocks = std::map<const void*, NamedBlock>;
 NamedBlocks named_blocks(parallel::ParallelModel& model, const optim::AdamW& optimizer);
 
-/// What a file says.
+/// The content of a file beside the MemorySnapshot.
 struct SnapshotFacts {
     int rank = 0;
     std::optional<int64_t> step = {};             // of a snapshot on request

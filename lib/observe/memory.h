@@ -55,9 +55,9 @@ class MemoryMeter {
     /// Names the moment that begins now. Blocks that any thread allocates from now on have its name.
     void enter(std::string moment) const;
     MemorySnapshot snapshot() const;
-    /// Takes a snapshot as soon as tensors hold this many bytes. Not on a GPU.
+    /// Takes a snapshot as soon as tensors hold this many bytes; on a GPU, does nothing.
     void take_snapshot_at(int64_t bytes) const;
-    /// That snapshot, if it was taken; ends the request.
+    /// Returns that snapshot, if it was taken, and ends the request.
     std::optional<MemorySnapshot> taken_snapshot() const;
     /// A snapshot of the last request that failed, before an exception freed anything. On a GPU, none.
     std::optional<MemorySnapshot> failed_snapshot() const;
