@@ -63,7 +63,7 @@ struct Run {
 
     const data::Loader loader = setup::training_data(config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
-    train::Trainer trainer = account.make_trainer(options, mesh);
+    train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
@@ -93,6 +93,7 @@ struct Run {
                                                            start.last_own_step, environment),
                                  control};
     setup::Profiler profiler{config, context.timeline, control};
+    account::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
 
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
@@ -115,6 +116,7 @@ struct Run {
             const Timeline::Span span(context.timeline, observe::describe(phase));
             return timer.in(phase, work);
         };
+        snapshots.start_step(position.step + 1);
         context.memory.reset_peak();
         limits.start_step();
         profiler.start_step(position.step + 1);
@@ -138,6 +140,7 @@ struct Run {
         const auto evaluated = in(Evaluation, [&] { return evaluate(); });
         report(batch, lr, result, validated, evaluated);
         profiler.finish_step();
+        snapshots.finish_step();
         if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
@@ -187,7 +190,7 @@ struct Run {
 /// Answers --plan and --search. 3: no plan fits.
 ExitCode print_plan(const config::CommandLine& line) {
     const config::PlanRequest& request = line.plan;
-    observe::keep_freed_memory();
+    observe::MemoryMeter::install();
     const ops::OpsContext tensors(setup::operation_path(line.config));
     const plan::Machine machine = plan::choose_machine(line.config, request);
     if (line.command == config::Command::Search) {

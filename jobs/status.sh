@@ -11,16 +11,17 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--html FILE], the folders of runs" >&2; exit 2; }
-python3 - "${runs[@]}" <<'PYTHON'
+PYTHONPATH=$(cd "$(dirname "$0")" && pwd) python3 -B - "${runs[@]}" <<'PYTHON'
 import collections
 import datetime
 import json
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
 import time
+
+from run_record import config_text, objects, read_config
 
 NEWEST = 50  # steps whose median is the speed
 TAIL_BYTES = 1 << 18
@@ -127,11 +128,10 @@ def show_job(folder, queued, started):
 
 
 def total_steps(folder):
-    """training.steps of the configuration in effect."""
-    path = folder / "effective.toml"
-    section = re.search(r"^\[training\]$(.*?)(?=^\[|\Z)", path.read_text() if path.exists() else "", re.M | re.S)
-    steps = section and re.search(r"^steps *= *(\d+)", section[1], re.M)
-    return int(steps[1]) if steps else None
+    """training.steps of the newest start's configuration."""
+    text, _ = config_text(folder, list(objects(folder / "starts.jsonl")))
+    steps = read_config(text)[0].get("training.steps", "")
+    return int(steps) if steps.isdecimal() else None
 
 
 def show(name, text):

@@ -147,8 +147,14 @@ function addRun(run) {
         .map((key) => ({key, label: key.slice(8)}));
     const spec = {title: "Time of a step on rank 0", unit: "ms", stack: true, wide: true,
                   series: [{key: "time_ms.compute", label: "compute"}, ...exposed, ...rest],
-                  about: "exposed: waits for, and transfers with, the ranks of these axes. Single long steps are cut off above."};
+                  about: "exposed: waits for, and transfers with, the ranks of these axes. " +
+                         (times.includes("time_ms.bubble") ? "bubble: waits for what other stages of the pipeline have not sent yet. " : "") +
+                         "Single long steps are cut off above."};
+    const kinds = keysOf(run, "compute_kinds_ms.").map((key) => ({key, label: key.slice(17)}));
+    const compute = {title: "Compute of a step on rank 0", unit: "ms", stack: true, wide: true, series: kinds,
+                     about: "backward: gradients of the layers' inputs; weights: of their weights; head: with the loss."};
     if (run.num_steps) addChart(grid, spec, run);
+    if (kinds.length) addChart(grid, compute, run);
     addTimeline(grid, run.traces);
     addHeatMap(grid, run.rank_times);
     addMesh(grid, run.mesh);

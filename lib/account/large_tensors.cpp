@@ -24,16 +24,6 @@ using model::Parameter;
 using model::Role;
 using Shape = std::vector<int64_t>;
 
-/// The name of the type in the configuration.
-std::string type_name(at::ScalarType type) {
-    using config::Precision;
-    for (const Precision precision :
-         {Precision::Float16, Precision::BFloat16, Precision::Float32, Precision::Float64}) {
-        if (setup::scalar_type(precision) == type) return std::string(config::name_of(precision));
-    }
-    return toString(type);
-}
-
 /// The number of bytes that LibTorch's allocator requests from CUDA for a tensor of `bytes`: a multiple of 2
 /// MiB. Empty below 10 MiB: smaller tensors share blocks of two fixed sizes, which do not identify a tensor.
 std::optional<int64_t> rounded_as_on_a_gpu(int64_t bytes) {
@@ -209,6 +199,15 @@ class LargeTensors {
 };
 
 }  // namespace
+
+std::string type_name(at::ScalarType type) {
+    using config::Precision;
+    for (const Precision precision :
+         {Precision::Float16, Precision::BFloat16, Precision::Float32, Precision::Float64}) {
+        if (setup::scalar_type(precision) == type) return std::string(config::name_of(precision));
+    }
+    return toString(type);
+}
 
 int64_t LargeTensor::num_bytes() const {
     return std::accumulate(shape.begin(), shape.end(), static_cast<int64_t>(c10::elementSize(type)),

@@ -20,6 +20,9 @@
 
 namespace argosy::account {
 
+/// The name of a type in configurations, else LibTorch's: "bfloat16".
+std::string type_name(at::ScalarType type);
+
 /// Tensors of one shape and type.
 struct LargeTensor {
     std::vector<std::string> names;  // "the residual stream", "the weights or gradient of output.weight", ...

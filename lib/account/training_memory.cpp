@@ -121,8 +121,11 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
 
 }  // namespace
 
-train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh) {
+train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh,
+                                           const observe::MemoryMeter& memory) {
     tensors_ = large_tensors(options, mesh);
+    memory_ = memory;
+    rank_ = mesh.world().rank();
     enter_phase("the construction of the model");
     try {
         return train::Trainer(options, mesh);
@@ -151,6 +154,25 @@ void MemoryAccount::Watch::record() const {
 void MemoryAccount::record(train::Trainer& trainer) {
     if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
     held_ = plan::held_bytes(trainer.model(), trainer.step().optimizer());
+    named_ = named_blocks(trainer.model(), trainer.step().optimizer());
+}
+
+/// A sentence with the path of the snapshot; empty if there is none. The snapshot of a processor is that of
+/// the failed request; on a GPU, the exception has freed some blocks.
+std::string MemoryAccount::write_failure(const Shortage& found) const {
+    if (!memory_) return "";
+    try {
+        const auto path =
+            write_snapshot(config_, "out-of-memory", memory_->failed_snapshot().value_or(memory_->snapshot()),
+                           {.rank = rank_,
+                            .requested_bytes = found.requested_bytes,
+                            .held = held_,
+                            .named = named_,
+                            .tensors = tensors_});
+        return path.empty() ? "" : fmt::format(". {} lists the largest tensors", path.string());
+    } catch (const std::exception&) {  // memory is short
+        return "";
+    }
 }
 
 /// The number of bytes that the failed allocation requested, and the tensors that have this size.
@@ -173,8 +195,9 @@ void MemoryAccount::explain() const {
         throw RunError("out of memory{}{}{}. What would need less: {}", request_text(*found), place(),
                        host_memory(*found), fmt::join(remedies_for_the_host(config_), "; "));
     }
-    throw RunError("out of memory{}{}{}. What would need less: {}", request(*found), place(),
-                   breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
+    throw RunError("out of memory{}{}{}. What would need less: {}{}", request(*found), place(),
+                   breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "),
+                   write_failure(*found));
 }
 
 }  // namespace argosy::account

@@ -5,13 +5,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "account/large_tensors.h"
+#include "account/memory_snapshot.h"
 #include "comm/mesh.h"
 #include "config/job_config.h"
+#include "observe/memory.h"
 #include "observe/shortage.h"
 #include "optim/adamw.h"
 #include "parallel/lowering.h"
@@ -29,11 +32,18 @@ class MemoryAccount {
 
     /// Constructs the Trainer. If that fails, records the bytes that the Trainer would have held, because
     /// memory may have run out.
-    train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh);
+    train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh,
+                                const observe::MemoryMeter& memory);
+
+    /// The large tensors of a step, once the trainer is made.
+    std::span<const LargeTensor> tensors() const { return tensors_; }
 
     /// Names the phase that begins now; messages print the name after "in". If a unit operation is under way,
     /// messages name the operation instead. REQUIRES: `phase` is a string literal.
-    void enter_phase(const char* phase) { phase_ = phase; }
+    void enter_phase(const char* phase) {
+        phase_ = phase;
+        if (memory_) memory_->enter(phase);
+    }
     /// Returns the result of `work`, which is a phase within the current one.
     template <class Work>
     auto in_phase(const char* phase, const Work& work) {
@@ -74,8 +84,8 @@ class MemoryAccount {
     /// returned Watch, and the MemoryAccount outlives both.
     [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
 
-    /// Throws RunError with the explanation if the GPU or the host ran out of memory; otherwise rethrows the
-    /// current exception. REQUIRES: the caller is inside a catch block.
+    /// Throws RunError with the explanation if the GPU or the host ran out of memory, after writing a memory
+    /// snapshot; otherwise rethrows the current exception. REQUIRES: the caller is inside a catch block.
     [[noreturn]] void explain() const;
 
   private:
@@ -83,12 +93,16 @@ class MemoryAccount {
     void record(train::Trainer& trainer);
     std::string place() const;
     std::string request(const observe::Shortage& found) const;
+    std::string write_failure(const observe::Shortage& found) const;
 
     const config::JobConfig& config_;
     std::optional<plan::HeldBytes> planned_, held_;
     std::vector<LargeTensor> tensors_;
     const char* phase_ = nullptr;  // null: no phase named yet
     std::optional<parallel::UnitOp> under_way_;
+    std::optional<observe::MemoryMeter> memory_;  // once the trainer's construction begins
+    int rank_ = 0;
+    NamedBlocks named_;
 };
 
 }  // namespace argosy::account

@@ -31,11 +31,13 @@ Timeline::Span::~Span() {
 
 /// The fields that every event has.
 std::string Timeline::event(char phase, const std::string& name, double us) const {
-    return fmt::format(R"("ph":"{}","name":{},"pid":{},"tid":0,"ts":{:.3f})", phase, json_text(name), rank_, us);
+    return fmt::format(R"("ph":"{}","name":{},"pid":{},"tid":0,"ts":{:.3f})", phase, json_text(name), rank_,
+                       us);
 }
 
 void Timeline::start(double clock_offset, const std::string& id) {
     recording_ = true;
+    num_events_ = 0;
     id_ = id;
     clock_offset_ = clock_offset;
 }
@@ -46,6 +48,7 @@ void Timeline::add(const std::string& event) {
     events_ += events_.empty() ? "{" : ",\n{";
     events_ += event;
     events_ += "}";
+    ++num_events_;
 }
 
 void Timeline::open(std::string name, bool is_operation) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -148,6 +149,10 @@ class Communicator {
     /// instead of computing. Waiting for data counts, and so do the backend's copies and reductions. The NCCL
     /// backend counts the time for which the compute stream stood still, as far as measured by now.
     virtual double exposed_seconds() const { return exposed_seconds_; }
+
+    /// The part of exposed_seconds() in which wait() waited for messages that their senders had not sent yet.
+    /// The rest is transfers and the waits of senders. None: this backend cannot tell (NCCL).
+    virtual std::optional<double> unsent_seconds() const { return {}; }
 
   protected:
     explicit Communicator(std::string name, c10::Device device = c10::kCPU)

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,26 +18,66 @@ namespace {
 
 class MpiCompletion : public Completion {
   public:
-    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number)
-        : group_(std::move(group)), first_kind_(first_kind), number_(number) {}
+    /// Adds the time in which messages were not sent yet to `unsent_seconds`.
+    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number,
+                  double& unsent_seconds)
+        : group_(std::move(group)),
+          first_kind_(first_kind),
+          number_(number),
+          unsent_seconds_(unsent_seconds) {}
 
     void add(mpi::Request request) { requests_.push_back(request); }
+
+    void add_send(const Op& op, bool synchronous) {
+        const auto* in = static_cast<const char*>(op.in.const_data_ptr());
+        for_each_part(op.in, [&](int64_t first, int64_t count) {
+            const char* const from = in + first * op.in.element_size();
+            add(group_->comm().send(from, count, element_type(op), op.peer, synchronous));
+        });
+    }
+
+    void add_receive(const Op& op) {
+        auto* out = static_cast<char*>(op.out.mutable_data_ptr());
+        for_each_part(op.out, [&](int64_t first, int64_t count) {
+            char* const to = out + first * op.out.element_size();
+            (first == 0 ? first_parts_ : requests_)
+                .push_back(group_->comm().receive(to, count, element_type(op), op.peer));
+        });
+    }
+
     watch::FlightSpan& flight() { return flight_; }
 
     void wait() override {
         const watch::AwaitedOperation awaited = group_->awaited(first_kind_, number_);
         watch::HostWait wait(group_->watchdog().waits(), awaited);
-        while (!have_ended(awaited)) {
-            if (group_->exchanges().advance()) continue;
-            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
-        }
+        const double start = seconds_now();
+        wait_for(first_parts_, wait, awaited);
+        if (!first_parts_.empty()) unsent_seconds_ += seconds_now() - start;
+        wait_for(requests_, wait, awaited);
         flight_.set_ended();
     }
 
   private:
-    bool have_ended(const watch::AwaitedOperation& awaited) {
+    /// Calls visit(first, count) for the elements of the first part, which may be all, and of the rest.
+    template <class Visit>
+    static void for_each_part(const at::Tensor& tensor, Visit visit) {
+        constexpr int64_t kMaxFirst = 256;  // elements: MPI sends 4 KiB at once
+        const int64_t first = std::min(tensor.numel(), kMaxFirst);
+        visit(0, first);
+        if (first < tensor.numel()) visit(first, tensor.numel() - first);
+    }
+
+    void wait_for(std::span<mpi::Request> requests, watch::HostWait& wait,
+                  const watch::AwaitedOperation& awaited) {
+        while (!have_ended(requests, awaited)) {
+            if (group_->exchanges().advance()) continue;
+            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
+        }
+    }
+
+    static bool have_ended(std::span<mpi::Request> requests, const watch::AwaitedOperation& awaited) {
         try {
-            return mpi::test_all(requests_);
+            return mpi::test_all(requests);
         } catch (const RunError& error) {
             const std::string what = error.what();
             const bool is_truncated = what.find("MPI_ERR_TRUNCATE") != std::string::npos;
@@ -46,10 +87,11 @@ class MpiCompletion : public Completion {
     }
 
     std::shared_ptr<const Group> group_;
-    std::vector<mpi::Request> requests_;
+    std::vector<mpi::Request> first_parts_, requests_;  // the first parts of receives; all others
     watch::FlightSpan flight_;
     OpKind first_kind_;
     int64_t number_;
+    double& unsent_seconds_;
 };
 
 class SharedMemoryCompletion : public Completion {
@@ -134,7 +176,7 @@ void MpiCommunicator::check(const Op& op) const {
     }
 }
 
-mpi::Request MpiCommunicator::start(const Op& op) const {
+mpi::Request MpiCommunicator::start_collective(const Op& op) const {
     const auto reduction = op.reduction == Reduction::Sum ? mpi::Reduction::Sum : mpi::Reduction::Max;
     const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
@@ -150,9 +192,8 @@ mpi::Request MpiCommunicator::start(const Op& op) const {
         case OpKind::Broadcast:
             return comm.broadcast(out, op.out.numel(), type, op.peer);
         case OpKind::Send:
-            return comm.send(in, op.in.numel(), type, op.peer, group_->options().synchronous_sends);
         case OpKind::Receive:
-            return comm.receive(out, op.out.numel(), type, op.peer);
+            break;
     }
     throw RunError("internal error: unknown operation");
 }
@@ -162,13 +203,19 @@ mpi::Request MpiCommunicator::start(const Op& op) const {
 Pending MpiCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     const Exposed exposed(*this);
-    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++);
+    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++, unsent_seconds_);
     MpiCompletion& started = *completion;
     Pending pending(std::move(completion), tensors_of(ops), exposed_seconds_slot());
     for (const Op& op : ops) {
         check(op);
         group_->record(op, started.flight());
-        started.add(start(op));
+        if (op.kind == OpKind::Send) {
+            started.add_send(op, group_->options().synchronous_sends);
+        } else if (op.kind == OpKind::Receive) {
+            started.add_receive(op);
+        } else {
+            started.add(start_collective(op));
+        }
     }
     return pending;
 }

@@ -14,7 +14,8 @@
 namespace argosy::comm {
 
 /// Uses MPI's non-blocking calls, and waits with a timeout. No data moves while a rank computes, because Open
-/// MPI makes progress only within its calls.
+/// MPI makes progress only within its calls. A message goes in two parts. The first is so short that MPI
+/// sends it at once; its arrival says that the rest was sent too.
 class MpiCommunicator : public GroupCommunicator {
   public:
     using GroupCommunicator::GroupCommunicator;
@@ -22,13 +23,16 @@ class MpiCommunicator : public GroupCommunicator {
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
+    std::optional<double> unsent_seconds() const override { return unsent_seconds_; }
+
     /// Throws RunError for an operation that this backend cannot start.
     void check(const Op& op) const;
 
   private:
-    mpi::Request start(const Op& op) const;
+    mpi::Request start_collective(const Op& op) const;
 
     int64_t num_submitted_ = 0;
+    double unsent_seconds_ = 0;
 };
 
 /// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
@@ -41,6 +45,8 @@ class SharedMemoryCommunicator : public GroupCommunicator {
 
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
+
+    std::optional<double> unsent_seconds() const override { return messages_.unsent_seconds(); }
 
   private:
     std::shared_ptr<Exchange> exchange_;
@@ -62,6 +68,7 @@ class StagedCommunicator : public GroupCommunicator {
     double exposed_seconds() const override {
         return Communicator::exposed_seconds() + host_->exposed_seconds();
     }
+    std::optional<double> unsent_seconds() const override { return host_->unsent_seconds(); }
 
   private:
     std::unique_ptr<Communicator> host_;

@@ -28,6 +28,7 @@ class TracedCommunicator : public Communicator {
     void wait_for_gpu() override;
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;
     double exposed_seconds() const override { return inner_->exposed_seconds(); }
+    std::optional<double> unsent_seconds() const override { return inner_->unsent_seconds(); }
 
   private:
     TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::vector<int> world_ranks,

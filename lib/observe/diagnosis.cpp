@@ -156,10 +156,18 @@ std::string pipeline_text(const Case& run, double share) {
         text += fmt::format("; --parallelism.pipeline_parallel_schedule={} has {}", pipeline.better_schedule,
                             percent_text(pipeline.better_bubble));
     }
-    if (share - pipeline.bubble > kUnexplainedBubble) {
-        text +=
-            "; the rest is unequal stages or slow transfers: balance the stages with "
-            "parallelism.pipeline_parallel_layers_per_stage";
+    const std::optional<double>& measured_ms = run.observed.times.bubble_ms;
+    const double unsent = measured_ms ? run.share(*measured_ms) : share;
+    if (unsent - pipeline.bubble > kUnexplainedBubble) {
+        text += fmt::format(
+            "; the rest is {}: balance the stages with parallelism.pipeline_parallel_layers_per_stage",
+            measured_ms ? "unequal stages" : "unequal stages or slow transfers");
+    }
+    if (share - unsent > kUnexplainedBubble) {
+        text += fmt::format(
+            "; transfers between stages take {}: fewer stages transfer less "
+            "(parallelism.pipeline_parallel_degree)",
+            percent_text(share - unsent));
     }
     return text;
 }

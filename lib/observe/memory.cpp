@@ -3,22 +3,34 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <mutex>
 #include <string>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "gpu/device.h"
+#include "observe/tensor_heap.h"
 
 namespace argosy::observe {
 
-/// Counts the bytes that LibTorch's CPU allocator hands out. Each block starts with a prefix that stores its
-/// size and owner, because the deleter is a plain function and gets only a pointer. The prefix is one
-/// alignment unit long, so the tensor behind it is aligned as c10 requires.
+// The address sanitizer sees what happens past the ends of LibTorch's blocks, not of those in a heap of ours.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kHasHeap = false;
+#else
+constexpr bool kHasHeap = true;
+#endif
+
+/// Counts the bytes of tensors. Large ones are in a heap, small ones come from LibTorch's CPU allocator. Each
+/// block starts with a prefix that stores its size and owner, because the deleter is a plain function and
+/// gets only a pointer. The prefix is one alignment unit long, so the tensor behind it is aligned as c10
+/// requires.
 class CountingAllocator final : public c10::Allocator {
   public:
     explicit CountingAllocator(c10::Allocator& inner) : inner_(inner), free_inner_(inner.raw_deleter()) {
@@ -27,9 +39,8 @@ class CountingAllocator final : public c10::Allocator {
 
     c10::DataPtr allocate(size_t num_bytes) override {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
-        auto* start = static_cast<char*>(allocate_inner(num_bytes));
-        new (start) Prefix{this, num_bytes};
-        add(static_cast<int64_t>(num_bytes));
+        auto* start = static_cast<char*>(allocate_block(num_bytes + kPrefixBytes));
+        add(*new (start) Prefix{this, num_bytes});
         void* data = start + kPrefixBytes;
         return {data, data, &free_counted, c10::DeviceType::CPU};
     }
@@ -40,52 +51,158 @@ class CountingAllocator final : public c10::Allocator {
         default_copy_data(out, in, num_bytes);
     }
 
-    int64_t current_bytes() const { return current_bytes_.load(std::memory_order_relaxed); }
-    int64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
-    void reset_peak() { peak_bytes_.store(current_bytes(), std::memory_order_relaxed); }
+    int64_t current_bytes() const {
+        const std::lock_guard lock(mutex_);
+        return current_bytes_;
+    }
+    int64_t peak_bytes() const {
+        const std::lock_guard lock(mutex_);
+        return peak_bytes_;
+    }
+    void reset_peak() {
+        const std::lock_guard lock(mutex_);
+        peak_bytes_ = current_bytes_;
+        peak_moment_ = moment_;
+    }
+
+    void enter(std::string moment) {
+        const std::lock_guard lock(mutex_);
+        const auto [entry, is_new] = numbers_.try_emplace(std::move(moment), moments_.size());
+        if (is_new) moments_.push_back(&entry->first);
+        moment_ = entry->second;
+    }
+    MemorySnapshot snapshot() const {
+        const std::lock_guard lock(mutex_);
+        return snapshot_now();
+    }
+    void take_snapshot_at(int64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        wanted_bytes_ = bytes;
+        taken_.reset();
+    }
+    std::optional<MemorySnapshot> taken_snapshot() {
+        const std::lock_guard lock(mutex_);
+        wanted_bytes_ = kNever;
+        return std::exchange(taken_, {});
+    }
+    std::optional<MemorySnapshot> failed_snapshot() const {
+        const std::lock_guard lock(mutex_);
+        return failed_;
+    }
 
   private:
+    /// Live blocks are a list.
     struct Prefix {
         CountingAllocator* owner;
         size_t num_bytes;
+        size_t moment = 0;
+        Prefix *previous = nullptr, *next = nullptr;
     };
     static constexpr size_t kPrefixBytes = c10::gAlignment;
     static_assert(sizeof(Prefix) <= kPrefixBytes);
+    static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
     static void free_counted(void* data) {
         if (data == nullptr) return;
         char* start = static_cast<char*>(data) - kPrefixBytes;
-        const Prefix prefix = *reinterpret_cast<Prefix*>(start);
-        prefix.owner->current_bytes_.fetch_sub(static_cast<int64_t>(prefix.num_bytes),
-                                               std::memory_order_relaxed);
-        prefix.owner->free_inner_(start);
+        auto& prefix = *reinterpret_cast<Prefix*>(start);
+        CountingAllocator& owner = *prefix.owner;
+        const size_t block_bytes = prefix.num_bytes + kPrefixBytes;
+        owner.remove(prefix);
+        owner.free_block(start, block_bytes);
     }
 
-    /// Allocates memory for prefix and block. Turns a failure into MemoryError, because LibTorch throws a
-    /// general error that names only the size.
-    void* allocate_inner(size_t num_bytes) {
+    static bool is_large(size_t block_bytes) {
+        return kHasHeap && static_cast<int64_t>(block_bytes) >= TensorHeap::kMinBytes;
+    }
+
+    void* allocate_block(size_t block_bytes) {
+        if (is_large(block_bytes)) {
+            if (void* const block = heap_.allocate(static_cast<int64_t>(block_bytes))) return block;
+            fail(block_bytes);
+        }
         try {
-            return inner_.raw_allocate(num_bytes + kPrefixBytes);
+            return inner_.raw_allocate(block_bytes);
         } catch (const c10::OutOfMemoryError&) {
             throw;
-        } catch (const std::exception&) {
-            throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
-                              "no memory for {} bytes of a tensor, beside {} bytes that tensors hold",
-                              num_bytes, current_bytes());
+        } catch (const std::exception&) {  // LibTorch throws a general error that names only the size
+            fail(block_bytes);
         }
     }
 
-    void add(int64_t num_bytes) {
-        const int64_t current = current_bytes_.fetch_add(num_bytes, std::memory_order_relaxed) + num_bytes;
-        int64_t peak = peak_bytes();
-        while (peak < current &&
-               !peak_bytes_.compare_exchange_weak(peak, current, std::memory_order_relaxed)) {
+    void free_block(char* start, size_t block_bytes) {
+        if (is_large(block_bytes)) {
+            heap_.free(start, static_cast<int64_t>(block_bytes));
+        } else {
+            free_inner_(start);
         }
+    }
+
+    [[noreturn]] void fail(size_t block_bytes) {
+        const size_t num_bytes = block_bytes - kPrefixBytes;
+        try {
+            const std::lock_guard lock(mutex_);
+            failed_ = snapshot_now();
+        } catch (const std::bad_alloc&) {  // the error says most of it
+        }
+        throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
+                          "no memory for {} bytes of a tensor, beside {} bytes that tensors hold", num_bytes,
+                          current_bytes());
+    }
+
+    void add(Prefix& block) {
+        const std::lock_guard lock(mutex_);
+        block.moment = moment_;
+        block.next = newest_;
+        if (newest_ != nullptr) newest_->previous = &block;
+        newest_ = &block;
+        current_bytes_ += static_cast<int64_t>(block.num_bytes);
+        if (current_bytes_ > peak_bytes_) {
+            peak_bytes_ = current_bytes_;
+            peak_moment_ = moment_;
+        }
+        if (current_bytes_ >= wanted_bytes_) {
+            wanted_bytes_ = kNever;
+            taken_ = snapshot_now();
+        }
+    }
+
+    void remove(const Prefix& block) {
+        const std::lock_guard lock(mutex_);
+        current_bytes_ -= static_cast<int64_t>(block.num_bytes);
+        (block.previous == nullptr ? newest_ : block.previous->next) = block.next;
+        if (block.next != nullptr) block.next->previous = block.previous;
+    }
+
+    /// REQUIRES: mutex_ is locked.
+    MemorySnapshot snapshot_now() const {
+        MemorySnapshot found{*moments_[moment_], current_bytes_, peak_bytes_, *moments_[peak_moment_]};
+        std::vector<const Prefix*> blocks;
+        for (const Prefix* block = newest_; block != nullptr; block = block->next) {
+            found.bytes_by_moment[*moments_[block->moment]] += static_cast<int64_t>(block->num_bytes);
+            blocks.push_back(block);
+        }
+        const auto size = [](const Prefix* block) { return block->num_bytes; };
+        const auto last =
+            blocks.begin() + std::min<std::ptrdiff_t>(std::ssize(blocks), MemorySnapshot::kMaxBlocks);
+        std::ranges::partial_sort(blocks, last, std::greater(), size);
+        for (auto block = blocks.begin(); block != last; ++block) {
+            found.largest.push_back({reinterpret_cast<const char*>(*block) + kPrefixBytes,
+                                     static_cast<int64_t>((*block)->num_bytes), *moments_[(*block)->moment]});
+        }
+        return found;
     }
 
     c10::Allocator& inner_;
     c10::DeleterFnPtr free_inner_;
-    std::atomic<int64_t> current_bytes_ = 0, peak_bytes_ = 0;
+    TensorHeap heap_;
+    mutable std::mutex mutex_;  // of everything below
+    int64_t current_bytes_ = 0, peak_bytes_ = 0, wanted_bytes_ = kNever;
+    Prefix* newest_ = nullptr;
+    std::unordered_map<std::string, size_t> numbers_ = {{"before the first step", 0}};
+    std::vector<const std::string*> moments_ = {&numbers_.begin()->first};  // by number
+    size_t moment_ = 0, peak_moment_ = 0;
+    std::optional<MemorySnapshot> taken_, failed_;
 };
 
 MemoryMeter MemoryMeter::install() {
@@ -119,6 +236,28 @@ StepMemory MemoryMeter::of_step() const {
     return memory;
 }
 
+void MemoryMeter::enter(std::string moment) const { allocator_->enter(std::move(moment)); }
+
+MemorySnapshot MemoryMeter::snapshot() const {
+    MemorySnapshot found = allocator_->snapshot();
+    const auto gpu = gpu::memory();
+    if (!gpu) return found;
+    found = {found.moment, gpu->allocated_bytes, gpu->peak_allocated_bytes};
+    for (const auto& [data, num_bytes] : gpu::largest_blocks(MemorySnapshot::kMaxBlocks))
+        found.largest.push_back({data, num_bytes, ""});
+    return found;
+}
+
+void MemoryMeter::take_snapshot_at(int64_t bytes) const {
+    if (!gpu::memory()) allocator_->take_snapshot_at(bytes);
+}
+
+std::optional<MemorySnapshot> MemoryMeter::taken_snapshot() const { return allocator_->taken_snapshot(); }
+
+std::optional<MemorySnapshot> MemoryMeter::failed_snapshot() const {
+    return gpu::memory() ? std::nullopt : allocator_->failed_snapshot();
+}
+
 ResidentMemory resident_memory() {
     ResidentMemory memory;
     std::ifstream status("/proc/self/status");
@@ -130,15 +269,6 @@ ResidentMemory resident_memory() {
         status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
     }
     return memory;
-}
-
-void keep_freed_memory() {
-    constexpr int kGrowBytes = 64 << 20;
-    // Never map a block by itself, never return the end of the heap to the kernel, and grow the heap in large
-    // steps. (M_MMAP_THRESHOLD could also prevent the mappings, but older glibc limits it to 32 MiB.)
-    const bool kept = mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 &&
-                      mallopt(M_TOP_PAD, kGrowBytes) == 1;
-    if (!kept) spdlog::debug("this C library's malloc cannot be told to keep freed memory");
 }
 
 }  // namespace argosy::observe

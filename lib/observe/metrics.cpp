@@ -165,6 +165,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     const auto& allocator = metrics.memory.allocator;
     line["memory_reserved_gib"] = allocator ? Json(gibibytes(allocator->peak_reserved_bytes)) : Json();
     line["memory_retries"] = allocator ? Json(allocator->num_retries) : Json();
+    if (metrics.times.bubble_ms) line["bubble_ms"] = *metrics.times.bubble_ms;
     if (metrics.times.compute_kinds_ms)
         line["compute_kinds_ms"] = kinds_object(*metrics.times.compute_kinds_ms);
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
@@ -214,9 +215,11 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
     if (window.reserved_bytes) {
         line += fmt::format(" of {} reserved", gibibyte_column(*window.reserved_bytes));
     }
-    line += fmt::format("  data {} compute {} exposed {} optimizer {}",
-                        percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
-                        exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
+    line +=
+        fmt::format("  data {} compute {} exposed {}{} optimizer {}", percent(times.data_ms, times.total_ms),
+                    percent(times.compute_ms, times.total_ms), exposed_by_axes(times),
+                    times.bubble_ms ? " bubble " + percent(*times.bubble_ms, times.total_ms) : "",
+                    percent(times.optimizer_ms, times.total_ms));
     // Minimum share of the time that is shown. Steps that only poll for the end of a save take less.
     constexpr double kMinShown = 0.001;
     if (times.checkpoint_ms > kMinShown * times.total_ms) {

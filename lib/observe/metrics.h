@@ -95,12 +95,13 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
 ///   exposed {axes: ms}, checkpoint, validation, evaluation, other}, checkpoint_stall_ms (the
 ///   same as time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
-///   compute_kinds_ms {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; not
-///   on a GPU), layer_grad_norms {unit: norm} (only if requested),
-///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
-///   the run was validated),
-///   evaluation {task: {metric: value, metric_stderr: value}} (only of steps after which tasks were
-///   evaluated; metric_stderr only if the metric has a standard error)
+///   bubble_ms (the part of time_ms.exposed.pp in which no operation of this rank was ready, because other
+///   stages had not sent yet; only with stages, and not where NCCL moves the data), compute_kinds_ms
+///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; not on a GPU),
+///   layer_grad_norms {unit: norm} (only if requested), validation_loss, validation_perplexity (its
+///   exponential), validation_tokens (only of steps after which the run was validated), evaluation {task:
+///   {metric: value, metric_stderr: value}} (only of steps after which tasks were evaluated; metric_stderr
+///   only if the metric has a standard error)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
@@ -134,9 +135,9 @@ std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task,
 /// The log line, in this order: the newest step's n/N, loss, gradient norm and learning rate; over the
 /// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU")
 /// and of the measured peak ("of GEMM") if known, peak tensor memory, on a GPU peak reserved memory, and
-/// shares of the wall time (exposed communication also by mesh axis; a save, a validation or an evaluation
-/// only if there was one); the ETA;
-/// and, if any, the allocator's retries and the skipped updates.
+/// shares of the wall time (exposed communication also by mesh axis; with stages the bubble in it; a save, a
+/// validation or an evaluation only if there was one); the ETA; and, if any, the allocator's retries and the
+/// skipped updates.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 
 /// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the

@@ -60,6 +60,7 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
     evaluation_ms += more.evaluation_ms;
     other_ms += more.other_ms;
     for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
+    if (more.bubble_ms) bubble_ms = bubble_ms.value_or(0) + *more.bubble_ms;
     if (more.compute_kinds_ms) {
         if (!compute_kinds_ms) compute_kinds_ms.emplace();
         for (int i = 0; i < kNumComputeKinds; ++i) (*compute_kinds_ms)[i] += (*more.compute_kinds_ms)[i];
@@ -90,6 +91,16 @@ std::map<std::string, double> StepTimer::exposed_seconds_by_name() const {
     return seconds;
 }
 
+std::optional<double> StepTimer::unsent_seconds() const {
+    const std::string pipeline = layout::AxisSet(layout::Axis::Pipeline).name();
+    std::optional<double> sum;
+    for_each_waiting_group(mesh_, [&](const comm::Communicator& group) {
+        if (group.name() != pipeline) return;
+        if (const auto seconds = group.unsent_seconds()) sum = sum.value_or(0) + *seconds;
+    });
+    return sum;
+}
+
 void StepTimer::add_time_since_last() {
     const Reading now = read();
     const double elapsed = now.seconds - last_.seconds;
@@ -115,6 +126,7 @@ void StepTimer::start_step() {
     kind_seconds_ = {};
     has_kinds_ = false;
     exposed_at_start_ = exposed_seconds_by_name();
+    unsent_at_start_ = unsent_seconds().value_or(0);
     start_ = last_ = read();
 }
 
@@ -159,6 +171,7 @@ StepTimes StepTimer::finish_step() {
     for (const auto& [name, seconds] : exposed_seconds_by_name()) {
         times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);
     }
+    if (const auto unsent = unsent_seconds()) times.bubble_ms = 1e3 * (*unsent - unsent_at_start_);
     return times;
 }
 

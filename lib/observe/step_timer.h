@@ -45,6 +45,10 @@ struct StepTimes {
     std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
+    /// The part of exposed_ms in which this rank waited for activations or gradients that another stage of
+    /// the pipeline had not sent yet: no operation was ready. None without stages, and if the backend cannot
+    /// tell.
+    std::optional<double> bubble_ms = {};
 
     double all_exposed_ms() const;
     StepTimes& operator+=(const StepTimes& more);
@@ -96,6 +100,7 @@ class StepTimer {
     };
     Reading read() const;
     std::map<std::string, double> exposed_seconds_by_name() const;
+    std::optional<double> unsent_seconds() const;  // of the pipeline
     void add_time_since_last();
     void switch_to(std::optional<Phase> next);
 
@@ -103,8 +108,9 @@ class StepTimer {
     std::function<double()> clock_;
     bool in_step_ = false;
     std::optional<Phase> open_;
-    Reading start_, last_;                               // at the step's start, at the last change of phase
-    std::map<std::string, double> exposed_at_start_;     // seconds
+    Reading start_, last_;                            // at the step's start, at the last change of phase
+    std::map<std::string, double> exposed_at_start_;  // seconds
+    double unsent_at_start_ = 0;
     std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last entry is *other*
     ComputeKind kind_ = ComputeKind::Other;
     std::array<double, kNumComputeKinds> kind_seconds_{};

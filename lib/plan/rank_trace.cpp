@@ -36,6 +36,7 @@ class SharedMemory {
     explicit SharedMemory(int64_t ring_bytes) : ring_bytes_(ring_bytes) {}
     void launched(const comm::Recording::Launch& launch) {
         Ring& ring = rings_[&launch.group];
+        ring.group_size = launch.group.size();
         int64_t bytes = 0;
         for (const comm::RecordedOp& op : launch.ops) bytes += published_bytes(op);
         ring.in_flight += bytes;
@@ -48,15 +49,24 @@ class SharedMemory {
     }
     /// The most bytes in flight in each group. A rank that is ahead of its peers needs up to twice as much.
     int64_t bytes() const {
-        int64_t sum = 0;
-        for (const auto& [group, ring] : rings_) sum += std::min(ring.most, ring_bytes_);
-        return sum;
+        return sum([](const Ring&) { return 1; });
+    }
+    /// The rings of all ranks of the groups, which this rank reads.
+    int64_t mapped_bytes() const {
+        return sum([](const Ring& ring) { return ring.group_size; });
     }
 
   private:
     struct Ring {
         int64_t in_flight = 0, most = 0;
+        int group_size = 1;
     };
+    template <class NumRings>
+    int64_t sum(NumRings num_rings) const {
+        int64_t sum = 0;
+        for (const auto& [group, ring] : rings_) sum += num_rings(ring) * std::min(ring.most, ring_bytes_);
+        return sum;
+    }
     int64_t ring_bytes_;
     std::map<const comm::Communicator*, Ring> rings_;
     std::map<int64_t, std::pair<Ring*, int64_t>> launches_;  // under way, by number, with their bytes
@@ -89,6 +99,7 @@ class Tracer {
         dry_ = nullptr;
         trace_.moved = recording.bytes_by_group();
         trace_.shared_bytes = shared_.bytes();
+        trace_.mapped_shared_bytes = shared_.mapped_bytes();
         return std::move(trace_);
     }
 

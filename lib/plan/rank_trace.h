@@ -72,8 +72,8 @@ struct RankTrace {
     double flops = 0;
     std::map<std::string, comm::MovedBytes> moved;  // by the name of a group
     /// Between processors of one node: the memory that this rank shares with the others for collectives, at
-    /// least. The resident set of a process counts it once for each rank of the group.
-    int64_t shared_bytes = 0;
+    /// least, and with it the memory of the others that this rank reads. A process's resident set has both.
+    int64_t shared_bytes = 0, mapped_shared_bytes = 0;
     std::vector<Event> events;
     std::vector<Launch> launches;
 };

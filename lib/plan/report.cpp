@@ -70,6 +70,7 @@ ordered_json rank_json(const RankPlan& rank) {
     return {{"rank", rank.trace.rank},
             {"memory", memory_json(rank.trace.peak)},
             {"shared_bytes", rank.trace.shared_bytes},
+            {"mapped_shared_bytes", rank.trace.mapped_shared_bytes},
             {"moved_bytes", std::move(moved)},
             {"flops", rank.trace.flops},
             {"seconds",

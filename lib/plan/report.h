@@ -15,11 +15,11 @@ std::string plan_text(const Plan& plan);
 ///   model, mesh, machine, num_ranks, ranks_per_node, links {in_node, between_nodes: [{collective (null:
 ///   every other one), bytes_per_second, latency_seconds, source}]}, fits, memory_room_bytes, score_bytes,
 ///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory
-///   {peak_bytes, moment, weights, copies, gradients, moments, gathered, other}, shared_bytes, moved_bytes
-///   {axes: {sent, received}}, flops, seconds {total, compute, optimizer, bubble, exposed {axes: s},
-///   products, attention, passes}}]
-/// Memory and bytes are exact for the tensors of a step on processors; shared_bytes (rank_trace.h) and times
-/// are estimates.
+///   {peak_bytes, moment, weights, copies, gradients, moments, gathered, other}, shared_bytes,
+///   mapped_shared_bytes, moved_bytes {axes: {sent, received}}, flops, seconds {total, compute, optimizer,
+///   bubble, exposed {axes: s}, products, attention, passes}}]
+/// Memory and bytes are exact for the tensors of a step on processors; the shared bytes (rank_trace.h) and
+/// times are estimates.
 std::string plan_json(const Plan& plan);
 
 /// A table, why each row loses to the row before it, what narrower number types would give, and the keys to

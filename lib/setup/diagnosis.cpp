@@ -18,13 +18,16 @@ double bubble_of(const parallel::RankActions& actions, const parallel::StageMap&
         .bubble_share(stages.num_ranks());
 }
 
-/// None if the schedule cannot run such a step.
+/// None if the schedule cannot run such a step. Each start of a run asks for many, so only a step of few
+/// microbatches is simulated: with more, the ranks wait as long, and compute in proportion.
 std::optional<double> bubble_of(const std::string& schedule, int num_stages, int num_ranks,
                                 int num_microbatches) {
-    const parallel::ScheduleShape shape{num_stages, num_ranks, num_microbatches,
-                                        parallel::stage_order(schedule)};
+    int simulated = num_microbatches;  // stays a multiple of the ranks, which some schedules need
+    while (simulated % (2 * num_ranks) == 0 && simulated >= 8 * num_ranks) simulated /= 2;
+    const parallel::ScheduleShape shape{num_stages, num_ranks, simulated, parallel::stage_order(schedule)};
     try {
-        return bubble_of(parallel::schedule(schedule, shape), shape.stages());
+        const double share = bubble_of(parallel::schedule(schedule, shape), shape.stages());
+        return share * simulated / (share * simulated + (1 - share) * num_microbatches);
     } catch (const UserError&) {
         return std::nullopt;
     }

@@ -73,7 +73,6 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     }
     set_determinism(config, environment);
     separate_streams(config.parallelism);
-    observe::keep_freed_memory();
     return choose_device(ranks, environment);
 }
 

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -167,6 +169,100 @@ TEST_P(Attention, ManyOperationsOnGroupsThatOverlap) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Attention, host_backends(), name_of_backend);
+
+// Part of the exposed time is the wait for messages that are not sent yet.
+
+class Unsent : public ::testing::TestWithParam<Backend> {};
+
+/// Two stages of a pipeline, ranks 0 and 1. All forwards come before all backwards (GPipe).
+class Stages {
+  public:
+    explicit Stages(Communicator& group) : group_(group) {}
+    std::vector<double> sent, waited;  // seconds at each submission of a message, and at each wait's begin
+
+    void run() {
+        for (int i = 0; i < kMicrobatches; ++i) {
+            if (group_.rank() == 1) receive();
+            sleep();
+            if (group_.rank() == 0) send();
+        }
+        for (int i = 0; i < kMicrobatches; ++i) {
+            if (group_.rank() == 0) receive();
+            sleep();
+            if (group_.rank() == 1) send();
+        }
+        for (Pending& each : sending_) each.wait();
+    }
+
+    static constexpr int kMicrobatches = 4;
+    static constexpr double kOperationSeconds = 0.02;
+
+  private:
+    static void sleep() { std::this_thread::sleep_for(std::chrono::duration<double>(kOperationSeconds)); }
+    void send() {
+        sent.push_back(seconds_now());
+        sending_.push_back(
+            group_.submit(Op{.kind = OpKind::Send, .in = message(), .peer = 1 - group_.rank()}));
+    }
+    void receive() {
+        Pending pending =
+            group_.submit(Op{.kind = OpKind::Receive, .out = message(), .peer = 1 - group_.rank()});
+        waited.push_back(seconds_now());
+        pending.wait();
+    }
+    static at::Tensor message() { return at::zeros({10'000}, at::kFloat); }
+
+    Communicator& group_;
+    std::vector<Pending> sending_;
+};
+
+TEST_P(Unsent, IsTheBubbleOfAPipeline) {
+    const auto group = all_ranks(GetParam(), "pp", {.timeout_seconds = kTimeoutSeconds});
+    if (group->size() < 2) GTEST_SKIP() << "a pipeline has two stages";
+    Stages stages(*group);
+    const double before = group->unsent_seconds().value();
+    if (group->rank() < 2) stages.run();
+    const double unsent = group->unsent_seconds().value() - before;
+    // When each message was sent and waited for, by the clock that all ranks of a machine have.
+    const at::Tensor own = at::zeros({2 * Stages::kMicrobatches}, at::kDouble);
+    std::ranges::copy(stages.waited, std::ranges::copy(stages.sent, own.mutable_data_ptr<double>()).out);
+    const at::Tensor all = at::zeros({own.numel() * group->size()}, at::kDouble);
+    group->run(Op{.kind = OpKind::AllGather, .out = all, .in = own});
+    if (group->rank() > 1) return;
+    const double* const sent_by_other = all.const_data_ptr<double>() + (1 - group->rank()) * own.numel();
+    double expected = 0;
+    for (int i = 0; i < Stages::kMicrobatches; ++i)
+        expected += std::max(0.0, sent_by_other[i] - stages.waited[i]);
+    EXPECT_GE(unsent, expected - 1e-4);
+    EXPECT_LE(unsent, group->exposed_seconds());
+    EXPECT_LE(unsent, expected + 0.1) << "the scheduler's delays";
+    // Stage 0 waits for one forward and one backward of stage 1, stage 1 for one forward.
+    EXPECT_GE(unsent, 0.5 * Stages::kOperationSeconds);
+}
+
+TEST_P(Unsent, DoesNotHaveTheTransferOfWhatWasSent) {
+    const auto group = all_ranks(GetParam(), "pp", {.timeout_seconds = kTimeoutSeconds});
+    if (group->size() < 2) GTEST_SKIP() << "a message has two ranks";
+    const at::Tensor message = at::zeros({32 << 20}, at::kFloat), token = at::zeros({1}, at::kFloat);
+    double least = 1;  // the scheduler may interrupt some tries
+    for (int i = 0; i < 5; ++i) {
+        Pending sending;
+        if (group->rank() == 0) sending = group->submit(Op{.kind = OpKind::Send, .in = message, .peer = 1});
+        group->run(Op{.kind = OpKind::AllReduce, .out = token, .in = token});
+        const double unsent = group->unsent_seconds().value(), exposed = group->exposed_seconds();
+        if (group->rank() == 1) {
+            group->run(Op{.kind = OpKind::Receive, .out = message, .peer = 0});
+            least = std::min(
+                least, (group->unsent_seconds().value() - unsent) / (group->exposed_seconds() - exposed));
+        }
+        sending.wait();
+    }
+    if (group->rank() == 1) {
+        EXPECT_LT(least, 0.2);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Unsent, host_backends(), name_of_backend);
 
 // If one rank cannot allocate its shared memory, all ranks use MPI.
 TEST(Fallback, IsMpiIfARankHasNoSharedMemory) {

@@ -128,6 +128,9 @@ TEST(LogLine, StaysAlignedOverOrdersOfMagnitude) {
 
 TEST(LogLine, OneRankHasNoAxes) {
     StepWindow window = sample_window();
+    window.times.bubble_ms = window.times.total_ms / 8;
+    EXPECT_NE(log_line(window, sample_job()).find(" bubble  12.5% optimizer"), std::string::npos);
+    window.times.bubble_ms.reset();
     window.times.exposed_ms.clear();
     EXPECT_NE(log_line(window, sample_job()).find("exposed   0.0% optimizer"), std::string::npos);
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
@@ -30,13 +31,16 @@ class FakeCommunicator : public comm::Communicator {
     comm::Pending submit(std::span<const comm::Op>) override {
         return comm::Pending(std::make_unique<SleepingCompletion>(), {}, exposed_seconds_slot());
     }
-    void stand_still(double seconds) {
+    void stand_still(double seconds, double unsent_seconds = 0) {
         fake_now += seconds;
         *exposed_seconds_slot() += seconds;
+        unsent_seconds_ += unsent_seconds;
     }
+    std::optional<double> unsent_seconds() const override { return unsent_seconds_; }
 
   private:
     int size_;
+    double unsent_seconds_ = 0;
 };
 
 class StepTimerTest : public ::testing::Test {
@@ -193,6 +197,29 @@ TEST_F(StepTimerTest, GroupsOfOneNameAreSummedAndGroupsOfOneRankAreNotListed) {
     EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
 }
 
+TEST_F(StepTimerTest, TheBubbleIsThePartOfThePipelinesWaitsBeforeItsMessagesAreSent) {
+    group(layout::Axis::Pipeline).stand_still(0.5, 0.4);  // before the step
+    for (int step = 0; step < 2; ++step) {
+        timer_.start_step();
+        {
+            const auto phase = timer_.phase(Phase::Compute);
+            group(layout::Axis::Pipeline).stand_still(0.010, 0.007);
+            work(0.001);
+            group(layout::Axis::Tensor).stand_still(0.020, 0.020);
+            static_cast<FakeCommunicator&>(mesh_.group(layout::Axis::Pipeline, 1, 1)).stand_still(0.005, 0.001);
+        }
+        const StepTimes times = timer_.finish_step();
+        ASSERT_TRUE(times.bubble_ms);
+        EXPECT_NEAR(*times.bubble_ms, 8, 1e-6);
+        EXPECT_NEAR(times.exposed_ms.at("pp"), 15, 1e-6);
+    }
+    comm::Mesh flat(layout::MeshShape{{1, 1, 4, 1, 2}}, world_);
+    flat.group(layout::Axis::Pipeline);  // of one rank
+    StepTimer timer(flat, [] { return fake_now; });
+    timer.start_step();
+    EXPECT_FALSE(timer.finish_step().bubble_ms);
+}
+
 TEST_F(StepTimerTest, RefusesWrongOrder) {
     EXPECT_THROW(timer_.finish_step(), RunError);
     EXPECT_THROW({ const auto phase = timer_.phase(Phase::Data); }, RunError);
@@ -225,6 +252,7 @@ TEST(StepTimes, Add) {
     StepTimes more = sum;
     more.exposed_ms = {{"tp", 1.0}, {"pp", 2.0}};
     more.compute_kinds_ms = {1, 1};
+    more.bubble_ms = 1.5;
     sum += more;
     sum += more;
     EXPECT_EQ(sum.total_ms, 30);
@@ -235,6 +263,7 @@ TEST(StepTimes, Add) {
     EXPECT_EQ(sum.other_ms, 3);
     EXPECT_EQ(sum.exposed_ms.at("tp"), 5);
     EXPECT_EQ(sum.all_exposed_ms(), 9);
+    EXPECT_EQ(sum.bubble_ms, 3);
     EXPECT_EQ((*sum.compute_kinds_ms)[static_cast<size_t>(ComputeKind::Recompute)], 2);
 }
 

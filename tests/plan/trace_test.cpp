@@ -93,6 +93,18 @@ TEST(RankTrace, HasTheSharedMemoryOfProcessors) {
     EXPECT_LT(shared(tensor, kLarge), gradients);
 }
 
+TEST(RankTrace, MapsTheSharedMemoryOfItsGroupsOnly) {
+    const ops::OpsContext tensors;
+    const auto share_of_mapped = [](const layout::MeshShape& mesh) {
+        Machine machine = *find_machine("h100");
+        machine.ring_bytes = 1 << 30;
+        const RankTrace trace = trace_rank(options(), mesh, /*rank=*/0, machine);
+        return static_cast<double>(trace.mapped_shared_bytes) / static_cast<double>(trace.shared_bytes);
+    };
+    EXPECT_NEAR(share_of_mapped({{1, 4, 1, 1, 1}}), 4, 1e-6);
+    EXPECT_NEAR(share_of_mapped({{1, 2, 1, 1, 2}}), 2, 0.1) << "all ranks share some numbers";
+}
+
 TEST(RankTrace, WaitsForEachLaunchOnce) {
     train::TrainerOptions pipelined = options();
     pipelined.stage_layers = {2, 2};

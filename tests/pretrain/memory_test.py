@@ -43,6 +43,49 @@ class Processor(run.PretrainTest):
                               "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
 
+    def snapshot(self, dump, when, rank=0):
+        return json.loads((self.folder / dump / "memory_snapshot" / when / f"rank-{rank:05}.json").read_text())
+
+    def test_snapshots_on_request(self):
+        settings = {"training__seq_len": 128, "profiling__enable_memory_snapshot": True, "profiling__profile_freq": 2}
+        steps = self.steps_of(2, "run", training__steps=5, **settings)
+        self.assertEqual(sorted(path.name for path in (self.folder / "run/memory_snapshot").iterdir()),
+                         ["step-00000002", "step-00000004"])
+        for rank in (0, 1):
+            found = self.snapshot("run", "step-00000004", rank)
+            self.assertEqual((found["format"], found["version"], found["rank"], found["reason"], found["step"]),
+                             ("argosy memory snapshot", 1, rank, "request", 4))
+            self.assertLessEqual(found["bytes"], found["peak_bytes"])
+            self.assertGreater(found["bytes"], 0.98 * found["peak_bytes"])
+            if rank == 0:
+                self.assertAlmostEqual(found["peak_bytes"] / GIB, steps[3]["memory_peak_gib"], delta=1e-9)
+            self.assertIn(" of stage 0", found["moment"])
+            self.assertEqual(sum(found["bytes_by_moment"].values()), found["bytes"])
+            self.assertEqual(sum(found["categories"].values()), found["bytes"])
+            self.assertEqual(found["categories"]["moments"], 2 * found["categories"]["weights"])
+            sizes = [tensor["bytes"] for tensor in found["largest"]]
+            self.assertEqual(sizes, sorted(sizes, reverse=True))
+            self.assertTrue(any("Forward of stage 0" in tensor["moment"] for tensor in found["largest"]))
+            named = [tensor for tensor in found["largest"] if "names" in tensor]
+            self.assertTrue(any(name.startswith("the first moment of ") for tensor in named for name in tensor["names"]))
+            self.assertEqual({tensor["moment"] for tensor in named}, {"the construction of the model"})
+
+    @unittest.skipIf(b"__asan_init" in run.PRETRAIN.read_bytes(), "the sanitizer needs more memory than the limit")
+    def test_the_tensors_at_the_request_that_fails(self):
+        limited = ("prlimit", f"--data={1200 * MIB}", run.PRETRAIN)
+        done = self.run_ranks(1, *self.small("run", training__local_batch_size=512, training__seq_len=512),
+                              program=limited)
+        path = self.folder / "run/memory_snapshot/out-of-memory/rank-00000.json"
+        self.assert_one_error(done, 1, "out of memory: ", " of stage 0", f"{path} lists the largest tensors")
+        found = self.snapshot("run", "out-of-memory")
+        self.assertEqual((found["reason"], "step" in found), ("out of memory", False))
+        self.assertIn(" of stage 0", found["moment"])
+        self.assertGreater(found["bytes"], 300 * MIB)
+        self.assertGreater(found["bytes"] + found["requested_bytes"], 500 * MIB)
+        self.assertEqual(sum(found["bytes_by_moment"].values()), found["bytes"])
+        forward = sum(tensor["bytes"] for tensor in found["largest"] if "of stage 0" in tensor["moment"])
+        self.assertGreater(forward, 0.5 * found["bytes"], "activations hold the memory, before they are freed")
+
     def test_a_batch_that_is_far_too_large(self):
         """The cause is not one of the model's parts."""
         done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14),

@@ -1,6 +1,7 @@
 // The facts that explain a run's speed, from its configuration.
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "parallel/schedule.h"
 #include "setup/setup.h"
 
@@ -9,18 +10,18 @@ namespace {
 
 using config::JobConfig;
 
-/// A run of 4 layers with `num_microbatches` on two stages.
+/// A run of 4 layers with `num_microbatches` on two ranks with stages.
 observe::RunFacts pipeline_facts_of(const std::string& schedule, int64_t num_microbatches,
-                                    int64_t num_layers = 4) {
+                                    int64_t num_layers = 4, int num_ranks = 2) {
     JobConfig config;
     config.training.local_batch_size = num_microbatches;
-    config.parallelism.pipeline_parallel_degree = 2;
-    const layout::MeshShape mesh{{2, 1, 1, 1, 1}};
+    config.parallelism.pipeline_parallel_degree = num_ranks;
+    const layout::MeshShape mesh{{num_ranks, 1, 1, 1, 1}};
     model::ModelSpec spec = model::preset("llama3", "debugmodel");
     spec.num_layers = num_layers;
     train::TrainerOptions options = trainer_options(config, spec, mesh);
     options.schedule = schedule;
-    options.stage_layers.assign(2 * parallel::default_stages_per_rank(schedule), 1);
+    options.stage_layers.assign(num_ranks * parallel::default_stages_per_rank(schedule), 1);
     return run_facts(config, options, mesh, {"a setting"});
 }
 
@@ -34,6 +35,27 @@ TEST(RunFacts, TheBubbleOfAPipeline) {
     EXPECT_NEAR(*two.bubble_of_twice, 1.0 / 9, 1e-12);
     EXPECT_NEAR(pipeline_facts_of("GPipe", 8).pipeline->bubble, 1.0 / 9, 1e-12);
     EXPECT_NEAR(pipeline_facts_of("Interleaved1F1B", 4).pipeline->bubble, 1.0 / 9, 1e-12);
+}
+
+TEST(RunFacts, TheBubbleOfManyMicrobatchesIsThatOfAllOfThem) {
+    for (const int64_t m : {16, 64, 100, 1024}) {
+        const auto bubble = [&](const char* schedule) {
+            return pipeline_facts_of(schedule, m).pipeline->bubble;
+        };
+        EXPECT_NEAR(bubble("1F1B"), 1.0 / static_cast<double>(m + 1), 1e-9) << m;
+        EXPECT_NEAR(bubble("GPipe"), 1.0 / static_cast<double>(m + 1), 1e-9) << m;
+        EXPECT_NEAR(bubble("Interleaved1F1B"), 1.0 / static_cast<double>(2 * m + 1), 1e-9) << m;
+        EXPECT_NEAR(bubble("InterleavedZeroBubble"), 1.0 / static_cast<double>(6 * m + 1), 1e-9) << m;
+        EXPECT_NEAR(bubble("ZBVZeroBubble"), 1.0 / static_cast<double>(6 * m + 1), 1e-9) << m;
+    }
+}
+
+TEST(RunFacts, OfAVeryLongPipelineTakeLittleTime) {
+    const double start = thread_seconds();
+    const auto facts = *pipeline_facts_of("1F1B", 1024, /*num_layers=*/128, /*num_ranks=*/64).pipeline;
+    const double seconds = thread_seconds() - start;
+    EXPECT_NEAR(facts.bubble, 63.0 / (1024 + 63), 1e-9);
+    EXPECT_LT(seconds, 5) << "0.4 s on a processor of 2023";
 }
 
 TEST(RunFacts, TheBestScheduleIsRecommendedIfTheModelHasItsStages) {

@@ -1,6 +1,6 @@
 """compare_plan.py time|memory [--rounds N] [--dtype fp32|bf16] [--json FILE]: `pretrain --plan` against runs on this
-machine, for eleven configurations on one and two ranks (--only TEXT: those with TEXT in their names). Exits with 2 if
-there is none.
+machine, for configurations on one and two ranks, memory also on four (--only TEXT: those with TEXT in their names).
+Exits with 2 if there is none.
 
 time: the seconds of a step. Plans and runs alternate; the medians of the rounds are compared. Exits with 1 if one
 differs by more than 20 %, or the plan ranks two configurations wrongly whose measured times differ by more than 20 %.
@@ -43,6 +43,20 @@ CONFIGURATIONS = [
     ("pp 2, 8 microbatches", 2, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 1}),
     ("pp 2, 2 microbatches", 2, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 4}),
 ]
+# Four ranks on few cores say nothing about times.
+FOR_MEMORY = [
+    ("recompute some", 1, {"training.global_batch_size": 8, RECOMPUTE: "selective"}),
+    ("tp 2, recompute all", 2, {PARALLEL + "tensor_parallel_degree": 2, "training.local_batch_size": 8, RECOMPUTE: "full"}),
+    ("pp 2, recompute all", 2, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 1, RECOMPUTE: "full"}),
+    ("dp_shard 2, kept gathered", 2, {PARALLEL + "fsdp_reshard_after_forward": "never"}),
+    ("dp_shard 4", 4, {"training.local_batch_size": 2}),
+    ("dp_replicate 2, dp_shard 2", 4, {PARALLEL + "data_parallel_replicate_degree": 2,
+                                       "training.local_batch_size": 2}),
+    ("dp_shard 2, tp 2", 4, {PARALLEL + "tensor_parallel_degree": 2}),
+    ("dp_shard 2, cp 2", 4, {PARALLEL + "context_parallel_degree": 2}),
+    ("pp 2, tp 2", 4, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 2,
+                                  PARALLEL + "tensor_parallel_degree": 2}),
+]
 
 
 def plan(settings, layout):
@@ -55,8 +69,8 @@ def plan(settings, layout):
     return json.loads(done.stdout)
 
 
-def planned_bytes(planned, layout):
-    return max(rank["memory"]["peak_bytes"] + layout.ranks * rank["shared_bytes"] for rank in planned["ranks"])
+def planned_bytes(planned):
+    return max(rank["memory"]["peak_bytes"] + rank["mapped_shared_bytes"] for rank in planned["ranks"])
 
 
 def compare_times(work, options):
@@ -81,7 +95,7 @@ def compare_memory(work, tiny, options):
     values = {}
     for name, ranks, settings in options.configurations:
         layout = runs.Layout(ranks)
-        planned = planned_bytes(plan(work.settings(options.dtype, 2) | settings, layout), layout)
+        planned = planned_bytes(plan(work.settings(options.dtype, 2) | settings, layout))
         values[name] = planned / 2**20, measure(work, ranks, settings) - base[ranks]
     return values
 
@@ -104,9 +118,10 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="writes the values to this file too")
     parser.add_argument("--only", default="", help="configurations whose name contains this text")
     options = parser.parse_args()
-    options.configurations = [each for each in CONFIGURATIONS if options.only in each[0]]
+    configurations = CONFIGURATIONS + (FOR_MEMORY if options.what == "memory" else [])
+    options.configurations = [each for each in configurations if options.only in each[0]]
     if not options.configurations:
-        parser.error(f"--only {options.only!r} is in no name of: {'; '.join(name for name, _, _ in CONFIGURATIONS)}")
+        parser.error(f"--only {options.only!r} is in no name of: {'; '.join(name for name, _, _ in configurations)}")
     runs.end_on_signal()
     remarks = runs.busy() if options.what == "time" else []
     with tempfile.TemporaryDirectory() as scratch:

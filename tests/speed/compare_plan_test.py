@@ -44,7 +44,7 @@ class ComparePlanTest(unittest.TestCase):
                 return mock.Mock(peak_mib=mib)
             return mock.Mock(pretrain=pretrain, settings=lambda *_: {})
 
-        asked, planned = [], {"ranks": [{"memory": {"peak_bytes": 2**20}, "shared_bytes": 2**20}]}
+        asked, planned = [], {"ranks": [{"memory": {"peak_bytes": 2**20}, "mapped_shared_bytes": 2 * 2**20}]}
         options = mock.Mock(dtype="fp32", configurations=[("a", 2, {}), ("b", 2, {})])
         with mock.patch.object(compare_plan, "plan", return_value=planned):
             self.assertEqual(compare_plan.compare_memory(workload(10), workload(7), options), {"a": (3, 3), "b": (3, 3)})

@@ -130,7 +130,7 @@ int run(int argc, char** argv) {
     app.add_option("--seconds", options.seconds, "how long to measure");
     CLI11_PARSE(app, argc, argv);
 
-    observe::keep_freed_memory();
+    observe::MemoryMeter::install();
     const OpsContext tensors;
     Step step(options);
     const double error = step.error(), tolerance = options.dtype == "bf16" ? 0.05 : 1e-4;

@@ -30,6 +30,7 @@ void SideStream::run(const std::function<void()>& /*work*/) {}
 void SideStream::join() {}
 
 std::optional<MemoryFigures> memory() { return std::nullopt; }
+std::vector<Block> largest_blocks(size_t /*max_blocks*/) { return {}; }
 std::shared_ptr<std::byte> allocate(size_t /*num_bytes*/) { absent(); }
 void reset_peak_memory() {}
 std::optional<AllocationFailure> last_allocation_failure() { return std::nullopt; }
