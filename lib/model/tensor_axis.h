@@ -54,7 +54,8 @@ class TensorAxis {
     /// The pieces of each rank's rows that the head takes one after the other; the next piece is gathered,
     /// and the piece before is reduced, meanwhile. A single piece does not overlap.
     virtual std::vector<layout::Range> pieces(int64_t num_rows) const { return {{0, num_rows}}; }
-    /// Of targets of all tokens, those of the gathered rows of a piece; -1 for a row without a token.
+    /// Returns the targets of the gathered rows of a piece, from those of all tokens; -1 for a row without a
+    /// token.
     virtual at::Tensor targets_of(const layout::Range& /*piece*/, const at::Tensor& targets) const {
         return targets;
     }
@@ -113,7 +114,7 @@ class ContextAxis {
     virtual ~ContextAxis() = default;
 
     /// COLLECTIVE: as ops::attention. `shape` is that of this rank's tokens: q_len == k_len, the number of
-    /// this rank's tokens of a sequence.
+    /// this rank's tokens of a sequence; a document ends at the end of each of its parts of a sequence.
     virtual ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const ops::AttentionShape& shape,
                                            const at::Tensor& positions) const {

@@ -1,6 +1,7 @@
 // Steps that run as recorded graphs on a GPU, over stand-ins for CUDA, NCCL and graphs: each replay reads the
 // documents of its own microbatches, and more documents than the recording has room for make another
 // recording.
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "ops/ops_context.h"
 #include "support/communicator_double.h"
 #include "support/world.h"
+#include "train/data_feed.h"
 #include "train/tiny_run.h"
 
 namespace argosy::testing {
@@ -39,20 +41,32 @@ bool begins_document(int64_t step, int64_t microbatch, int64_t token) {
     return (5 * token + 2 * step + microbatch) % (kRoom[step] == 8 ? 7 : 2) == 0;
 }
 
+/// The positions of the tokens of a microbatch's whole sequences: [sequences, tokens].
+at::Tensor positions_of(const model::Batch& batch, int64_t step, int64_t microbatch) {
+    std::vector<int64_t> positions;
+    for (int64_t token = 0; token < batch.num_sequences * TinyRun::kSeqLen; ++token) {
+        const bool begins = token % TinyRun::kSeqLen == 0 || begins_document(step, microbatch, token);
+        positions.push_back(begins ? 0 : positions.back() + 1);
+    }
+    return at::tensor(positions, at::kLong).view({batch.num_sequences, TinyRun::kSeqLen});
+}
+
 /// Gives the microbatches of a step documents, as a DataFeed does.
-void add_documents(train::StepBatch& batch, int64_t step, bool with_offsets) {
+void add_documents(train::StepBatch& batch, int64_t step, const Layout& layout, const comm::Mesh& mesh,
+                   bool with_offsets) {
+    const auto parts =
+        layout::context_parts(layout.context.balance, TinyRun::kSeqLen, mesh.degree(layout::Axis::Context),
+                              mesh.coordinate(layout::Axis::Context));
     for (int64_t i = 0; model::Batch & each : batch.microbatches) {
-        std::vector<int64_t> positions, ends(each.tokens.numel());
-        for (int64_t token = 0; token < each.tokens.numel(); ++token) {
-            const bool begins = token % each.seq_len == 0 || begins_document(step, i, token);
-            positions.push_back(begins ? 0 : positions.back() + 1);
-        }
-        const int64_t num_documents = ops::write_document_ends(positions, each.seq_len, ends);
+        each.positions = train::own_part(positions_of(each, step, i), layout.context.balance, mesh).flatten();
+        const auto size = static_cast<size_t>(each.positions.numel());
+        const at::Tensor ends = at::empty_like(each.positions);
+        const int64_t num_documents =
+            ops::write_document_ends({each.positions.const_data_ptr<int64_t>(), size}, parts[0].size,
+                                     {ends.mutable_data_ptr<int64_t>(), size});
         ASSERT_LE(num_documents, kRoom[step]);
-        ASSERT_GT(num_documents, kRoom[step] == 8 ? each.num_sequences : 8);
-        each.positions = at::tensor(positions, at::kLong);
-        if (with_offsets)
-            each.document_offsets = ops::document_offsets(at::tensor(ends, at::kLong), kRoom[step]);
+        ASSERT_GE(num_documents, each.num_sequences * (kRoom[step] == 8 ? 1 : 4));
+        if (with_offsets) each.document_offsets = ops::document_offsets(ends, kRoom[step]);
         ++i;
     }
 }
@@ -63,11 +77,11 @@ struct Trained {
 };
 
 /// Weights and losses after all steps.
-Trained train(TinyRun& run, bool with_offsets = true) {
+Trained train(TinyRun& run, const Layout& layout, bool with_offsets = true) {
     Trained result;
     for (int64_t step = 0; step < std::ssize(kRoom); ++step) {
         train::StepBatch batch = run.batch(step);
-        add_documents(batch, step, with_offsets);
+        add_documents(batch, step, layout, run.mesh(), with_offsets);
         result.losses.push_back(run.update(run.trainer().step().forward_backward(batch)).loss);
     }
     result.weights = run.weights();
@@ -82,7 +96,12 @@ std::vector<Case> cases() {
     if (world().size() == 1) return {{"llama3", {"one"}}, {"mistral", {"one"}}};
     return {{"llama3", {"fsdp", {.shard = 2}}},
             {"mistral", {"tp", {.tensor = 2}}},
-            {"qwen2", {"pp", {.pipeline = 2}, {3, 2}}}};
+            {"qwen2", {"pp", {.pipeline = 2}, {3, 2}}},
+            {"mistral", {"cp", {.context = 2}}},
+            {"llama3",
+             {.name = "ring",
+              .mesh = {.context = 2},
+              .context = {.rotation = parallel::ContextOptions::Rotation::Ring}}}};
 }
 
 /// COLLECTIVE
@@ -97,13 +116,13 @@ void expect_that_graphs_change_nothing(const std::string& family, const Layout& 
     CountingRanks counting(ranks);
     TinyRun run(with_graphs, counting), without(plain, ranks), composed(plain, ranks);
 
-    const Trained found = train(run), expected = train(without);
+    const Trained found = train(run, layout), expected = train(without, layout);
     EXPECT_GE(counting.num_graphs, std::ssize(kRoom) - 1) << "each step but the first is graphs";
     EXPECT_EQ(found.losses, expected.losses);
     EXPECT_EQ(largest_difference(found.weights, expected.weights).relative, 0);
 
     // Attention without the kernels for documents computes all scores at once.
-    const Trained by_scores = train(composed, /*with_offsets=*/false);
+    const Trained by_scores = train(composed, layout, /*with_offsets=*/false);
     for (size_t step = 0; step < kRoom.size(); ++step)
         EXPECT_NEAR(found.losses[step] / by_scores.losses[step], 1, 1e-5) << "step " << step;
 }
