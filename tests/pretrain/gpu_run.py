@@ -29,8 +29,9 @@ DOCUMENTS = BFLOAT16 | {"training__attend_across_documents": False, "training__s
                         "training__global_batch_size": 2, "training__local_batch_size": 1}
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
+CONTEXT, ROTATE = "parallelism__context_parallel_degree", "parallelism__context_parallel_rotate_method"
 LAYOUTS = {"fsdp2": (2, {SHARD: 2}), "ddp2": (2, {REPLICATE: 2}), "tp2": (2, {TENSOR: 2}), "pp2": (2, {PIPELINE: 2}),
-           "hsdp2x2": (4, {REPLICATE: 2})}
+           "hsdp2x2": (4, {REPLICATE: 2}), "cp2": (2, {CONTEXT: 2}), "ring2": (2, {CONTEXT: 2, ROTATE: "ring"})}
 
 
 def bits(path):
