@@ -15,7 +15,9 @@ namespace argosy::gpu {
 struct Attention {
     at::Tensor y;
     at::Tensor log_sum_exp;
-    at::Tensor seed, offset;  // random state of dropout, which is off; the backward kernels require it
+    /// Random state of dropout, which is off; the backward kernels require it. May be undefined for
+    /// masked_attention_backward().
+    at::Tensor seed, offset;
 };
 
 /// Whether attention() supports the element type and head_dim of q.
@@ -30,16 +32,20 @@ struct AttentionGradient {
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const Attention& forward);
 
-/// The keys up to its own place that a query sees.
+/// The keys that a query sees.
 struct VisibleKeys {
-    std::optional<int64_t> window = {};  // the last so many, with its own
-    /// The documents to which the keys belong: [n + 1], int32: 0, then the ends of n documents, which follow
-    /// each other over all tokens of all sequences; some may be empty. The host does not read them.
-    /// Undefined: each sequence is one document.
-    at::Tensor document_offsets = {};
+    /// Whether a query sees only the keys up to its own place. The last query of a segment is at the place of
+    /// the segment's last key.
+    bool causal = true;
+    std::optional<int64_t> window = {};  // the last so many of these, with its own
+    /// Segments: the queries of segment i see no keys but those of segment i. Both [n + 1], int32: 0, then
+    /// the ends of n segments, which follow each other over all tokens of all sequences; some have no query,
+    /// or no key. The host does not read them. Undefined: each sequence is one segment.
+    at::Tensor query_offsets = {}, key_offsets = {};
 };
-/// q, k and v are [sequences, tokens, heads, head_dim]. The host reads no tensor, so that a graph can record
-/// it.
+/// q is [sequences, queries, heads, head_dim], k and v are [sequences, keys, heads, head_dim]. A query that
+/// sees no key has y = 0 and log_sum_exp = +infinity. If there are segments, log_sum_exp is [heads, queries
+/// of all sequences]. The host reads no tensor, so that a graph can record it.
 Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const VisibleKeys& visible);
 AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,

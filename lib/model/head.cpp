@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -84,34 +85,57 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const TakeWork& take) const {
-    // 1. normalise and gather: normed, dnormed [tokens, dim]
+    // 1. normalise, and start to gather the first piece
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
-    const at::Tensor normed = axis_.gather_rows(norm.y);
-    const at::Tensor dnormed = at::empty_like(normed);
-    const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
+    const std::vector<layout::Range> pieces = axis_.pieces(norm.y.size(0));
+    const auto gather = [&](const layout::Range& piece) {
+        return axis_.start_gather(norm.y.narrow(0, piece.begin, piece.size));
+    };
+    std::unique_ptr<ComingRows> gathered = gather(pieces[0]);
 
-    // 2. for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), the
-    //    projection's input gradient, and the work for its weights' gradient
+    // 2. for each piece: normed, dnormed [tokens of the piece, dim]. The next piece is gathered and the piece
+    //    before is reduced meanwhile.
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
+    std::vector<std::unique_ptr<ComingRows>> reduced;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        const at::Tensor normed = gathered->take();
+        if (i + 1 < pieces.size()) gathered = gather(pieces[i + 1]);
+        const auto [loss, dnormed] =
+            loss_of_piece(weights, normed, axis_.targets_of(pieces[i], batch.targets), scale, take);
+        sum += loss;
+        reduced.push_back(axis_.start_reduce(dnormed, pieces[i].size));
+    }
+
+    // 3. wait for the sums over the ranks, and norm: dx [rows, dim]
+    std::vector<at::Tensor> own;
+    for (const auto& rows : reduced) own.push_back(rows->take());
+    auto [dx, dnorm] = ops::rms_norm_backward(own.size() == 1 ? own[0] : at::cat(own), x,
+                                              weights[Role::FinalNorm], norm.inverse_rms);
+    WeightWork norm_work;
+    norm_work.add_value(Role::FinalNorm, dnorm);
+    take(std::move(norm_work));
+    return {sum, dx};
+}
+
+Head::Loss Head::loss_of_piece(const Weights& weights, const at::Tensor& normed, const at::Tensor& targets,
+                               const at::Tensor& scale, const TakeWork& take) const {
+    const at::Tensor dnormed = at::empty_like(normed);
+    const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), normed);
+    at::Tensor sum = at::zeros({}, normed.options().dtype(at::kDouble));
+    // for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), the
+    // projection's input gradient, and the work for its weights' gradient
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
-        const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
+        const at::Tensor rows = normed.narrow(0, row, count), own_targets = targets.narrow(0, row, count);
         at::Tensor logits = ops::linear(rows, weights[Role::Output]);
-        sum += ops::cross_entropy_sum(turn_into_gradient(logits, targets, scale), targets);
+        sum += ops::cross_entropy_sum(turn_into_gradient(logits, own_targets, scale), own_targets);
         const at::Tensor dlogits = std::move(logits);
         ops::write_linear_input_gradient(dnormed.narrow(0, row, count), dlogits, weights[Role::Output]);
         WeightWork work;
         work.add_product(Role::Output, dlogits, rows);
         take(std::move(work));
     }
-
-    // 3. reduce over the ranks and norm: dx [rows, dim]
-    auto [dx, dnorm] =
-        ops::rms_norm_backward(axis_.reduce_rows(dnormed), x, weights[Role::FinalNorm], norm.inverse_rms);
-    WeightWork norm_work;
-    norm_work.add_value(Role::FinalNorm, dnorm);
-    take(std::move(norm_work));
-    return {sum, dx};
+    return {sum, dnormed};
 }
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
@@ -129,7 +153,7 @@ at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const B
 
 at::Tensor Embedding::backward_input(const Weights&, const at::Tensor& dy, const Batch& batch, Tape&,
                                      WeightWork& work) const {
-    work.add_lookup(Role::Embedding, axis_.gather_rows(dy), batch.tokens, first_token_);
+    work.add_lookup(Role::Embedding, dy, batch.tokens, first_token_, axis_);
     return {};
 }
 

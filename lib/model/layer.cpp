@@ -56,22 +56,34 @@ void WeightWork::add_value(Role role, at::Tensor gradient) {
     items_.push_back({Kind::Value, role, std::move(gradient), {}});
 }
 
-void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin) {
-    items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin});
+void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin,
+                            const TensorAxis& axis) {
+    items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin, &axis});
 }
 
 void WeightWork::start_gathers() {
     for (Item& item : items_) {
         if (item.axis == nullptr) continue;
-        item.coming = std::exchange(item.axis, nullptr)->start_gather(std::exchange(item.other, {}));
+        item.coming = std::exchange(item.axis, nullptr)->start_gather(std::exchange(item.rows(), {}));
     }
 }
 
 void WeightWork::run(const Gradients& gradients) {
     start_gathers();
-    for (Item& item : items_) {
-        if (item.coming) item.other = std::exchange(item.coming, nullptr)->take();
+    const auto run_item = [&](const Item& item) {
         std::visit([&](auto key) { run(item, gradients, key); }, item.key);
+    };
+    std::vector<Item*> waiting;
+    for (Item& item : items_) {
+        if (item.coming) {
+            waiting.push_back(&item);
+        } else {
+            run_item(item);
+        }
+    }
+    for (Item* item : waiting) {
+        item->rows() = std::exchange(item->coming, nullptr)->take();
+        run_item(*item);
     }
 }
 

@@ -82,12 +82,14 @@ class WeightWork {
     void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x, const TensorAxis& axis);
     void add_row_sum(RoleOrJoin key, at::Tensor dy);  // db += sum of the rows of dy
     void add_value(Role role, at::Tensor gradient);   // dw += gradient
-    void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
+    /// dW[token - begin] += dx, of which this rank has its rows, as in the other add_product().
+    void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin, const TensorAxis& axis);
 
     /// COLLECTIVE over the axes of the products: starts to gather all rows that the work needs.
     void start_gathers();
-    /// COLLECTIVE, as start_gathers(), which it calls unless that was done. Computes the gradients in the
-    /// order of the add calls and adds them to `gradients`. Keeps the tensors.
+    /// COLLECTIVE, as start_gathers(), which it calls unless that was done. Computes the gradients and adds
+    /// them to `gradients`: first those that need no gathered rows, so that the others' rows travel
+    /// meanwhile; both in the order of the add calls. Keeps the tensors.
     void run(const Gradients& gradients);
 
     /// For sums in bf16: the number of rows of a gradient that run() computes at a time, in an fp32 tensor on
@@ -102,8 +104,10 @@ class WeightWork {
         at::Tensor dy;
         at::Tensor other;  // x or tokens
         int64_t begin = 0;
-        const TensorAxis* axis = nullptr;              // `other` has this rank's rows; null: all rows
-        std::shared_ptr<ComingRows> coming = nullptr;  // all rows of `other`
+        const TensorAxis* axis = nullptr;              // rows() are this rank's; null: all
+        std::shared_ptr<ComingRows> coming = nullptr;  // all rows()
+        /// The rows that a product or a lookup may have to gather.
+        at::Tensor& rows() { return kind == Kind::Lookup ? dy : other; }
     };
     static void run(const Item& item, const Gradients& gradients, Role role);
     static void run(const Item& item, const Gradients& gradients, Join join);

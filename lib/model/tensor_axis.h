@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "layout/param_spec.h"
 #include "ops/attention.h"
@@ -18,7 +19,7 @@
 
 namespace argosy::model {
 
-/// The rows of all ranks, on their way to this rank.
+/// Rows that are gathered from all ranks, or summed over all ranks, on their way to this rank.
 class ComingRows {
   public:
     virtual ~ComingRows() = default;
@@ -40,12 +41,24 @@ class TensorAxis {
     virtual bool sums() const { return false; }
     /// COLLECTIVE: this rank's rows -> all rows.
     virtual at::Tensor gather_rows(const at::Tensor& x) const { return x; }
-    /// COLLECTIVE: starts gather_rows(x).
+    /// COLLECTIVE: starts gather_rows(x). x may also have equally many of the rows of each rank.
     virtual std::unique_ptr<ComingRows> start_gather(const at::Tensor& x) const {
         return std::make_unique<RowsHere>(x);
     }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
     virtual at::Tensor reduce_rows(const at::Tensor& partial) const { return partial; }
+    /// COLLECTIVE: starts reduce_rows(partial), which returns `num_rows` rows.
+    virtual std::unique_ptr<ComingRows> start_reduce(const at::Tensor& partial, int64_t /*num_rows*/) const {
+        return std::make_unique<RowsHere>(partial);
+    }
+    /// The pieces of each rank's rows that the head takes one after the other; the next piece is gathered,
+    /// and the piece before is reduced, meanwhile. A single piece does not overlap.
+    virtual std::vector<layout::Range> pieces(int64_t num_rows) const { return {{0, num_rows}}; }
+    /// Returns the targets of the gathered rows of a piece, from those of all tokens; -1 for a row without a
+    /// token.
+    virtual at::Tensor targets_of(const layout::Range& /*piece*/, const at::Tensor& targets) const {
+        return targets;
+    }
     /// COLLECTIVE: this rank's columns, share(num_columns), -> all columns.
     virtual at::Tensor gather_columns(const at::Tensor& x, int64_t /*num_columns*/) const { return x; }
     /// COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
@@ -101,7 +114,7 @@ class ContextAxis {
     virtual ~ContextAxis() = default;
 
     /// COLLECTIVE: as ops::attention. `shape` is that of this rank's tokens: q_len == k_len, the number of
-    /// this rank's tokens of a sequence.
+    /// this rank's tokens of a sequence; a document ends at the end of each of its parts of a sequence.
     virtual ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const ops::AttentionShape& shape,
                                            const at::Tensor& positions) const {

@@ -21,7 +21,8 @@ struct AttentionShape {
     int64_t q_offset = 0;
     int64_t window = kNoWindow;
     /// The documents that `positions` of attention() describes, for kernels on GPUs, which need both
-    /// (ops/documents.h). Whole sequences only.
+    /// (ops/documents.h): document_offsets() of whole sequences, document_offsets_of_part() of the queries if
+    /// they are a part.
     at::Tensor document_offsets = {};
 
     static AttentionShape of_whole_sequences(int64_t num_sequences, int64_t seq_len, int64_t head_dim,
@@ -44,7 +45,7 @@ AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Te
                           const AttentionShape& shape, const at::Tensor& positions = {});
 
 /// attention() to a part of the keys, for merge_attention(): y is in the accumulation type. LibTorch's own
-/// kernels round y to the type of q first, but they compute no parts of sequences.
+/// kernels round y to the type of q first.
 AttentionOutput attention_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionShape& shape, const at::Tensor& positions = {});
 
@@ -63,8 +64,8 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 
 // Attention as a composition of LibTorch's operations, for what no kernel supports: on a GPU other types than
 // bf16 and fp16, an unsupported head_dim (gpu/attention.h), documents without document_offsets, and parts of
-// sequences; on processors documents, windows and parts in fp64. All scores are in memory at once. Arguments
-// are those of attention() and attention_backward().
+// sequences that ops/gpu_attention.h does not name; on processors documents, windows and parts in fp64. All
+// scores are in memory at once. Arguments are those of attention() and attention_backward().
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionShape& shape, const at::Tensor& positions = {});

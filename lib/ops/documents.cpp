@@ -1,6 +1,13 @@
 #include "ops/documents.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <bit>
@@ -35,6 +42,51 @@ at::Tensor document_offsets(const at::Tensor& ends, int64_t capacity) {
         offsets.narrow(0, 1 + num_ends, capacity - num_ends).copy_(offsets.narrow(0, num_ends, 1));
     }
     return offsets;
+}
+
+at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_sequences, int64_t num_tokens,
+                                    const layout::Range& part) {
+    const at::Tensor first = at::arange(num_sequences, offsets.options()).mul_(num_tokens).add_(part.begin);
+    return (offsets - first.unsqueeze(1)).clamp_(0, part.size);
+}
+
+namespace {
+
+/// Offsets [num_sequences, n], each counted from its sequence's first token, over the tokens of all
+/// sequences. A segment ends where the next sequence begins, so what lies between two sequences is an empty
+/// segment.
+at::Tensor over_all_sequences(const at::Tensor& offsets, int64_t num_tokens) {
+    const at::Tensor first = at::arange(offsets.size(0), offsets.options()).mul_(num_tokens);
+    return (offsets + first.unsqueeze(1)).flatten().to(at::kInt);
+}
+
+}  // namespace
+
+Segments segments_to_queries(const at::Tensor& offsets, const at::Tensor& positions, int64_t num_queries,
+                             int64_t num_keys) {
+    const int64_t distance = num_keys - num_queries;
+    // 1. the keys before the document of the first query: [num_sequences, 1]
+    const at::Tensor earlier = (distance - positions.view({-1, num_queries}).narrow(1, 0, 1)).clamp_min_(0);
+    // 2. the first segment has these keys and no query; the documents before the first query are empty
+    const at::Tensor ends = at::where(offsets.eq(0), earlier, offsets + distance);
+    const at::Tensor begin = at::zeros_like(earlier);
+    return {over_all_sequences(at::cat({begin, offsets.to(at::kLong)}, 1), num_queries),
+            over_all_sequences(at::cat({begin, ends}, 1), num_keys)};
+}
+
+Segments segments_before_queries(const at::Tensor& positions, int64_t num_queries, int64_t num_keys,
+                                 int64_t distance) {
+    // 1. the key at which the document of each query begins: [num_sequences, num_queries]
+    const at::Tensor begins =
+        at::arange(distance, distance + num_queries, positions.options()) - positions.view({-1, num_queries});
+    // 2. the keys before that of the first query, and the queries of documents that have keys
+    const at::Tensor earlier = begins.select(1, 0).clamp(0, num_keys), seeing = begins.lt(num_keys).sum(1);
+    const at::Tensor none = at::zeros_like(earlier);
+    return {
+        over_all_sequences(at::stack({none, none, seeing, at::full_like(none, num_queries)}, 1), num_queries),
+        over_all_sequences(
+            at::stack({none, earlier, at::full_like(none, num_keys), at::full_like(none, num_keys)}, 1),
+            num_keys)};
 }
 
 }  // namespace argosy::ops

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "layout/slab.h"
+
 namespace argosy::ops {
 
 /// Writes the end of each document (the token after its last one), in their order, and fills the other
@@ -23,5 +25,28 @@ int64_t document_capacity(int64_t num_documents);
 /// from write_document_ends). The documents behind the last one are empty. The host does not wait for that
 /// device. REQUIRES: capacity is not below the number of documents.
 at::Tensor document_offsets(const at::Tensor& ends, int64_t capacity);
+
+// Ranks of a context axis have parts of sequences: a part of the queries meets a part of the keys. Kernels
+// then read segments (gpu/attention.h): those of a document, and others for queries without keys and for keys
+// without queries, because the segments cover both. All are computed on the device of their arguments.
+
+/// `offsets`: those of documents over num_sequences * num_tokens tokens. Returns those of tokens `part` of
+/// each sequence: [num_sequences, capacity + 1], each counted from the part's first token of its sequence.
+/// Documents outside of the part are empty. REQUIRES: a document begins at the part's first token.
+at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_sequences, int64_t num_tokens,
+                                    const layout::Range& part);
+
+struct Segments {
+    at::Tensor query_offsets, key_offsets;
+};
+/// The queries are the last tokens of the keys. `offsets`: document_offsets_of_part() of the queries;
+/// `positions`: the position of each query in its document. A sequence has as many segments as `offsets`
+/// elements: the keys before the document of the first query, and the documents.
+Segments segments_to_queries(const at::Tensor& offsets, const at::Tensor& positions, int64_t num_queries,
+                             int64_t num_keys);
+/// All keys precede the queries: the first query is `distance` tokens after the first key. One document at
+/// most has both. A sequence has three segments: earlier keys, that document, later queries.
+Segments segments_before_queries(const at::Tensor& positions, int64_t num_queries, int64_t num_keys,
+                                 int64_t distance);
 
 }  // namespace argosy::ops

@@ -1,16 +1,20 @@
 #include "ops/gpu_attention.h"
 
+#include <ATen/TensorOperators.h>
+
+#include <limits>
 #include <optional>
 
 #include "gpu/attention.h"
 #include "gpu/device.h"
+#include "ops/documents.h"
 
 namespace argosy::ops {
 namespace {
 
 /// [sequences, tokens, heads, head_dim].
 at::Tensor by_token(const at::Tensor& x, const AttentionShape& shape) {
-    return x.view({shape.num_sequences, shape.q_len, -1, shape.head_dim});
+    return x.view({shape.num_sequences, x.size(0) / shape.num_sequences, -1, shape.head_dim});
 }
 at::Tensor by_head(const at::Tensor& x, const AttentionShape& shape) {
     return by_token(x, shape).transpose(1, 2);
@@ -22,19 +26,59 @@ at::Tensor as_rows_of_heads(const at::Tensor& x_bhsd, const at::Tensor& like) {
     return as_rows(x_bhsd.transpose(1, 2), like);
 }
 
+/// How the queries meet the keys.
+enum class Meeting { Whole, ToQueries, BeforeQueries, Other };
+Meeting meeting(const AttentionShape& shape, const at::Tensor& positions) {
+    const bool has_documents = shape.document_offsets.defined();
+    if (has_documents && shape.document_offsets.dim() == 2) {
+        if (positions.defined() && shape.q_offset + shape.q_len == shape.k_len) return Meeting::ToQueries;
+    } else if (shape.q_len == shape.k_len && shape.q_offset == 0) {
+        return has_documents || !positions.defined() ? Meeting::Whole : Meeting::Other;
+    }
+    const bool sees_all = shape.window >= shape.q_offset + shape.q_len;  // the distance to the first key, + 1
+    return positions.defined() && shape.q_offset >= shape.k_len && sees_all ? Meeting::BeforeQueries
+                                                                            : Meeting::Other;
+}
+
 /// The keys that a query sees if it does not see all keys of its sequence up to its own place.
 std::optional<gpu::VisibleKeys> visible_keys(const AttentionShape& shape, const at::Tensor& positions) {
     gpu::VisibleKeys visible;
     if (shape.window < shape.k_len) visible.window = shape.window;
-    if (positions.defined()) visible.document_offsets = shape.document_offsets;
-    return visible.window || positions.defined() ? std::optional(visible) : std::nullopt;
+    Segments segments;
+    switch (meeting(shape, positions)) {
+        case Meeting::ToQueries:
+            segments = segments_to_queries(shape.document_offsets, positions, shape.q_len, shape.k_len);
+            break;
+        case Meeting::BeforeQueries:
+            segments = segments_before_queries(positions, shape.q_len, shape.k_len, shape.q_offset);
+            visible.causal = false;
+            visible.window.reset();
+            break;
+        default:
+            if (!visible.window && !positions.defined()) return std::nullopt;
+            if (positions.defined()) segments = {shape.document_offsets, shape.document_offsets};
+    }
+    visible.query_offsets = segments.query_offsets;
+    visible.key_offsets = segments.key_offsets;
+    return visible;
+}
+
+/// Parts of sequences have the log_sum_exp of ops/attention.h, so that outputs can be merged: [num_sequences,
+/// heads, q_len], -infinity for a query that sees no key. The kernels have [heads, num_sequences * q_len] and
+/// +infinity.
+at::Tensor from_kernel(const at::Tensor& log_sum_exp, const AttentionShape& shape) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    const at::Tensor by_sequence = log_sum_exp.view({-1, shape.num_sequences, shape.q_len}).transpose(0, 1);
+    return by_sequence.masked_fill(by_sequence.eq(infinity), -infinity).contiguous();
+}
+at::Tensor to_kernel(const at::Tensor& log_sum_exp, const AttentionShape& shape) {
+    return log_sum_exp.transpose(0, 1).reshape({-1, shape.num_sequences * shape.q_len});
 }
 
 }  // namespace
 
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
-    return gpu::holds(q) && shape.q_len == shape.k_len && shape.q_offset == 0 &&
-           (!positions.defined() || shape.document_offsets.defined()) &&
+    return gpu::holds(q) && meeting(shape, positions) != Meeting::Other &&
            gpu::supports_attention(by_head(q, shape));
 }
 
@@ -43,7 +87,9 @@ AttentionOutput gpu_attention(const at::Tensor& q, const at::Tensor& k, const at
     if (const auto visible = visible_keys(shape, positions)) {
         const gpu::Attention result =
             gpu::masked_attention(by_token(q, shape), by_token(k, shape), by_token(v, shape), *visible);
-        return {as_rows(result.y, q), result.log_sum_exp, result.seed, result.offset};
+        const at::Tensor y = as_rows(result.y, q);
+        if (meeting(shape, positions) != Meeting::Whole) return {y, from_kernel(result.log_sum_exp, shape)};
+        return {y, result.log_sum_exp, result.seed, result.offset};
     }
     const gpu::Attention result = gpu::attention(by_head(q, shape), by_head(k, shape), by_head(v, shape));
     return {as_rows_of_heads(result.y, q), result.log_sum_exp, result.seed, result.offset};
@@ -53,9 +99,12 @@ AttentionGradient gpu_attention_backward(const at::Tensor& dy, const at::Tensor&
                                          const at::Tensor& v, const AttentionOutput& output,
                                          const AttentionShape& shape, const at::Tensor& positions) {
     if (const auto visible = visible_keys(shape, positions)) {
+        const bool is_part = meeting(shape, positions) != Meeting::Whole;
         const auto [dq, dk, dv] = gpu::masked_attention_backward(
             by_token(dy, shape), by_token(q, shape), by_token(k, shape), by_token(v, shape),
-            {by_token(output.y, shape), output.log_sum_exp, output.seed, output.offset}, *visible);
+            {by_token(output.y, shape), is_part ? to_kernel(output.log_sum_exp, shape) : output.log_sum_exp,
+             output.seed, output.offset},
+            *visible);
         return {as_rows(dq, q), as_rows(dk, k), as_rows(dv, v)};
     }
     const auto [dq, dk, dv] =

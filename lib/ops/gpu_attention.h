@@ -5,8 +5,11 @@
 
 namespace argosy::ops {
 
-/// Whether the kernels compute this attention: of whole sequences, with the offsets of documents if there are
-/// documents. They do so on every Path, because composed_attention() holds all scores in memory.
+/// Whether the kernels compute this attention. They do so on every Path, because composed_attention() holds
+/// all scores in memory. Parts of sequences need positions. The kernels compute:
+/// - whole sequences, with the offsets of documents if there are documents
+/// - a part of the queries and all keys up to its last query, with the offsets of documents
+/// - a part of the queries and keys before all of them, unless the window hides some of these keys
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions);
 
 // REQUIRES: gpu_serves().

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "ops/documents.h"
 #include "ops/numerics.h"
 
 // Names: a chunk is a range of a sequence that one rank holds; "own" is this rank's. Keys and values travel
@@ -50,6 +51,7 @@ std::vector<Chunk> chunks_of(const std::vector<Range>& places) {
 /// This rank's queries of one chunk, with what attention and its backward pass need.
 struct Queries : Chunk {
     at::Tensor q, positions;
+    at::Tensor document_offsets = {};
     at::Tensor dy = {};
     AttentionOutput output = {};
 
@@ -58,6 +60,7 @@ struct Queries : Chunk {
         result.q_len = place.size;
         result.k_len = keys.size;
         result.q_offset = place.begin - keys.begin;
+        result.document_offsets = document_offsets;
         return result;
     }
     /// The keys up to the last query; later ones are invisible.
@@ -67,11 +70,14 @@ struct Queries : Chunk {
 
 /// Splits this rank's rows into its chunks.
 std::vector<Queries> split(const at::Tensor& q, const at::Tensor& positions, const std::vector<Range>& places,
-                           int64_t num_sequences) {
+                           const AttentionShape& shape) {
     std::vector<Queries> result;
     for (const Chunk& chunk : chunks_of(places)) {
-        result.push_back({chunk, rows_of(in_sequences(q, num_sequences), chunk.own),
-                          rows_of(in_sequences(positions, num_sequences), chunk.own).flatten()});
+        result.push_back({chunk, rows_of(in_sequences(q, shape.num_sequences), chunk.own),
+                          rows_of(in_sequences(positions, shape.num_sequences), chunk.own).flatten()});
+        if (!shape.document_offsets.defined()) continue;
+        result.back().document_offsets = ops::document_offsets_of_part(
+            shape.document_offsets, shape.num_sequences, shape.q_len, chunk.own);
     }
     return result;
 }
@@ -221,7 +227,7 @@ AttentionOutput ContextParallelAxis::attention(const at::Tensor& q, const at::Te
                                                const AttentionShape& shape,
                                                const at::Tensor& positions) const {
     const int64_t num_sequences = shape.num_sequences;
-    std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], num_sequences);
+    std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], shape);
     const at::Tensor kv = packed(k, v, num_sequences);
     if (rotation_ == ContextOptions::Rotation::AllGather) {
         const at::Tensor all_kv = gathered(kv, num_sequences);
@@ -328,7 +334,7 @@ AttentionGradient ContextParallelAxis::attention_backward(const at::Tensor& dy, 
                                                           const AttentionShape& shape,
                                                           const at::Tensor& positions) const {
     const int64_t num_sequences = shape.num_sequences;
-    std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], num_sequences);
+    std::vector<Queries> queries = split(q, positions, parts_[group_.rank()], shape);
     add_gradients(queries, dy, output, num_sequences);
     const at::Tensor kv = packed(k, v, num_sequences);
     Backward backward(std::move(queries), shape);

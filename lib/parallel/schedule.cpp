@@ -177,9 +177,11 @@ struct Schedule {
 };
 
 constexpr int kAny = 1 << 20;
-// PyTorch's LoopedBFS (all microbatches on one stage, then on the rank's next stage) is left out:
-// channels that hold one message deadlock from 3 * num_ranks - 1 microbatches on, and for fewer microbatches
-// the schedule is at best as fast as Interleaved1F1B.
+// Left out: PyTorch's LoopedBFS (all microbatches on one stage, then on the rank's next stage). Channels that
+// hold one message deadlock from 3 * num_ranks - 1 microbatches on, and for fewer microbatches the schedule
+// is at best as fast as Interleaved1F1B. DualPipeV hides the exchange of experts' tokens, which dense models
+// lack; without that its ranks wait for 2 (num_ranks - 1) units (DeepSeek-V3, 2024), ZBVZeroBubble's for
+// half.
 constexpr Schedule kSchedules[] = {
     {"1F1B", StageOrder::Loop, 1, 1, 1, false, one_forward_one_backward},
     {"GPipe", StageOrder::Loop, 1, 1, 1, false, gpipe},

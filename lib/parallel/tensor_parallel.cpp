@@ -3,8 +3,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -18,22 +20,24 @@ using layout::Range;
 
 namespace {
 
-class GatheredRows : public model::ComingRows {
+/// The first rows of the output of an operation that is under way.
+class PendingRows : public model::ComingRows {
   public:
-    GatheredRows(comm::Communicator& group, const at::Tensor& x, int64_t num_tokens)
-        : num_tokens_(num_tokens),
-          all_(at::empty({x.size(0) * group.size(), x.size(1)}, x.options())),
-          pending_(group.submit({.kind = OpKind::AllGather, .out = all_, .in = x.contiguous()})) {}
+    PendingRows(comm::Communicator& group, const Op& op, int64_t num_rows)
+        : rows_(op.out.narrow(0, 0, num_rows)), pending_(group.submit(op)) {}
     at::Tensor take() override {
         pending_.wait();
-        return std::exchange(all_, {}).narrow(0, 0, num_tokens_);
+        return std::exchange(rows_, {});
     }
 
   private:
-    int64_t num_tokens_;
-    at::Tensor all_;
+    at::Tensor rows_;
     comm::Pending pending_;
 };
+
+// The number of pieces of the head. The first gather and the last reduction overlap with nothing, and small
+// pieces make slow products.
+constexpr int64_t kMinPieces = 2, kMaxPieces = 4, kMinTokensOfPiece = 512;
 
 at::Tensor rows_in(const at::Tensor& all, Range rows) { return all.narrow(0, rows.begin, rows.size); }
 
@@ -55,21 +59,36 @@ std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options
     return std::make_unique<TensorParallelAxis>(group, num_tokens);
 }
 
-at::Tensor TensorParallelAxis::gather_rows(const at::Tensor& x) const {
-    return GatheredRows(group_, x, num_tokens_).take();
-}
+at::Tensor TensorParallelAxis::gather_rows(const at::Tensor& x) const { return start_gather(x)->take(); }
 
 std::unique_ptr<model::ComingRows> TensorParallelAxis::start_gather(const at::Tensor& x) const {
-    return std::make_unique<GatheredRows>(group_, x, num_tokens_);
+    const at::Tensor all = at::empty({x.size(0) * group_.size(), x.size(1)}, x.options());
+    return std::make_unique<PendingRows>(group_,
+                                         Op{.kind = OpKind::AllGather, .out = all, .in = x.contiguous()},
+                                         std::min(all.size(0), num_tokens_));
 }
 
 at::Tensor TensorParallelAxis::reduce_rows(const at::Tensor& partial) const {
-    const int64_t num_rows = largest_share(num_tokens_);
-    at::Tensor own = at::empty({num_rows, partial.size(1)}, partial.options());
-    group_.run({.kind = OpKind::ReduceScatter,
-                .out = own,
-                .in = padded(partial, /*dim=*/0, num_rows * group_.size())});
-    return own;
+    return start_reduce(partial, largest_share(num_tokens_))->take();
+}
+
+std::unique_ptr<model::ComingRows> TensorParallelAxis::start_reduce(const at::Tensor& partial,
+                                                                    int64_t num_rows) const {
+    const at::Tensor own = at::empty({num_rows, partial.size(1)}, partial.options());
+    return std::make_unique<PendingRows>(group_,
+                                         Op{.kind = OpKind::ReduceScatter,
+                                            .out = own,
+                                            .in = padded(partial, /*dim=*/0, num_rows * group_.size())},
+                                         num_rows);
+}
+
+at::Tensor TensorParallelAxis::targets_of(const Range& piece, const at::Tensor& targets) const {
+    const int64_t num_rows = largest_share(num_tokens_), num_without = num_rows * group_.size() - num_tokens_;
+    if (piece.size == num_rows) return targets;
+    return at::cat({targets, at::full({num_without}, -1, targets.options())})
+        .view({group_.size(), num_rows})
+        .narrow(1, piece.begin, piece.size)
+        .flatten();
 }
 
 at::Tensor TensorParallelAxis::gather_columns(const at::Tensor& x, int64_t num_columns) const {
@@ -127,6 +146,15 @@ model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tens
         },
         dy);
     return {dx, dy_all};
+}
+
+std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
+    const int64_t wanted = std::clamp(num_tokens_ / kMinTokensOfPiece, kMinPieces, kMaxPieces);
+    const auto number = static_cast<int>(std::min(wanted, num_rows));
+    std::vector<Range> pieces;
+    for (int i = 0; i < number; ++i) pieces.push_back(layout::chunk(num_rows, number, i));
+    std::erase_if(pieces, [](const Range& piece) { return piece.size == 0; });
+    return pieces;
 }
 
 at::Tensor OverlappedTensorAxis::gather_rows_and(Use use, const at::Tensor& x) const {

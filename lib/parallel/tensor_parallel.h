@@ -1,7 +1,10 @@
 // Tensor parallelism with sequence parallelism over the ranks of one group: the TensorAxis that communicates
 // (model/tensor_axis.h). TensorParallelAxis submits one collective and then waits for it.
 // OverlappedTensorAxis cuts a product and its collective into one part for each rank. The parts travel around
-// the ring of ranks while the product of another part is computed.
+// the ring of ranks while the product of another part is computed. The weights' gradients need no such cut:
+// the rows that they need travel while a unit's other weights' gradients are computed (model::WeightWork).
+// The head's ranks compute the same tokens at the same time, because the loss combines their logits;
+// therefore its pieces have rows of all ranks.
 //
 // All ranks have equally many rows. If the tokens of a microbatch do not divide, rows without a token follow
 // the last token. Their gradients are zero, and no token sees them.
@@ -11,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
@@ -42,6 +46,9 @@ class TensorParallelAxis : public model::TensorAxis {
     at::Tensor gather_rows(const at::Tensor& x) const override;
     std::unique_ptr<model::ComingRows> start_gather(const at::Tensor& x) const override;
     at::Tensor reduce_rows(const at::Tensor& partial) const override;
+    std::unique_ptr<model::ComingRows> start_reduce(const at::Tensor& partial,
+                                                    int64_t num_rows) const override;
+    at::Tensor targets_of(const layout::Range& piece, const at::Tensor& targets) const override;
     void sum(at::Tensor& values) const override;
     void max(at::Tensor& values) const override;
     at::Tensor gather_columns(const at::Tensor& x, int64_t num_columns) const override;
@@ -61,6 +68,7 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                    const at::Tensor& residual) const override;
     RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const override;
+    std::vector<layout::Range> pieces(int64_t num_rows) const override;
 
   private:
     /// gather_rows(x). Calls use() for the tokens of one rank after the other, from its own on, as soon as

@@ -89,25 +89,40 @@ at::Tensor DataFeed::take_samples() {
     return all.view({num_rows(), -1});
 }
 
-/// Adds a row with the ends of each microbatch's documents, and makes room for all documents.
-at::Tensor DataFeed::with_document_ends(const at::Tensor& read) {
+/// Adds a row with the ends of each microbatch's documents, which end at the end of each of this rank's
+/// parts.
+at::Tensor DataFeed::with_document_ends(const at::Tensor& own) {
     at::Tensor all = at::empty({num_rows() + 1, num_tokens()}, at::kLong);
-    all.narrow(0, 0, num_rows()).copy_(read);
+    all.narrow(0, 0, num_rows()).copy_(own);
     const auto size = static_cast<size_t>(sizes_.microbatch_size * own_seq_len());
     const auto positions = std::span(all[2].const_data_ptr<int64_t>(), all.size(1));
     const auto ends = std::span(all[3].mutable_data_ptr<int64_t>(), all.size(1));
     for (size_t begin = 0; begin < positions.size(); begin += size) {
-        const int64_t num_documents = ops::write_document_ends(positions.subspan(begin, size), own_seq_len(),
-                                                               ends.subspan(begin, size));
-        document_capacity_ = std::max(document_capacity_, ops::document_capacity(num_documents));
+        ops::write_document_ends(positions.subspan(begin, size), own_ranges()[0].size,
+                                 ends.subspan(begin, size));
     }
     return all;
+}
+
+/// Makes room for the documents of the whole microbatches. Each of a rank's parts of a sequence may cut one
+/// document more. Ranks of a context axis, which read the same samples, make the same room.
+void DataFeed::make_room_for_documents(const at::Tensor& whole) {
+    const int64_t num_cuts = context_degree() == 1 ? 0 : sizes_.microbatch_size * std::ssize(own_ranges());
+    const auto size = static_cast<size_t>(sizes_.microbatch_size * seq_len());
+    const auto positions = std::span(whole[2].const_data_ptr<int64_t>(), whole.size(1));
+    std::vector<int64_t> ends(size);
+    for (size_t begin = 0; begin < positions.size(); begin += size) {
+        const int64_t num_documents =
+            ops::write_document_ends(positions.subspan(begin, size), seq_len(), ends);
+        document_capacity_ = std::max(document_capacity_, ops::document_capacity(num_documents + num_cuts));
+    }
 }
 
 void DataFeed::read_ahead() {
     if (!reading_.valid()) start_reading();
     at::Tensor read = take_samples();
     ahead_ = {.counted_tokens = read[1].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
+    if (gives_offsets()) make_room_for_documents(read);
     if (context_degree() > 1) {
         read = own_part(read.view({num_rows(), -1, seq_len()}), sizes_.balance, mesh_).view({num_rows(), -1});
     }

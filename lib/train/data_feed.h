@@ -80,9 +80,15 @@ class DataFeed {
     /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
     bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
     int64_t num_rows() const { return gives_positions() ? 3 : 2; }
-    /// Attention on a GPU needs the documents' offsets. The kernels do not serve a context axis.
-    bool gives_offsets() const { return for_gpu_ && loader_.gives_positions() && context_degree() == 1; }
-    at::Tensor with_document_ends(const at::Tensor& read);
+    /// Attention on a GPU needs the documents' offsets.
+    bool gives_offsets() const { return for_gpu_ && gives_positions(); }
+    at::Tensor with_document_ends(const at::Tensor& own);
+    void make_room_for_documents(const at::Tensor& whole);
+    /// This rank's parts of a sequence are equally long.
+    std::vector<layout::Range> own_ranges() const {
+        return layout::context_parts(sizes_.balance, seq_len(), context_degree(),
+                                     mesh_.coordinate(layout::Axis::Context));
+    }
     void start_reading();
     at::Tensor take_samples();
     at::Tensor on_device(const at::Tensor& in_memory);

@@ -8,7 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "model/layer.h"
 #include "ops/ops_context.h"
@@ -82,11 +85,12 @@ class RoundedGradients : public ::testing::Test {
         work.add_product(Join::Qkv, dqkv, x);
         work.add_value(Role::AttentionNorm, random_.normal({kDim}, at::kFloat));
         work.add_lookup(Role::Embedding, normal({kTokens, kDim}), at::arange(kTokens, at::kLong) * 7 % 13 + 4,
-                        /*begin=*/2);
+                        /*begin=*/2, axis_);
         return work;
     }
 
     ops::OpsContext context_;
+    TensorAxis axis_;
     testing::RandomTensors random_{4};
 };
 
@@ -126,7 +130,7 @@ TEST_F(RoundedGradients, RowsAtATimeGiveTheSameBits) {
     }
     WeightWork work;
     work.add_product(Role::Output, dy, x);
-    work.add_lookup(Role::Embedding, x, tokens, /*begin=*/0);
+    work.add_lookup(Role::Embedding, x, tokens, /*begin=*/0, axis_);
     WeightWork same = work;
     work.run(sums.gradients());
     same.run(whole.gradients());
@@ -172,6 +176,57 @@ TEST_F(RoundedGradients, OfManyMicrobatchesFollowAnOracleInFp64) {
     EXPECT_LT(std::abs(bias(sums.of(Role::Wo))), 0.06 * 4 / std::sqrt(double{kRows * kColumns}));
     EXPECT_GT(error(nearest), 2 * error(sums.of(Role::Wo)));
     EXPECT_GT(std::abs(bias(nearest)), 5 * std::abs(bias(sums.of(Role::Wo))));
+}
+
+/// Calls `taken_` when gathered rows are taken.
+class LateAxis : public TensorAxis {
+  public:
+    explicit LateAxis(std::function<void()> taken) : taken_(std::move(taken)) {}
+    std::unique_ptr<ComingRows> start_gather(const at::Tensor& x) const override {
+        return std::make_unique<LateRows>(x, taken_);
+    }
+
+  private:
+    class LateRows : public ComingRows {
+      public:
+        LateRows(at::Tensor x, const std::function<void()>& taken) : rows_(std::move(x)), taken_(taken) {}
+        at::Tensor take() override {
+            taken_();
+            return rows_;
+        }
+
+      private:
+        at::Tensor rows_;
+        const std::function<void()>& taken_;
+    };
+    std::function<void()> taken_;
+};
+
+// Rows that are gathered travel while the gradients that need none are computed.
+TEST(WeightWorkOrder, WaitsForGatheredRowsLast) {
+    const ops::OpsContext context;
+    testing::RandomTensors random(3);
+    const at::Tensor dy = random.normal({5, 4}, at::kFloat), x = random.normal({5, 6}, at::kFloat);
+    Sums sums;
+    for (const Role role : {Role::Wq, Role::Wo, Role::Embedding}) sums.add(role, {4, 6}, at::kFloat);
+    sums.add(Role::BiasQ, {4}, at::kFloat);
+    const auto is_done = [&](Role role) { return !sums.gradients()[role]->empty; };
+    int num_taken = 0;
+    const LateAxis axis([&] {
+        ++num_taken;
+        EXPECT_TRUE(is_done(Role::Wo) && is_done(Role::BiasQ));
+    });
+    WeightWork work;
+    work.add_lookup(Role::Embedding, x, at::arange(5, at::kLong) % 4, /*begin=*/0, axis);
+    work.add_product(Role::Wq, dy, x, axis);
+    work.add_product(Role::Wo, dy, x);
+    work.add_row_sum(Role::BiasQ, dy);
+    work.run(sums.gradients());
+    EXPECT_EQ(num_taken, 2);
+    EXPECT_TRUE(identical(sums.of(Role::Wq), sums.of(Role::Wo)));
+    at::Tensor lookup = x.narrow(0, 0, 4).clone();
+    lookup[0].add_(x[4]);
+    EXPECT_TRUE(identical(sums.of(Role::Embedding), lookup));
 }
 
 }  // namespace

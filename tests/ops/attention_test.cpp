@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/device.h"
 #include "ops/documents.h"
+#include "ops/gpu_attention.h"
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
 #include "ops/rope.h"
@@ -118,6 +120,30 @@ class AttentionTest : public OpsTest {
         return document_offsets(ends.to(testing::place()), document_capacity(num_documents + 2));
     }
 
+    /// On a GPU kernels compute a part of the queries with all keys up to the last one, with the keys at the
+    /// same places, and, if `serve_earlier`, with earlier keys.
+    static void expect_kernels(const at::Tensor& q, const at::Tensor& positions, const AttentionShape& until,
+                               const AttentionShape& early, const AttentionShape& late, bool serve_earlier) {
+        if (!gpu::holds(q) ||
+            !gpu_serves(
+                q, AttentionShape::of_whole_sequences(until.num_sequences, until.q_len, until.head_dim), {}))
+            return;
+        EXPECT_TRUE(gpu_serves(q, until, positions));
+        const AttentionShape& same = early.q_offset == 0 ? early : late;
+        EXPECT_TRUE(gpu_serves(q, same, positions));
+        if (early.q_offset > 0) {
+            EXPECT_EQ(gpu_serves(q, early, positions), serve_earlier);
+        }
+    }
+
+    /// The same of a part of each sequence that has these positions.
+    static at::Tensor offsets_of_part(const Case& c, const at::Tensor& positions, int64_t q_len) {
+        if (!positions.defined()) return {};
+        const at::Tensor offsets =
+            offsets_of_documents({c.sequences, q_len, c.heads, c.kv_heads, c.head_dim}, positions);
+        return document_offsets_of_part(offsets, c.sequences, q_len, {0, q_len});
+    }
+
     /// Attention with documents and a window against the reference: whole sequences, then the same from parts
     /// of the queries and of the keys, as context parallelism computes it.
     void check_masks(const Case& c, const at::Tensor& positions, int64_t window, Forward forward = attention,
@@ -163,13 +189,15 @@ class AttentionTest : public OpsTest {
             const at::Tensor q = part(in[0], q_begin, q_len), dy = part(in[3], q_begin, q_len),
                              own = positions.defined() ? part(positions, q_begin, q_len).flatten()
                                                        : at::Tensor();
+            const at::Tensor offsets = offsets_of_part(c, own, q_len);
             const auto of_keys = [&](bool late) {
                 return AttentionShape{c.sequences,
                                       q_len,
                                       late ? c.seq_len - half : half,
                                       c.head_dim,
                                       late ? q_begin - half : q_begin,
-                                      window};
+                                      window,
+                                      offsets};
             };
             const auto keys = [&](const at::Tensor& x, bool late) {
                 return part(x, late ? half : 0, late ? c.seq_len - half : half);
@@ -190,6 +218,16 @@ class AttentionTest : public OpsTest {
                 add(sum_v, is_late ? half : 0, is_late ? c.seq_len - half : half, gradient.dv);
             }
             EXPECT_TRUE(close(dq_sum, part(oracle.gradients[0], q_begin, q_len), 2 * GetParam().tolerance));
+            // 4. these queries with all keys up to the last of them
+            if (!positions.defined()) continue;
+            AttentionShape until = of_keys(false);
+            until.k_len = q_begin + q_len;
+            const at::Tensor k = part(in[1], 0, until.k_len), v = part(in[2], 0, until.k_len);
+            expect_kernels(q, own, until, of_keys(false), of_keys(true), q_begin > 0 && window == kNoWindow);
+            const AttentionOutput joint = forward(q, k, v, until, own);
+            EXPECT_TRUE(right(joint.y, part(oracle.value, q_begin, q_len)));
+            EXPECT_TRUE(right(backward(dy, q, k, v, joint, until, own).dq,
+                              part(oracle.gradients[0], q_begin, q_len)));
         }
         EXPECT_TRUE(close(sum_k, oracle.gradients[1], 2 * GetParam().tolerance));
         EXPECT_TRUE(close(sum_v, oracle.gradients[2], 2 * GetParam().tolerance));

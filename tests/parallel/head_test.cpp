@@ -1,12 +1,18 @@
 // The head's sums over a vocabulary that is split over ranks are those of one device.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+
 #include <gtest/gtest.h>
+
+#include <vector>
 
 #include "model/head.h"
 #include "ops/cross_entropy.h"
 #include "ops/ops_context.h"
 #include "parallel/tensor_parallel.h"
+#include "support/communicator_double.h"
 #include "support/tensors.h"
 #include "support/world.h"
 
@@ -46,6 +52,72 @@ TEST(HeadOnRanks, SumsAreThoseOfOneDevice) {
         EXPECT_TRUE(
             identical(ops::target_is_largest(found, targets), ops::target_is_largest(expected, targets)));
     }
+}
+
+/// A head with its vocabulary split over ranks, and the same head on one device.
+struct SplitHead {
+    static constexpr int64_t kNumTokens = 21, kVocabSize = 13;  // neither divides
+    RandomTensors random{6};
+    model::ModelSpec spec{.vocab_size = kVocabSize, .dim = 8};
+    at::Tensor x = random.normal({kNumTokens, spec.dim}, at::kDouble);
+    at::Tensor targets = random.integers({kNumTokens}, -1, kVocabSize);
+    at::Tensor final_norm = random.normal({spec.dim}, at::kDouble);
+    at::Tensor output = random.normal({kVocabSize, spec.dim}, at::kDouble);
+    at::Tensor scale = at::full({}, 0.5, at::kDouble);
+
+    struct Result {
+        at::Tensor loss, dx, d_norm, d_output;
+    };
+    /// The norm's gradient is a partial sum on each rank.
+    Result run(const model::TensorAxis& axis) const {
+        const auto own_tokens = axis.share(kNumTokens), own_vocab = axis.share(kVocabSize);
+        const at::Tensor own_x = at::zeros({axis.largest_share(kNumTokens), spec.dim}, x.options());
+        own_x.narrow(0, 0, own_tokens.size).copy_(x.narrow(0, own_tokens.begin, own_tokens.size));
+        model::Weights weights;
+        weights[model::Role::FinalNorm] = final_norm;
+        weights[model::Role::Output] = output.narrow(0, own_vocab.begin, own_vocab.size).contiguous();
+        model::GradientSum norm{at::empty_like(final_norm)},
+            own_output{at::empty_like(weights[model::Role::Output])};
+        model::Gradients gradients;
+        gradients[model::Role::FinalNorm] = &norm;
+        gradients[model::Role::Output] = &own_output;
+        const model::Batch batch{.tokens = targets, .targets = targets};
+        const auto [loss, dx] =
+            model::Head(spec, axis).loss_and_input_gradient(weights, own_x, batch, scale, gradients);
+        return {loss, dx, norm.sum, own_output.sum};
+    }
+};
+
+TEST(HeadOnRanks, GradientsByPiecesAreThoseOfOneDevice) {
+    const ops::OpsContext context;
+    const SplitHead head;
+    const SplitHead::Result expected = head.run(model::TensorAxis());
+    const OverlappedTensorAxis axis(world(), SplitHead::kNumTokens);
+    EXPECT_EQ(axis.pieces(axis.largest_share(SplitHead::kNumTokens)).size(), 2);
+    SplitHead::Result found = head.run(axis);
+    axis.sum(found.d_norm);
+    const auto tokens = axis.share(SplitHead::kNumTokens), vocab = axis.share(SplitHead::kVocabSize);
+    EXPECT_TRUE(close(found.loss, expected.loss, 1e-12));
+    EXPECT_TRUE(close(found.d_norm, expected.d_norm, 1e-12));
+    EXPECT_TRUE(
+        close(found.dx.narrow(0, 0, tokens.size), expected.dx.narrow(0, tokens.begin, tokens.size), 1e-12));
+    EXPECT_TRUE(close(found.d_output, expected.d_output.narrow(0, vocab.begin, vocab.size), 1e-12));
+    const at::Tensor padding = found.dx.narrow(0, tokens.size, found.dx.size(0) - tokens.size);
+    EXPECT_TRUE(padding.eq(0).all().item<bool>()) << "a row without a token has no gradient";
+}
+
+TEST(HeadOnRanks, GathersTheNextPieceBeforeItComputesOne) {
+    const ops::OpsContext context;
+    using enum comm::OpKind;
+    testing::Submissions submissions;
+    testing::CommunicatorDouble ranks = submissions.recorded(world());
+    SplitHead().run(OverlappedTensorAxis(ranks, SplitHead::kNumTokens));
+    std::vector<comm::OpKind> kinds;
+    for (const auto& launch : submissions.log) {
+        ASSERT_EQ(launch.size(), 1);
+        if (launch[0].kind != AllReduce) kinds.push_back(launch[0].kind);
+    }
+    EXPECT_EQ(kinds, (std::vector{AllGather, AllGather, ReduceScatter, ReduceScatter}));
 }
 
 }  // namespace

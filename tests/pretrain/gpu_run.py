@@ -24,10 +24,14 @@ BFLOAT16_GRADIENTS = BFLOAT16 | {"training__gradient_accumulation_dtype": "bfloa
 # repeat its bits.
 CUDNN = BFLOAT16_STATES | {"training__seq_len": 128, "training__global_batch_size": 2, "training__local_batch_size": 1}
 DETERMINISTIC = {"debug__deterministic": True}
+# Samples so long that some have parts of several documents.
+DOCUMENTS = BFLOAT16 | {"training__attend_across_documents": False, "training__seq_len": 128,
+                        "training__global_batch_size": 2, "training__local_batch_size": 1}
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
+CONTEXT, ROTATE = "parallelism__context_parallel_degree", "parallelism__context_parallel_rotate_method"
 LAYOUTS = {"fsdp2": (2, {SHARD: 2}), "ddp2": (2, {REPLICATE: 2}), "tp2": (2, {TENSOR: 2}), "pp2": (2, {PIPELINE: 2}),
-           "hsdp2x2": (4, {REPLICATE: 2})}
+           "hsdp2x2": (4, {REPLICATE: 2}), "cp2": (2, {CONTEXT: 2}), "ring2": (2, {CONTEXT: 2, ROTATE: "ring"})}
 
 
 def bits(path):
@@ -124,6 +128,11 @@ class OnGpu(Places):
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"separate{name}", compile__enable=False, **settings))
                 beside = self.train(self.gpu, 1, f"beside{name}", compile__side_stream=True, **settings)
                 self.assertEqual(graphs, beside)
+
+    def test_a_graph_reads_the_documents_of_each_step(self):
+        cpu, graphs = self.on_both("run", **DOCUMENTS, **DETERMINISTIC)
+        self.assert_alike(graphs, cpu, 5e-3)
+        self.assertEqual(graphs, self.train(self.gpu, 1, "none", compile__graphs=False, **DOCUMENTS, **DETERMINISTIC))
 
     def test_a_graph_changes_no_loss_with_the_attention_of_long_samples(self):
         cpu, graphs = self.on_both("run", **CUDNN)

@@ -14,6 +14,7 @@ namespace argosy::testing {
 namespace {
 
 constexpr parallel::Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
+constexpr auto kRing = parallel::ContextOptions::Rotation::Ring;
 constexpr int kStepsBefore = 2, kStepsAfter = 2;
 
 struct Case {
@@ -35,7 +36,10 @@ std::vector<Case> cases() {
             {2, {"pp2_zbv", {.pipeline = 2}, {2, 1, 1, 1}, "ZBVZeroBubble"}},
             {2, {"pp2_interleaved", {.pipeline = 2}, {1, 1, 2, 1}, "Interleaved1F1B"}},
             {4, {"hsdp2x2", {.replicate = 2, .shard = 2}}},
-            {8, {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}}}};
+            {8, {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}}},
+            {2, {.name = "ring2", .mesh = {.context = 2}, .context = {.rotation = kRing}}},
+            {4, {"hsdp2_cp2", {.replicate = 2, .context = 2}}},
+            {8, {"pp2_fsdp2_cp2", {.pipeline = 2, .shard = 2, .context = 2}, {3, 2}}}};
 }
 
 class Reshard : public ::testing::TestWithParam<std::string> {
@@ -92,7 +96,7 @@ class Reshard : public ::testing::TestWithParam<std::string> {
     std::map<int, std::unique_ptr<comm::Communicator>> groups_;
 };
 
-/// Each of the twelve loads what each saved, itself among them.
+/// Each of the meshes loads what each saved, itself among them.
 TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
     const std::vector<Case> all = cases();
     for (size_t i = 0; i < all.size(); ++i) {

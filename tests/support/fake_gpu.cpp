@@ -124,29 +124,42 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 
 namespace {
 
-/// Which keys are hidden from each query, over the tokens of all sequences: [tokens, tokens]. The offsets are
-/// read without an operation, because a graph's work may not read a number on the host.
-at::Tensor hidden_keys(const at::Tensor& q_bshd, const VisibleKeys& visible) {
-    const int64_t seq_len = q_bshd.size(1), tokens = q_bshd.size(0) * seq_len;
-    std::vector<int64_t> begins(tokens);  // of the document of each token
-    for (int64_t token = 0; token < tokens; ++token) begins[token] = token / seq_len * seq_len;
-    if (const at::Tensor& offsets = visible.document_offsets; offsets.defined()) {
-        const auto* offset = offsets.const_data_ptr<int32_t>();
-        const int64_t documents = offsets.numel() - 1;
-        if (offset[0] != 0 || offset[documents] != tokens)
-            throw RunError("documents from {} to {} of {} tokens", offset[0], offset[documents], tokens);
-        for (int64_t document = 0; document < documents; ++document) {
-            const int64_t begin = offset[document], end = offset[document + 1];
-            if (end < begin || end > begin + seq_len) throw RunError("a document from {} to {}", begin, end);
-            std::fill(begins.begin() + begin, begins.begin() + end, begin);
-        }
+/// The ends of segments as the host reads them, without an operation, because a graph's work may not read a
+/// number on the host. Without offsets, each of `num_sequences` sequences is a segment.
+std::vector<int64_t> ends_of_segments(const at::Tensor& offsets, int64_t num_sequences, int64_t seq_len) {
+    std::vector<int64_t> ends;
+    for (int64_t i = 0; !offsets.defined() && i <= num_sequences; ++i) ends.push_back(i * seq_len);
+    if (!offsets.defined()) return ends;
+    if (offsets.scalar_type() != at::kInt || !offsets.is_contiguous() || offsets.dim() != 1)
+        throw RunError("offsets of segments are a vector of int32");
+    const auto* offset = offsets.const_data_ptr<int32_t>();
+    ends.assign(offset, offset + offsets.numel());
+    if (ends.front() != 0 || ends.back() != num_sequences * seq_len)
+        throw RunError("segments from {} to {} of {} tokens", ends.front(), ends.back(),
+                       num_sequences * seq_len);
+    for (size_t i = 1; i < ends.size(); ++i) {
+        if (ends[i] < ends[i - 1] || ends[i] > ends[i - 1] + seq_len)
+            throw RunError("a segment from {} to {}", ends[i - 1], ends[i]);
     }
-    at::Tensor hidden = at::ones({tokens, tokens}, at::kBool);
+    return ends;
+}
+
+/// Which keys are hidden from each query, over the tokens of all sequences: [queries, keys].
+at::Tensor hidden_keys(const at::Tensor& q_bshd, const at::Tensor& k_bshd, const VisibleKeys& visible) {
+    const auto q_ends = ends_of_segments(visible.query_offsets, q_bshd.size(0), q_bshd.size(1)),
+               k_ends = ends_of_segments(visible.key_offsets, k_bshd.size(0), k_bshd.size(1));
+    if (q_ends.size() != k_ends.size())
+        throw RunError("{} segments of queries, {} of keys", q_ends.size(), k_ends.size());
+    at::Tensor hidden = at::ones({q_ends.back(), k_ends.back()}, at::kBool);
     auto* row = hidden.mutable_data_ptr<bool>();
-    for (int64_t query = 0; query < tokens; ++query, row += tokens) {
-        const int64_t first =
-            visible.window ? std::max(begins[query], query - *visible.window + 1) : begins[query];
-        std::fill(row + first, row + query + 1, false);
+    for (size_t segment = 1; segment < q_ends.size(); ++segment) {
+        const int64_t begin = k_ends[segment - 1], end = k_ends[segment];
+        for (int64_t query = q_ends[segment - 1]; query < q_ends[segment]; ++query, row += k_ends.back()) {
+            // The last query is at the place of the last key.
+            const int64_t last = visible.causal ? end - (q_ends[segment] - query) : end - 1;
+            const int64_t first = visible.window ? std::max(begin, last - *visible.window + 1) : begin;
+            if (first <= last) std::fill(row + first, row + last + 1, false);
+        }
     }
     return hidden;
 }
@@ -167,26 +180,29 @@ at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const Visible
     return by_head(q, q)
         .matmul(by_head(k, q).transpose(1, 2))
         .mul_(scale)
-        .masked_fill_(hidden_keys(q, visible), -std::numeric_limits<double>::infinity());
+        .masked_fill_(hidden_keys(q, k, visible), -std::numeric_limits<double>::infinity());
 }
 
-/// FlashAttention's log_sum_exp: [sequences, heads, tokens], or [heads, tokens] with documents.
+/// FlashAttention's log_sum_exp: [sequences, heads, tokens], or [heads, tokens] with segments.
 at::Tensor log_sum_exp_of(const at::Tensor& x_ht, const at::Tensor& q_bshd, const VisibleKeys& visible) {
-    if (visible.document_offsets.defined()) return x_ht;
+    if (visible.query_offsets.defined()) return x_ht;
     return x_ht.view({q_bshd.size(2), q_bshd.size(0), q_bshd.size(1)}).transpose(0, 1).contiguous();
 }
 at::Tensor by_head(const at::Tensor& log_sum_exp, const VisibleKeys& visible) {
-    if (visible.document_offsets.defined()) return log_sum_exp;
+    if (visible.query_offsets.defined()) return log_sum_exp;
     return log_sum_exp.transpose(0, 1).flatten(1, 2);
 }
 
 }  // namespace
 
 // Plain attention in fp32 over all tokens at once. The number of its operations does not depend on the
-// documents, as a graph requires.
+// segments, as a graph requires.
 Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const VisibleKeys& visible) {
-    const at::Tensor scores = masked_scores(q, k, visible), sums = scores.logsumexp(-1);
+    const double infinity = std::numeric_limits<double>::infinity();
+    const at::Tensor scores = masked_scores(q, k, visible);
+    at::Tensor sums = scores.logsumexp(-1);
+    sums = sums.masked_fill(sums.eq(-infinity), infinity);  // without a key; the weights are then 0
     const at::Tensor y = scores.sub(sums.unsqueeze(-1)).exp_().matmul(by_head(v, q));
     return {by_token(y, q), log_sum_exp_of(sums, q, visible), {}, {}};
 }

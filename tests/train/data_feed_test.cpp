@@ -232,42 +232,58 @@ TEST_F(DataFeedTest, TokensThatDoNotCountAreNoTargetsAndNotCounted) {
     }
 }
 
-// On a GPU a microbatch also has the offsets of its documents. Their room never shrinks.
+/// The offsets of the documents in a microbatch, which are cut after `part` tokens, and then the number of
+/// its tokens again and again.
+std::vector<int32_t> expected_offsets(const model::Batch& microbatch, int64_t part, int64_t count) {
+    std::vector<int32_t> offsets;
+    const auto* positions = microbatch.positions.const_data_ptr<int64_t>();
+    const int64_t num_tokens = microbatch.positions.numel();
+    for (int64_t token = 0; token < num_tokens; ++token) {
+        if (token % part == 0 || positions[token] == 0) offsets.push_back(static_cast<int32_t>(token));
+    }
+    offsets.resize(count, static_cast<int32_t>(num_tokens));
+    return offsets;
+}
+
+// On a GPU a microbatch also has the offsets of its documents. Their room never shrinks. Documents end with
+// the parts of a sequence that a rank of a context axis has.
 TEST_F(DataFeedTest, AGpusMicrobatchHasTheOffsetsOfItsDocuments) {
-    constexpr int64_t kLength = 8, kMicrobatchSize = 2, kCount = 2;
-    const data::Loader loader(written_in_documents(folder_ / "documents.h5"),
-                              {.seq_len = kLength, .seed = 2, .attend_across_documents = false});
-    comm::Mesh mesh(layout::resolve({.shard = world().size()}, world().size()), world());
-    const int64_t global_batch = world().size() * kMicrobatchSize * kCount;
-    DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, global_batch * kLength}, 0, 2);
-    size_t largest = 0;
-    for (int step = 0; step < 2; ++step) {
-        const StepBatch batch = feed.next();
-        for (const model::Batch& microbatch : batch.microbatches) {
-            if (!gpu::holds(microbatch.tokens)) {
-                EXPECT_FALSE(microbatch.document_offsets.defined());
-                continue;
+    constexpr int64_t kLength = 16, kMicrobatchSize = 2, kCount = 2;
+    for (const bool across : {false, true}) {
+        const data::Loader loader(written_in_documents(folder_ / "documents.h5"),
+                                  {.seq_len = kLength, .seed = 2, .attend_across_documents = across});
+        for (const layout::MeshRequest& request :
+             {layout::MeshRequest{.shard = world().size()}, {.context = world().size()}}) {
+            comm::Mesh mesh(layout::resolve(request, world().size()), world());
+            const int context = mesh.degree(layout::Axis::Context);
+            const int64_t part = context == 1 ? kLength : kLength / context / 2;
+            const int64_t global_batch = mesh.degree(layout::kDataAxes) * kMicrobatchSize * kCount;
+            DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, global_batch * kLength}, 0,
+                          2);
+            int64_t largest = 0;
+            for (int step = 0; step < 2; ++step) {
+                const StepBatch batch = feed.next();
+                for (const model::Batch& microbatch : batch.microbatches) {
+                    const at::Tensor& offsets = microbatch.document_offsets;
+                    const bool has_offsets = gpu::holds(microbatch.tokens) && (!across || context > 1);
+                    ASSERT_EQ(offsets.defined(), has_offsets);
+                    if (!has_offsets) continue;
+                    gpu::synchronize();
+                    EXPECT_GE(offsets.numel(), largest);
+                    const at::Tensor room = at::full({}, offsets.numel(), at::kLong);
+                    world().run({.kind = comm::OpKind::AllReduce,
+                                 .out = room,
+                                 .in = room,
+                                 .reduction = comm::Reduction::Max});
+                    EXPECT_EQ(room.item<int64_t>(), offsets.numel()) << "ranks record graphs together";
+                    largest = offsets.numel();
+                    EXPECT_TRUE(offsets.equal(
+                        at::tensor(expected_offsets(microbatch, part, offsets.numel()), at::kInt)))
+                        << offsets;
+                }
+                feed.read_meanwhile();
             }
-            gpu::synchronize();
-            std::vector<int32_t> expected;
-            for (int32_t token = 0; token < kMicrobatchSize * kLength; ++token) {
-                const bool begins = microbatch.positions[token].item<int64_t>() == 0;
-                if (begins || token % kLength == 0) expected.push_back(token);
-            }
-            const at::Tensor& offsets = microbatch.document_offsets;
-            ASSERT_GT(offsets.numel(), std::ssize(expected));
-            EXPECT_GE(static_cast<size_t>(offsets.numel()), largest);
-            const at::Tensor room = at::full({}, offsets.numel(), at::kLong);
-            world().run({.kind = comm::OpKind::AllReduce,
-                         .out = room,
-                         .in = room,
-                         .reduction = comm::Reduction::Max});
-            EXPECT_EQ(room.item<int64_t>(), offsets.numel()) << "ranks record graphs together";
-            largest = offsets.numel();
-            expected.resize(offsets.numel(), kMicrobatchSize * kLength);
-            EXPECT_TRUE(offsets.equal(at::tensor(expected, at::kInt))) << offsets;
         }
-        feed.read_meanwhile();
     }
 }
 

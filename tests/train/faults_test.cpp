@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,9 +81,13 @@ train::StepTotals faulty_totals(TinyRun& run, const Fault& fault) {
     return run.trainer().step().forward_backward(batch);
 }
 
-/// The first result in which two ranks under the fault differ from one after a forward and a backward pass;
-/// empty if there is no difference.
-std::string disagreement(const std::string& family, const Layout& layout, const Fault& fault) {
+/// How far two ranks under a fault are from one rank after a forward and a backward pass.
+struct Comparison {
+    double loss, squared_norm;     // relative differences
+    NamedTensors found, expected;  // gradients
+};
+
+Comparison compare(const std::string& family, const Layout& layout, const Fault& fault) {
     TinyRun one({.family = family, .microbatch_size = TinyRun::kGlobalBatch}, self());
     const train::StepTotals expected = one.forward_backward(0);
     const Activated activated(fault);
@@ -96,13 +101,20 @@ std::string disagreement(const std::string& family, const Layout& layout, const 
     TinyRun two({.family = family, .layout = layout}, ranks);
     running = &two;
     const train::StepTotals found = faulty_totals(two, fault);
-    const double loss = std::abs(found.loss / expected.loss - 1);
-    const double norm = std::abs(found.squared_norm / expected.squared_norm - 1);
-    if (!(loss <= kTolerance)) return fmt::format("loss off by {}", loss);
-    const Difference gradient = largest_difference(two.gradients(), one.gradients());
+    return {.loss = std::abs(found.loss / expected.loss - 1),
+            .squared_norm = std::abs(found.squared_norm / expected.squared_norm - 1),
+            .found = two.gradients(),
+            .expected = one.gradients()};
+}
+
+/// The first result in which they differ; empty if there is no difference.
+std::string disagreement(const std::string& family, const Layout& layout, const Fault& fault) {
+    const Comparison ranks = compare(family, layout, fault);
+    if (!(ranks.loss <= kTolerance)) return fmt::format("loss off by {}", ranks.loss);
+    const Difference gradient = largest_difference(ranks.found, ranks.expected);
     if (!(gradient.relative <= kTolerance))
         return fmt::format("{} off by {}", gradient.name, gradient.relative);
-    if (!(norm <= kTolerance)) return fmt::format("squared norm off by {}", norm);
+    if (!(ranks.squared_norm <= kTolerance)) return fmt::format("squared norm off by {}", ranks.squared_norm);
     return "";
 }
 
@@ -119,19 +131,23 @@ parallel::RankActions stages_in_turn() {
     return ranks;
 }
 
+const Layout kRing{.name = "ring",
+                   .mesh = {.context = 2},
+                   .context = {.rotation = parallel::ContextOptions::Rotation::Ring}};
+const Layout kContext{"cp", {.context = 2}};
+const Layout kZeroBubble{"zbv", {.pipeline = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"};
+const Layout kInTurn{.name = "in_turn",
+                     .mesh = {.pipeline = 2},
+                     .stage_layers = {1, 1, 2, 1},
+                     .own_schedule = stages_in_turn()};
+
 std::string first_disagreement(const Fault& fault) {
-    constexpr auto kRing = parallel::ContextOptions::Rotation::Ring;
     for (const char* family : {"llama3", "qwen2", "mistral"}) {
         for (const Layout& layout :
              {Layout{"ddp", {.replicate = 2}}, Layout{"fsdp", {.shard = 2}}, Layout{"tp", {.tensor = 2}},
-              Layout{"pp", {.pipeline = 2}, {3, 2}}, Layout{"cp", {.context = 2}},
-              Layout{.name = "ring", .mesh = {.context = 2}, .context = {.rotation = kRing}},
+              Layout{"pp", {.pipeline = 2}, {3, 2}}, kContext, kRing,
               Layout{.name = "tp_async", .mesh = {.tensor = 2}, .tensor = {.overlap_products = true}},
-              Layout{.name = "in_turn",
-              .mesh = {.pipeline = 2},
-              .stage_layers = {1, 1, 2, 1},
-              .own_schedule = stages_in_turn()},
-              Layout{"zbv", {.pipeline = 2}, {1, 1, 2, 1}, "ZBVZeroBubble"}}) {
+              kInTurn, kZeroBubble}) {
             const std::string found = disagreement(family, layout, fault);
             if (!found.empty()) return fmt::format("{} {}: {}", family, layout.name, found);
         }
@@ -142,6 +158,29 @@ std::string first_disagreement(const Fault& fault) {
 void expect_to_show(const Fault& fault, const std::string& as) {
     const std::string found = first_disagreement(fault);
     EXPECT_NE(found.find(as), std::string::npos) << found << " instead of " << as;
+}
+
+/// The fault changes the gradients of these parameters of llama3, and nothing else that the loss shows.
+void expect_wrong_gradients(const Layout& layout, const Fault& fault,
+                            const std::function<bool(std::string_view name)>& is_wrong) {
+    const Comparison ranks = compare("llama3", layout, fault);
+    EXPECT_LE(ranks.loss, kTolerance) << layout.name;
+    for (const auto& [name, expected] : ranks.expected) {
+        const double difference = largest_difference(ranks.found, {{name, expected}}).relative;
+        EXPECT_EQ(!(difference <= kTolerance), is_wrong(name))
+            << layout.name << ": " << name << " off by " << difference;
+    }
+}
+
+/// The parameters whose gradients follow from the gradients of the last block's keys: those of its keys,
+/// values and norm before them, and all earlier blocks with the embedding.
+bool is_before_the_last_keys(std::string_view name) {
+    if (name == "norm.weight" || name == "output.weight") return false;
+    const std::string last = fmt::format("layers.{}.", tiny_spec("llama3").num_layers - 1);
+    if (!name.starts_with(last)) return true;
+    name.remove_prefix(last.size());
+    return name.starts_with("attention.wk") || name.starts_with("attention.wv") ||
+           name.starts_with("attention_norm");
 }
 
 TEST(PlantedFaults, NoneShowsNothing) { EXPECT_EQ(first_disagreement({}), ""); }
@@ -216,7 +255,7 @@ TEST(PlantedFaults, AnOmittedSumOfTheKeysGradientsShows) {
         ops[0].out.copy_(ops[0].in.narrow(0, group.rank() * sequences, sequences));
         return comm::Pending();
     };
-    expect_to_show({.submit = submit}, "llama3 cp: ");
+    expect_wrong_gradients(kContext, {.submit = submit}, is_before_the_last_keys);
 }
 
 /// Submits messages, waits for them, and clears what came.
@@ -228,18 +267,22 @@ comm::Pending lose(comm::Communicator& group, Ops ops) {
     return {};
 }
 
-// In each of the layers, forward sends the keys; backward sends the keys and then the sums of their
-// gradients.
+// A microbatch sends keys in each layer's forward pass; in each layer's backward pass it sends keys, then the
+// sums of their gradients. The fault loses the first of these sums, the last layer's.
 TEST(PlantedFaults, ALostSumOfTheRingShows) {
-    int64_t number = 0;
-    const auto submit = [&](comm::Communicator& group, Ops ops) {
-        if (group.name() != "cp" || !comm::is_message(ops[0])) return group.submit(ops);
-        const int64_t num_layers = tiny_spec("llama3").num_layers;
-        const int64_t of_microbatch = number++ % (3 * num_layers);
-        const bool is_sum = of_microbatch >= num_layers && (of_microbatch - num_layers) % 2 == 1;
-        return is_sum ? lose(group, ops) : group.submit(ops);
-    };
-    expect_to_show({.submit = submit}, "llama3 ring: ");
+    const int64_t num_layers = tiny_spec("llama3").num_layers;
+    for (const bool is_planted : {true, false}) {
+        int64_t number = 0;
+        const auto submit = [&](comm::Communicator& group, Ops ops) {
+            if (group.name() != "cp" || !comm::is_message(ops[0])) return group.submit(ops);
+            const bool is_sum = number++ % (3 * num_layers) == num_layers + 1;
+            return is_sum && is_planted ? lose(group, ops) : group.submit(ops);
+        };
+        expect_wrong_gradients(kRing, {.submit = submit}, [&](std::string_view name) {
+            return is_planted && is_before_the_last_keys(name);
+        });
+        EXPECT_EQ(number, 3 * num_layers * TinyRun::kGlobalBatch);
+    }
 }
 
 TEST(PlantedFaults, LostKeysOfTheRingShow) {
@@ -325,7 +368,9 @@ TEST(PlantedFaults, AnOmittedWeightGradientOfTheHeadShows) {
                    op.unit == head.unit;
         });
     };
-    expect_to_show({.change_program = change}, "llama3 zbv: ");
+    expect_wrong_gradients(kZeroBubble, {.change_program = change}, [](std::string_view name) {
+        return name == "norm.weight" || name == "output.weight";
+    });
 }
 
 /// The moves of this kind between the stages of the rank: two for the first two microbatches, or none.
@@ -350,7 +395,12 @@ TEST(PlantedFaults, GradientsThatMoveToOtherMicrobatchesShow) {
         const auto moves = first_moves(program, parallel::UnitOpKind::MoveGradient);
         if (moves.size() == 2) std::swap(moves[0]->slot, moves[1]->slot);
     };
-    expect_to_show({.change_program = change}, "llama3 in_turn: ");
+    // Block 1 is the stage that gets the gradients. The gradient of its last bias is the sum of those of all
+    // microbatches, in any order.
+    expect_wrong_gradients(kInTurn, {.change_program = change}, [](std::string_view name) {
+        const bool is_earlier = name.starts_with("layers.0.") || name.starts_with("tok_embeddings.");
+        return is_earlier || (name.starts_with("layers.1.") && name != "layers.1.feed_forward.w2.bias");
+    });
 }
 
 }  // namespace

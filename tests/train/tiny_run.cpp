@@ -111,6 +111,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.step.adamw = options.adamw;
     result.step.loss_scale = options.loss_scale;
     result.step.unit_grad_norms = options.unit_grad_norms;
+    result.graphs = options.graphs;
     result.side_stream = options.side_stream;
     result.context = options.layout.context;
     result.tensor = options.layout.tensor;

@@ -7,6 +7,7 @@
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/empty.h>
 
 #include <optional>
 
@@ -28,12 +29,12 @@ bool by_cudnn(const at::Tensor& q) {
            q.size(3) % 8 == 0 && q.size(3) <= 128;
 }
 
-// FlashAttention takes whole sequences [sequences, tokens, heads, head_dim], or documents [tokens, heads,
-// head_dim] with the offsets of the documents. Every document may be as long as a sequence, so the kernels'
-// grids do not depend on the offsets.
+// FlashAttention takes whole sequences [sequences, tokens, heads, head_dim], or segments [tokens, heads,
+// head_dim] with their offsets. Every segment may be as long as a sequence, so the kernels' grids do not
+// depend on the offsets.
 
 at::Tensor as_given(const at::Tensor& x, const VisibleKeys& visible) {
-    return visible.document_offsets.defined() ? x.flatten(0, 1) : x;
+    return visible.query_offsets.defined() ? x.flatten(0, 1) : x;
 }
 
 std::optional<int64_t> window_left(const VisibleKeys& visible) {
@@ -76,12 +77,13 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 
 Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const VisibleKeys& visible) {
-    const int64_t seq_len = q.size(1);
-    const auto offsets = visible.document_offsets.defined() ? std::optional(visible.document_offsets)
-                                                            : std::optional<at::Tensor>();
+    const auto given = [](const at::Tensor& offsets) {
+        return offsets.defined() ? std::optional(offsets) : std::optional<at::Tensor>();
+    };
     auto [y, log_sum_exp, seed, offset, debug_mask] = at::_flash_attention_forward(
-        as_given(q, visible), as_given(k, visible), as_given(v, visible), offsets, offsets, seq_len, seq_len,
-        kNoDropout, kCausal, /*return_debug_mask=*/false, /*scale=*/std::nullopt, window_left(visible),
+        as_given(q, visible), as_given(k, visible), as_given(v, visible), given(visible.query_offsets),
+        given(visible.key_offsets), /*max_q=*/q.size(1), /*max_k=*/k.size(1), kNoDropout, visible.causal,
+        /*return_debug_mask=*/false, /*scale=*/std::nullopt, window_left(visible),
         /*window_size_right=*/std::nullopt);
     return {y.view(q.sizes()), log_sum_exp, seed, offset};
 }
@@ -89,13 +91,15 @@ Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                             const at::Tensor& v, const Attention& forward,
                                             const VisibleKeys& visible) {
-    const int64_t seq_len = q.size(1);
     const auto given = [&](const at::Tensor& x) { return as_given(x, visible); };
+    const auto random_state = [&](const at::Tensor& state) {
+        return state.defined() ? state : at::empty({2}, q.options().dtype(at::kLong));
+    };
     auto [dq, dk, dv] = at::_flash_attention_backward(
-        given(dy), given(q), given(k), given(v), given(forward.y), forward.log_sum_exp,
-        visible.document_offsets, visible.document_offsets, seq_len, seq_len, kNoDropout, kCausal,
-        forward.seed, forward.offset, /*scale=*/std::nullopt, window_left(visible),
-        /*window_size_right=*/std::nullopt);
+        given(dy), given(q), given(k), given(v), given(forward.y), forward.log_sum_exp, visible.query_offsets,
+        visible.key_offsets, /*max_q=*/q.size(1), /*max_k=*/k.size(1), kNoDropout, visible.causal,
+        random_state(forward.seed), random_state(forward.offset), /*scale=*/std::nullopt,
+        window_left(visible), /*window_size_right=*/std::nullopt);
     return {dq, dk, dv};
 }
 
