@@ -99,19 +99,22 @@ std::filesystem::path write_snapshot(const config::JobConfig& config, const std:
 }
 
 void MemorySnapshots::start_step(int64_t step) {
+    const bool has_peak = std::exchange(has_peak_of_step_, true);
     if (!config_.profiling.enable_memory_snapshot || step % config_.profiling.profile_freq != 0) return;
     step_ = step;
-    if (step > 1)
+    if (has_peak)
         memory_.take_snapshot_at(static_cast<int64_t>(kNearPeak * static_cast<double>(memory_.peak_bytes())));
 }
 
 void MemorySnapshots::finish_step() {
     const auto step = std::exchange(step_, {});
     if (!step) return;
-    observe::MemorySnapshot snapshot = memory_.taken_snapshot().value_or(memory_.snapshot());
-    snapshot.peak_bytes = memory_.peak_bytes();
+    const observe::MemorySnapshot now = memory_.snapshot();
+    observe::MemorySnapshot snapshot = memory_.taken_snapshot().value_or(now);
+    snapshot.peak_bytes = now.peak_bytes;
+    snapshot.peak_moment = now.peak_moment;
     plan::HeldBytes held = plan::held_bytes(trainer_.model(), trainer_.step().optimizer());
-    held.gathered = 0;  // of now
+    held.gathered = 0;  // gathered weights are released by now
     write_snapshot(config_, fmt::format("step-{:08}", *step), snapshot,
                    {.rank = rank_,
                     .step = step,

@@ -21,7 +21,7 @@ namespace argosy::account {
 /// The tensors of a model and its optimizer in one block.
 struct NamedBlock {
     std::vector<std::string> names;  // "the weights of output.weight"
-    std::string type;                // "float32"; of the first one, as the others
+    std::string type;                // "float32": all have one type
 };
 /// The keys are the starts of the blocks.
 using NamedBlocks = std::map<const void*, NamedBlock>;
@@ -63,6 +63,7 @@ class MemorySnapshots {
     std::span<const LargeTensor> tensors_;
     int rank_;
     std::optional<int64_t> step_ = {};  // the one that gets a snapshot
+    bool has_peak_of_step_ = false;     // of a step of this process
 };
 
 }  // namespace argosy::account

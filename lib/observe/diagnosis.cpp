@@ -165,8 +165,9 @@ std::string pipeline_text(const Case& run, double share) {
     }
     if (share - unsent > kUnexplainedBubble) {
         text += fmt::format(
-            "; transfers between stages take {}: fewer stages transfer less "
-            "(parallelism.pipeline_parallel_degree)",
+            "; slow transfers, or stages that are slow to receive, take {}: fewer stages transfer less "
+            "(parallelism.pipeline_parallel_degree), and equal stages receive sooner "
+            "(parallelism.pipeline_parallel_layers_per_stage)",
             percent_text(share - unsent));
     }
     return text;

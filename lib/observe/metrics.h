@@ -95,8 +95,8 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
 ///   exposed {axes: ms}, checkpoint, validation, evaluation, other}, checkpoint_stall_ms (the
 ///   same as time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
-///   bubble_ms (the part of time_ms.exposed.pp in which no operation of this rank was ready, because other
-///   stages had not sent yet; only with stages, and not where NCCL moves the data), compute_kinds_ms
+///   bubble_ms (the part of time_ms.exposed.pp in which this rank waited for other stages to send; waits
+///   until they receive are not in it; only with stages, and not where NCCL moves the data), compute_kinds_ms
 ///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; not on a GPU),
 ///   layer_grad_norms {unit: norm} (only if requested), validation_loss, validation_perplexity (its
 ///   exponential), validation_tokens (only of steps after which the run was validated), evaluation {task:

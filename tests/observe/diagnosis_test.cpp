@@ -156,9 +156,11 @@ TEST(Diagnose, Pipelines) {
     EXPECT_EQ(measured(350, 340), Texts{"waiting for other pipeline stages takes 35 % of a step" + text +
                                         "; the rest is unequal stages: balance the stages with "
                                         "parallelism.pipeline_parallel_layers_per_stage"});
-    EXPECT_EQ(measured(350, 220), Texts{"waiting for other pipeline stages takes 35 % of a step" + text +
-                                        "; transfers between stages take 13 %: fewer stages transfer less "
-                                        "(parallelism.pipeline_parallel_degree)"});
+    EXPECT_EQ(measured(350, 220),
+              Texts{"waiting for other pipeline stages takes 35 % of a step" + text +
+                    "; slow transfers, or stages that are slow to receive, take 13 %: fewer "
+                    "stages transfer less (parallelism.pipeline_parallel_degree), and equal "
+                    "stages receive sooner (parallelism.pipeline_parallel_layers_per_stage)"});
     facts.pipeline = {.schedule = "own.csv", .num_microbatches = 4, .bubble = 0.2};
     EXPECT_EQ(exposed("pp", 25, facts),
               Texts{"waiting for other pipeline stages takes 25 % of a step; the bubble of "

@@ -206,7 +206,8 @@ TEST_F(StepTimerTest, TheBubbleIsThePartOfThePipelinesWaitsBeforeItsMessagesAreS
             group(layout::Axis::Pipeline).stand_still(0.010, 0.007);
             work(0.001);
             group(layout::Axis::Tensor).stand_still(0.020, 0.020);
-            static_cast<FakeCommunicator&>(mesh_.group(layout::Axis::Pipeline, 1, 1)).stand_still(0.005, 0.001);
+            static_cast<FakeCommunicator&>(mesh_.group(layout::Axis::Pipeline, 1, 1))
+                .stand_still(0.005, 0.001);
         }
         const StepTimes times = timer_.finish_step();
         ASSERT_TRUE(times.bubble_ms);
