@@ -68,6 +68,7 @@ struct Float8 {
     static constexpr Bits kInfinity = kTopExponent << kFractionBits;
     static constexpr Bits kNotANumber = 0x7F;
     static constexpr Bits kTooLarge = kInfinities ? kInfinity : kNotANumber;
+    static constexpr Bits kLargest = kInfinities ? kInfinity - 1 : kNotANumber - 1;  // of the finite numbers
 
     static float value(Bits bits) {
         const int exponent = (bits & 0x7F) >> kFractionBits, fraction = bits & (kHidden - 1);
@@ -98,6 +99,13 @@ struct Float8 {
         if (stored > kTopExponent) return sign | kTooLarge;
         const int magnitude = stored << kFractionBits | (units - kHidden);
         return static_cast<Bits>(sign | (magnitude >= kTooLarge ? kTooLarge : magnitude));
+    }
+
+    /// The same, but values that are too large, and infinities, become the largest finite number.
+    static Bits saturated(float value) {
+        const Bits bits = rounded(value);
+        return value == value && (bits & 0x7F) > kLargest ? static_cast<Bits>((bits & 0x80) | kLargest)
+                                                          : bits;
     }
 };
 

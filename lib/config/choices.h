@@ -42,6 +42,22 @@ constexpr std::array<std::string_view, 5> names_of(PipelineSchedule) {
     return {"1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"};
 }
 
+/// The parts of a model that compute with other number types, by the section of their keys.
+enum class Converter { Float8, Mx };
+constexpr std::array<std::string_view, 2> names_of(Converter) {
+    return {"quantize.linear.float8", "quantize.linear.mx"};
+}
+
+/// ops/float8.h defines the recipes.
+enum class Float8Recipe { Tensorwise, Rowwise, RowwiseWithWeightGradient };
+constexpr std::array<std::string_view, 3> names_of(Float8Recipe) {
+    return {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
+}
+enum class MxRecipe { Floor, Ceil };
+constexpr std::array<std::string_view, 2> names_of(MxRecipe) {
+    return {"mxfp8_cublas", "mxfp8_cublas_rceil"};
+}
+
 enum class RecomputeMode { None, Selective, Full };
 constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"none", "selective", "full"}; }
 

@@ -1,5 +1,6 @@
 #include "config/job_config.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/error.h"
@@ -239,12 +240,44 @@ void check_loading(const Checkpoint& checkpoint, const Model& model) {
     }
 }
 
+/// The section's keys without its converter would have no effect; two converters would cast twice.
+template <class Keys>
+void check_converter(const Model& model, Converter converter, const Keys& keys) {
+    if (std::ranges::count(model.converters, converter) == 0 && keys != Keys{}) {
+        throw UserError(
+            "[{0}] has no effect without model.converters = [\"{0}\"]; add it, or remove the keys",
+            name_of(converter));
+    }
+}
+
+void check_converters(const JobConfig& config) {
+    check_converter(config.model, Converter::Float8, config.float8);
+    check_converter(config.model, Converter::Mx, config.mx);
+    const Float8Recipe recipe = config.float8.recipe_name.value_or(Float8Recipe::Tensorwise);
+    if (config.float8.enable_fsdp_float8_all_gather && recipe != Float8Recipe::Tensorwise) {
+        throw UserError(
+            "quantize.linear.float8.enable_fsdp_float8_all_gather is for the recipe tensorwise, not for {}: "
+            "only one scale for a whole matrix serves forward and backward",
+            name_of(recipe));
+    }
+    if (config.model.converters.size() > 1) {
+        throw UserError("model.converters has {} converters of the same layers; choose one",
+                        config.model.converters.size());
+    }
+    if (!config.model.converters.empty() && config.training.mixed_precision_param == Precision::Float64) {
+        throw UserError(
+            "{} sums products in float32: set training.mixed_precision_param to bfloat16 or float32",
+            name_of(config.model.converters[0]));
+    }
+}
+
 }  // namespace
 
 void check_consistency(const JobConfig& config) {
     if (config.job.dump_folder.empty())
         throw UserError("job.dump_folder is empty; name a folder for the files that the run writes");
     check_number_types(config);
+    check_converters(config);
     check_repeats(config);
     check_batches(config);
     check_data(config);

@@ -26,7 +26,10 @@ std::vector<Section> make_schema() {
                  "both."),
              key("accept_config_keys", &Model::accept_config_keys, any(),
                  "Keys of a config.json that are unknown to this program and do not change the model; others "
-                 "are refused.")}),
+                 "are refused."),
+             key("converters", &Model::converters, any(),
+                 "Matrix products that cast their operands to eight bits; the section of that name says "
+                 "how.")}),
         section("optimizer", &JobConfig::optimizer, "the optimizer and its constants",
                 {key("name", &Optimizer::name, any(), "Name of the optimizer."),
                  key("lr", &Optimizer::lr, at_least(0), "Peak learning rate, reached after the warm-up."),
@@ -254,6 +257,24 @@ std::vector<Section> make_schema() {
                 {key("mode", &ActivationCheckpoint::mode, any(),
                      "none: keep all activations; selective: recompute the cheap ones of a layer; full: "
                      "whole layers.")}),
+        section(
+            "quantize.linear.float8", &JobConfig::float8,
+            "products of float8 matrices, with model.converters quantize.linear.float8",
+            {key("recipe_name", &Float8::recipe_name, any(),
+                 "Numbers with one scale: a matrix, or a row; _gw_hp: the weights' gradients are not cast.",
+                 "tensorwise"),
+             key("filter_fqns", &Float8::filter_fqns, any(),
+                 "Layers that are not cast: those whose name, as layers.0.attention.wo, has one of these "
+                 "parts."),
+             key("enable_fsdp_float8_all_gather", &Float8::enable_fsdp_float8_all_gather, any(),
+                 "Cast the float32 weights after each update, and keep and gather them in float8; for "
+                 "tensorwise.")}),
+        section("quantize.linear.mx", &JobConfig::mx,
+                "products of MXFP8 matrices, with model.converters quantize.linear.mx",
+                {key("recipe_name", &Mx::recipe_name, any(),
+                     "Scale of 32 numbers: the largest's power of two; _rceil: such that none is too large.",
+                     "mxfp8_cublas"),
+                 key("filter_fqns", &Mx::filter_fqns, any(), "Layers that are not cast, as above.")}),
         section("compile", &JobConfig::compile, "kernels, CUDA graphs and the choice of algorithms",
                 {key("enable", &Compile::enable, any(),
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "

@@ -29,6 +29,7 @@ struct Model {
     std::optional<std::string> flavor;
     std::string hf_assets_path;
     std::vector<std::string> accept_config_keys;
+    std::vector<Converter> converters;
     bool operator==(const Model&) const = default;
 };
 
@@ -137,6 +138,19 @@ struct Parallelism {
     bool operator==(const Parallelism&) const = default;
 };
 
+struct Float8 {
+    std::optional<Float8Recipe> recipe_name;
+    std::vector<std::string> filter_fqns;
+    bool enable_fsdp_float8_all_gather = false;
+    bool operator==(const Float8&) const = default;
+};
+
+struct Mx {
+    std::optional<MxRecipe> recipe_name;
+    std::vector<std::string> filter_fqns = {"output"};
+    bool operator==(const Mx&) const = default;
+};
+
 struct ActivationCheckpoint {
     RecomputeMode mode = RecomputeMode::Selective;
     bool operator==(const ActivationCheckpoint&) const = default;
@@ -224,6 +238,8 @@ struct JobConfig {
     Parallelism parallelism;
     Checkpoint checkpoint;
     ActivationCheckpoint activation_checkpoint;
+    Float8 float8;
+    Mx mx;
     Compile compile;
     Metrics metrics;
     Profiling profiling;

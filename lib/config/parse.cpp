@@ -275,22 +275,36 @@ Setting setting(std::string key, const toml::node& node, const std::string& path
                                   : fmt::format("did you mean [{}]?", meant));
 }
 
+/// Whether the name begins the names of sections, as "quantize" does.
+bool has_subsections(const std::string& name) {
+    return std::ranges::any_of(schema(),
+                               [&](const Section& section) { return section.name.starts_with(name + "."); });
+}
+
+/// Adds the keys of `table`. `prefix` is empty, or the table's name and a dot.
+void read_sections(const toml::table& table, const std::string& prefix, const std::string& path,
+                   std::vector<Setting>& settings) {
+    for (const auto& [table_key, node] : table) {
+        const std::string name = prefix + std::string(table_key.str());
+        if (!node.is_table() && !find_section(name)) {
+            settings.push_back(setting(name, node, path));  // a key outside of its section
+        } else if (node.is_table() && has_subsections(name)) {
+            read_sections(*node.as_table(), name + ".", path, settings);
+        } else if (!node.is_table() || !find_section(name)) {
+            refuse_section(name, node, path);
+        } else {
+            for (const auto& [key, value] : *node.as_table()) {
+                settings.push_back(setting(fmt::format("{}.{}", name, key.str()), value, path));
+            }
+        }
+    }
+}
+
 /// Returns every key of a configuration file, not yet checked against the field table. Throws UserError if
 /// the file cannot be read, is not TOML (with line and column), or has an unknown section.
 std::vector<Setting> read_toml(const std::string& path) {
     std::vector<Setting> settings;
-    const toml::table file = parsed(path);
-    for (const auto& [section_key, section] : file) {
-        const std::string name(section_key.str());
-        if (!section.is_table() && !find_section(name)) {
-            settings.push_back(setting(name, section, path));  // a key outside of its section
-            continue;
-        }
-        if (!section.is_table() || !find_section(name)) refuse_section(name, section, path);
-        for (const auto& [key, node] : *section.as_table()) {
-            settings.push_back(setting(fmt::format("{}.{}", name, key.str()), node, path));
-        }
-    }
+    read_sections(parsed(path), "", path, settings);
     return settings;
 }
 

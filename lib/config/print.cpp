@@ -52,7 +52,7 @@ std::string default_text(const Field& field) {
 }
 
 /// Longer lists of choices have a line of their own.
-constexpr std::size_t kMaxAccepted = 40;
+constexpr std::size_t kMaxAccepted = 36;
 
 struct Widths {
     std::size_t key = 0;

@@ -37,7 +37,7 @@ const Field& field_of(const Setting& setting) {
 }
 
 std::pair<std::string_view, std::string_view> split(std::string_view key) {
-    const std::size_t dot = key.find('.');
+    const std::size_t dot = key.rfind('.');  // a section's name may have dots
     if (dot == std::string_view::npos) return {"", key};
     return {key.substr(0, dot), key.substr(dot + 1)};
 }

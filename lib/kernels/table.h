@@ -13,6 +13,7 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/float8.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
@@ -39,6 +40,8 @@ struct TypedKernels {
     void (*sum_rows)(const SumRows<T>&);
     void (*swiglu)(const Swiglu<T>&);
     void (*swiglu_backward)(const SwigluBackward<T>&);
+    void (*largest_magnitudes)(const LargestMagnitudes<T>&);
+    void (*cast_to_float8)(const CastToFloat8<T>&);
 };
 
 struct Table {
@@ -49,6 +52,7 @@ struct Table {
     TypedKernels<Half> fp16;
     void (*adamw)(const AdamW&);
     void (*add_rounded)(const AddRounded&);
+    void (*widen_float8)(const WidenFloat8&);
 
     template <class T>
     const TypedKernels<T>& of() const {

@@ -59,7 +59,8 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
     fill_feed_forward(weights, tape);
     // 3. project back and add to the residual stream: y [rows, dim]
-    at::Tensor y = axis_.row(tape.activation, weights[Role::Down], weights[Role::BiasDown], tape.middle);
+    at::Tensor y =
+        axis_.row(tape.activation, weights.stack(Role::Down), weights[Role::BiasDown], tape.middle);
     // 4. drop the tensors that recompute() will make again
     tape.drop(mode);
     return y;
@@ -92,7 +93,7 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     }
     // 5. project back and add to the residual stream: middle [rows, dim]
     if (!tape.middle.defined())
-        tape.middle = axis_.row(tape.attention.y, weights[Role::Wo], weights[Role::BiasO], tape.input);
+        tape.middle = axis_.row(tape.attention.y, weights.stack(Role::Wo), weights[Role::BiasO], tape.input);
 }
 
 void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const {
@@ -143,14 +144,18 @@ at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, c
 at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
                                         WeightWork& work) const {
     // 1. down projection: dactivation [tokens, hidden], dy_all [tokens, dim]
-    auto [dactivation, dy_all] = axis_.row_backward(dy, weights[Role::Down]);
-    work.add_product(Role::Down, dy_all, std::move(tape.activation));
+    const ops::Stack down = weights.stack(Role::Down);
+    auto [dactivation, dy_all] = axis_.row_backward(dy, down);
+    work.add_product(Role::Down, dy_all, axis_.cast_if_shared(std::move(tape.activation), *down.recipe),
+                     *down.recipe);
     if (spec_.mlp_bias) work.add_row_sum(Role::BiasDown, dy);
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
     // 3. gate and up projections: dinput [rows, dim]
-    const at::Tensor dinput = axis_.column_backward(dgate_up, weights.stack(Join::GateUp));
-    work.add_product(Join::GateUp, dgate_up, tape.feed_forward_norm.y, axis_);
+    const ops::Stack gate_up = weights.stack(Join::GateUp);
+    const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, gate_up);
+    work.add_product(Join::GateUp, dgate_up_operand,
+                     axis_.cast_if_shared(tape.feed_forward_norm.y, *gate_up.recipe), *gate_up.recipe, axis_);
     if (spec_.mlp_bias) work.add_row_sum(Join::GateUpBias, dgate_up);
     // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
@@ -162,15 +167,18 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
 at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
                                      Tape& tape, WeightWork& work) const {
     // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
-    auto [doutput, dy_all] = axis_.row_backward(dy, weights[Role::Wo]);
-    work.add_product(Role::Wo, dy_all, tape.attention.y);
+    const ops::Stack wo = weights.stack(Role::Wo);
+    auto [doutput, dy_all] = axis_.row_backward(dy, wo);
+    work.add_product(Role::Wo, dy_all, axis_.cast_if_shared(tape.attention.y, *wo.recipe), *wo.recipe);
     if (spec_.output_bias) work.add_row_sum(Role::BiasO, dy);
     // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
     if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);
     // 3. projections to q, k, v: dinput [rows, dim]
-    const at::Tensor dinput = axis_.column_backward(dqkv, weights.stack(Join::Qkv));
-    work.add_product(Join::Qkv, dqkv, tape.attention_norm.y, axis_);
+    const ops::Stack qkv = weights.stack(Join::Qkv);
+    const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, qkv);
+    work.add_product(Join::Qkv, dqkv_operand, axis_.cast_if_shared(tape.attention_norm.y, *qkv.recipe),
+                     *qkv.recipe, axis_);
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
                                               tape.attention_norm.inverse_rms, dy);

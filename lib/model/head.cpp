@@ -35,7 +35,9 @@ at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) cons
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
-    return ops::linear(gather_normed(weights, x), weights[Role::Output]);
+    const ops::Stack output = weights.stack(Role::Output);
+    const auto& [left, right] = output.recipe->forward;
+    return ops::linear(axis_.cast(gather_normed(weights, x), left, 1), axis_.cast(output, right, 1));
 }
 
 ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
@@ -69,13 +71,15 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
     const at::Tensor targets = head_targets(batch);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
+    const ops::Stack output = weights.stack(Role::Output);
+    const ops::Operand all_rows = axis_.cast(normed, output.recipe->forward.left, 1);
+    const ops::Stack matrix = axis_.cast(output, output.recipe->forward.right, 1);
     // 2. for each chunk: logits [count, vocab columns], and their sums over this rank's columns
     std::vector<at::Tensor> maxima, sums;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
-        ops::SoftmaxSums chunk =
-            ops::softmax_sums(ops::linear(normed.narrow(0, row, count), weights[Role::Output]),
-                              targets.narrow(0, row, count), begin);
+        ops::SoftmaxSums chunk = ops::softmax_sums(ops::linear(all_rows.narrow(0, row, count), matrix),
+                                                   targets.narrow(0, row, count), begin);
         maxima.push_back(std::move(chunk.maxima));
         sums.push_back(std::move(chunk.sums));
     }
@@ -85,11 +89,16 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const TakeWork& take) const {
-    // 1. normalise, and start to gather the first piece
+    // 1. normalise, cast, and start to gather the first piece. Without casts these are the same tensors.
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
+    const ops::Stack output = weights.stack(Role::Output);
+    const ops::Recipe& recipe = *output.recipe;
+    const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, 1),
+                                   axis_.cast(output, recipe.input_gradient.right, 0)};
+    const ops::Operand own_rows = axis_.cast_if_shared(norm.y, recipe);
     const std::vector<layout::Range> pieces = axis_.pieces(norm.y.size(0));
     const auto gather = [&](const layout::Range& piece) {
-        return axis_.start_gather(norm.y.narrow(0, piece.begin, piece.size));
+        return axis_.start_gather(own_rows.narrow(0, piece.begin, piece.size));
     };
     std::unique_ptr<ComingRows> gathered = gather(pieces[0]);
 
@@ -98,17 +107,17 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
     std::vector<std::unique_ptr<ComingRows>> reduced;
     for (size_t i = 0; i < pieces.size(); ++i) {
-        const at::Tensor normed = gathered->take();
+        const ops::Operand normed = gathered->take();
         if (i + 1 < pieces.size()) gathered = gather(pieces[i + 1]);
         const auto [loss, dnormed] =
-            loss_of_piece(weights, normed, axis_.targets_of(pieces[i], batch.targets), scale, take);
+            loss_of_piece(projection, normed, axis_.targets_of(pieces[i], batch.targets), scale, take);
         sum += loss;
         reduced.push_back(axis_.start_reduce(dnormed, pieces[i].size));
     }
 
     // 3. wait for the sums over the ranks, and norm: dx [rows, dim]
     std::vector<at::Tensor> own;
-    for (const auto& rows : reduced) own.push_back(rows->take());
+    for (const auto& rows : reduced) own.push_back(rows->take().values);
     auto [dx, dnorm] = ops::rms_norm_backward(own.size() == 1 ? own[0] : at::cat(own), x,
                                               weights[Role::FinalNorm], norm.inverse_rms);
     WeightWork norm_work;
@@ -117,22 +126,28 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     return {sum, dx};
 }
 
-Head::Loss Head::loss_of_piece(const Weights& weights, const at::Tensor& normed, const at::Tensor& targets,
-                               const at::Tensor& scale, const TakeWork& take) const {
-    const at::Tensor dnormed = at::empty_like(normed);
-    const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), normed);
-    at::Tensor sum = at::zeros({}, normed.options().dtype(at::kDouble));
+Head::Loss Head::loss_of_piece(const Projection& projection, const ops::Operand& normed,
+                               const at::Tensor& targets, const at::Tensor& scale,
+                               const TakeWork& take) const {
+    const ops::Recipe& recipe = projection.recipe;
+    const ops::Operand cast_normed = ops::cast(normed, recipe.forward.left, 1);
+    const int64_t num_rows = normed.values.size(0);
+    const at::Tensor dnormed = at::empty(normed.values.sizes(), normed.values.options().dtype(normed.type));
+    const int64_t chunk_rows = rows_per_chunk(num_rows, axis_.largest_share(spec_.vocab_size), dnormed);
+    at::Tensor sum = at::zeros({}, dnormed.options().dtype(at::kDouble));
     // for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), the
     // projection's input gradient, and the work for its weights' gradient
-    for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
-        const int64_t count = std::min(chunk_rows, normed.size(0) - row);
-        const at::Tensor rows = normed.narrow(0, row, count), own_targets = targets.narrow(0, row, count);
-        at::Tensor logits = ops::linear(rows, weights[Role::Output]);
+    for (int64_t row = 0; row < num_rows; row += chunk_rows) {
+        const int64_t count = std::min(chunk_rows, num_rows - row);
+        const ops::Operand rows = normed.narrow(0, row, count);
+        const at::Tensor own_targets = targets.narrow(0, row, count);
+        at::Tensor logits = ops::linear(cast_normed.narrow(0, row, count), projection.forward);
         sum += ops::cross_entropy_sum(turn_into_gradient(logits, own_targets, scale), own_targets);
         const at::Tensor dlogits = std::move(logits);
-        ops::write_linear_input_gradient(dnormed.narrow(0, row, count), dlogits, weights[Role::Output]);
+        const ops::Operand cast_dlogits = axis_.cast(dlogits, recipe.input_gradient.left, 1);
+        ops::write_linear_input_gradient(dnormed.narrow(0, row, count), cast_dlogits, projection.backward);
         WeightWork work;
-        work.add_product(Role::Output, dlogits, rows);
+        work.add_product(Role::Output, recipe.shares_dy() ? cast_dlogits : dlogits, rows, recipe);
         take(std::move(work));
     }
     return {sum, dnormed};

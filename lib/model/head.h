@@ -50,9 +50,14 @@ class Head {
     /// Returns the normalised rows of all ranks: [tokens, dim].
     at::Tensor gather_normed(const Weights& weights, const at::Tensor& x) const;
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
+    /// The matrix of the output as its products take it.
+    struct Projection {
+        const ops::Recipe& recipe;
+        ops::Stack forward, backward;
+    };
     /// The loss of some tokens of all ranks, and the gradient of their normalised rows, of which each rank
     /// has a part.
-    Loss loss_of_piece(const Weights& weights, const at::Tensor& normed, const at::Tensor& targets,
+    Loss loss_of_piece(const Projection& projection, const ops::Operand& normed, const at::Tensor& targets,
                        const at::Tensor& scale, const TakeWork& take) const;
     /// Replaces this rank's logits with the gradient of scale * loss. Returns the sums over all ranks.
     ops::SoftmaxSums turn_into_gradient(at::Tensor& logits, const at::Tensor& targets,

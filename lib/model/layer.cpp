@@ -40,25 +40,24 @@ void Tape::drop(RecomputeMode mode) {
     }
 }
 
-void WeightWork::add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x) {
-    items_.push_back({Kind::Product, key, std::move(dy), std::move(x)});
+void WeightWork::add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe) {
+    items_.push_back({Kind::Product, key, std::move(dy), std::move(x), &recipe});
 }
 
-void WeightWork::add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x, const TensorAxis& axis) {
-    items_.push_back({Kind::Product, key, std::move(dy), std::move(x), /*begin=*/0, &axis});
+void WeightWork::add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
+                             const TensorAxis& axis) {
+    items_.push_back({Kind::Product, key, std::move(dy), std::move(x), &recipe, /*begin=*/0, &axis});
 }
 
-void WeightWork::add_row_sum(RoleOrJoin key, at::Tensor dy) {
-    items_.push_back({Kind::RowSum, key, std::move(dy), {}});
-}
+void WeightWork::add_row_sum(RoleOrJoin key, at::Tensor dy) { items_.push_back({Kind::RowSum, key, dy, {}}); }
 
 void WeightWork::add_value(Role role, at::Tensor gradient) {
-    items_.push_back({Kind::Value, role, std::move(gradient), {}});
+    items_.push_back({Kind::Value, role, gradient, {}});
 }
 
 void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin,
                             const TensorAxis& axis) {
-    items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin, &axis});
+    items_.push_back({Kind::Lookup, role, dx, tokens, &ops::kNoCasts, begin, &axis});
 }
 
 void WeightWork::start_gathers() {
@@ -71,7 +70,7 @@ void WeightWork::start_gathers() {
 void WeightWork::run(const Gradients& gradients) {
     start_gathers();
     const auto run_item = [&](const Item& item) {
-        std::visit([&](auto key) { run(item, gradients, key); }, item.key);
+        std::visit([&](auto key) { run(cast(item), gradients, key); }, item.key);
     };
     std::vector<Item*> waiting;
     for (Item& item : items_) {
@@ -85,6 +84,16 @@ void WeightWork::run(const Gradients& gradients) {
         item->rows() = std::exchange(item->coming, nullptr)->take();
         run_item(*item);
     }
+}
+
+/// The item with the casts that its operands still lack. The item itself keeps its tensors: a second stream
+/// may read them later.
+WeightWork::Item WeightWork::cast(const Item& item) {
+    Item ready = item;
+    if (item.kind != Kind::Product) return ready;
+    ready.dy = ops::cast(item.dy, item.recipe->weight_gradient.left, /*summed=*/0);
+    ready.other = ops::cast(item.other, item.recipe->weight_gradient.right, /*summed=*/0);
+    return ready;
 }
 
 void WeightWork::run(const Item& item, const Gradients& gradients, Role role) {
@@ -120,13 +129,13 @@ void WeightWork::add(const Item& item, GradientSum& gradient) {
             ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty);
             break;
         case Kind::RowSum:
-            ops::add_row_sum(started(gradient), item.dy);
+            ops::add_row_sum(started(gradient), item.dy.values);
             break;
         case Kind::Value:
-            started(gradient).add_(item.dy);
+            started(gradient).add_(item.dy.values);
             break;
         case Kind::Lookup:
-            ops::add_embedding_gradient(started(gradient), item.dy, item.other, item.begin);
+            ops::add_embedding_gradient(started(gradient), item.dy.values, item.other.values, item.begin);
             break;
     }
 }

@@ -76,10 +76,13 @@ class WeightWork {
     /// One parameter, or all parameters of a join; the outputs of a join are adjacent columns of dy.
     using RoleOrJoin = std::variant<Role, Join>;
 
-    void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x);  // dW += dy^T x
+    /// dW += dy^T x. Casts that the operands still lack are made when the work runs.
+    void add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x,
+                     const ops::Recipe& recipe = ops::kNoCasts);
     /// The same, for an x of which this rank has its rows: they are gathered when the work runs. REQUIRES:
     /// axis outlives this object.
-    void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x, const TensorAxis& axis);
+    void add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
+                     const TensorAxis& axis);
     void add_row_sum(RoleOrJoin key, at::Tensor dy);  // db += sum of the rows of dy
     void add_value(Role role, at::Tensor gradient);   // dw += gradient
     /// dW[token - begin] += dx, of which this rank has its rows, as in the other add_product().
@@ -101,14 +104,16 @@ class WeightWork {
     struct Item {
         Kind kind;
         RoleOrJoin key;
-        at::Tensor dy;
-        at::Tensor other;  // x or tokens
+        ops::Operand dy;
+        ops::Operand other;  // x or tokens
+        const ops::Recipe* recipe = &ops::kNoCasts;
         int64_t begin = 0;
         const TensorAxis* axis = nullptr;              // rows() are this rank's; null: all
         std::shared_ptr<ComingRows> coming = nullptr;  // all rows()
         /// The rows that a product or a lookup may have to gather.
-        at::Tensor& rows() { return kind == Kind::Lookup ? dy : other; }
+        ops::Operand& rows() { return kind == Kind::Lookup ? dy : other; }
     };
+    static Item cast(const Item& item);
     static void run(const Item& item, const Gradients& gradients, Role role);
     static void run(const Item& item, const Gradients& gradients, Join join);
     static void add(const Item& item, GradientSum& gradient);

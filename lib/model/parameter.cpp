@@ -123,6 +123,15 @@ ops::Stack Weights::stack(Join join) const {
     for (const Role role : roles_of(join)) {
         if ((*this)[role].defined()) stack.parts.push_back((*this)[role]);
     }
+    const Role first = roles_of(join)[0];
+    if (const ops::Recipe* recipe = recipes[first]) stack.recipe = recipe;
+    if (scales[first].defined()) stack.all = {stack.whole(), scales[first], at::ScalarType::Undefined};
+    return stack;
+}
+
+ops::Stack Weights::stack(Role role) const {
+    ops::Stack stack = ops::Stack::of((*this)[role], recipes[role] ? *recipes[role] : ops::kNoCasts);
+    if (scales[role].defined()) stack.all = {stack.whole(), scales[role], at::ScalarType::Undefined};
     return stack;
 }
 

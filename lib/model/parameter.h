@@ -71,9 +71,13 @@ using Joined = ByKey<Join, kNumJoins, at::Tensor>;
 /// A layer's weights by role; an entry is undefined if the layer has no such parameter.
 struct Weights : ByRole<at::Tensor> {
     Joined joined = {};
+    /// How the products of a matrix cast their operands; the same for all of a join.
+    ByRole<const ops::Recipe*> recipes = {};  // null: not
+    ByRole<at::Tensor> scales = {};           // of matrices in float8; the same for all of a join
 
     /// The weights of a join, for ops/matmul.h. The stack has no parts if the layer has no such parameters.
     ops::Stack stack(Join join) const;
+    ops::Stack stack(Role role) const;
 };
 
 /// A sum of gradients of one parameter: the first gradient is written, later ones are added. A sum in bf16 is

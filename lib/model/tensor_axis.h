@@ -24,7 +24,7 @@ class ComingRows {
   public:
     virtual ~ComingRows() = default;
     /// Waits for them.
-    virtual at::Tensor take() = 0;
+    virtual ops::Operand take() = 0;
 };
 
 class TensorAxis {
@@ -40,9 +40,10 @@ class TensorAxis {
     /// Whether reduce_rows() sums over several ranks.
     virtual bool sums() const { return false; }
     /// COLLECTIVE: this rank's rows -> all rows.
-    virtual at::Tensor gather_rows(const at::Tensor& x) const { return x; }
-    /// COLLECTIVE: starts gather_rows(x). x may also have equally many of the rows of each rank.
-    virtual std::unique_ptr<ComingRows> start_gather(const at::Tensor& x) const {
+    at::Tensor gather_rows(const at::Tensor& x) const { return gather(x).values; }
+    virtual ops::Operand gather(const ops::Operand& x) const { return x; }
+    /// COLLECTIVE: starts gather(x). x may also have equally many of the rows of each rank.
+    virtual std::unique_ptr<ComingRows> start_gather(const ops::Operand& x) const {
         return std::make_unique<RowsHere>(x);
     }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
@@ -64,46 +65,82 @@ class TensorAxis {
     /// COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}
+    /// COLLECTIVE: the maximum over the ranks that hold parts of a layer's matrices: also those of a context
+    /// axis.
+    virtual void max_of_parts(at::Tensor& values) const { max(values); }
+
+    // COLLECTIVE: casts an operand that is cut over ranks (ops/float8.h). One scale for the whole matrix is
+    // that of all ranks' parts; other scales are this rank's.
+    ops::Operand cast(const ops::Operand& x, const ops::Cast& cast, int summed) const {
+        return x.scaled() ? x : ops::cast(x, cast, summed, largest_magnitude(x.values, cast));
+    }
+    ops::Stack cast(const ops::Stack& weight, const ops::Cast& cast, int summed) const {
+        if (cast.scaling == ops::Scaling::None || weight.all.scaled()) return weight;
+        return weight.cast(cast, summed, largest_magnitude(weight.whole(), cast));
+    }
+
+    /// COLLECTIVE: x for the weight's gradient, in the cast of the forward product if that serves both.
+    ops::Operand cast_if_shared(at::Tensor x, const ops::Recipe& recipe) const {
+        return recipe.shares_x() ? cast(x, recipe.forward.left, 1) : ops::Operand(x);
+    }
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
     // rank's rows; y and dy have all rows, and the outputs of all layers of the stack side by side. The
     // weights' gradients need x_all, which model::WeightWork gathers.
     virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
-        return ops::linear(gather_rows(x), weight, bias);
+        const auto& [left, right] = weight.recipe->forward;
+        return ops::linear(gather(cast(x, left, 1)), cast(weight, right, 1), bias);
     }
-    /// Returns dx.
-    virtual at::Tensor column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
-        return reduce_rows(ops::linear_input_gradient(dy, weight));
+    struct ColumnGradient {
+        at::Tensor dx;    // this rank's rows
+        ops::Operand dy;  // for the weight's gradient, cast if the recipe shares it
+    };
+    virtual ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
+        const auto& [left, right] = weight.recipe->input_gradient;
+        const ops::Operand kept = weight.recipe->shares_dy() ? cast(dy, left, 1) : dy;
+        return {reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0))), kept};
     }
 
     // COLLECTIVE: linear layers whose inputs are cut over the axis: y = b + sum over ranks of x W^T. x has
     // all rows; y and dy have this rank's rows. Every rank has the whole bias b, which may be undefined, and
     // adds it to its rows; so the gradient of b is a partial sum on each rank: the sum of the rows of dy.
+    // The stacks have one layer.
     struct RowGradient {
-        at::Tensor dx;      // all rows
-        at::Tensor dy_all;  // all rows, for the weight's gradient
+        at::Tensor dx;        // all rows
+        ops::Operand dy_all;  // all rows, for the weight's gradient, cast if the recipe shares them
     };
     /// Returns residual + y.
-    virtual at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+    virtual at::Tensor row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
                            const at::Tensor& residual) const {
-        if (!sums()) return ops::add_linear(residual, x, weight, bias);
-        at::Tensor y = reduce_rows(ops::linear(x, weight)).add_(residual);
+        const auto& [left, right] = weight.recipe->forward;
+        const ops::Operand operand = cast(x, left, 1);
+        const ops::Stack cast_weight = cast(weight, right, 1);
+        if (!sums()) return ops::add_linear(residual, operand, cast_weight, bias);
+        at::Tensor y = reduce_rows(ops::linear(operand, cast_weight)).add_(residual);
         return bias.defined() ? y.add_(bias) : y;
     }
-    virtual RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
-        const at::Tensor dy_all = gather_rows(dy);
-        return {ops::linear_input_gradient(dy_all, weight), dy_all};
+    virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
+        const auto& [left, right] = weight.recipe->input_gradient;
+        const ops::Operand dy_all = gather(weight.recipe->shares_dy() ? cast(dy, left, 1) : dy);
+        return {ops::linear_input_gradient(cast(dy_all, left, 1), cast(weight, right, 0)), dy_all};
     }
 
   private:
     class RowsHere : public ComingRows {
       public:
-        explicit RowsHere(at::Tensor rows) : rows_(std::move(rows)) {}
-        at::Tensor take() override { return std::move(rows_); }
+        explicit RowsHere(ops::Operand rows) : rows_(std::move(rows)) {}
+        ops::Operand take() override { return std::move(rows_); }
 
       private:
-        at::Tensor rows_;
+        ops::Operand rows_;
     };
+
+    at::Tensor largest_magnitude(const at::Tensor& x, const ops::Cast& cast) const {
+        if (cast.scaling != ops::Scaling::Matrix) return {};
+        at::Tensor largest = ops::largest_magnitude(x);
+        max_of_parts(largest);
+        return largest;
+    }
 };
 
 /// Context parallelism: each rank of the axis holds a part of every sequence. Only attention needs the keys

@@ -1,6 +1,7 @@
 #include "ops/matmul.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
@@ -165,6 +166,31 @@ std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     return factors;
 }
 
+/// out = the product of two operands in float8 + addend, which is undefined or has the shape of `out`. On a
+/// processor, and on a GPU that multiplies no float8, the product is that of the same numbers in bf16.
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b,
+                     const at::Tensor& addend = {}) {
+    ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
+    const Factors factors[] = {{widened_to_bf16(a), widened_to_bf16(b)}};
+    note_product(out, factors[0].a, a.values.size(1));
+    const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
+    if (has_kernels(factors[0].a)) {
+        multiply(sum, factors);
+    } else {
+        sum.copy_(at::mm(factors[0].a.to(at::kFloat), factors[0].b.to(at::kFloat)));
+    }
+    for (const at::Tensor& scale : {a.scale, b.scale}) {
+        if (scale.scalar_type() == at::kFloat) sum.mul_(scale);
+    }
+    if (addend.defined()) sum.add_(addend);
+    out.copy_(sum);
+}
+
+/// The result of a product of x, not yet computed.
+at::Tensor empty_product(const Operand& x, int64_t columns) {
+    return at::empty({x.values.size(0), columns}, x.values.options().dtype(x.type));
+}
+
 ElementType element_type(const at::Tensor& x) {
     const auto type = gpu::element_type(x.scalar_type());
     ARGOSY_CHECK(type && is_floating(*type), "a product of {}", toString(x.scalar_type()));
@@ -181,11 +207,29 @@ at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1
 
 }  // namespace
 
+Stack Stack::of(const at::Tensor& weight, const Recipe& recipe) { return {{weight}, weight, &recipe}; }
+
+at::Tensor Stack::whole() const {
+    if (all.values.defined()) return all.values;
+    if (!is_float8(parts[0].scalar_type())) return at::cat(parts);
+    std::vector<at::Tensor> bytes;
+    for (const at::Tensor& part : parts) bytes.push_back(part.view(at::kByte));
+    return at::cat(bytes).view(parts[0].scalar_type());
+}
+
+Stack Stack::cast(const Cast& cast, int summed, const at::Tensor& largest) const {
+    if (cast.scaling == Scaling::None || all.scaled()) return *this;
+    return {{}, ops::cast(whole(), cast, summed, largest), recipe};
+}
+
 int64_t Stack::num_rows() const {
+    if (all.values.defined()) return all.values.size(0);
     int64_t count = 0;
     for (const at::Tensor& part : parts) count += part.size(0);
     return count;
 }
+
+int64_t Stack::num_columns() const { return (all.values.defined() ? all.values : parts[0]).size(1); }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
@@ -193,20 +237,27 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     return y;
 }
 
-void write_linear(const at::Tensor& y, const at::Tensor& x, const Stack& weight, const Stack& bias) {
-    const bool joined = weight.all.defined() && (bias.parts.empty() || bias.all.defined());
-    if (has_kernels(x) && joined) return write_linear(y, x, weight.all, bias.all);
+void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias) {
+    if (x.scaled()) {
+        multiply_scaled(y, x, weight.all.transposed());
+        if (!bias.parts.empty()) at::Tensor(y).add_(bias.whole());
+        return;
+    }
+    const bool joined = weight.all.values.defined() && (bias.parts.empty() || bias.all.values.defined());
+    if (has_kernels(x.values) && joined) {
+        return write_linear(y, x.values, weight.all.values, bias.all.values);
+    }
     int64_t begin = 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
         const int64_t rows = weight.parts[i].size(0);
-        write_linear(y.narrow(1, begin, rows), x, weight.parts[i],
+        write_linear(y.narrow(1, begin, rows), x.values, weight.parts[i],
                      bias.parts.empty() ? at::Tensor() : bias.parts[i]);
         begin += rows;
     }
 }
 
-at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
-    at::Tensor y = at::empty({x.size(0), weight.num_rows()}, x.options());
+at::Tensor linear(const Operand& x, const Stack& weight, const Stack& bias) {
+    at::Tensor y = empty_product(x, weight.num_rows());
     write_linear(y, x, weight, bias);
     return y;
 }
@@ -228,29 +279,49 @@ at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::T
     return bias.defined() ? y.add_(bias) : y;
 }
 
+at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& weight,
+                      const at::Tensor& bias) {
+    if (!x.scaled()) return add_linear(addend, x.values, weight.all.values, bias);
+    at::Tensor y = empty_product(x, weight.num_rows());
+    multiply_scaled(y, x, weight.all.transposed(), addend);
+    return bias.defined() ? y.add_(bias) : y;
+}
+
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
     const Factors factors[] = {{dy, weight}};
     return has_kernels(dy) ? product_of(factors) : plain_product(factors);
 }
 
-at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight) {
-    if (has_kernels(dy) && gpu::holds(dy) && weight.all.defined())
-        return linear_input_gradient(dy, weight.all);
-    const std::vector<Factors> factors = factors_of(dy, weight);
-    return has_kernels(dy) ? product_of(factors) : plain_product(factors);
+at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
+    if (dy.scaled()) {
+        at::Tensor dx = empty_product(dy, weight.num_columns());
+        multiply_scaled(dx, dy, weight.all);
+        return dx;
+    }
+    const at::Tensor& values = dy.values;
+    if (has_kernels(values) && gpu::holds(values) && weight.all.values.defined())
+        return linear_input_gradient(values, weight.all.values);
+    const std::vector<Factors> factors = factors_of(values, weight);
+    return has_kernels(values) ? product_of(factors) : plain_product(factors);
 }
 
-void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {
-    note_product(out, dy, dy.size(1));
-    if (!has_kernels(dy)) {
-        out.copy_(at::mm(dy, weight));
+void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight) {
+    if (dy.scaled()) return multiply_scaled(out, dy, weight.all);
+    note_product(out, dy.values, dy.values.size(1));
+    if (!has_kernels(dy.values)) {
+        out.copy_(at::mm(dy.values, weight.all.values));
         return;
     }
-    const Factors factors[] = {{dy, weight}};
+    const Factors factors[] = {{dy.values, weight.all.values}};
     multiply(out, factors);
 }
 
-void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
+void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,
+                            bool accumulate) {
+    if (dy_operand.scaled()) {
+        return multiply_scaled(out, dy_operand.transposed(), x_operand, accumulate ? out : at::Tensor());
+    }
+    const at::Tensor &dy = dy_operand.values, &x = x_operand.values;
     note_product(out, dy, dy.size(0));
     if (!has_kernels(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};

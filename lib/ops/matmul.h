@@ -4,11 +4,16 @@
 // On a processor, Argosy's kernels sum in fp32 and round once. The bits of an element of the result do not
 // depend on the other rows and columns or on the number of threads, so a token has the same y in every batch.
 // On a GPU, a sum of several products is rounded after each product.
+//
+// If the operands are in float8 (ops/float8.h), both are, and products with a bias round before and after it
+// is added.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
+
+#include "ops/float8.h"
 
 namespace argosy::ops {
 
@@ -17,21 +22,33 @@ namespace argosy::ops {
 /// product computes all layers; else `all` is undefined.
 struct Stack {
     std::vector<at::Tensor> parts = {};  // empty for the biases of layers without biases
-    at::Tensor all = {};
+    Operand all = {};                    // in float8 without parts
+    const Recipe* recipe = &kNoCasts;    // how products cast the operands
 
+    /// One layer.
+    static Stack of(const at::Tensor& weight, const Recipe& recipe = kNoCasts);
+    /// The same in float8, for products that sum over dim `summed`; the stack itself if `cast` is none.
+    /// `largest` as in ops::cast().
+    Stack cast(const Cast& cast, int summed, const at::Tensor& largest = {}) const;
+    /// All parts as one matrix, a copy if they are not adjacent.
+    at::Tensor whole() const;
     int64_t num_rows() const;
+    int64_t num_columns() const;
 };
 
 /// y = x W^T + bias; `bias` is [out] or undefined.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
-at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias);
+at::Tensor linear(const Operand& x, const Stack& weight, const Stack& bias = {});
 
 /// Writes linear(x, weight, bias) to `y`, whose rows are dense.
-void write_linear(const at::Tensor& y, const at::Tensor& x, const Stack& weight, const Stack& bias);
+void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias);
 
 /// y = addend + x W^T + bias. `addend` is [tokens, out]; `bias` is [out] or undefined. If there are kernels
 /// for x, addend + x W^T is rounded once.
 at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias = {});
+/// The same. REQUIRES: the stack has one layer.
+at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& weight,
                       const at::Tensor& bias = {});
 
 /// Returns the gradient of x: dy W.
@@ -39,13 +56,13 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 
 /// Returns the gradient of an x that several layers read. On a processor the bits do not depend on whether
 /// the parts are adjacent.
-at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight);
+at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight);
 
-/// out = dy W. The rows of `out` are dense.
-void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);
+/// out = dy W. The rows of `out` are dense. REQUIRES: the stack has one layer.
+void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight);
 
 /// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.
-void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
+void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate);
 
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 

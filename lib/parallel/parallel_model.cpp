@@ -1,5 +1,6 @@
 #include "parallel/parallel_model.h"
 
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
@@ -29,13 +30,15 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
     : spec_(spec),
       stage_map_(placement.stages),
       precision_(options.precision),
+      casts_(options.casts),
       device_(mesh.device()),
       rope_(model::rope_table(
           spec, options.seq_len,
           at::TensorOptions(device_).dtype(ops::accumulation_type(options.precision.compute)))),
       first_rounding_(device_),
       axis_(make_tensor_axis(options.tensor, mesh,
-                             options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context))),
+                             options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context),
+                             options.casts)),
       context_(make_context_axis(options.context, mesh, options.seq_len)) {
     ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
@@ -51,6 +54,9 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         }
         add_unit(placement, static_cast<int>(unit), mesh, options);
     }
+    constexpr layout::AxisSet kParts = {layout::Axis::Shard, layout::Axis::Context, layout::Axis::Tensor};
+    if (casts_.gather && mesh.degree(kParts) > 1) matrix_parts_ = &mesh.group(kParts);
+    refresh_float8();
 }
 
 Stage& ParallelModel::stage(int number) {
@@ -61,7 +67,9 @@ Stage& ParallelModel::stage(int number) {
 void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh,
                              const ModelOptions& options) {
     const std::set<model::Role> summed = summed_roles(placement, unit);
-    UnitMemory memory(placement.units[unit], mesh, precision_, options.purpose);
+    const auto recipes = recipes_of(placement.units[unit], casts_, mesh.shape());
+    UnitMemory memory(placement.units[unit], mesh, precision_, options.purpose,
+                      roles_in_float8(placement.units[unit], recipes, casts_));
     std::vector<ShardedUnit::Parameter> parameters;
     for (const model::Parameter& each : placement.units[unit]) {
         // Tied embedding and head share one parameter if they are on one rank.
@@ -77,7 +85,39 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
     }
     stage(placement.unit_stage[unit])
         .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes), memory.joined(),
-                            reduce_after(mesh.shape()));
+                            reduce_after(mesh.shape()), recipes);
+}
+
+void ParallelModel::refresh_float8() {
+    // 1. the largest magnitudes of this rank's shards: one for each scale, which the parameters of a join
+    // share
+    std::vector<at::Tensor> scales, largest;
+    std::vector<std::pair<ShardedParameter*, size_t>> casts;  // with the number of its scale
+    for (const auto& parameter : parameters_) {
+        if (!parameter->scale().defined()) continue;
+        const at::Tensor own = ops::largest_magnitude(parameter->master());
+        const auto same = std::ranges::find_if(
+            scales, [&](const at::Tensor& scale) { return scale.is_same(parameter->scale()); });
+        const auto number = static_cast<size_t>(same - scales.begin());
+        if (same == scales.end()) {
+            scales.push_back(parameter->scale());
+            largest.push_back(own);
+        } else {
+            largest[number] = at::maximum(largest[number], own);
+        }
+        casts.emplace_back(parameter.get(), number);
+    }
+    if (casts.empty()) return;
+    // 2. those of the whole matrices: [scales, 1, 1]
+    const at::Tensor all = at::stack(largest);
+    if (matrix_parts_ != nullptr) {
+        matrix_parts_->run(
+            {.kind = comm::OpKind::AllReduce, .out = all, .in = all, .reduction = comm::Reduction::Max});
+    }
+    // 3. the casts
+    for (const auto& [parameter, number] : casts) {
+        parameter->cast_to_float8(casts_.recipe->forward.right, all[static_cast<int64_t>(number)]);
+    }
 }
 
 void ParallelModel::start_roundings(int64_t update, int64_t microbatch) {

@@ -17,6 +17,7 @@
 #include "ops/rope.h"
 #include "parallel/context_parallel.h"
 #include "parallel/placement.h"
+#include "parallel/product_casts.h"
 #include "parallel/sharded_unit.h"
 #include "parallel/tensor_parallel.h"
 
@@ -34,6 +35,7 @@ struct Stage {
 
 struct ModelOptions {
     Precision precision = {};
+    ProductCasts casts = {};
     TensorOptions tensor = {};
     ContextOptions context = {};
     int64_t seq_len = 0;
@@ -61,6 +63,10 @@ class ParallelModel {
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
 
+    /// COLLECTIVE: casts the weights that are kept in float8, with scales of the whole matrices from one
+    /// reduction over the ranks. Called after each change of master weights.
+    void refresh_float8();
+
     /// Numbers the roundings of gradients in bf16 from this microbatch of the step on (ops::rounding_number).
     void start_roundings(int64_t update, int64_t microbatch);
     c10::Device device() const { return device_; }  // device of all tensors of this model
@@ -73,6 +79,8 @@ class ParallelModel {
     model::ModelSpec spec_;
     StageMap stage_map_;
     Precision precision_;
+    ProductCasts casts_;
+    comm::Communicator* matrix_parts_ = nullptr;  // the ranks that hold parts of a matrix in float8
     c10::Device device_;
     ops::RopeTable rope_;
     ops::FirstRounding first_rounding_;

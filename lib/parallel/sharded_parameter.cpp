@@ -60,6 +60,7 @@ ParameterMemory ParameterMemory::allocate(const std::vector<int64_t>& shape, con
     memory.master = at::zeros(shape, here.dtype(precision.master));
     memory.compute = precision.compute == precision.master ? memory.master
                                                            : at::zeros(shape, here.dtype(precision.compute));
+    if (ops::is_float8(precision.compute)) memory.scale = at::zeros({1, 1}, here.dtype(at::kFloat));
     if (purpose == Purpose::Training) {
         memory.gradient = at::zeros(shape, here.dtype(precision.gradient()));
     }
@@ -70,6 +71,7 @@ ParameterMemory ParameterMemory::rows(int64_t begin, int64_t count) const {
     ParameterMemory part;
     part.master = master.narrow(0, begin, count);
     part.compute = compute.is_same(master) ? part.master : compute.narrow(0, begin, count);
+    part.scale = scale;
     if (gradient.defined()) part.gradient = gradient.narrow(0, begin, count);
     return part;
 }
@@ -84,6 +86,7 @@ ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const comm::Me
       local_shape_(unsharded_shape(spec, mesh.shape(), mesh.coordinates())),
       master_(memory.master),
       compute_(memory.compute),
+      scale_(memory.scale),
       gradient_{memory.gradient} {
     if (!memory.gradient.defined()) return;
     if (!master_.is_meta()) own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
@@ -111,7 +114,14 @@ void ShardedParameter::set_gradient(const at::Tensor& sum, ops::Rounded what) {
 }
 
 void ShardedParameter::refresh_compute() {
-    if (!compute_.is_same(master_)) compute_.copy_(master_);
+    if (!compute_.is_same(master_) && !scale_.defined()) compute_.copy_(master_);
+}
+
+void ShardedParameter::cast_to_float8(const ops::Cast& cast, const at::Tensor& largest) {
+    ARGOSY_CHECK(compute_.scalar_type() == cast.type, "{} is kept in another type than its cast", spec_.name);
+    const ops::Operand operand = ops::cast(master_, cast, /*summed=*/1, largest);
+    compute_.copy_(operand.values);
+    scale_.copy_(operand.scale);
 }
 
 }  // namespace argosy::parallel

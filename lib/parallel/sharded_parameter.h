@@ -12,6 +12,7 @@
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
 #include "model/parameter.h"
+#include "ops/float8.h"
 #include "ops/stochastic_rounding.h"
 
 namespace argosy::parallel {
@@ -35,6 +36,8 @@ enum class Purpose { Training, Inference };
 /// The memory of a parameter's tensors. `compute` and `master` are the same tensor if their types agree.
 struct ParameterMemory {
     at::Tensor master, compute;
+    at::Tensor
+        scale;  // fp32 [1, 1] of a `compute` in float8, shared by the parameters of a join; else undefined
     at::Tensor gradient;  // undefined in a model for inference
 
     /// Returns tensors filled with zeros.
@@ -74,6 +77,8 @@ class ShardedParameter {
 
     at::Tensor& master() { return master_; }
     const at::Tensor& compute() const { return compute_; }
+    /// Of compute(), if that is in float8; else undefined.
+    const at::Tensor& scale() const { return scale_; }
     model::GradientSum& gradient() { return gradient_; }
     /// The random bits of a sum of whole gradients in bf16, before the reduce-scatter; none if gradients are
     /// not in bf16.
@@ -92,8 +97,12 @@ class ShardedParameter {
     at::Tensor own_rows(const at::Tensor& whole) const { return whole.narrow(0, 0, slab_.size[0]); }
 
     /// Copies master() to compute(). Every writer of master() must call this, except the optimizer, which
-    /// writes both.
+    /// writes both. Does nothing for a compute() in float8: ParallelModel::refresh_float8() casts all of
+    /// them.
     void refresh_compute();
+    /// Casts master() to a compute() in float8. `largest` is at least the largest magnitude of the whole
+    /// parameter.
+    void cast_to_float8(const ops::Cast& cast, const at::Tensor& largest);
 
   private:
     layout::ParamSpec spec_;
@@ -103,6 +112,7 @@ class ShardedParameter {
     std::vector<int64_t> local_shape_;
     at::Tensor master_;
     at::Tensor compute_;  // the same tensor as master_ if the types agree
+    at::Tensor scale_;
     model::GradientSum gradient_;
     std::optional<ops::SumRounding> unreduced_rounding_;
 };

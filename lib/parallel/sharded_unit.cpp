@@ -36,12 +36,15 @@ int other_holder(const ShardedParameter& table, const comm::Communicator& pipeli
 }  // namespace
 
 ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group,
-                         const JoinedMemory& joined, ReduceAfter reduce_after)
+                         const JoinedMemory& joined, ReduceAfter reduce_after,
+                         const model::ByRole<const ops::Recipe*>& recipes)
     : parameters_(std::move(parameters)),
       group_(group),
+      weight_buffers_(weight_buffers()),
       layout_(unsharded(parameters_), group.size()),
       reduce_after_(reduce_after),
       sums_(parameters_.size()) {
+    weights_.recipes = recipes;
     if (!sharded()) {
         weights_.joined = joined.weights;
         gradients_.joined = joined.gradients;
@@ -49,28 +52,54 @@ ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& 
     for (size_t i = 0; i < parameters_.size(); ++i) {
         const auto& [role, parameter, summed_over] = parameters_[i];
         if (!sharded()) weights_[role] = parameter->compute();
+        weights_.scales[role] = parameter->scale();
         gradients_[role] = sharded() ? &sums_[i] : &parameter->gradient();
     }
 }
 
+std::vector<ShardedUnit::WeightBuffer> ShardedUnit::weight_buffers() const {
+    std::vector<WeightBuffer> buffers;
+    for (const bool in_float8 : {false, true}) {
+        std::vector<Parameter> chosen;
+        std::vector<size_t> places;
+        for (size_t i = 0; i < parameters_.size(); ++i) {
+            if (parameters_[i].parameter->scale().defined() != in_float8) continue;
+            chosen.push_back(parameters_[i]);
+            places.push_back(i);
+        }
+        if (places.empty()) continue;
+        buffers.push_back({chosen[0].parameter->compute().scalar_type(), places,
+                           UnitLayout(unsharded(chosen), group_.size())});
+    }
+    return buffers;
+}
+
 void ShardedUnit::gather() {
     ARGOSY_CHECK(sharded() && !gathering_.active());
-    const at::Tensor buffer =
-        at::empty({layout_.num_elements()}, parameters_[0].parameter->compute().options());
     std::vector<Op> ops;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [role, parameter, summed_over] = parameters_[i];
-        const at::Tensor whole = layout_.padded(buffer, i);
-        ops.push_back({.kind = OpKind::AllGather, .out = whole, .in = parameter->compute()});
-        weights_[role] = unpadded(whole, *parameter);
+    for (const auto& [type, places, layout] : weight_buffers_) {
+        const at::Tensor buffer =
+            at::empty({layout.num_elements()}, parameters_[0].parameter->compute().options().dtype(type));
+        for (size_t i = 0; i < places.size(); ++i) {
+            const auto& [role, parameter, summed_over] = parameters_[places[i]];
+            const at::Tensor whole = layout.padded(buffer, i);
+            ops.push_back({.kind = OpKind::AllGather,
+                           .out = ops::for_transfer(whole),
+                           .in = ops::for_transfer(parameter->compute())});
+            weights_[role] = unpadded(whole, *parameter);
+        }
+        const model::Joined joined = layout.joined(buffer);
+        for (int i = 0; i < model::kNumJoins; ++i) {
+            const auto join = static_cast<model::Join>(i);
+            if (joined[join].defined()) weights_.joined[join] = joined[join];
+        }
     }
-    weights_.joined = layout_.joined(buffer);
     gathering_ = group_.submit(ops);
 }
 
 void ShardedUnit::release() {
     ARGOSY_CHECK(sharded());
-    weights_ = {};
+    weights_ = {.recipes = weights_.recipes, .scales = weights_.scales};
 }
 
 const model::Weights& ShardedUnit::weights() {
@@ -201,8 +230,12 @@ void ShardedUnit::add_table() {
 }
 
 int64_t ShardedUnit::gathered_bytes() const {
-    const at::Tensor& weight = weights_[parameters_[0].role];  // a view: its storage is the whole buffer
-    return sharded() && weight.defined() ? static_cast<int64_t>(weight.storage().nbytes()) : 0;
+    int64_t bytes = 0;
+    for (const WeightBuffer& buffer : weight_buffers_) {
+        const at::Tensor& weight = weights_[parameters_[buffer.parameters[0]].role];  // a view of the buffer
+        if (sharded() && weight.defined()) bytes += static_cast<int64_t>(weight.storage().nbytes());
+    }
+    return bytes;
 }
 
 int64_t ShardedUnit::gradient_bytes() const {

@@ -24,10 +24,11 @@ class ShardedUnit {
         comm::Communicator* summed_over = nullptr;  // the ranks over which sum() sums its gradient
     };
     /// `group` has the ranks over which the parameters are sharded. `joined` (unit_memory.h) is used only if
-    /// `group` has one rank. `reduce_after` says which gradients are summed before reduce(). REQUIRES:
-    /// parameters and groups outlive the unit.
+    /// `group` has one rank. `reduce_after` says which gradients are summed before reduce(). `recipes` goes
+    /// into weights(). REQUIRES: parameters and groups outlive the unit.
     ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, const JoinedMemory& joined = {},
-                ReduceAfter reduce_after = ReduceAfter::Microbatch);
+                ReduceAfter reduce_after = ReduceAfter::Microbatch,
+                const model::ByRole<const ops::Recipe*>& recipes = {});
 
     bool sharded() const { return group_.size() > 1; }
 
@@ -73,13 +74,21 @@ class ShardedUnit {
     int64_t gradient_bytes() const;
 
   private:
+    /// The weights of one type, which are gathered into one buffer.
+    struct WeightBuffer {
+        at::ScalarType type;
+        std::vector<size_t> parameters;
+        UnitLayout layout;
+    };
+    std::vector<WeightBuffer> weight_buffers() const;
     void allocate_gradients();
     ShardedParameter& tied_table();
     bool rounds_unreduced() const;
 
     std::vector<Parameter> parameters_;
     comm::Communicator& group_;
-    UnitLayout layout_;  // layout of the two buffers; unused if the unit is not sharded
+    std::vector<WeightBuffer> weight_buffers_;
+    UnitLayout layout_;  // of the buffer of gradients; unused if the unit is not sharded
     ReduceAfter reduce_after_;
 
     model::Weights weights_;

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -20,19 +21,50 @@ using layout::Range;
 
 namespace {
 
-/// The first rows of the output of an operation that is under way.
+/// Rows that operations under way bring.
 class PendingRows : public model::ComingRows {
   public:
-    PendingRows(comm::Communicator& group, const Op& op, int64_t num_rows)
-        : rows_(op.out.narrow(0, 0, num_rows)), pending_(group.submit(op)) {}
-    at::Tensor take() override {
+    PendingRows(comm::Communicator& group, const std::vector<Op>& ops, ops::Operand rows)
+        : rows_(std::move(rows)), pending_(group.submit(ops)) {}
+    ops::Operand take() override {
         pending_.wait();
         return std::exchange(rows_, {});
     }
 
   private:
-    at::Tensor rows_;
+    ops::Operand rows_;
     comm::Pending pending_;
+};
+
+bool has_scales_of_rows(const ops::Operand& x) {
+    return x.scaled() && (x.scale.scalar_type() == at::ScalarType::Float8_e8m0fnu || x.scale.size(0) > 1);
+}
+
+/// The rows of all ranks, not yet there.
+ops::Operand empty_rows(const comm::Communicator& group, const ops::Operand& x) {
+    const auto empty = [&](const at::Tensor& part) {
+        return at::empty({part.size(0) * group.size(), part.size(1)}, part.options());
+    };
+    return {empty(x.values), has_scales_of_rows(x) ? empty(x.scale) : x.scale, x.type};
+}
+
+Op gather_op(const at::Tensor& all, const at::Tensor& own) {
+    return {
+        .kind = OpKind::AllGather, .out = ops::for_transfer(all), .in = ops::for_transfer(own.contiguous())};
+}
+
+void take_max(comm::Communicator& group, at::Tensor& values) {
+    group.run({.kind = OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
+}
+
+/// One rank of a tensor axis whose matrices are cut over a context axis.
+class ContextScales : public model::TensorAxis {
+  public:
+    explicit ContextScales(comm::Communicator& parts) : parts_(parts) {}
+    void max_of_parts(at::Tensor& values) const override { take_max(parts_, values); }
+
+  private:
+    comm::Communicator& parts_;
 };
 
 // The number of pieces of the head. The first gather and the last reduction overlap with nothing, and small
@@ -40,6 +72,7 @@ class PendingRows : public model::ComingRows {
 constexpr int64_t kMinPieces = 2, kMaxPieces = 4, kMinTokensOfPiece = 512;
 
 at::Tensor rows_in(const at::Tensor& all, Range rows) { return all.narrow(0, rows.begin, rows.size); }
+ops::Operand rows_in(const ops::Operand& all, Range rows) { return all.narrow(0, rows.begin, rows.size); }
 
 /// Returns x with zeros after it, or x itself if it has that size.
 at::Tensor padded(const at::Tensor& x, int dim, int64_t size) {
@@ -52,34 +85,40 @@ at::Tensor padded(const at::Tensor& x, int dim, int64_t size) {
 }  // namespace
 
 std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options, comm::Mesh& mesh,
-                                                    int64_t num_tokens) {
-    if (mesh.degree(layout::Axis::Tensor) == 1) return std::make_unique<model::TensorAxis>();
+                                                    int64_t num_tokens, const ProductCasts& casts) {
+    constexpr layout::AxisSet kParts = {layout::Axis::Tensor, layout::Axis::Context};
+    const bool over_context = casts.has_scales_of_matrices() && mesh.degree(layout::Axis::Context) > 1;
+    if (mesh.degree(layout::Axis::Tensor) == 1) {
+        if (over_context) return std::make_unique<ContextScales>(mesh.group(kParts));
+        return std::make_unique<model::TensorAxis>();
+    }
     comm::Communicator& group = mesh.group(layout::Axis::Tensor);
-    if (options.overlap_products) return std::make_unique<OverlappedTensorAxis>(group, num_tokens);
-    return std::make_unique<TensorParallelAxis>(group, num_tokens);
+    comm::Communicator& parts = over_context ? mesh.group(kParts) : group;
+    if (options.overlap_products) return std::make_unique<OverlappedTensorAxis>(group, parts, num_tokens);
+    return std::make_unique<TensorParallelAxis>(group, parts, num_tokens);
 }
 
-at::Tensor TensorParallelAxis::gather_rows(const at::Tensor& x) const { return start_gather(x)->take(); }
+ops::Operand TensorParallelAxis::gather(const ops::Operand& x) const { return start_gather(x)->take(); }
 
-std::unique_ptr<model::ComingRows> TensorParallelAxis::start_gather(const at::Tensor& x) const {
-    const at::Tensor all = at::empty({x.size(0) * group_.size(), x.size(1)}, x.options());
-    return std::make_unique<PendingRows>(group_,
-                                         Op{.kind = OpKind::AllGather, .out = all, .in = x.contiguous()},
-                                         std::min(all.size(0), num_tokens_));
+std::unique_ptr<model::ComingRows> TensorParallelAxis::start_gather(const ops::Operand& x) const {
+    const ops::Operand all = empty_rows(group_, x);
+    std::vector<Op> ops = {gather_op(all.values, x.values)};
+    if (has_scales_of_rows(x)) ops.push_back(gather_op(all.scale, x.scale));
+    return std::make_unique<PendingRows>(group_, ops,
+                                         all.narrow(0, 0, std::min(all.values.size(0), num_tokens_)));
 }
 
 at::Tensor TensorParallelAxis::reduce_rows(const at::Tensor& partial) const {
-    return start_reduce(partial, largest_share(num_tokens_))->take();
+    return start_reduce(partial, largest_share(num_tokens_))->take().values;
 }
 
 std::unique_ptr<model::ComingRows> TensorParallelAxis::start_reduce(const at::Tensor& partial,
                                                                     int64_t num_rows) const {
     const at::Tensor own = at::empty({num_rows, partial.size(1)}, partial.options());
-    return std::make_unique<PendingRows>(group_,
-                                         Op{.kind = OpKind::ReduceScatter,
-                                            .out = own,
-                                            .in = padded(partial, /*dim=*/0, num_rows * group_.size())},
-                                         num_rows);
+    const Op reduce{.kind = OpKind::ReduceScatter,
+                    .out = own,
+                    .in = padded(partial, /*dim=*/0, num_rows * group_.size())};
+    return std::make_unique<PendingRows>(group_, std::vector{reduce}, own);
 }
 
 at::Tensor TensorParallelAxis::targets_of(const Range& piece, const at::Tensor& targets) const {
@@ -102,65 +141,91 @@ void TensorParallelAxis::sum(at::Tensor& values) const {
     group_.run({.kind = OpKind::AllReduce, .out = values, .in = values});
 }
 
-void TensorParallelAxis::max(at::Tensor& values) const {
-    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
-}
+void TensorParallelAxis::max(at::Tensor& values) const { take_max(group_, values); }
 
-OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, int64_t num_tokens)
-    : TensorParallelAxis(group, num_tokens) {
+void TensorParallelAxis::max_of_parts(at::Tensor& values) const { take_max(parts_, values); }
+
+OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts,
+                                           int64_t num_tokens)
+    : TensorParallelAxis(group, parts, num_tokens) {
     group_.open_channels();
 }
 
 at::Tensor OverlappedTensorAxis::column(const at::Tensor& x, const ops::Stack& weight,
                                         const ops::Stack& bias) const {
+    const auto& [left, right] = weight.recipe->forward;
+    const ops::Stack cast_weight = cast(weight, right, 1);
     const at::Tensor y = at::empty({num_tokens_, weight.num_rows()}, x.options());
-    gather_rows_and(
-        [&](const at::Tensor& all, Range tokens) {
-            ops::write_linear(rows_in(y, tokens), rows_in(all, tokens), weight, bias);
+    gather_and(
+        [&](const ops::Operand& all, Range tokens) {
+            ops::write_linear(rows_in(y, tokens), rows_in(all, tokens), cast_weight, bias);
         },
-        x);
+        cast(x, left, 1));
     return y;
 }
 
-at::Tensor OverlappedTensorAxis::column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
-    return reduce_rows_of(
-        [&](Range tokens) { return ops::linear_input_gradient(rows_in(dy, tokens), weight); });
+model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at::Tensor& dy,
+                                                                        const ops::Stack& weight) const {
+    const auto& [left, right] = weight.recipe->input_gradient;
+    const ops::Operand kept = weight.recipe->shares_dy() ? cast(dy, left, 1) : dy;
+    const ops::Operand operand = cast(kept, left, 1);
+    const ops::Stack cast_weight = cast(weight, right, 0);
+    return {reduce_rows_of([&](Range tokens) {
+                return ops::linear_input_gradient(rows_in(operand, tokens), cast_weight);
+            }),
+            kept};
 }
 
-at::Tensor OverlappedTensorAxis::row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+at::Tensor OverlappedTensorAxis::row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
                                      const at::Tensor& residual) const {
+    const auto& [left, right] = weight.recipe->forward;
+    const ops::Operand operand = cast(x, left, 1);
+    const ops::Stack cast_weight = cast(weight, right, 1);
     const Range own = tokens_of(group_.rank());
     return reduce_rows_of([&](Range tokens) {
-        const at::Tensor part = rows_in(x, tokens);
-        if (tokens.begin != own.begin) return ops::linear(part, weight);
-        return ops::add_linear(residual.narrow(0, 0, own.size), part, weight, bias);
+        const ops::Operand part = rows_in(operand, tokens);
+        if (tokens.begin != own.begin) return ops::linear(part, cast_weight);
+        return ops::add_linear(residual.narrow(0, 0, own.size), part, cast_weight, bias);
     });
 }
 
 model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tensor& dy,
-                                                                  const at::Tensor& weight) const {
-    const at::Tensor dx = at::empty({num_tokens_, weight.size(1)}, dy.options());
-    const at::Tensor dy_all = gather_rows_and(
-        [&](const at::Tensor& all, Range tokens) {
-            ops::write_linear_input_gradient(rows_in(dx, tokens), rows_in(all, tokens), weight);
+                                                                  const ops::Stack& weight) const {
+    const auto& [left, right] = weight.recipe->input_gradient;
+    const ops::Stack cast_weight = cast(weight, right, 0);
+    const at::Tensor dx = at::empty({num_tokens_, weight.num_columns()}, dy.options());
+    ops::Operand dy_all = gather_and(
+        [&](const ops::Operand& all, Range tokens) {
+            ops::write_linear_input_gradient(rows_in(dx, tokens), cast(rows_in(all, tokens), left, 1),
+                                             cast_weight);
         },
-        dy);
+        weight.recipe->shares_dy() ? cast(dy, left, 1) : dy);
     return {dx, dy_all};
 }
 
 std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
     const int64_t wanted = std::clamp(num_tokens_ / kMinTokensOfPiece, kMinPieces, kMaxPieces);
-    const auto number = static_cast<int>(std::min(wanted, num_rows));
+    // The tokens of a piece are whole blocks of float8 if those of the microbatch are.
+    const int64_t rows_of_block = ops::kBlockSize / std::gcd<int64_t>(ops::kBlockSize, group_.size());
+    const int64_t unit = num_rows % rows_of_block == 0 ? rows_of_block : 1, num_units = num_rows / unit;
+    const auto number = static_cast<int>(std::min(wanted, num_units));
     std::vector<Range> pieces;
-    for (int i = 0; i < number; ++i) pieces.push_back(layout::chunk(num_rows, number, i));
+    for (int i = 0; i < number; ++i) {
+        const Range units = layout::chunk(num_units, number, i);
+        pieces.push_back({units.begin * unit, units.size * unit});
+    }
     std::erase_if(pieces, [](const Range& piece) { return piece.size == 0; });
     return pieces;
 }
 
-at::Tensor OverlappedTensorAxis::gather_rows_and(Use use, const at::Tensor& x) const {
-    at::Tensor all = at::empty({x.size(0) * group_.size(), x.size(1)}, x.options());
-    const auto rows_of = [&](int rank) { return all.narrow(0, rank * x.size(0), x.size(0)); };
-    rows_of(group_.rank()).copy_(x);
+ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x) const {
+    ops::Operand all = empty_rows(group_, x);
+    if (has_scales_of_rows(x)) group_.run(gather_op(all.scale, x.scale));
+    const int64_t num_rows = x.values.size(0);
+    const auto rows_of = [&](int rank) {
+        return ops::for_transfer(all.values).narrow(0, rank * num_rows, num_rows);
+    };
+    rows_of(group_.rank()).copy_(ops::for_transfer(x.values));
     for (int turn = 0; turn < group_.size(); ++turn) {
         const int rank = rank_before(turn);
         comm::Pending next;

@@ -20,6 +20,7 @@
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
 #include "model/tensor_axis.h"
+#include "parallel/product_casts.h"
 
 namespace argosy::parallel {
 
@@ -29,52 +30,53 @@ struct TensorOptions {
     bool operator==(const TensorOptions&) const = default;
 };
 
-/// The model::TensorAxis of a mesh, for microbatches of num_tokens tokens. COLLECTIVE over the tensor axis.
-/// REQUIRES: mesh outlives the object; each rank has a token.
+/// The model::TensorAxis of a mesh, for microbatches of num_tokens tokens. COLLECTIVE over the tensor and the
+/// context axis. REQUIRES: mesh outlives the object; each rank has a token.
 std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options, comm::Mesh& mesh,
-                                                    int64_t num_tokens);
+                                                    int64_t num_tokens, const ProductCasts& casts = {});
 
 class TensorParallelAxis : public model::TensorAxis {
   public:
-    /// REQUIRES: group outlives the object.
-    TensorParallelAxis(comm::Communicator& group, int64_t num_tokens)
-        : group_(group), num_tokens_(num_tokens) {}
+    /// `parts` has the ranks of max_of_parts(). REQUIRES: the groups outlive the object.
+    TensorParallelAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens)
+        : group_(group), parts_(parts), num_tokens_(num_tokens) {}
 
     layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }
     int64_t largest_share(int64_t n) const override { return layout::chunk(n, group_.size(), 0).size; }
     bool sums() const override { return true; }
-    at::Tensor gather_rows(const at::Tensor& x) const override;
-    std::unique_ptr<model::ComingRows> start_gather(const at::Tensor& x) const override;
+    ops::Operand gather(const ops::Operand& x) const override;
+    std::unique_ptr<model::ComingRows> start_gather(const ops::Operand& x) const override;
     at::Tensor reduce_rows(const at::Tensor& partial) const override;
     std::unique_ptr<model::ComingRows> start_reduce(const at::Tensor& partial,
                                                     int64_t num_rows) const override;
     at::Tensor targets_of(const layout::Range& piece, const at::Tensor& targets) const override;
     void sum(at::Tensor& values) const override;
     void max(at::Tensor& values) const override;
+    void max_of_parts(at::Tensor& values) const override;
     at::Tensor gather_columns(const at::Tensor& x, int64_t num_columns) const override;
 
   protected:
-    comm::Communicator& group_;
+    comm::Communicator &group_, &parts_;
     int64_t num_tokens_;
 };
 
 class OverlappedTensorAxis : public TensorParallelAxis {
   public:
-    /// COLLECTIVE over the group. REQUIRES: group outlives the object.
-    OverlappedTensorAxis(comm::Communicator& group, int64_t num_tokens);
+    /// COLLECTIVE over the group. REQUIRES: the groups outlive the object.
+    OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens);
 
     at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const override;
-    at::Tensor column_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
-    at::Tensor row(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+    ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
+    at::Tensor row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
                    const at::Tensor& residual) const override;
-    RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const override;
+    RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
     std::vector<layout::Range> pieces(int64_t num_rows) const override;
 
   private:
-    /// gather_rows(x). Calls use() for the tokens of one rank after the other, from its own on, as soon as
-    /// they are in `all`; the next rank's rows travel meanwhile.
-    using Use = c10::function_ref<void(const at::Tensor& all, layout::Range tokens)>;
-    at::Tensor gather_rows_and(Use use, const at::Tensor& x) const;
+    /// gather(x). Calls use() for the tokens of one rank after the other, from its own on, as soon as they
+    /// are in `all`; the next rank's rows travel meanwhile.
+    using Use = c10::function_ref<void(const ops::Operand& all, layout::Range tokens)>;
+    ops::Operand gather_and(Use use, const ops::Operand& x) const;
     /// reduce_rows() of a matrix that make() computes for the tokens of one rank after the other, this rank
     /// last; the sums of the rank before travel meanwhile. They are rounded after each addition.
     using Make = c10::function_ref<at::Tensor(layout::Range tokens)>;

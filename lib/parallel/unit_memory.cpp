@@ -66,8 +66,8 @@ model::Joined UnitLayout::joined(const at::Tensor& buffer) const {
 }
 
 UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
-                       const Precision& precision, Purpose purpose)
-    : mesh_(mesh), precision_(precision), purpose_(purpose) {
+                       const Precision& precision, Purpose purpose, std::set<model::Role> in_float8)
+    : mesh_(mesh), precision_(precision), purpose_(purpose), in_float8_(std::move(in_float8)) {
     if (mesh.degree(layout::kShardAxes) > 1) return;
     model::ByKey<model::Join, model::kNumJoins, int64_t> num_parameters;
     for (const model::Parameter& parameter : unit) {
@@ -88,16 +88,27 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Me
         if (join.shape.empty()) continue;
         ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)),
                      "the unit has only some parameters of a join");
-        join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device(), purpose);
+        join.memory = ParameterMemory::allocate(join.shape, precision_of(model::roles_of(name)[0]),
+                                                mesh.device(), purpose);
     }
+}
+
+/// The memory of a parameter alone. In float8 the parameters of a join share their scale all the same.
+ParameterMemory UnitMemory::allocate(const model::Parameter& parameter) {
+    ParameterMemory memory = ParameterMemory::allocate(shape_of(parameter), precision_of(parameter.role),
+                                                       mesh_.device(), purpose_);
+    if (const auto join = model::join_of(parameter.role); join && memory.scale.defined()) {
+        at::Tensor& shared = scales_[*join];
+        if (!shared.defined()) shared = memory.scale;
+        memory.scale = shared;
+    }
+    return memory;
 }
 
 ParameterMemory UnitMemory::next(const model::Parameter& parameter) {
     const std::vector<int64_t> shape = shape_of(parameter);
     const auto join = model::join_of(parameter.role);
-    if (!join || joins_[*join].shape.empty()) {
-        return ParameterMemory::allocate(shape, precision_, mesh_.device(), purpose_);
-    }
+    if (!join || joins_[*join].shape.empty()) return allocate(parameter);
     int64_t& rows_given = joins_[*join].rows_given;
     return joins_[*join].memory.rows(std::exchange(rows_given, rows_given + shape[0]), shape[0]);
 }
@@ -110,6 +121,12 @@ JoinedMemory UnitMemory::joined() const {
         found.gradients[join] = joins_[join].memory.gradient;
     }
     return found;
+}
+
+Precision UnitMemory::precision_of(model::Role role) const {
+    Precision precision = precision_;
+    if (in_float8_.contains(role)) precision.compute = at::ScalarType::Float8_e4m3fn;
+    return precision;
 }
 
 std::vector<int64_t> UnitMemory::shape_of(const model::Parameter& parameter) const {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "comm/mesh.h"
@@ -56,8 +57,9 @@ struct JoinedMemory {
 class UnitMemory {
   public:
     /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
+    /// The roles `in_float8` compute in e4m3.
     UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision,
-               Purpose purpose = Purpose::Training);
+               Purpose purpose = Purpose::Training, std::set<model::Role> in_float8 = {});
 
     /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
     /// parameter, except for a tied parameter that another unit already has.
@@ -73,11 +75,15 @@ class UnitMemory {
         int64_t rows_given = 0;  // rows of `memory` that next() has returned
     };
     std::vector<int64_t> shape_of(const model::Parameter& parameter) const;
+    Precision precision_of(model::Role role) const;
+    ParameterMemory allocate(const model::Parameter& parameter);
 
     const comm::Mesh& mesh_;
     Precision precision_;
     Purpose purpose_;
+    std::set<model::Role> in_float8_;
     model::ByKey<model::Join, model::kNumJoins, Join> joins_;
+    model::Joined scales_;  // of joins in float8 whose parameters have allocations of their own
 };
 
 }  // namespace argosy::parallel

@@ -257,9 +257,11 @@ void add_launch(std::vector<StepLaunches>& step, std::span<const comm::RecordedO
         .axes = axes_named(first->group, mesh), .kind = first->kind, .type = first->type, .elements = 0};
     const bool is_message = one.kind == OpKind::Send;  // perhaps in a group of only two ranks
     if (!is_message) one.parts = mesh.degree(one.axes) / first->size;
+    int64_t bytes = 0;  // the operations of a launch may have several types
     for (const comm::RecordedOp& op : launch) {
-        if (op.kind == one.kind) one.elements += op.num_elements;
+        if (op.kind == one.kind) bytes += op.num_bytes();
     }
+    one.elements = bytes / size_bytes(one.type);
     if (one.elements == 0) return;
     const auto known = std::ranges::find_if(step, [&](const StepLaunches& other) {
         return same_kind(one, other) && one.type == other.type && one.elements == other.elements;

@@ -126,6 +126,7 @@ HeldWeights::HeldWeights(parallel::ParallelModel& model) : model_(model) {
 
 void HeldWeights::changed() {
     for (const auto& parameter : model_.parameters()) parameter->refresh_compute();
+    model_.refresh_float8();
 }
 
 RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard,

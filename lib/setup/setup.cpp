@@ -17,6 +17,7 @@
 #include "ops/numerics.h"
 #include "parallel/placement.h"
 #include "setup/element_types.h"
+#include "setup/product_casts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {
@@ -278,6 +279,8 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const parallel::RankActions own = own_schedule(config.parallelism);
     return {.spec = spec,
             .precision = precision(config.training),
+            .casts = product_casts(
+                config, sizes.microbatch_size * config.training.seq_len / mesh.degree(layout::Axis::Context)),
             .stage_layers = stage_layers(config.parallelism, own, spec.num_layers),
             .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
             .own_schedule = own,
@@ -373,6 +376,7 @@ void log_job(const config::JobConfig& config, const model::ModelSpec& spec, cons
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
                  model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
+    log_product_casts(config, spec, mesh);
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 }
 

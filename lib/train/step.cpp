@@ -16,12 +16,13 @@ namespace {
 std::vector<optim::AdamW::Parameter> optimizer_parameters(parallel::ParallelModel& model, bool decay_all) {
     std::vector<optim::AdamW::Parameter> parameters;
     for (const auto& parameter : model.parameters()) {
-        parameters.push_back({.name = parameter->spec().name,
-                              .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
-                              .weights = parameter->master(),
-                              .compute = parameter->compute(),
-                              .gradient = parameter->gradient().sum,
-                              .decay = decay_all || parameter->spec().is_matrix});
+        parameters.push_back(
+            {.name = parameter->spec().name,
+             .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
+             .weights = parameter->master(),
+             .compute = parameter->scale().defined() ? parameter->master() : parameter->compute(),
+             .gradient = parameter->gradient().sum,
+             .decay = decay_all || parameter->spec().is_matrix});
     }
     return parameters;
 }
@@ -106,7 +107,10 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
     const double loss = without_nan_sign(totals.loss),
                  norm = without_nan_sign(std::sqrt(totals.squared_norm));
     const bool within = totals.finite() && loss <= limits.loss && norm <= limits.grad_norm;
-    if (within) optimizer_.step(lr, gradient_factor(norm));
+    if (within) {
+        optimizer_.step(lr, gradient_factor(norm));
+        model_.refresh_float8();
+    }
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step
     StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);

@@ -120,8 +120,8 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
 }
 
 parallel::ModelOptions model_options(const TrainerOptions& options, parallel::Purpose purpose) {
-    return {options.precision,       options.tensor, options.context, options.seq_len,
-            options.microbatch_size, options.seed,   purpose};
+    return {options.precision, options.casts,           options.tensor, options.context,
+            options.seq_len,   options.microbatch_size, options.seed,   purpose};
 }
 
 parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh) {

@@ -22,6 +22,7 @@ namespace argosy::train {
 struct TrainerOptions {
     model::ModelSpec spec;
     parallel::Precision precision = {};
+    parallel::ProductCasts casts = {};
     std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: one stage has all
     std::string schedule = "1F1B";
     parallel::RankActions own_schedule = {};  // takes the place of `schedule` unless empty

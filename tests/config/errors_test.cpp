@@ -53,6 +53,38 @@ TEST(Errors, UnknownSection) {
               "training in F:1 is a section: write [training] and its keys below");
 }
 
+TEST(Errors, SectionsWithDotsInTheirNames) {
+    EXPECT_EQ(file_error("[quantize.linear.flot8]\n"),
+              "unknown section [quantize.linear.flot8] in F:1; did you mean [quantize.linear.float8]?");
+    EXPECT_EQ(file_error("[quantize.linear.float8]\nrecipe = \"rowwise\"\n"),
+              "unknown key quantize.linear.float8.recipe in F:2; --help lists all keys");
+    EXPECT_EQ(file_error("[quantize.linear.float8]\nrecipe_nam = \"rowwise\"\n"),
+              "unknown key quantize.linear.float8.recipe_nam in F:2; did you mean "
+              "quantize.linear.float8.recipe_name?");
+}
+
+TEST(Errors, Converters) {
+    EXPECT_EQ(
+        error_of({"--quantize.linear.float8.recipe_name", "rowwise"}),
+        "[quantize.linear.float8] has no effect without model.converters = [\"quantize.linear.float8\"]; "
+        "add it, or remove the keys");
+    EXPECT_EQ(error_of({"--model.converters", "quantize.linear.float8,quantize.linear.mx"}),
+              "model.converters has 2 converters of the same layers; choose one");
+    EXPECT_EQ(
+        error_of({"--model.converters", "quantize.linear.mx", "--training.dtype", "float64",
+                  "--training.mixed_precision_param", "float64", "--training.mixed_precision_reduce",
+                  "float64"}),
+        "quantize.linear.mx sums products in float32: set training.mixed_precision_param to bfloat16 or "
+        "float32");
+    EXPECT_EQ(
+        error_of({"--model.converters", "quantize.linear.float8", "--quantize.linear.float8.recipe_name",
+                  "rowwise", "--quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}),
+        "quantize.linear.float8.enable_fsdp_float8_all_gather is for the recipe tensorwise, not for rowwise: "
+        "only one scale for a whole matrix serves forward and backward");
+    EXPECT_NE(error_of({"--model.converters", "quantize.grouped_mm.float8"}).find("quantize.linear.float8"),
+              std::string::npos);
+}
+
 TEST(Errors, WrongTypeInAFile) {
     EXPECT_EQ(file_error("[training]\nsteps = \"ten\"\n"),
               "training.steps in F:2 must be an integer, but is the string \"ten\"");

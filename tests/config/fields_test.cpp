@@ -28,6 +28,12 @@ std::vector<std::string> companions(const std::string& key) {
                       reduce = "--training.mixed_precision_reduce=float64";
     static const std::map<std::string, std::vector<std::string>> table = {
         {"optimizer.state_dtype", {dtype, param, reduce}},
+        {"quantize.linear.float8.recipe_name", {"--model.converters=quantize.linear.float8"}},
+        {"quantize.linear.float8.filter_fqns", {"--model.converters=quantize.linear.float8"}},
+        {"quantize.linear.float8.enable_fsdp_float8_all_gather",
+         {"--model.converters=quantize.linear.float8"}},
+        {"quantize.linear.mx.recipe_name", {"--model.converters=quantize.linear.mx"}},
+        {"quantize.linear.mx.filter_fqns", {"--model.converters=quantize.linear.mx"}},
         {"training.loss_scale_init", {"--training.mixed_precision_param=float16"}},
         {"training.loss_scale_growth_interval", {"--training.mixed_precision_param=float16"}},
         {"training.dtype", {param, reduce}},
@@ -103,7 +109,7 @@ TEST(Fields, SetTheirOwnMemberAndNoOther) {
 TEST(Fields, ReadTheSameFromFileAndCommandLine) {
     for_each_field([](const Field& field) {
         const Value value = sample_value(field);
-        const std::string name = field.key.substr(0, field.key.find('.'));
+        const std::string name = field.key.substr(0, field.key.rfind('.'));
         const ConfigFile file("[" + name + "]\n" + field.name + " = " + toml_text(value) + "\n");
         const JobConfig by_file = parsed({"--config", file.path()}, field.key);
         const JobConfig by_flag = parsed({"--" + field.key, word_of(value)}, field.key);

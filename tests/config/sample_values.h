@@ -26,6 +26,7 @@ inline Value sample_value(const Field& field) {
             return std::vector<int64_t>{3, 4, 4, 3};
         case ValueType::ChoiceList:
             if (field.limits.choices.empty()) return std::vector<std::string>{"one_key", "an_object.key"};
+            if (field.key == "model.converters") return std::vector<std::string>{field.limits.choices.back()};
             return std::vector<std::string>{field.limits.choices.back(), field.limits.choices.front()};
         case ValueType::NameLists:
             return std::vector<std::vector<std::string>>{{"a", "b.0"}, {"c"}, {}, {"d"}};
@@ -37,14 +38,17 @@ inline Value sample_value(const Field& field) {
 
 /// The configuration of all sample values. It is consistent: every integer, including the degree and each
 /// batch size, is 4; the layers are placed by their number; the number types are float64, without the keys
-/// that float64 does not accept; the loaded model is Hugging Face's; and the run is deterministic, without a
-/// search for algorithms.
+/// and converters that float64 does not accept; the loaded model is Hugging Face's; and the run is
+/// deterministic, without a search for algorithms.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {
         for (const Field& field : section.fields) field.set(config, sample_value(field));
     }
     config.parallelism.module_fqns_per_model_part.clear();
+    config.model.converters.clear();
+    config.float8 = {};
+    config.mx = {};
     config.training.loss_scale_init.reset();
     config.training.loss_scale_growth_interval.reset();
     config.training.gradient_accumulation_dtype.reset();

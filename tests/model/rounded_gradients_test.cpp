@@ -182,21 +182,21 @@ TEST_F(RoundedGradients, OfManyMicrobatchesFollowAnOracleInFp64) {
 class LateAxis : public TensorAxis {
   public:
     explicit LateAxis(std::function<void()> taken) : taken_(std::move(taken)) {}
-    std::unique_ptr<ComingRows> start_gather(const at::Tensor& x) const override {
+    std::unique_ptr<ComingRows> start_gather(const ops::Operand& x) const override {
         return std::make_unique<LateRows>(x, taken_);
     }
 
   private:
     class LateRows : public ComingRows {
       public:
-        LateRows(at::Tensor x, const std::function<void()>& taken) : rows_(std::move(x)), taken_(taken) {}
-        at::Tensor take() override {
+        LateRows(ops::Operand x, const std::function<void()>& taken) : rows_(std::move(x)), taken_(taken) {}
+        ops::Operand take() override {
             taken_();
             return rows_;
         }
 
       private:
-        at::Tensor rows_;
+        ops::Operand rows_;
         const std::function<void()>& taken_;
     };
     std::function<void()> taken_;
@@ -218,7 +218,7 @@ TEST(WeightWorkOrder, WaitsForGatheredRowsLast) {
     });
     WeightWork work;
     work.add_lookup(Role::Embedding, x, at::arange(5, at::kLong) % 4, /*begin=*/0, axis);
-    work.add_product(Role::Wq, dy, x, axis);
+    work.add_product(Role::Wq, dy, x, ops::kNoCasts, axis);
     work.add_product(Role::Wo, dy, x);
     work.add_row_sum(Role::BiasQ, dy);
     work.run(sums.gradients());

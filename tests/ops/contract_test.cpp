@@ -200,7 +200,7 @@ class ContractTest : public OpsTest {
              {hidden, parts, joined},
              [](const auto& in) {
                  const at::Tensor out = at::empty_like(in[2]);
-                 write_linear_input_gradient(out.narrow(1, kDim, kDim), in[0], in[1]);
+                 write_linear_input_gradient(out.narrow(1, kDim, kDim), in[0], Stack::of(in[1]));
                  return Tensors{out};
              }},
             {"linear_weight_gradient, the first",

@@ -39,7 +39,7 @@ TEST(HeadOnRanks, SumsAreThoseOfOneDevice) {
         const model::TensorAxis one_device;
         const ops::SoftmaxSums expected = model::Head(spec, one_device).softmax_sums(weights, x, batch);
 
-        const TensorParallelAxis axis(world(), kNumTokens);
+        const TensorParallelAxis axis(world(), world(), kNumTokens);
         const auto [first_row, num_rows] = axis.share(vocab_size);
         weights[model::Role::Output] =
             weights[model::Role::Output].narrow(0, first_row, num_rows).contiguous();
@@ -92,7 +92,7 @@ TEST(HeadOnRanks, GradientsByPiecesAreThoseOfOneDevice) {
     const ops::OpsContext context;
     const SplitHead head;
     const SplitHead::Result expected = head.run(model::TensorAxis());
-    const OverlappedTensorAxis axis(world(), SplitHead::kNumTokens);
+    const OverlappedTensorAxis axis(world(), world(), SplitHead::kNumTokens);
     EXPECT_EQ(axis.pieces(axis.largest_share(SplitHead::kNumTokens)).size(), 2);
     SplitHead::Result found = head.run(axis);
     axis.sum(found.d_norm);
@@ -111,7 +111,7 @@ TEST(HeadOnRanks, GathersTheNextPieceBeforeItComputesOne) {
     using enum comm::OpKind;
     testing::Submissions submissions;
     testing::CommunicatorDouble ranks = submissions.recorded(world());
-    SplitHead().run(OverlappedTensorAxis(ranks, SplitHead::kNumTokens));
+    SplitHead().run(OverlappedTensorAxis(ranks, ranks, SplitHead::kNumTokens));
     std::vector<comm::OpKind> kinds;
     for (const auto& launch : submissions.log) {
         ASSERT_EQ(launch.size(), 1);

@@ -9,6 +9,8 @@ at::ScalarType scalar_type(ElementType type) {
     switch (type) {
         case ElementType::Int64:
             return at::kLong;
+        case ElementType::UInt8:
+            return at::kByte;
         case ElementType::Float64:
             return at::kDouble;
         default:

@@ -23,10 +23,11 @@ using train::TrainerOptions;
 /// The names of all options. A new field breaks these structured bindings; then give it a flip below.
 std::set<std::string> names_of_options() {
     TrainerOptions options;
-    [[maybe_unused]] const auto& [spec, precision, stage_layers, schedule, own_schedule, own_schedule_path,
-                                  reshard, recompute, graphs, side_stream, tensor, context, seq_len,
-                                  microbatch_size, num_microbatches, seed, step, observer] = options;
+    [[maybe_unused]] const auto& [spec, precision, casts, stage_layers, schedule, own_schedule,
+                                  own_schedule_path, reshard, recompute, graphs, side_stream, tensor, context,
+                                  seq_len, microbatch_size, num_microbatches, seed, step, observer] = options;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
+    [[maybe_unused]] const auto& [recipe, filter, gather] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
     [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw, loss_scale] = step;
@@ -36,6 +37,9 @@ std::set<std::string> names_of_options() {
             "compute",
             "reduce",
             "bf16_gradients",
+            "recipe",
+            "filter",
+            "gather",
             "stage_layers",
             "schedule",
             "own_schedule",
@@ -112,6 +116,8 @@ TrainerOptions base(const Flip& flip) {
 
 void compute_in_fp16(TrainerOptions& options) { options.precision.compute = at::kHalf; }
 
+void cast_products(TrainerOptions& options) { options.casts.recipe = ops::find_recipe("tensorwise"); }
+
 const std::string kArithmetic = "only numbers in the arithmetic change";
 const std::string kProcessor = "processors have neither graphs nor a second stream";
 
@@ -123,6 +129,9 @@ std::vector<Flip> flips() {
         {"compute", kShard, [](auto& o) { o.precision.compute = at::kFloat; }},
         {"reduce", kShard, [](auto& o) { o.precision.reduce = at::kBFloat16; }},
         {"bf16_gradients", kOne, [](auto& o) { o.precision.bf16_gradients = true; }},
+        {"recipe", kTensor, [](auto& o) { o.casts.recipe = ops::find_recipe("rowwise"); }},
+        {"filter", kTensor, [](auto& o) { o.casts.filter = {"attention.wk"}; }, "", cast_products},
+        {"gather", kShard, [](auto& o) { o.casts.gather = true; }, "", cast_products},
         {"stage_layers", kPipeline,
          [](auto& o) {
              o.stage_layers = {1, 3};

@@ -72,6 +72,18 @@ TEST(StepBytes, OfShardsAreGathersAndReductionsOfTheParameters) {
     EXPECT_EQ(whole_bytes(gathered_once, "dp_shard", OpKind::AllGather), 2 * kAll);
 }
 
+// Matrices are gathered in eight bits if they are kept so; norms and the embedding in bf16.
+TEST(StepBytes, OfShardsInFloat8AreHalfAsManyOfTheMatrices) {
+    constexpr int64_t kNorms = 2 * kDim;
+    train::TrainerOptions options = testing::options();
+    options.casts = {ops::find_recipe("tensorwise"), {}, /*gather=*/true};
+    const auto recording = recorded(options, {{1, 1, 4, 1, 1}}, 0);
+    const int64_t block = (kBlock - kNorms) + 2 * kNorms;
+    EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::AllGather),
+              kMicrobatches * (2 * kTable + kTable + 2 * kDim + 2 * kLayers * block));
+    EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::AllReduce), 2 * 4 * (4 * kLayers + 1));
+}
+
 // With replicas, the gradients of this rank's shards are summed once in a step, in fp32.
 TEST(StepBytes, OfReplicasAreOneSumOfTheShards) {
     constexpr int64_t kAll = 2 * kTable + kDim + kLayers * kBlock;
@@ -96,6 +108,23 @@ TEST(StepBytes, OfTheTensorAxisAreActivations) {
             EXPECT_EQ(recording.bytes_by_group().at("tp"),
                       both_ways((gathered + reduced + 2 * summed) / n * (n - 1)));
         }
+    }
+}
+
+// If one cast of activations serves all products, blocks gather them in eight bits: two for products, two
+// gradients of outputs, and two again for the weights' gradients; so does the head. Else only the forward
+// products gather in eight bits, with a scale for each row.
+TEST(StepBytes, OfTheTensorAxisAreHalfAsManyInFloat8) {
+    train::TrainerOptions options = testing::options();
+    for (const char* recipe : {"tensorwise", "rowwise"}) {
+        options.casts.recipe = ops::find_recipe(recipe);
+        const auto recording = recorded(options, {{1, 1, 1, 1, 2}}, 1);
+        const bool shared = options.casts.recipe->shares_x();
+        const int64_t layer =
+            shared ? 6 * kActivation / 2 : 2 * (kActivation / 2 + 4 * kTokens) + 4 * kActivation;
+        EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllGather),
+                  kMicrobatches * (kLayers * layer + kActivation + kActivation / (shared ? 2 : 1)))
+            << recipe;
     }
 }
 

@@ -97,6 +97,7 @@ model::Batch make_batch(const TinyRunOptions& options, int64_t step, int64_t fir
 train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num_microbatches) {
     train::TrainerOptions result{.spec = spec_of(options)};
     result.precision = options.precision;
+    result.casts = options.casts;
     result.stage_layers = options.layout.stage_layers;
     result.schedule = options.layout.schedule;
     result.own_schedule = options.layout.own_schedule;

@@ -38,6 +38,7 @@ struct TinyRunOptions {
     std::string family = "llama3";
     Layout layout = {};
     parallel::Precision precision = {at::kDouble, at::kDouble, at::kDouble};
+    parallel::ProductCasts casts = {};
     model::RecomputeMode recompute = model::RecomputeMode::None;
     int64_t microbatch_size = 1;
     double max_norm = 0.5;  // so small that it acts

@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/float8.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
@@ -29,6 +30,12 @@ template <class T>
 void softmax_sums(const SoftmaxSums<T>& args);
 template <class T>
 void cross_entropy_gradient(const CrossEntropyGradient<T>& args);
+
+template <class T>
+void largest_magnitudes(const LargestMagnitudes<T>& args);
+template <class T>
+void cast_to_float8(const CastToFloat8<T>& args);
+void widen_float8(const WidenFloat8& args);
 
 template <class T>
 void embedding(const Embedding<T>& args);

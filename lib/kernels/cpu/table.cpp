@@ -27,6 +27,8 @@ constexpr TypedKernels<T> kTyped = {
     .sum_rows = sum_rows<T>,
     .swiglu = swiglu<T>,
     .swiglu_backward = swiglu_backward<T>,
+    .largest_magnitudes = largest_magnitudes<T>,
+    .cast_to_float8 = cast_to_float8<T>,
 };
 
 }  // namespace
@@ -39,6 +41,7 @@ extern constinit const Table kTable = {
     .fp16 = kTyped<Half>,
     .adamw = adamw,
     .add_rounded = add_rounded,
+    .widen_float8 = widen_float8,
 };
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

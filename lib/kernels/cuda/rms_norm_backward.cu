@@ -1,8 +1,7 @@
 // The backward pass of RMSNorm on GPUs. Let r = inverse_rms and n = x r. Then
 //   dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
-//
-// dx is rounded before the residual is added, as if a separate operation added it. A block processes many
-// rows and keeps its sums of dw in registers. At the end the block writes the sums to its row of `partial`.
+// dx is rounded before the residual is added. A block processes many rows, keeps its sums of dw in registers
+// and writes them to its row of `partial` at the end.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.cuh"
 

@@ -1,0 +1,51 @@
+// The arguments of the kernels that cast a matrix to float8: the largest magnitudes of its groups of
+// elements, from which scales follow, then the cast itself; and of the kernel that widens float8 again.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace argosy::kernels {
+
+/// A matrix in which the elements of a group share a scale. A group has some adjacent rows and columns.
+/// REQUIRES: the groups divide the rows and the columns.
+template <class T>
+struct Grouped {
+    const T* x;
+    int64_t num_rows, row_size;
+    int64_t row_stride;  // elements between the starts of two rows
+    int64_t group_rows, group_columns;
+};
+
+/// For each group the largest magnitude; NaN if one of its elements is. Reads each element once.
+template <class T>
+struct LargestMagnitudes {
+    Grouped<T> matrix;
+    float* largest;          // of each group, row by row
+    int64_t largest_stride;  // between the first groups of two rows of groups
+};
+
+enum class Float8Type { E4M3, E5M2 };
+
+/// values = x * the factor of its group, rounded to nearest, ties to even; what is too large, infinities too,
+/// becomes the type's largest number.
+template <class T>
+struct CastToFloat8 {
+    Grouped<T> matrix;
+    const float* factors;  // as LargestMagnitudes::largest
+    int64_t factor_stride;
+    Float8Type type;
+    uint8_t* values;
+    int64_t value_stride;  // between the starts of two rows
+};
+
+/// Exact, also to bf16.
+struct WidenFloat8 {
+    int64_t count;
+    const uint8_t* from;
+    Float8Type type;
+    BFloat16* to;
+};
+
+}  // namespace argosy::kernels

@@ -1,0 +1,249 @@
+#include "ops/float8.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/element_type.h"
+#include "base/error.h"
+#include "ops/kernel_calls.h"
+#include "ops/work.h"
+
+namespace argosy::ops {
+namespace {
+
+constexpr auto kE4M3 = at::ScalarType::Float8_e4m3fn, kE5M2 = at::ScalarType::Float8_e5m2;
+constexpr auto kE8M0 = at::ScalarType::Float8_e8m0fnu;
+constexpr int kScaleBias = 127, kStoredNaN = 255;  // of E8M0
+
+constexpr Recipe same_cast(const Cast& cast) { return {{cast, cast}, {cast, cast}, {cast, cast}}; }
+
+constexpr Cast kTensor{kE4M3, Scaling::Matrix}, kTensorGradient{kE5M2, Scaling::Matrix};
+constexpr Cast kLine{kE4M3, Scaling::Line, /*power_of_two=*/true};
+constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
+
+struct NamedRecipe {
+    std::string_view name;
+    Recipe recipe;
+};
+constexpr NamedRecipe kRecipes[] = {
+    {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
+    {"rowwise", same_cast(kLine)},
+    {"rowwise_with_gw_hp", {{kLine, kLine}, {kLine, kTensorPower}, {}}},
+    {"mxfp8_cublas", same_cast({kE4M3, Scaling::Block, true, BlockScale::Floor})},
+    {"mxfp8_cublas_rceil", same_cast({kE4M3, Scaling::Block, true, BlockScale::Ceil})},
+};
+
+float largest_number(at::ScalarType type) {
+    return type == kE4M3 ? Float8E4M3::value(Float8E4M3::kLargest) : Float8E5M2::value(Float8E5M2::kLargest);
+}
+
+kernels::Float8Type kernel_type(at::ScalarType type) {
+    return type == kE4M3 ? kernels::Float8Type::E4M3 : kernels::Float8Type::E5M2;
+}
+
+/// Rows and columns of the groups of elements that share a scale.
+struct Groups {
+    int64_t rows, columns;
+};
+
+Groups groups_of(const at::Tensor& x, Scaling scaling, int summed) {
+    if (scaling == Scaling::Matrix) return {x.size(0), x.size(1)};
+    const int64_t size = scaling == Scaling::Line ? x.size(summed) : kBlockSize;
+    return summed == 0 ? Groups{size, 1} : Groups{1, size};
+}
+
+/// A view of x in which for_groups() of one element for each group broadcasts.
+at::Tensor by_groups(const at::Tensor& x, Groups groups) {
+    return x.view({x.size(0) / groups.rows, groups.rows, x.size(1) / groups.columns, groups.columns});
+}
+at::Tensor for_groups(const at::Tensor& factors) { return factors.unsqueeze(1).unsqueeze(3); }
+
+bool has_processor_kernels(const at::Tensor& x) { return has_kernels(x) && !gpu::holds(x); }
+
+template <class T>
+kernels::Grouped<T> grouped(const at::Tensor& x, Groups groups) {
+    return {first_element<T>(x), x.size(0), x.size(1), x.stride(0), groups.rows, groups.columns};
+}
+
+template <class T>
+void write_largest(const at::Tensor& largest, const at::Tensor& x, Groups groups) {
+    const int64_t grain = groups.rows == 1 ? min_rows_per_thread(x.size(1)) : min_rows_per_thread(x.size(0));
+    const int dim = groups.rows == 1 ? 0 : 1;  // columns of groups of rows are divided over the threads
+    run_on_parts(x, x.size(dim), grain, [&](int64_t begin, int64_t end) {
+        kernels::table().of<T>().largest_magnitudes(
+            {.matrix = grouped<T>(x.narrow(dim, begin, end - begin), groups),
+             .largest = mutable_first_element<float>(largest.narrow(dim, begin, end - begin)),
+             .largest_stride = largest.stride(0)});
+    });
+}
+
+/// The largest magnitude of each group, in fp32.
+at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
+    if (!has_processor_kernels(x)) {
+        return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
+    }
+    if (groups.rows > 1 && groups.columns > 1) {  // the whole matrix: its rows, then their column
+        return largest_of_groups(largest_of_groups(x, {1, x.size(1)}), {x.size(0), 1});
+    }
+    at::Tensor largest =
+        at::empty({x.size(0) / groups.rows, x.size(1) / groups.columns}, x.options().dtype(at::kFloat));
+    note_pass({x});
+    const at::Tensor rows = has_dense_rows(x) ? x : x.contiguous();
+    with_element_type(x.scalar_type(), [&]<class T>(T) { write_largest<T>(largest, rows, groups); });
+    return largest;
+}
+
+template <class T>
+void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, const at::Tensor& factors) {
+    const bool blocks = groups.rows == kBlockSize && groups.rows < x.size(0);
+    const int64_t step = blocks ? kBlockSize : 1;  // a thread gets whole blocks
+    run_on_parts(x, x.size(0) / step, min_rows_per_thread(step * x.size(1)), [&](int64_t begin, int64_t end) {
+        const int64_t first = begin * step, count = (end - begin) * step;
+        kernels::table().of<T>().cast_to_float8(
+            {.matrix = grouped<T>(x.narrow(0, first, count), groups),
+             .factors = first_element<float>(factors) + first / groups.rows * factors.stride(0),
+             .factor_stride = factors.stride(0),
+             .type = kernel_type(values.scalar_type()),
+             .values = static_cast<uint8_t*>(values.mutable_data_ptr()) + first * values.stride(0),
+             .value_stride = values.stride(0)});
+    });
+}
+
+/// x times the factor of its group, rounded to `type`.
+at::Tensor scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors,
+                              at::ScalarType type) {
+    if (!has_processor_kernels(x)) {
+        const float largest = largest_number(type);
+        return by_groups(x.contiguous(), groups)
+            .to(at::kFloat)
+            .mul(for_groups(factors))
+            .clamp_(-largest, largest)
+            .to(type)
+            .view(x.sizes());
+    }
+    at::Tensor values = at::empty(x.sizes(), x.options().dtype(type));
+    note_pass({x, values});
+    const at::Tensor rows = has_dense_rows(x) ? x : x.contiguous();
+    with_element_type(x.scalar_type(), [&]<class T>(T) { write_cast<T>(values, rows, groups, factors); });
+    return values;
+}
+
+/// 2 to the power of integers that are exponents of normal numbers of fp32.
+at::Tensor power_of_two(const at::Tensor& exponents) {
+    return ((exponents + 127) * (1 << 23)).to(at::kInt).view(at::kFloat);
+}
+
+/// The exponents of normal positive numbers of fp32: the integers e with 2^e <= x < 2^(e + 1).
+at::Tensor exponent_of(const at::Tensor& x) { return x.view(at::kInt).bitwise_right_shift(23) - 127; }
+/// Adds 1 where x is no power of two.
+at::Tensor ceil_exponent_of(const at::Tensor& x) {
+    return exponent_of(x) + x.view(at::kInt).bitwise_and((1 << 23) - 1).ne(0).to(at::kInt);
+}
+
+/// The factors with which the largest magnitudes become the largest number of the type.
+at::Tensor factors_for(const at::Tensor& largest, const Cast& cast) {
+    constexpr double kSmallest = 1e-12;  // so that a matrix of zeros has a finite factor
+    if (largest.is_meta()) return at::empty_like(largest);
+    const at::Tensor factors =
+        (largest_number(cast.type) / largest.to(at::kDouble).clamp_min(kSmallest)).to(at::kFloat);
+    return cast.power_of_two ? power_of_two(exponent_of(factors)) : factors;
+}
+
+/// The exponents of the scales of blocks, as E8M0 stores them.
+at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
+    const double number = largest_number(cast.type);
+    const at::Tensor exponents = cast.block_scale == BlockScale::Ceil
+                                     ? ceil_exponent_of(largest / number)
+                                     : exponent_of(largest) - std::ilogb(number);
+    return at::where(largest.isnan(), kStoredNaN, exponents.clamp(-kScaleBias, kScaleBias) + kScaleBias);
+}
+
+Operand cast_blocks(const at::Tensor& x, const Cast& cast, int summed) {
+    const Groups groups = groups_of(x, Scaling::Block, summed);
+    const at::Tensor largest = largest_of_groups(x, groups);
+    at::Tensor factors = at::empty_like(largest),
+               scale = at::empty_like(largest, largest.options().dtype(kE8M0));
+    if (!x.is_meta()) {
+        const at::Tensor exponents = stored_exponents(largest, cast);
+        // The smallest scale, 2^-127, is not a normal number of fp32; it is that of blocks of about zeros.
+        factors.copy_(power_of_two((kScaleBias - exponents).clamp_max(kScaleBias - 1)));
+        scale.view(at::kByte).copy_(exponents);
+    }
+    return {scaled_and_rounded(x, groups, factors, cast.type), scale, x.scalar_type()};
+}
+
+at::Tensor widened_values(const at::Tensor& values) {
+    if (!values.is_cpu() && !values.is_meta()) return values.to(at::kBFloat16);
+    const at::Tensor dense = values.contiguous();
+    at::Tensor wide = at::empty(values.sizes(), values.options().dtype(at::kBFloat16));
+    note_pass({values, wide});
+    run_on_parts(wide, wide.numel(), kMinElementsPerThread, [&](int64_t begin, int64_t end) {
+        kernels::table().widen_float8(
+            {.count = end - begin,
+             .from = static_cast<const uint8_t*>(dense.const_data_ptr()) + begin,
+             .type = kernel_type(values.scalar_type()),
+             .to = static_cast<kernels::BFloat16*>(wide.mutable_data_ptr()) + begin});
+    });
+    return wide;
+}
+
+}  // namespace
+
+const Recipe* find_recipe(std::string_view name) {
+    const auto found = std::ranges::find(kRecipes, name, &NamedRecipe::name);
+    return found == std::end(kRecipes) ? nullptr : &found->recipe;
+}
+
+Operand::Operand(const at::Tensor& matrix)
+    : values(matrix), type(matrix.defined() ? matrix.scalar_type() : at::ScalarType::Undefined) {}
+
+Operand Operand::narrow(int dim, int64_t begin, int64_t count) const {
+    at::Tensor part = values.narrow(dim, begin, count);
+    if (!scaled() || scale.size(dim) == 1) return {part, scale, type};
+    const int64_t shared = values.size(dim) / scale.size(dim);  // elements with one scale, along dim
+    ARGOSY_CHECK(begin % shared == 0 && count % shared == 0, "elements {} to {} are no blocks of {}", begin,
+                 begin + count, shared);
+    return {part, scale.narrow(dim, begin / shared, count / shared), type};
+}
+
+bool divides(const Cast& cast, int64_t size) {
+    return cast.scaling != Scaling::Block || size % kBlockSize == 0;
+}
+
+at::Tensor largest_magnitude(const at::Tensor& x) { return largest_of_groups(x, {x.size(0), x.size(1)}); }
+
+at::Tensor for_transfer(const at::Tensor& x) { return x.element_size() == 1 ? x.view(at::kByte) : x; }
+
+Operand cast(const Operand& operand, const Cast& cast, int summed, const at::Tensor& largest) {
+    if (cast.scaling == Scaling::None || operand.scaled()) return operand;
+    const at::Tensor& x = operand.values;
+    ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
+    ARGOSY_CHECK(divides(cast, x.size(summed)), "{} elements are no blocks of {}", x.size(summed),
+                 kBlockSize);
+    if (cast.scaling == Scaling::Block) return cast_blocks(x, cast, summed);
+    const Groups groups = groups_of(x, cast.scaling, summed);
+    const at::Tensor factors =
+        factors_for(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
+    return {scaled_and_rounded(x, groups, factors, cast.type), factors.reciprocal(), x.scalar_type()};
+}
+
+at::Tensor widened_to_bf16(const Operand& operand) {
+    const at::Tensor &values = operand.values, &scale = operand.scale;
+    if (!values.is_contiguous() && values.t().is_contiguous())
+        return widened_to_bf16(operand.transposed()).t();
+    at::Tensor wide = widened_values(values);
+    if (scale.scalar_type() == kE8M0) {
+        const Groups groups{wide.size(0) / scale.size(0), wide.size(1) / scale.size(1)};
+        by_groups(wide, groups).mul_(for_groups(scale.to(at::kFloat)));
+    }
+    return wide;
+}
+
+}  // namespace argosy::ops

@@ -1,0 +1,104 @@
+// Matrices in float8 with scales, and how the products of a linear layer cast their operands to them. An
+// element times its scale is the number that it stands for.
+//
+// All casts round to nearest, ties to even; numbers that are too large become the format's largest. Products
+// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32, and the result is rounded once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace argosy::ops {
+
+constexpr bool is_float8(at::ScalarType type) {
+    return type == at::ScalarType::Float8_e4m3fn || type == at::ScalarType::Float8_e5m2;
+}
+
+/// Which elements of an operand share a scale. A line has the elements that a product sums over.
+enum class Scaling {
+    None,    // not cast
+    Matrix,  // all
+    Line,
+    Block,  // 32 elements of a line; the scale is a power of two (MXFP8)
+};
+inline constexpr int64_t kBlockSize = 32;
+
+/// How the scale of MXFP8 follows from the largest magnitude of a block.
+enum class BlockScale {
+    Floor,  // 2^floor(log2(largest)) / 2^8: the largest elements may become the format's largest
+    Ceil,   // the smallest power of two with which no element is too large
+};
+
+struct Cast {
+    at::ScalarType type = at::ScalarType::Float8_e4m3fn;
+    Scaling scaling = Scaling::None;
+    bool power_of_two = false;  // Matrix, Line: the scale is rounded up to a power of two
+    BlockScale block_scale = BlockScale::Floor;
+
+    bool operator==(const Cast&) const = default;
+};
+
+/// The casts of a linear layer's three products. Both operands of a product are cast, or neither.
+struct Recipe {
+    struct Product {
+        Cast left, right;
+    };
+    Product forward;          // y = x W^T
+    Product input_gradient;   // dx = dy W
+    Product weight_gradient;  // dW = dy^T x
+
+    /// Whether one cast of dy, or of x, serves both of its products: its one scale does not depend on the
+    /// summed dim.
+    bool shares_dy() const { return shares(input_gradient.left, weight_gradient.left); }
+    bool shares_x() const { return shares(forward.left, weight_gradient.right); }
+
+  private:
+    static bool shares(const Cast& a, const Cast& b) { return a == b && a.scaling == Scaling::Matrix; }
+};
+inline constexpr Recipe kNoCasts{};
+
+/// The recipes as TorchTitan names them: tensorwise, rowwise, rowwise_with_gw_hp, mxfp8_cublas,
+/// mxfp8_cublas_rceil. Null for another name.
+const Recipe* find_recipe(std::string_view name);
+
+/// An operand of a product: a matrix, with its scales if it was cast to float8.
+struct Operand {
+    at::Tensor values;
+    /// fp32: [1, 1], or one for each line, [rows, 1] or [1, columns]. Blocks: float8_e8m0, with the shape of
+    /// values but for the summed dim, which has 1/32 of the size. Undefined: the values are the numbers.
+    at::Tensor scale;
+    /// Of the matrix that was cast, and so of the product. Without scales that of the values.
+    at::ScalarType type = at::ScalarType::Undefined;
+
+    Operand() = default;
+    Operand(const at::Tensor& matrix);  // NOLINT: a matrix is an operand
+    Operand(at::Tensor cast_values, at::Tensor scales, at::ScalarType original_type)
+        : values(std::move(cast_values)), scale(std::move(scales)), type(original_type) {}
+
+    bool scaled() const { return scale.defined(); }
+    /// Some rows or columns. REQUIRES: they begin and end at the bounds of blocks.
+    Operand narrow(int dim, int64_t begin, int64_t count) const;
+    Operand transposed() const { return {values.t(), scaled() ? scale.t() : scale, type}; }
+};
+
+/// Whether a product may sum over `size` elements that are cast so.
+bool divides(const Cast& cast, int64_t size);
+
+/// The largest magnitude of all elements: fp32 [1, 1]. NaN if there is a NaN.
+at::Tensor largest_magnitude(const at::Tensor& x);
+
+/// x as communicators move it: types of eight bits as bytes.
+at::Tensor for_transfer(const at::Tensor& x);
+
+/// Casts x for products that sum over dim `summed`. Returns x itself if it is cast already, or if the scaling
+/// is None. `largest` is for Scaling::Matrix: a number that is at least largest_magnitude(x).
+Operand cast(const Operand& x, const Cast& cast, int summed, const at::Tensor& largest = {});
+
+/// The matrix of an operand in float8 as bf16, without its scales for the matrix or for lines. A number of
+/// float8 is a number of bf16, also with the scale of a block unless that is below 2^-117.
+at::Tensor widened_to_bf16(const Operand& operand);
+
+}  // namespace argosy::ops

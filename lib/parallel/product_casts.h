@@ -1,0 +1,45 @@
+// Which matrices of a model have products that cast their operands (ops/float8.h).
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "layout/mesh_shape.h"
+#include "model/parameter.h"
+#include "ops/float8.h"
+
+namespace argosy::parallel {
+
+struct ProductCasts {
+    const ops::Recipe* recipe = nullptr;  // null: no product casts
+    /// Layers that compute in the type of their weights: those whose name ("layers.0.attention.wo", "output")
+    /// has one of these parts.
+    std::vector<std::string> filter = {};
+    /// Ranks keep and gather the matrices in float8, cast from the master weights after each update.
+    /// REQUIRES: the recipe has one scale for a matrix.
+    bool gather = false;
+
+    bool has_scales_of_matrices() const {
+        return recipe != nullptr && (recipe->forward.left.scaling == ops::Scaling::Matrix ||
+                                     recipe->input_gradient.right.scaling == ops::Scaling::Matrix);
+    }
+};
+
+/// Whether the parameter is the matrix of a linear layer.
+bool is_matrix_of_products(model::Role role);
+/// The layer's name for a filter: "layers.0.attention.wo", "output".
+std::string layer_name(const model::Parameter& parameter);
+
+/// The recipe of each matrix of a unit, the same on all ranks; null: its products do not cast. All of a join
+/// have one recipe: if one of them is filtered, all are. A matrix is not cast either if a rank's part has a
+/// side that the products of GPUs do not take: no multiple of 16 numbers, or of 32 in blocks.
+model::ByRole<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>& unit,
+                                             const ProductCasts& casts, const layout::MeshShape& mesh);
+
+/// The roles of a unit whose matrices are kept in float8. A table that is the embedding too is not.
+std::set<model::Role> roles_in_float8(const std::vector<model::Parameter>& unit,
+                                      const model::ByRole<const ops::Recipe*>& recipes,
+                                      const ProductCasts& casts);
+
+}  // namespace argosy::parallel

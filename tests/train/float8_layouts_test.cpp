@@ -1,0 +1,103 @@
+// Every layout casts as one rank does. One scale for a matrix is the same on all ranks. Scales of lines and
+// blocks are those of a rank's part of a line, but they are powers of two, which round alike unless a number
+// is too small for the format. In async tensor parallelism the head computes in pieces, and casts the
+// gradient of each piece's logits with a scale of its own.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "ops/float8.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::testing {
+namespace {
+
+std::vector<Layout> layouts() {
+    constexpr parallel::TensorOptions kOverlap{.overlap_products = true};
+    if (world().size() == 2) {
+        return {{"fsdp2", {.shard = 2}},
+                {"ddp2", {.replicate = 2}},
+                {"tp2", {.tensor = 2}},
+                {.name = "tp2_async", .mesh = {.tensor = 2}, .tensor = kOverlap},
+                {"pp2_zbv", {.pipeline = 2}, {1, 1, 1, 0}, "ZBVZeroBubble"},
+                {"cp2", {.context = 2}}};
+    }
+    return {{.name = "fsdp2_tp2", .mesh = {.shard = 2, .tensor = 2}, .tensor = kOverlap},
+            {"tp2_pp2", {.pipeline = 2, .tensor = 2}, {2, 1}},
+            {"cp2_tp2", {.context = 2, .tensor = 2}},
+            {"fsdp4", {.shard = 4}}};
+}
+
+TinyRunOptions options_of(const std::string& recipe, const Layout& layout = {"one"}) {
+    TinyRunOptions options{.layout = layout, .precision = {at::kFloat, at::kFloat, at::kFloat}};
+    options.casts.recipe = ops::find_recipe(recipe == "gathered" ? "tensorwise" : recipe);
+    options.casts.gather = recipe == "gathered";
+    options.spec = model::ModelSpec{.name = "llama3",
+                                    .vocab_size = 128,
+                                    .dim = 64,
+                                    .num_layers = 3,
+                                    .num_heads = 4,
+                                    .num_kv_heads = 2,
+                                    .head_dim = 32,
+                                    .hidden_dim = 128};
+    options.seq_len = 128;
+    options.recompute = model::RecomputeMode::Full;
+    return options;
+}
+
+/// The distance of all gradients from those expected, relative to their norm.
+double distance(const NamedTensors& found, const NamedTensors& expected) {
+    double difference = 0, size = 0;
+    for (const auto& [name, gradient] : expected) {
+        difference += (found.at(name) - gradient).square().sum().item<double>();
+        size += gradient.square().sum().item<double>();
+    }
+    return std::sqrt(difference / size);
+}
+
+/// Those of the second step: the weights were updated once.
+NamedTensors gradients_of(const TinyRunOptions& options, comm::Communicator& ranks) {
+    TinyRun run(options, ranks);
+    run.train(0);
+    run.forward_backward(1);
+    return run.gradients();
+}
+
+// A rank whose part of the output has 16 rows does not cast it if another one's has 17.
+TEST(Float8Parts, OfUnevenSizesAreCastOnNoRank) {
+    if (world().size() != 2) GTEST_SKIP() << "one pair of ranks is enough";
+    const Layout layouts[] = {{"one"}, {"tp2", {.tensor = 2}}};
+    std::vector<NamedTensors> found;
+    for (const Layout& layout : layouts) {
+        TinyRunOptions options = options_of("tensorwise", layout);
+        options.spec->vocab_size = 33;
+        found.push_back(gradients_of(options, layout.name == "one" ? self() : world()));
+    }
+    EXPECT_LT(distance(found[1], found[0]), 1e-5);
+}
+
+class Float8Layouts : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Float8Layouts, HaveOneRanksGradients) {
+    const NamedTensors expected = gradients_of(options_of(GetParam()), self());
+    const double of_casts = distance(expected, gradients_of(options_of(""), self()));
+    EXPECT_GT(of_casts, 0.01);
+    for (const Layout& layout : layouts()) {
+        const bool pieces =
+            layout.tensor.overlap_products &&
+            options_of(GetParam()).casts.recipe->weight_gradient.left.scaling == ops::Scaling::Matrix;
+        EXPECT_LT(distance(gradients_of(options_of(GetParam(), layout), world()), expected),
+                  pieces ? 4e-3 : 1e-5)
+            << layout.name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Float8Layouts,
+                         ::testing::Values("tensorwise", "rowwise", "rowwise_with_gw_hp", "mxfp8_cublas",
+                                           "gathered"),
+                         [](const auto& recipe) { return recipe.param; });
+
+}  // namespace
+}  // namespace argosy::testing
