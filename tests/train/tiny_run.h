@@ -38,7 +38,6 @@ struct TinyRunOptions {
     std::string family = "llama3";
     Layout layout = {};
     parallel::Precision precision = {at::kDouble, at::kDouble, at::kDouble};
-    parallel::ProductCasts casts = {};
     model::RecomputeMode recompute = model::RecomputeMode::None;
     int64_t microbatch_size = 1;
     double max_norm = 0.5;  // so small that it acts
@@ -54,6 +53,7 @@ struct TinyRunOptions {
     /// The lengths of documents that follow each other over all samples, again and again. Empty: documents as
     /// the model's family has them.
     std::vector<int64_t> document_lengths = {};
+    parallel::ProductCasts casts = {};
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;
