@@ -89,7 +89,7 @@ TEST_P(Float8Layouts, HaveOneRanksGradients) {
             layout.tensor.overlap_products &&
             options_of(GetParam()).casts.recipe->weight_gradient.left.scaling == ops::Scaling::Matrix;
         EXPECT_LT(distance(gradients_of(options_of(GetParam(), layout), world()), expected),
-                  pieces ? 4e-3 : 1e-5)
+                  pieces ? 1e-2 : 1e-5)
             << layout.name;
     }
 }
