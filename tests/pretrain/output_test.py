@@ -20,7 +20,7 @@ def keys_of(toml):
     """section.key of each line, including keys without a value."""
     keys, section = [], None
     for line in toml.splitlines():
-        header, key = re.fullmatch(r"\[(\w+)\]", line), re.match(r"(?:# )?(\w+) (?:=|is unset)", line)
+        header, key = re.fullmatch(r"\[([\w.]+)\]", line), re.match(r"(?:# )?(\w+) (?:=|is unset)", line)
         if header:
             section = header[1]
         elif key:
