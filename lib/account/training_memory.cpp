@@ -162,13 +162,14 @@ void MemoryAccount::record(train::Trainer& trainer) {
 std::string MemoryAccount::write_failure(const Shortage& found) const {
     if (!memory_) return "";
     try {
-        const auto path =
-            write_snapshot(config_, "out-of-memory", memory_->failed_snapshot().value_or(memory_->snapshot()),
-                           {.rank = rank_,
-                            .requested_bytes = found.requested_bytes,
-                            .held = held_,
-                            .named = named_,
-                            .tensors = tensors_});
+        auto snapshot = memory_->failed_snapshot();
+        if (!snapshot) snapshot = memory_->snapshot();
+        const auto path = write_snapshot(config_, "out-of-memory", *snapshot,
+                                         {.rank = rank_,
+                                          .requested_bytes = found.requested_bytes,
+                                          .held = held_,
+                                          .named = named_,
+                                          .tensors = tensors_});
         return path.empty() ? "" : fmt::format(". {} lists the largest tensors", path.string());
     } catch (const std::exception&) {  // memory is short
         return "";

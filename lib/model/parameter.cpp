@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace argosy::model {
 namespace {
@@ -123,14 +124,13 @@ ops::Stack Weights::stack(Join join) const {
     for (const Role role : roles_of(join)) {
         if ((*this)[role].defined()) stack.parts.push_back((*this)[role]);
     }
-    const Role first = roles_of(join)[0];
-    if (const ops::Recipe* recipe = recipes[first]) stack.recipe = recipe;
-    if (scales[first].defined()) stack.all = {stack.whole(), scales[first], at::ScalarType::Undefined};
-    return stack;
+    return with_casts(std::move(stack), roles_of(join)[0]);
 }
 
-ops::Stack Weights::stack(Role role) const {
-    ops::Stack stack = ops::Stack::of((*this)[role], recipes[role] ? *recipes[role] : ops::kNoCasts);
+ops::Stack Weights::stack(Role role) const { return with_casts(ops::Stack::of((*this)[role]), role); }
+
+ops::Stack Weights::with_casts(ops::Stack stack, Role role) const {
+    if (recipes[role] != nullptr) stack.recipe = recipes[role];
     if (scales[role].defined()) stack.all = {stack.whole(), scales[role], at::ScalarType::Undefined};
     return stack;
 }

@@ -72,12 +72,15 @@ using Joined = ByKey<Join, kNumJoins, at::Tensor>;
 struct Weights : ByRole<at::Tensor> {
     Joined joined = {};
     /// How the products of a matrix cast their operands; the same for all of a join.
-    ByRole<const ops::Recipe*> recipes = {};  // null: not
+    ByRole<const ops::Recipe*> recipes = {};  // null: they do not cast
     ByRole<at::Tensor> scales = {};           // of matrices in float8; the same for all of a join
 
     /// The weights of a join, for ops/matmul.h. The stack has no parts if the layer has no such parameters.
     ops::Stack stack(Join join) const;
     ops::Stack stack(Role role) const;
+
+  private:
+    ops::Stack with_casts(ops::Stack stack, Role role) const;
 };
 
 /// A sum of gradients of one parameter: the first gradient is written, later ones are added. A sum in bf16 is

@@ -76,12 +76,17 @@ class TensorAxis {
     }
     ops::Stack cast(const ops::Stack& weight, const ops::Cast& cast, int summed) const {
         if (cast.scaling == ops::Scaling::None || weight.all.scaled()) return weight;
-        return weight.cast(cast, summed, largest_magnitude(weight.whole(), cast));
+        const ops::Stack whole{{}, weight.whole(), weight.recipe};  // parts that lie apart are copied once
+        return whole.cast(cast, summed, largest_magnitude(whole.all.values, cast));
     }
 
     /// COLLECTIVE: x for the weight's gradient, in the cast of the forward product if that serves both.
     ops::Operand cast_if_shared(at::Tensor x, const ops::Recipe& recipe) const {
         return recipe.shares_x() ? cast(x, recipe.forward.left, 1) : ops::Operand(x);
+    }
+    /// COLLECTIVE: the same of dy, in the cast of the input gradient's product.
+    ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe) const {
+        return recipe.shares_dy() ? cast(dy, recipe.input_gradient.left, 1) : ops::Operand(dy);
     }
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
@@ -97,7 +102,7 @@ class TensorAxis {
     };
     virtual ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
-        const ops::Operand kept = weight.recipe->shares_dy() ? cast(dy, left, 1) : dy;
+        const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe);
         return {reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0))), kept};
     }
 
@@ -121,7 +126,7 @@ class TensorAxis {
     }
     virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
-        const ops::Operand dy_all = gather(weight.recipe->shares_dy() ? cast(dy, left, 1) : dy);
+        const ops::Operand dy_all = gather(cast_dy_if_shared(dy, *weight.recipe));
         return {ops::linear_input_gradient(cast(dy_all, left, 1), cast(weight, right, 0)), dy_all};
     }
 

@@ -46,7 +46,7 @@ struct StepTimes {
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
     /// The part of exposed_ms in which this rank waited for activations or gradients that another stage of
-    /// the pipeline had not sent yet: no operation was ready. None without stages, and if the backend cannot
+    /// the pipeline had not sent yet. None without stages, and if the backend cannot
     /// tell.
     std::optional<double> bubble_ms = {};
 

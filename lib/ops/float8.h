@@ -17,7 +17,7 @@ constexpr bool is_float8(at::ScalarType type) {
     return type == at::ScalarType::Float8_e4m3fn || type == at::ScalarType::Float8_e5m2;
 }
 
-/// Which elements of an operand share a scale. A line has the elements that a product sums over.
+/// The elements of an operand that share a scale. A line has the elements that a product sums over.
 enum class Scaling {
     None,    // not cast
     Matrix,  // all
@@ -70,7 +70,7 @@ struct Operand {
     /// fp32: [1, 1], or one for each line, [rows, 1] or [1, columns]. Blocks: float8_e8m0, with the shape of
     /// values but for the summed dim, which has 1/32 of the size. Undefined: the values are the numbers.
     at::Tensor scale;
-    /// Of the matrix that was cast, and so of the product. Without scales that of the values.
+    /// The type of the matrix that was cast, and so of the product. Without scales that of the values.
     at::ScalarType type = at::ScalarType::Undefined;
 
     Operand() = default;

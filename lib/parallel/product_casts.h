@@ -1,4 +1,4 @@
-// Which matrices of a model have products that cast their operands (ops/float8.h).
+// The matrices of a model whose products cast their operands (ops/float8.h).
 #pragma once
 
 #include <set>

@@ -77,7 +77,7 @@ class ShardedParameter {
 
     at::Tensor& master() { return master_; }
     const at::Tensor& compute() const { return compute_; }
-    /// Of compute(), if that is in float8; else undefined.
+    /// The scale of compute() if that is in float8; else undefined.
     const at::Tensor& scale() const { return scale_; }
     model::GradientSum& gradient() { return gradient_; }
     /// The random bits of a sum of whole gradients in bf16, before the reduce-scatter; none if gradients are

@@ -167,7 +167,7 @@ at::Tensor OverlappedTensorAxis::column(const at::Tensor& x, const ops::Stack& w
 model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at::Tensor& dy,
                                                                         const ops::Stack& weight) const {
     const auto& [left, right] = weight.recipe->input_gradient;
-    const ops::Operand kept = weight.recipe->shares_dy() ? cast(dy, left, 1) : dy;
+    const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe);
     const ops::Operand operand = cast(kept, left, 1);
     const ops::Stack cast_weight = cast(weight, right, 0);
     return {reduce_rows_of([&](Range tokens) {
@@ -199,7 +199,7 @@ model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tens
             ops::write_linear_input_gradient(rows_in(dx, tokens), cast(rows_in(all, tokens), left, 1),
                                              cast_weight);
         },
-        weight.recipe->shares_dy() ? cast(dy, left, 1) : dy);
+        cast_dy_if_shared(dy, *weight.recipe));
     return {dx, dy_all};
 }
 

@@ -22,7 +22,7 @@ double bubble_of(const parallel::RankActions& actions, const parallel::StageMap&
 /// microbatches is simulated: with more, the ranks wait as long, and compute in proportion.
 std::optional<double> bubble_of(const std::string& schedule, int num_stages, int num_ranks,
                                 int num_microbatches) {
-    // With whole rounds of the ranks less, every schedule fills and drains in the same way.
+    // Every schedule fills and drains in the same way with fewer whole rounds of the ranks.
     const int simulated =
         num_microbatches < 8 * num_ranks ? num_microbatches : 4 * num_ranks + num_microbatches % num_ranks;
     const parallel::ScheduleShape shape{num_stages, num_ranks, simulated, parallel::stage_order(schedule)};
