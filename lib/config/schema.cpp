@@ -133,6 +133,7 @@ std::string broken_limit(const Limits& limits, const Value& value) {
         if (!limits.choices.empty() && !std::ranges::all_of(*names, is_choice)) {
             return fmt::format("a list of some of {}", fmt::join(limits.choices, ", "));
         }
+        if (std::ranges::count(*names, "") > 0) return "made of names that are not empty";
     }
     return "";
 }

@@ -414,6 +414,9 @@ TEST(Errors, ChoicesInAListMustExist) {
         error_of({"--checkpoint.exclude_from_loading", "optimizer,lr_scheduler"}),
         "checkpoint.exclude_from_loading on the command line is [\"optimizer\", \"lr_scheduler\"]; it must "
         "be a list of some of optimizer, dataloader, train_state");
+    EXPECT_EQ(error_of({"--quantize.linear.mx.filter_fqns", "1,,2"}),
+              "quantize.linear.mx.filter_fqns on the command line is [\"1\", \"\", \"2\"]; it must be made of "
+              "names that are not empty");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [1]\n"),
               "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is the list [1]");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [\"optimizer\", 1]\n"),
