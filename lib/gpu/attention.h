@@ -32,6 +32,9 @@ struct AttentionGradient {
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const Attention& forward);
 
+/// The most segments that a call of masked_attention() may have: its grid has a row of blocks for each.
+inline constexpr int64_t kMaxSegments = 65535;
+
 /// The keys that a query sees.
 struct VisibleKeys {
     /// Whether a query sees only the keys up to its own place. The last query of a segment is at the place of

@@ -35,7 +35,7 @@ struct AttentionOutput {
     at::Tensor y;  // as q; 0 for a query that sees no key
     /// Backward needs these in addition to q, k, v and y.
     /// [num_sequences, heads, q_len], accumulation type; -infinity without a key. LibTorch's kernels for GPUs
-    /// have shapes of their own for whole sequences.
+    /// have shapes of their own for whole sequences without documents.
     at::Tensor log_sum_exp;
     at::Tensor seed = {}, offset = {};  // defined only by LibTorch's kernels for GPUs
 };

@@ -4,8 +4,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -44,34 +44,45 @@ at::Tensor document_offsets(const at::Tensor& ends, int64_t capacity) {
     return offsets;
 }
 
-at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_sequences, int64_t num_tokens,
-                                    const layout::Range& part) {
-    const at::Tensor first = at::arange(num_sequences, offsets.options()).mul_(num_tokens).add_(part.begin);
-    return (offsets - first.unsqueeze(1)).clamp_(0, part.size);
-}
-
 namespace {
+
+/// The first token of each of num_sequences sequences.
+at::Tensor first_tokens(int64_t num_sequences, int64_t num_tokens, const at::TensorOptions& options) {
+    return at::arange(num_sequences, options).mul_(num_tokens);
+}
 
 /// Offsets [num_sequences, n], each counted from its sequence's first token, over the tokens of all
 /// sequences. A segment ends where the next sequence begins, so what lies between two sequences is an empty
 /// segment.
 at::Tensor over_all_sequences(const at::Tensor& offsets, int64_t num_tokens) {
-    const at::Tensor first = at::arange(offsets.size(0), offsets.options()).mul_(num_tokens);
+    const at::Tensor first = first_tokens(offsets.size(0), num_tokens, offsets.options());
     return (offsets + first.unsqueeze(1)).flatten().to(at::kInt);
+}
+
+at::Tensor merged(const at::Tensor& offsets, const at::Tensor& more) {
+    return std::get<0>(at::cat({offsets, more.to(offsets.scalar_type())}).sort());
 }
 
 }  // namespace
 
+at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_tokens,
+                                    const layout::Range& part) {
+    const at::Tensor sequence = offsets.floor_divide(num_tokens);
+    return (offsets - sequence * num_tokens - part.begin).clamp_(0, part.size) + sequence * part.size;
+}
+
 Segments segments_to_queries(const at::Tensor& offsets, const at::Tensor& positions, int64_t num_queries,
                              int64_t num_keys) {
     const int64_t distance = num_keys - num_queries;
-    // 1. the keys before the document of the first query: [num_sequences, 1]
-    const at::Tensor earlier = (distance - positions.view({-1, num_queries}).narrow(1, 0, 1)).clamp_min_(0);
-    // 2. the first segment has these keys and no query; the documents before the first query are empty
-    const at::Tensor ends = at::where(offsets.eq(0), earlier, offsets + distance);
-    const at::Tensor begin = at::zeros_like(earlier);
-    return {over_all_sequences(at::cat({begin, offsets.to(at::kLong)}, 1), num_queries),
-            over_all_sequences(at::cat({begin, ends}, 1), num_keys)};
+    // 1. a document's last query is at the place of its last key
+    const at::Tensor sequences_begun = (offsets + (num_queries - 1)).floor_divide(num_queries);
+    const at::Tensor key_ends = offsets + sequences_begun * distance;
+    // 2. in front of each sequence's first query: the keys before its document, without a query
+    const at::Tensor first = positions.view({-1, num_queries}).select(1, 0);
+    const at::Tensor earlier = (distance - first).clamp_min_(0);
+    const int64_t num_sequences = first.size(0);
+    return {merged(offsets, first_tokens(num_sequences, num_queries, first.options())),
+            merged(key_ends, first_tokens(num_sequences, num_keys, first.options()) + earlier)};
 }
 
 Segments segments_before_queries(const at::Tensor& positions, int64_t num_queries, int64_t num_keys,

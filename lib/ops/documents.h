@@ -30,18 +30,17 @@ at::Tensor document_offsets(const at::Tensor& ends, int64_t capacity);
 // then read segments (gpu/attention.h): those of a document, and others for queries without keys and for keys
 // without queries, because the segments cover both. All are computed on the device of their arguments.
 
-/// `offsets`: those of documents over num_sequences * num_tokens tokens. Returns those of tokens `part` of
-/// each sequence: [num_sequences, capacity + 1], each counted from the part's first token of its sequence.
-/// Documents outside of the part are empty. REQUIRES: a document begins at the part's first token.
-at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_sequences, int64_t num_tokens,
-                                    const layout::Range& part);
+/// `offsets`: document_offsets() of sequences of num_tokens tokens. Returns those over the tokens `part` of
+/// each sequence. Documents outside of the part are empty. REQUIRES: a document begins at the part's first
+/// token.
+at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_tokens, const layout::Range& part);
 
 struct Segments {
     at::Tensor query_offsets, key_offsets;
 };
 /// The queries are the last tokens of the keys. `offsets`: document_offsets_of_part() of the queries;
-/// `positions`: the position of each query in its document. A sequence has as many segments as `offsets`
-/// elements: the keys before the document of the first query, and the documents.
+/// `positions`: the position of each query in its document. The segments are the documents and, in front of
+/// each sequence, the keys before the document of its first query.
 Segments segments_to_queries(const at::Tensor& offsets, const at::Tensor& positions, int64_t num_queries,
                              int64_t num_keys);
 /// All keys precede the queries: the first query is `distance` tokens after the first key. One document at

@@ -26,18 +26,17 @@ at::Tensor as_rows_of_heads(const at::Tensor& x_bhsd, const at::Tensor& like) {
     return as_rows(x_bhsd.transpose(1, 2), like);
 }
 
-/// How the queries meet the keys.
-enum class Meeting { Whole, ToQueries, BeforeQueries, Other };
-Meeting meeting(const AttentionShape& shape, const at::Tensor& positions) {
+/// The place of the keys in a sequence.
+enum class KeysAre { AtQueries, UpToLastQuery, BeforeQueries, Elsewhere };
+KeysAre place_of_keys(const AttentionShape& shape, const at::Tensor& positions) {
     const bool has_documents = shape.document_offsets.defined();
-    if (has_documents && shape.document_offsets.dim() == 2) {
-        if (positions.defined() && shape.q_offset + shape.q_len == shape.k_len) return Meeting::ToQueries;
-    } else if (shape.q_len == shape.k_len && shape.q_offset == 0) {
-        return has_documents || !positions.defined() ? Meeting::Whole : Meeting::Other;
+    if (shape.q_len == shape.k_len && shape.q_offset == 0) {
+        return has_documents || !positions.defined() ? KeysAre::AtQueries : KeysAre::Elsewhere;
     }
+    if (!positions.defined()) return KeysAre::Elsewhere;
+    if (has_documents && shape.q_offset + shape.q_len == shape.k_len) return KeysAre::UpToLastQuery;
     const bool sees_all = shape.window >= shape.q_offset + shape.q_len;  // the distance to the first key, + 1
-    return positions.defined() && shape.q_offset >= shape.k_len && sees_all ? Meeting::BeforeQueries
-                                                                            : Meeting::Other;
+    return shape.q_offset >= shape.k_len && sees_all ? KeysAre::BeforeQueries : KeysAre::Elsewhere;
 }
 
 /// The keys that a query sees if it does not see all keys of its sequence up to its own place.
@@ -45,11 +44,11 @@ std::optional<gpu::VisibleKeys> visible_keys(const AttentionShape& shape, const 
     gpu::VisibleKeys visible;
     if (shape.window < shape.k_len) visible.window = shape.window;
     Segments segments;
-    switch (meeting(shape, positions)) {
-        case Meeting::ToQueries:
+    switch (place_of_keys(shape, positions)) {
+        case KeysAre::UpToLastQuery:
             segments = segments_to_queries(shape.document_offsets, positions, shape.q_len, shape.k_len);
             break;
-        case Meeting::BeforeQueries:
+        case KeysAre::BeforeQueries:
             segments = segments_before_queries(positions, shape.q_len, shape.k_len, shape.q_offset);
             visible.causal = false;
             visible.window.reset();
@@ -63,9 +62,9 @@ std::optional<gpu::VisibleKeys> visible_keys(const AttentionShape& shape, const 
     return visible;
 }
 
-/// Parts of sequences have the log_sum_exp of ops/attention.h, so that outputs can be merged: [num_sequences,
-/// heads, q_len], -infinity for a query that sees no key. The kernels have [heads, num_sequences * q_len] and
-/// +infinity.
+/// Attention to segments has the log_sum_exp of ops/attention.h, so that outputs can be merged:
+/// [num_sequences, heads, q_len], -infinity for a query that sees no key. The kernels have [heads,
+/// num_sequences * q_len] and +infinity.
 at::Tensor from_kernel(const at::Tensor& log_sum_exp, const AttentionShape& shape) {
     const double infinity = std::numeric_limits<double>::infinity();
     const at::Tensor by_sequence = log_sum_exp.view({-1, shape.num_sequences, shape.q_len}).transpose(0, 1);
@@ -78,7 +77,7 @@ at::Tensor to_kernel(const at::Tensor& log_sum_exp, const AttentionShape& shape)
 }  // namespace
 
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
-    return gpu::holds(q) && meeting(shape, positions) != Meeting::Other &&
+    return gpu::holds(q) && place_of_keys(shape, positions) != KeysAre::Elsewhere &&
            gpu::supports_attention(by_head(q, shape));
 }
 
@@ -88,7 +87,7 @@ AttentionOutput gpu_attention(const at::Tensor& q, const at::Tensor& k, const at
         const gpu::Attention result =
             gpu::masked_attention(by_token(q, shape), by_token(k, shape), by_token(v, shape), *visible);
         const at::Tensor y = as_rows(result.y, q);
-        if (meeting(shape, positions) != Meeting::Whole) return {y, from_kernel(result.log_sum_exp, shape)};
+        if (visible->query_offsets.defined()) return {y, from_kernel(result.log_sum_exp, shape)};
         return {y, result.log_sum_exp, result.seed, result.offset};
     }
     const gpu::Attention result = gpu::attention(by_head(q, shape), by_head(k, shape), by_head(v, shape));
@@ -99,10 +98,10 @@ AttentionGradient gpu_attention_backward(const at::Tensor& dy, const at::Tensor&
                                          const at::Tensor& v, const AttentionOutput& output,
                                          const AttentionShape& shape, const at::Tensor& positions) {
     if (const auto visible = visible_keys(shape, positions)) {
-        const bool is_part = meeting(shape, positions) != Meeting::Whole;
         const auto [dq, dk, dv] = gpu::masked_attention_backward(
             by_token(dy, shape), by_token(q, shape), by_token(k, shape), by_token(v, shape),
-            {by_token(output.y, shape), is_part ? to_kernel(output.log_sum_exp, shape) : output.log_sum_exp,
+            {by_token(output.y, shape),
+             visible->query_offsets.defined() ? to_kernel(output.log_sum_exp, shape) : output.log_sum_exp,
              output.seed, output.offset},
             *visible);
         return {as_rows(dq, q), as_rows(dk, k), as_rows(dv, v)};

@@ -76,8 +76,8 @@ std::vector<Queries> split(const at::Tensor& q, const at::Tensor& positions, con
         result.push_back({chunk, rows_of(in_sequences(q, shape.num_sequences), chunk.own),
                           rows_of(in_sequences(positions, shape.num_sequences), chunk.own).flatten()});
         if (!shape.document_offsets.defined()) continue;
-        result.back().document_offsets = ops::document_offsets_of_part(
-            shape.document_offsets, shape.num_sequences, shape.q_len, chunk.own);
+        result.back().document_offsets =
+            ops::document_offsets_of_part(shape.document_offsets, shape.q_len, chunk.own);
     }
     return result;
 }

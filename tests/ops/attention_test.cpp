@@ -139,9 +139,7 @@ class AttentionTest : public OpsTest {
     /// The same of a part of each sequence that has these positions.
     static at::Tensor offsets_of_part(const Case& c, const at::Tensor& positions, int64_t q_len) {
         if (!positions.defined()) return {};
-        const at::Tensor offsets =
-            offsets_of_documents({c.sequences, q_len, c.heads, c.kv_heads, c.head_dim}, positions);
-        return document_offsets_of_part(offsets, c.sequences, q_len, {0, q_len});
+        return offsets_of_documents({c.sequences, q_len, c.heads, c.kv_heads, c.head_dim}, positions);
     }
 
     /// Attention with documents and a window against the reference: whole sequences, then the same from parts

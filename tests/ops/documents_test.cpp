@@ -153,14 +153,13 @@ TEST(Segments, OfPartsShowEachQueryItsDocument) {
         const Parts parts(random);
         for (const int64_t begin : {parts.first, parts.second}) {
             const at::Tensor positions = parts.positions_of(begin), all = parts.offsets();
-            const at::Tensor offsets =
-                document_offsets_of_part(all, parts.num_sequences, 2 * parts.size,
-                                         {begin == parts.first ? 0 : parts.size, parts.size});
+            const at::Tensor offsets = document_offsets_of_part(
+                all, 2 * parts.size, {begin == parts.first ? 0 : parts.size, parts.size});
             const Segments until = segments_to_queries(offsets, positions, parts.size, begin + parts.size);
             ASSERT_TRUE(show_the_documents(parts, until, begin, 0, begin + parts.size, /*causal=*/true))
                 << "part " << i;
-            ASSERT_EQ(until.query_offsets.numel(), parts.num_sequences * (all.numel() + 1))
-                << "a number that does not depend on the documents";
+            ASSERT_EQ(until.query_offsets.numel(), all.numel() + parts.num_sequences)
+                << "the room for documents, and a segment for each sequence";
             const Segments itself = segments_to_queries(offsets, positions, parts.size, parts.size);
             ASSERT_TRUE(show_the_documents(parts, itself, begin, begin, parts.size, /*causal=*/true));
             for (int64_t key = 0; key < begin; ++key) {
