@@ -150,6 +150,11 @@ class Communicator {
     /// backend counts the time for which the compute stream stood still, as far as measured by now.
     virtual double exposed_seconds() const { return exposed_seconds_; }
 
+    /// For waits of the compute stream of a GPU, whose times the host learns later (the NCCL backend): those
+    /// from now on have this label, and the sum of those with a label.
+    virtual void label_exposed(int /*label*/) {}
+    virtual double exposed_seconds_of(int /*label*/) const { return 0; }
+
     /// The part of exposed_seconds() in which wait() waited for messages that their senders had not sent yet.
     /// The rest is transfers and the waits of senders. None: this backend cannot tell (NCCL).
     virtual std::optional<double> unsent_seconds() const { return {}; }

@@ -46,6 +46,15 @@ class Mesh {
     void for_each_group(Visit visit) const {
         for (const auto& [key, group] : groups_) visit(*group);
     }
+    /// Visits the groups of more than one rank, the world included.
+    template <class Visit>
+    void for_each_shared_group(Visit visit) const {
+        const auto visit_if_shared = [&](Communicator& group) {
+            if (group.size() > 1) visit(group);
+        };
+        visit_if_shared(world_);
+        for_each_group(visit_if_shared);
+    }
 
   private:
     layout::MeshShape shape_;

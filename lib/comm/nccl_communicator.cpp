@@ -41,7 +41,7 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
 
 class NcclCompletion : public Completion {
   public:
-    NcclCompletion(std::shared_ptr<watch::GpuState> gpu, std::shared_ptr<ExposedTime> exposed,
+    NcclCompletion(std::shared_ptr<watch::GpuState> gpu, std::shared_ptr<cuda::StreamTimes> exposed,
                    std::vector<cuda::PooledEvent> ends)
         : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
 
@@ -60,11 +60,11 @@ class NcclCompletion : public Completion {
         mark(*before);
         for (const cuda::PooledEvent& end : ends_) compute.wait(*end);
         mark(*after);
-        graph == 0 ? exposed_->add(before, after) : exposed_->add_recorded(graph, before, after);
+        exposed_->add(graph, before, after);
     }
 
     std::shared_ptr<watch::GpuState> gpu_;
-    std::shared_ptr<ExposedTime> exposed_;
+    std::shared_ptr<cuda::StreamTimes> exposed_;
     std::vector<cuda::PooledEvent> ends_;
 };
 
@@ -279,6 +279,11 @@ void NcclCommunicator::collect_exposed() const {
 double NcclCommunicator::exposed_seconds() const {
     if (size() > 1) group_->gpu()->run_unless_ending([&] { collect_exposed(); });
     return exposed_->seconds() + host_->exposed_seconds();
+}
+
+double NcclCommunicator::exposed_seconds_of(int label) const {
+    if (size() > 1) group_->gpu()->run_unless_ending([&] { collect_exposed(); });
+    return exposed_->seconds(label);
 }
 
 }  // namespace argosy::comm

@@ -31,8 +31,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/exposed_time.h"
 #include "comm/group.h"
+#include "cuda/stream_times.h"
 #include "watch/gpu_state.h"
 
 namespace argosy::comm {
@@ -55,6 +55,8 @@ class NcclCommunicator : public GroupCommunicator {
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;
 
     double exposed_seconds() const override;
+    void label_exposed(int label) override { exposed_->set_label(label); }
+    double exposed_seconds_of(int label) const override;
 
   private:
     enum class Direction { Out, In };
@@ -78,7 +80,7 @@ class NcclCommunicator : public GroupCommunicator {
     void collect_exposed() const;
 
     std::unique_ptr<Communicator> host_;
-    std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
+    std::shared_ptr<cuda::StreamTimes> exposed_ = std::make_shared<cuda::StreamTimes>();
     std::shared_ptr<watch::Lane> reductions_, others_;  // of collectives; null before the first operation
     std::shared_ptr<watch::LaunchQueue> graph_calls_;   // calls that launch graphs; null before the first
     std::map<std::pair<int, Direction>, std::shared_ptr<watch::Lane>> channels_;  // by neighbour

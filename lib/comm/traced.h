@@ -28,6 +28,8 @@ class TracedCommunicator : public Communicator {
     void wait_for_gpu() override;
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;
     double exposed_seconds() const override { return inner_->exposed_seconds(); }
+    void label_exposed(int label) override { inner_->label_exposed(label); }
+    double exposed_seconds_of(int label) const override { return inner_->exposed_seconds_of(label); }
     std::optional<double> unsent_seconds() const override { return inner_->unsent_seconds(); }
 
   private:

@@ -97,7 +97,7 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   same as time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
 ///   bubble_ms (the part of time_ms.exposed.pp in which this rank waited for other stages to send; waits
 ///   until they receive are not in it; only with stages, and not where NCCL moves the data), compute_kinds_ms
-///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; not on a GPU),
+///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes),
 ///   layer_grad_norms {unit: norm} (only if requested), validation_loss, validation_perplexity (its
 ///   exponential), validation_tokens (only of steps after which the run was validated), evaluation {task:
 ///   {metric: value, metric_stderr: value}} (only of steps after which tasks were evaluated; metric_stderr

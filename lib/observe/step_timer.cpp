@@ -6,20 +6,6 @@
 #include "base/error.h"
 
 namespace argosy::observe {
-namespace {
-
-/// Visits every group with more than one rank, the world included; a group of one rank never waits.
-template <class Visit>
-void for_each_waiting_group(const comm::Mesh& mesh, Visit visit) {
-    const auto visit_if_shared = [&](const comm::Communicator& group) {
-        if (group.size() > 1) visit(group);
-    };
-    visit_if_shared(mesh.world());
-    mesh.for_each_group(visit_if_shared);
-}
-
-}  // namespace
-
 const char* describe(Phase phase) {
     switch (phase) {
         case Phase::Data:
@@ -36,12 +22,6 @@ const char* describe(Phase phase) {
             return "the evaluation of tasks";
     }
     return "";
-}
-
-const char* name_of(ComputeKind kind) {
-    constexpr const char* kNames[kNumComputeKinds] = {"forward",  "recompute", "head",
-                                                      "backward", "weights",   "other"};
-    return kNames[static_cast<size_t>(kind)];
 }
 
 double StepTimes::all_exposed_ms() const {
@@ -69,7 +49,9 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
 }
 
 StepTimer::StepTimer(const comm::Mesh& mesh, std::function<double()> clock)
-    : mesh_(mesh), clock_(std::move(clock)) {}
+    : mesh_(mesh), clock_(std::move(clock)) {
+    if (mesh.device().is_cuda() && mesh.world().recordable()) gpu_kinds_.emplace(mesh);
+}
 
 StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer), outer_(timer.open_) {
     timer_.switch_to(phase);
@@ -79,22 +61,22 @@ StepTimer::PhaseScope::~PhaseScope() { timer_.switch_to(outer_); }
 
 StepTimer::Reading StepTimer::read() const {
     Reading reading{.seconds = clock_()};
-    for_each_waiting_group(
-        mesh_, [&](const comm::Communicator& group) { reading.exposed_seconds += group.exposed_seconds(); });
+    mesh_.for_each_shared_group(
+        [&](const comm::Communicator& group) { reading.exposed_seconds += group.exposed_seconds(); });
     return reading;
 }
 
 std::map<std::string, double> StepTimer::exposed_seconds_by_name() const {
     std::map<std::string, double> seconds;
-    for_each_waiting_group(
-        mesh_, [&](const comm::Communicator& group) { seconds[group.name()] += group.exposed_seconds(); });
+    mesh_.for_each_shared_group(
+        [&](const comm::Communicator& group) { seconds[group.name()] += group.exposed_seconds(); });
     return seconds;
 }
 
 std::optional<double> StepTimer::unsent_seconds() const {
     const std::string pipeline = layout::AxisSet(layout::Axis::Pipeline).name();
     std::optional<double> sum;
-    for_each_waiting_group(mesh_, [&](const comm::Communicator& group) {
+    mesh_.for_each_shared_group([&](const comm::Communicator& group) {
         if (group.name() != pipeline) return;
         if (const auto seconds = group.unsent_seconds()) sum = sum.value_or(0) + *seconds;
     });
@@ -115,6 +97,7 @@ void StepTimer::add_time_since_last() {
 
 void StepTimer::switch_to(std::optional<Phase> next) {
     add_time_since_last();
+    if (gpu_kinds_ && open_ == Phase::Compute) gpu_kinds_->end();
     open_ = next;
     kind_ = ComputeKind::Other;
 }
@@ -143,9 +126,17 @@ void StepTimer::move(Phase from, Phase to, double seconds) {
     part_seconds_[static_cast<size_t>(to)] += moved;
 }
 
-void StepTimer::compute(ComputeKind kind) {
-    if (open_ != Phase::Compute || mesh_.world().device().is_cuda()) return;
+void StepTimer::launched(uint64_t graph) {
+    if (!gpu_kinds_ || open_ != Phase::Compute) return;
+    gpu_kinds_->launched(graph);
     has_kinds_ = true;
+}
+
+void StepTimer::compute(ComputeKind kind) {
+    if (open_ != Phase::Compute) return;
+    if (gpu_kinds_) gpu_kinds_->begin(kind);
+    has_kinds_ = gpu_kinds_ || !mesh_.device().is_cuda();
+    if (mesh_.device().is_cuda()) return;
     if (kind == kind_) return;
     add_time_since_last();
     kind_ = kind;
@@ -165,8 +156,10 @@ StepTimes StepTimer::finish_step() {
     times.evaluation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Evaluation)];
     times.other_ms = 1e3 * part_seconds_[kNumPhases];
     if (has_kinds_) {
+        const auto seconds =
+            gpu_kinds_ ? gpu_kinds_->take(part_seconds_[static_cast<int>(Phase::Compute)]) : kind_seconds_;
         times.compute_kinds_ms.emplace();
-        for (int i = 0; i < kNumComputeKinds; ++i) (*times.compute_kinds_ms)[i] = 1e3 * kind_seconds_[i];
+        for (int i = 0; i < kNumComputeKinds; ++i) (*times.compute_kinds_ms)[i] = 1e3 * seconds[i];
     }
     for (const auto& [name, seconds] : exposed_seconds_by_name()) {
         times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);

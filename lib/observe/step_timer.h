@@ -14,19 +14,12 @@
 
 #include "base/clock.h"
 #include "comm/mesh.h"
+#include "observe/gpu_kinds.h"
 
 namespace argosy::observe {
 
 enum class Phase { Data, Compute, Optimizer, Checkpoint, Validation, Evaluation };
 inline constexpr int kNumPhases = 6;
-
-/// The kinds of work of the phase Compute.
-enum class ComputeKind { Forward, Recompute, Head, Backward, Weights, Other };
-inline constexpr int kNumComputeKinds = 6;
-
-/// "forward", "recompute", "head" (with the loss), "backward" (the gradients of layers' inputs), "weights"
-/// (the gradients of their weights), "other" (sums of gradients, hand-over between stages, norms).
-const char* name_of(ComputeKind kind);
 
 /// Returns the words for a phase in messages, to follow "in": "the optimizer's update".
 const char* describe(Phase phase);
@@ -41,7 +34,9 @@ struct StepTimes {
     double validation_ms = 0;
     double evaluation_ms = 0;
     double other_ms = 0;
-    /// The parts of compute_ms, by kind. None on a GPU, which computes while the host goes on.
+    /// The parts of compute_ms, by kind. On a GPU: the times of its current stream, without those in which a
+    /// second stream computes weights' gradients beside, and the rest of compute_ms as Other; none if the
+    /// host moves the data between ranks.
     std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
@@ -88,8 +83,10 @@ class StepTimer {
     /// `to`. REQUIRES: a step is open.
     void move(Phase from, Phase to, double seconds);
     /// The phase Compute does work of this kind from now until the next call or the phase's end. Without any
-    /// call in a step, its times have no kinds. Does nothing in another phase.
+    /// call or launch in a step, its times have no kinds. Does nothing in another phase.
     void compute(ComputeKind kind);
+    /// On a GPU: a graph was launched, during whose recording compute() was called.
+    void launched(uint64_t graph);
     /// REQUIRES: a step is open, and no phase is open.
     StepTimes finish_step();
 
@@ -111,6 +108,7 @@ class StepTimer {
     Reading start_, last_;                            // at the step's start, at the last change of phase
     std::map<std::string, double> exposed_at_start_;  // seconds
     double unsent_at_start_ = 0;
+    std::optional<GpuKinds> gpu_kinds_;
     std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last entry is *other*
     ComputeKind kind_ = ComputeKind::Other;
     std::array<double, kNumComputeKinds> kind_seconds_{};

@@ -134,6 +134,7 @@ at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::B
         loss = recorded->replay(microbatches, loss_scale);
         return recorded->number();
     });
+    if (options_.launch_observer) options_.launch_observer(recorded->number());
     // 3. mark the gradients as present: a replay runs no host code that would do so
     for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
     return loss;

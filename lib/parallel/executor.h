@@ -42,6 +42,8 @@ struct ExecutorOptions {
     /// Called with each operation before it runs, with its microbatch counted over the step: for timelines
     /// and benchmarks. The launch of a recorded graph makes no calls.
     std::function<void(const UnitOp&)> observer = nullptr;
+    /// Called with the number of a recorded graph after each launch.
+    std::function<void(uint64_t graph)> launch_observer = nullptr;
 };
 
 class Executor {

@@ -133,6 +133,7 @@ train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& ti
         timeline.next_operation(std::move(name));
         if (timeline.recording()) timeline.memory(memory.current_bytes());
     };
+    options.launch_observer = [&](uint64_t graph) { timer.launched(graph); };
     return options;
 }
 

@@ -99,7 +99,8 @@ parallel::ExecutorOptions executor_options(const TrainerOptions& options) {
     return {.recompute = options.recompute,
             .graphs = options.graphs,
             .side_stream = options.side_stream,
-            .observer = options.observer};
+            .observer = options.observer,
+            .launch_observer = options.launch_observer};
 }
 
 /// The optimizer uses the run's seed, too, so that one seed determines all random numbers of a run.

@@ -39,6 +39,7 @@ struct TrainerOptions {
     StepOptions step = {};
     /// See parallel::ExecutorOptions.
     std::function<void(const parallel::UnitOp&)> observer = nullptr;
+    std::function<void(uint64_t graph)> launch_observer = nullptr;
 };
 
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.

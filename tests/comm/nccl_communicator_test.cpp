@@ -255,10 +255,14 @@ class WaitsWithinAGraph : public OverNccl {
 };
 
 TEST_F(WaitsWithinAGraph, CountAtEachLaunch) {
+    world_->label_exposed(3);
     record(first_);
+    world_->label_exposed(4);
     const double one = exposed_by_launch(first_);
     EXPECT_GT(one, 0);
     EXPECT_NEAR(exposed_by_launch(first_), one, 1e-9);
+    EXPECT_NEAR(world_->exposed_seconds_of(3), 2 * one, 1e-9) << "the label of the recording";
+    EXPECT_EQ(world_->exposed_seconds_of(4), 0);
     record(second_);
     const double other = exposed_by_launch(second_);
     EXPECT_GT(other, 0);

@@ -129,6 +129,16 @@ class OnGpu(Places):
                 beside = self.train(self.gpu, 1, f"beside{name}", compile__side_stream=True, **settings)
                 self.assertEqual(graphs, beside)
 
+    def test_computing_has_kinds(self):
+        for name, settings in (("graphs", {}), ("none", {"compile__graphs": False})):
+            with self.subTest(name):
+                self.run_on(self.gpu, 1, name, **settings)
+                for step in self.steps(name):
+                    kinds, compute = step["compute_kinds_ms"], step["time_ms"]["compute"]
+                    self.assertAlmostEqual(sum(kinds.values()) / compute, 1, delta=0.05, msg=step)  # of two clocks
+                    for kind in ("forward", "head", "backward", "weights"):
+                        self.assertGreater(kinds[kind], 0, step)
+
     def test_a_graph_reads_the_documents_of_each_step(self):
         cpu, graphs = self.on_both("run", **DOCUMENTS, **DETERMINISTIC)
         self.assert_alike(graphs, cpu, 5e-3)

@@ -25,7 +25,8 @@ std::set<std::string> names_of_options() {
     TrainerOptions options;
     [[maybe_unused]] const auto& [spec, precision, casts, stage_layers, schedule, own_schedule,
                                   own_schedule_path, reshard, recompute, graphs, side_stream, tensor, context,
-                                  seq_len, microbatch_size, num_microbatches, seed, step, observer] = options;
+                                  seq_len, microbatch_size, num_microbatches, seed, step, observer,
+                                  launch_observer] = options;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
@@ -57,6 +58,7 @@ std::set<std::string> names_of_options() {
             "num_microbatches",
             "seed",
             "observer",
+            "launch_observer",
             "max_norm",
             "decay_all_parameters",
             "unit_grad_norms",
@@ -156,6 +158,7 @@ std::vector<Flip> flips() {
         {"num_microbatches", kOne, [](auto& o) { o.num_microbatches = 2; }},
         {"seed", kOne, [](auto& o) { o.seed = 5; }, "only random numbers change"},
         {"observer", kOne, [](auto& o) { o.observer = [](const parallel::UnitOp&) {}; }, "it only watches"},
+        {"launch_observer", kOne, [](auto& o) { o.launch_observer = [](uint64_t) {}; }, "it only watches"},
         {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
          "the norm is computed and reported in any case; clipping is a factor of the update"},
         {"decay_all_parameters", kOne, [](auto& o) { o.step.decay_all_parameters = true; }, kArithmetic},
