@@ -31,7 +31,7 @@ LIVE = ("new", "running")  # states of runs that go on
 
 
 def fail(message):
-    print(f"report: {message}", file=sys.stderr)
+    print(f"{pathlib.Path(sys.argv[0]).stem}: {message}", file=sys.stderr)
     sys.exit(2)
 
 

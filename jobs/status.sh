@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # status.sh RUN ... [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it waits,
 # pre-flight, step, loss, speed, time to go, newest checkpoint. FILE becomes a page with their curves (report.py).
+# status.sh --compare RUN RUN ... [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures, each also in
+# per cent of the first run's (compare_runs.py).
 set -euo pipefail
+[ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
 runs=() page=
 while [ $# -gt 0 ]; do
     case $1 in

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Compares runs with the first one: speed, memory, utilisation (MFU), exposed communication and loss, and the settings
+that differ. Needs Python 3.9. `status.sh --compare RUN RUN ...` calls it."""
+import argparse
+import csv
+import io
+import pathlib
+import statistics
+import sys
+
+import plot
+from report import fail, folders_of, names_of
+from run_metrics import read_metrics
+from run_record import is_number, read_run
+
+NEWEST, FIRST = 50, 2  # the steps that count: the newest ones, without the first ones of a short run
+POINTS = 12  # of a curve
+IGNORED = ("job.dump_folder", "job.description")
+
+
+class RunFigures:
+    """The figures of a run. `loss_step`: the step up to which losses are compared."""
+
+    def __init__(self, run, metrics, loss_step):
+        self.run, self.metrics = run, metrics
+        first = min(FIRST, len(metrics.steps) - 1)
+        self.steps = range(max(first, len(metrics.steps) - NEWEST), len(metrics.steps))
+        exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.")]
+        waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
+        self.figures = {
+            "tokens/s a GPU": self.median("tokens_per_second_per_device"),
+            "memory GiB": max(self.known("memory_peak_gib"), default=None),
+            "MFU": self.median("mfu_causal"),
+            "exposed ms": statistics.median(waits) if exposed else None,
+            "loss": self.loss(loss_step)}
+
+    def at(self, name, step):
+        return self.metrics.columns.get(name, [None] * (step + 1))[step]
+
+    def known(self, name):
+        return [value for value in (self.at(name, step) for step in self.steps) if value is not None]
+
+    def median(self, name):
+        known = self.known(name)
+        return statistics.median(known) if known else None
+
+    def noise(self):
+        """The standard error of the median speed, of that speed, in per cent."""
+        speeds = self.known("tokens_per_second_per_device")
+        if len(speeds) < 3:
+            return None
+        middle = statistics.median(speeds)
+        deviation = 1.4826 * statistics.median(abs(speed - middle) for speed in speeds)
+        return 100 * 1.2533 * deviation / len(speeds)**0.5 / middle
+
+    def loss(self, last_step):
+        """The mean of the newest losses up to this step."""
+        losses = [loss for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
+                  if step <= last_step and loss is not None]
+        return statistics.fmean(losses[-NEWEST:]) if losses else None
+
+    def curve(self):
+        """Mean losses of about equally long parts on a logarithmic scale of steps."""
+        pairs = [(step, loss) for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
+                 if loss is not None and loss > 0]
+        if not pairs:
+            return []
+        ends = sorted({round(len(pairs)**(i / (POINTS - 1))) for i in range(POINTS)} | {len(pairs)})
+        return [(pairs[end - 1][0], statistics.fmean(loss for _, loss in pairs[begin:end]))
+                for begin, end in zip([0, *ends], ends)]
+
+
+def figures_of(folders):
+    runs = [read_run(folder, name) for folder, name in zip(folders, names_of(folders))]
+    metrics = [read_metrics(run.folder / "metrics.jsonl") for run in runs]
+    for run, own in zip(runs, metrics):
+        if not own.steps:
+            fail(f"{run.folder} has no step yet")
+    common = min(own.steps[-1] for own in metrics)
+    return [RunFigures(run, own, common) for run, own in zip(runs, metrics)], common
+
+
+def share(value, first):
+    return 100 * value / first if is_number(value) and is_number(first) and first else None
+
+
+def rows_of(runs):
+    """The header and a row for each run: values, each followed by what per cent of the first run's it is."""
+    figures = list(runs[0].figures)
+    header = ["run", "steps", *(cell for name in figures for cell in (name, "%")), "speed ± %"]
+    rows = []
+    for one in runs:
+        pairs = [(one.figures[name], share(one.figures[name], runs[0].figures[name])) for name in figures]
+        rows.append([one.run.name, one.metrics.steps[-1], *(cell for pair in pairs for cell in pair), one.noise()])
+    return header, rows
+
+
+def written(cell, column):
+    if not is_number(cell):
+        return "-" if cell is None else str(cell)
+    return f"{cell:.1f}" if column == "%" else f"{cell:.2f}" if column.endswith("%") else \
+        str(cell) if isinstance(cell, int) else f"{cell:.5g}"
+
+
+def differences(runs):
+    """A line for each run and setting that is not the first run's."""
+    first = runs[0].run.config
+    for one in runs[1:]:
+        if not (first and one.run.config):
+            yield f"{one.run.name}: its configuration, or the first run's, is not recorded"
+            continue
+        for key in sorted({*first, *one.run.config} - set(IGNORED)):
+            before, now = first.get(key, "unset"), one.run.config.get(key, "unset")
+            if before != now:
+                yield f"{one.run.name}: {key} = {now} (first run: {before})"
+
+
+def table(header, rows, form):
+    cells = [header, *([written(cell, name) for cell, name in zip(row, header)] for row in rows)]
+    if form == "markdown":
+        lines = ["| " + " | ".join(row) + " |" for row in cells]
+        lines.insert(1, "| --- |" + " ---: |" * (len(header) - 1))
+        return "\n".join(lines) + "\n"
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return "".join("  ".join(cell.ljust(width) if not i else cell.rjust(width)
+                             for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in cells)
+
+
+def csv_table(header, rows):
+    text, names = io.StringIO(), []
+    for name in header:
+        names.append(f"{names[-1]} %" if name == "%" else name)
+    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue()
+
+
+def losses_svg(runs):
+    """A panel for each run beside the first one."""
+    curves = [plot.Line(one.run.name, one.curve()) for one in runs]
+    if not all(line.points for line in curves):
+        fail("a run has no loss to draw")
+    last = max(x for line in curves for x, _ in line.points)
+    panels = [plot.Panel("step", "loss", [curves[0], line], lambda step: plot.number(step) if step == last else "")
+              for line in curves[1:]]
+    return plot.svg("Losses", panels)
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(prog="status.sh --compare", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of a sweep; the first is compared with")
+    parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
+    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="draws the losses")
+    options = parser.parse_args(words)
+    options.folders = folders_of(options.runs)
+    if len(options.folders) < 2:
+        fail("one run alone; name the runs to compare with it")
+    return options
+
+
+def main():
+    options = parse(sys.argv[1:])
+    runs, common = figures_of(options.folders)
+    header, rows = rows_of(runs)
+    if options.svg:
+        options.svg.write_text(losses_svg(runs))
+    if options.format == "csv":
+        print(csv_table(header, rows), end="")
+        return
+    print(table(header, rows, options.format))
+    print(f"Speed, MFU and exposed time: medians of the newest {NEWEST} steps. Memory: their maximum. Loss: the mean of "
+          f"{NEWEST} steps up to step {common}. ±: standard error.")
+    changed = list(differences(runs))
+    if changed:
+        print("", *changed, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

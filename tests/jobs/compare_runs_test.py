@@ -1,0 +1,75 @@
+"""status.sh --compare: the figures of runs in per cent of the first one's, from made-up runs."""
+import csv
+import io
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import made_up_runs
+
+STATUS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs" / "status.sh"
+
+
+class CompareRuns(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.first, self.other = self.folder / "first", self.folder / "other"
+        made_up_runs.plain_run(self.first, 30)
+        made_up_runs.plain_run(self.other, 60, tokens_per_second_per_device=500.0, memory_peak_gib=25.125, mfu_causal=None)
+
+    def compare(self, *words, code=0):
+        done = subprocess.run([STATUS, "--compare", *words], capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+    def test_figures_in_per_cent_of_the_first_run(self):
+        first, other = csv.DictReader(io.StringIO(self.compare(self.first, self.other, "--format", "csv")))
+        self.assertEqual({first[name] for name in first if name.endswith(" %") and name != "speed ± %"}, {"100.0"})
+        self.assertEqual((first["steps"], other["steps"]), ("30", "60"))
+        speed = float(first["tokens/s a GPU"])
+        self.assertAlmostEqual(float(other["tokens/s a GPU %"]), 100 * 500 / speed)
+        self.assertEqual(float(other["speed ± %"]), 0)
+        self.assertGreater(float(first["speed ± %"]), 0)
+        self.assertEqual(other["memory GiB %"], "50.0")
+        self.assertEqual((other["MFU"], other["MFU %"]), ("", ""))
+        self.assertEqual(other["loss %"], "100.0", "losses are compared up to the last step of both")
+
+    def test_a_table_for_people(self):
+        text = self.compare(self.first, self.other)
+        self.assertRegex(text, r"(?m)^other +60 +500 +\d+\.\d +25\.125 +50\.0 +- +- ")
+        self.assertIn("up to step 30", text)
+        self.assertIn("other: its configuration, or the first run's, is not recorded", text)
+        lines = self.compare(self.first, self.other, "--format", "markdown").splitlines()
+        self.assertEqual({line.count("|") for line in lines[:4]}, {14})
+
+    def test_settings_that_differ(self):
+        runs = [self.folder / "a", self.folder / "b"]
+        for run in runs:
+            made_up_runs.started_run(run)
+        config = runs[1] / "starts.jsonl"
+        config.write_text(config.read_text().replace("2_000", "3_000"))
+        text = self.compare(*runs)
+        self.assertEqual([line for line in text.splitlines() if line.startswith("b: ")],
+                         ["b: training.steps = 3_000 (first run: 2_000)"])
+
+    def test_a_figure_of_the_losses(self):
+        figure = self.folder / "losses.svg"
+        self.compare(self.first, self.other, self.first.parent / "other", "--svg", figure, code=2)  # named twice
+        self.compare(self.first, self.other, "--svg", figure)
+        lines = xml.etree.ElementTree.parse(figure).findall(".//{*}polyline")
+        self.assertEqual(len(lines), 4, "two curves, and their marks in the legend")
+
+    def test_errors(self):
+        self.assertIn("one run alone", self.compare(self.first, code=2))
+        self.assertIn("there is no folder", self.compare(self.first, self.folder / "none", code=2))
+        (self.folder / "empty").mkdir()
+        self.assertIn("has no step yet", self.compare(self.first, self.folder / "empty", code=2))
+
+
+if __name__ == "__main__":
+    unittest.main()
