@@ -45,5 +45,31 @@ TEST(NamedRuns, AreRowsOfTheReadme) {
     }
 }
 
+TEST(NamedRuns, HaveAnExpectedSpeed) {
+    const std::string page = content_of(std::filesystem::path(ARGOSY_CONFIGS) / "expected" / "README.md");
+    for (const auto& path : named_runs()) {
+        if (path.stem() == "debug_cpu") continue;  // for processors
+        EXPECT_NE(page.find("`" + path.filename().string() + "`"), std::string::npos) << path;
+    }
+}
+
+TEST(NamedRuns, PointsOfTheirGridsParse) {
+    for (const auto& [points, run] :
+         {std::pair{"8b.points", "llama3_8b_1node.toml"}, {"70b.points", "llama3_70b_2d.toml"}}) {
+        const std::filesystem::path folder = ARGOSY_CONFIGS;
+        std::ifstream lines(folder / "expected" / points);
+        int count = 0;
+        for (std::string line; std::getline(lines, line); ++count) {
+            std::vector<std::string> words = {"--config", folder / run};
+            std::istringstream rest(line);
+            for (std::string word; rest >> word;) words.push_back(word);
+            EXPECT_NO_THROW(parse_command_line(words)) << line;
+        }
+        EXPECT_EQ(count % 6, 0)
+            << "bfloat16, tensorwise and rowwise, each with and without async tensor parallelism";
+        EXPECT_GT(count, 0);
+    }
+}
+
 }  // namespace
 }  // namespace argosy::config
