@@ -11,10 +11,11 @@
 namespace argosy::cublas {
 namespace {
 
-constexpr std::string_view kBegin = "cublasLt", kFormat = "2";  // changes with the fields of a line
+constexpr std::string_view kBegin = "cublasLt", kFormat = "3";  // changes with the fields of a line
 constexpr const char* kAddends[] = {"set", "add", "plus"};      // in the order of Addend
-constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
-                                  ElementType::Float64};
+constexpr const char* kScales[] = {"unscaled", "matrix", "line", "block"};  // in the order of ScaleMode
+constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16,    ElementType::Float32,
+                                  ElementType::Float64,  ElementType::Float8E4M3, ElementType::Float8E5M2};
 
 std::string hex(const Algorithm& algorithm) {
     std::string text;
@@ -50,10 +51,12 @@ class Words {
         return word == first;
     }
 
-    Addend addend() {
-        const auto found = std::ranges::find(kAddends, next());
-        if (found == std::end(kAddends)) good_ = false;
-        return static_cast<Addend>(found == std::end(kAddends) ? 0 : found - std::begin(kAddends));
+    /// The enumerator whose name, of `names` in their order, is the next word.
+    template <class Enum, size_t kCount>
+    Enum one_of(const char* const (&names)[kCount]) {
+        const auto found = std::ranges::find(names, next());
+        if (found == std::end(names)) good_ = false;
+        return static_cast<Enum>(found == std::end(names) ? 0 : found - std::begin(names));
     }
 
     ElementType type() {
@@ -94,14 +97,17 @@ class Words {
 
 Problem problem_of(Words& words) {
     Problem p;
-    p.type = words.type();
+    p.type_a = words.type();
+    p.type_b = words.type();
     p.result_type = words.type();
+    p.scales = words.one_of<ScaleMode>(kScales);
+    p.fast_sums = words.is_first_of_two("fast", "exact");
     p.transpose_a = words.is_first_of_two("T", "N");
     p.transpose_b = words.is_first_of_two("T", "N");
     for (int64_t* number : {&p.m, &p.n, &p.k, &p.stride_a, &p.stride_b, &p.stride_d}) {
         *number = words.number<int64_t>();
     }
-    p.addend = words.addend();
+    p.addend = words.one_of<Addend>(kAddends);
     p.bias = words.is_first_of_two("bias", "plain");
     for (int* number : {&p.alignment_a, &p.alignment_b, &p.alignment_c, &p.alignment_d, &p.alignment_bias}) {
         *number = words.number<int>();
@@ -113,12 +119,13 @@ Problem problem_of(Words& words) {
 
 std::string line_of(const Choice& choice, const Origin& origin) {
     const Problem& p = choice.problem;
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin, kFormat,
-                       origin.version, origin.device, name(p.type), name(p.result_type),
-                       p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N", p.m, p.n, p.k, p.stride_a,
-                       p.stride_b, p.stride_d, kAddends[static_cast<int>(p.addend)],
-                       p.bias ? "bias" : "plain", p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d,
-                       p.alignment_bias, hex(choice.algorithm));
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
+                       kFormat, origin.version, origin.device, name(p.type_a), name(p.type_b),
+                       name(p.result_type), kScales[static_cast<int>(p.scales)],
+                       p.fast_sums ? "fast" : "exact", p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N",
+                       p.m, p.n, p.k, p.stride_a, p.stride_b, p.stride_d,
+                       kAddends[static_cast<int>(p.addend)], p.bias ? "bias" : "plain", p.alignment_a,
+                       p.alignment_b, p.alignment_c, p.alignment_d, p.alignment_bias, hex(choice.algorithm));
 }
 
 std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {

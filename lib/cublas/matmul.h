@@ -2,8 +2,9 @@
 // has the implementation and alone includes cuBLASLt's header. A build without CUDA takes without_cuda/,
 // where version() is 0 and the constructor of Multiplier throws UserError.
 //
-// Products of bf16, fp16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64. The result is
-// rounded once: parts of a sum that are computed separately are added up before the rounding.
+// Products of bf16, fp16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64, products of
+// float8 as Product says. The result is rounded once: parts of a sum that are computed separately are added
+// up before the rounding.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,32 @@ int version();
 /// "13.1.0".
 std::string version_text();
 
+/// What decides which products there are: a device's compute capability, 90 for 9.0, and cuBLASLt's version.
+struct Target {
+    int capability = 0;  // 0: no GPU
+    int version = 0;
+};
+
+/// How many elements of a float8 operand share a scale. A line has the elements that a product sums over: a
+/// row of A, a column of B.
+enum class ScaleMode {
+    None,    // the operand is not in float8, or its scale is 1
+    Matrix,  // one fp32 number
+    Line,    // an fp32 number for each line
+    Block,  // an E8M0 exponent for 32 elements of a line, in tiles of 128 lines x 4 blocks: block b of line l
+            // is byte (l % 32) * 16 + l / 32 * 4 + b of its tile; tiles lie row by row, padded with zeros
+};
+
+/// What decides whether cuBLASLt has a float8 product C [rows, columns] of sums of `terms` products.
+struct Float8Product {
+    ElementType a, b, c;
+    ScaleMode scales;  // of both operands
+    int64_t columns, terms;
+};
+
+/// Why cuBLASLt lacks the product on this target, to follow "because"; empty if it has it.
+std::string refusal(const Float8Product& product, const Target& target);
+
 /// A matrix in device memory. Element [r, c] is data[r * row_stride + c * column_stride], in elements of
 /// `type`. One stride is 1, and the other is so large that no two elements overlap. The stride of a dim of
 /// size 1 is ignored. A transposed matrix is another view of the same memory, never a copy.
@@ -43,6 +70,11 @@ using ConstMatrix = MatrixOf<const void>;
 /// that type too, or fp32 if the type is bf16 or fp16, so that gradients of many microbatches add up
 /// unrounded. C shares no memory with A and B.
 ///
+/// Or A and B are in float8, not both E5M2, and C is in bf16, fp16 or fp32; refusal() says which of these
+/// products there are. REQUIRES: the elements of a line are adjacent, that is, A is row-major and B is
+/// column-major; matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for a C
+/// of two bytes.
+///
 /// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
 /// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.
 struct Product {
@@ -54,6 +86,12 @@ struct Product {
     /// One element of C's type for each column of C, added to every row before the row is rounded. REQUIRES:
     /// C's column_stride is 1, and A has at least one column.
     const void* bias = nullptr;
+    /// Of float8 operands: A and B are multiplied by their scales, which are in device memory and may be null
+    /// for ScaleMode::None.
+    ScaleMode scales = ScaleMode::None;
+    const void *scale_a = nullptr, *scale_b = nullptr;
+    /// Float8 on Hopper: whether tensor cores may keep sums in fewer than fp32's bits, which is faster.
+    bool fast_sums = false;
 };
 
 /// How run() chooses the algorithm of a new problem (shapes, strides, types and alignments of the pointers).
@@ -94,6 +132,8 @@ class Multiplier {
     /// problem then takes the heuristic's algorithm. Therefore, if you use Search::Timed, run each product
     /// once before the recording. Throws RunError that names the product.
     void run(const Product& product, CUstream_st* stream);
+
+    Target target() const;
 
     /// The number of different problems so far.
     int num_problems() const;

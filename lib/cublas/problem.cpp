@@ -18,10 +18,7 @@ int alignment_of(const void* data) {
     return 1 << std::countr_zero(address);
 }
 
-bool is_floating_point(ElementType type) {
-    return type == ElementType::BFloat16 || type == ElementType::Float16 || type == ElementType::Float32 ||
-           type == ElementType::Float64;
-}
+bool is_floating_point(ElementType type) { return is_floating(type) && !is_float8(type); }
 
 /// Whether the matrix is row-major: elements of a row are adjacent, and rows do not overlap. The stride of a
 /// dim of size 1 is ignored.
@@ -57,15 +54,42 @@ Addend addend_of(const Product& product) {
     return product.addend == product.c.data ? Addend::C : Addend::Another;
 }
 
+constexpr int64_t kFloat8Alignment = 16;  // bytes
+
+constexpr const char* kScaledBy[] = {"", ", scaled", ", scaled by lines", ", scaled by blocks"};
+
+template <class Data>
+bool is_aligned(const MatrixOf<Data>& x) {
+    const int64_t stride = storage_of(x).stride * size_bytes(x.type);
+    return alignment_of(x.data) >= kFloat8Alignment && stride % kFloat8Alignment == 0;
+}
+
+/// What refusal() cannot see.
+void check_float8(const Product& product) {
+    const auto& [c, a, b, addend, bias, scales, scale_a, scale_b, fast_sums] = product;
+    ARGOSY_CHECK(is_row_major(a) && is_row_major(b.transposed()),
+                 "the terms of a float8 product's sums are not adjacent: {}", describe(product));
+    ARGOSY_CHECK(is_aligned(a) && is_aligned(b) && is_aligned(c) && alignment_of(addend) >= kFloat8Alignment,
+                 "a matrix of a float8 product is not aligned: {}", describe(product));
+    ARGOSY_CHECK(!bias || size_bytes(c.type) == 2, "a float8 product cannot add a bias: {}",
+                 describe(product));
+    ARGOSY_CHECK(scales == ScaleMode::None || (scale_a && scale_b), "a float8 product lacks a scale: {}",
+                 describe(product));
+}
+
 void check(const Product& product) {
-    const auto& [c, a, b, addend, bias] = product;
+    const auto& c = product.c;
+    const auto &a = product.a, &b = product.b;
+    const void* const bias = product.bias;
     const auto what = [&] { return describe(product); };
     ARGOSY_CHECK(a.columns == b.rows && a.rows == c.rows && b.columns == c.columns,
                  "the shapes do not fit together: {}", what());
-    ARGOSY_CHECK(is_floating_point(a.type) && a.type == b.type,
+    const bool float8 = is_float8(a.type) && is_float8(b.type);
+    ARGOSY_CHECK(float8 || (is_floating_point(a.type) && a.type == b.type),
                  "A and B have unequal or unsupported types: {}", what());
     const bool into_fp32 = size_bytes(a.type) == 2 && c.type == ElementType::Float32;
-    ARGOSY_CHECK(c.type == a.type || into_fp32, "C has an unsupported type: {}", what());
+    ARGOSY_CHECK(float8 || c.type == a.type || into_fp32, "C has an unsupported type: {}", what());
+    if (float8) check_float8(product);
     ARGOSY_CHECK(is_row_or_column_major(a) && is_row_or_column_major(b) && is_row_or_column_major(c),
                  "a matrix is neither row-major nor column-major: {}", what());
     ARGOSY_CHECK(!bias || (is_row_major(c) && a.columns > 0), "this product cannot add a bias: {}", what());
@@ -88,26 +112,50 @@ const char* name(ElementType type) {
             return "fp32";
         case ElementType::Float64:
             return "fp64";
+        case ElementType::Float8E4M3:
+            return "e4m3";
+        case ElementType::Float8E5M2:
+            return "e5m2";
         default:
             return "no floating-point type";
     }
 }
 
 size_t ProblemHash::operator()(const Problem& p) const {
-    const std::array numbers = {
-        static_cast<int64_t>(p.type),
-        static_cast<int64_t>(p.result_type),
-        int64_t{p.transpose_a} | p.transpose_b << 1 | p.bias << 2 | static_cast<int64_t>(p.addend) << 3,
-        p.m,
-        p.n,
-        p.k,
-        p.stride_a,
-        p.stride_b,
-        p.stride_d,
-        int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 | int64_t{p.alignment_d} << 32 |
-            int64_t{p.alignment_bias} << 48,
-        int64_t{p.alignment_c}};
+    const std::array numbers = {static_cast<int64_t>(p.type_a) | static_cast<int64_t>(p.type_b) << 8 |
+                                    static_cast<int64_t>(p.result_type) << 16,
+                                int64_t{p.transpose_a} | p.transpose_b << 1 | p.bias << 2 | p.fast_sums << 3 |
+                                    static_cast<int64_t>(p.addend) << 4 | static_cast<int64_t>(p.scales) << 8,
+                                p.m,
+                                p.n,
+                                p.k,
+                                p.stride_a,
+                                p.stride_b,
+                                p.stride_d,
+                                int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 |
+                                    int64_t{p.alignment_d} << 32 | int64_t{p.alignment_bias} << 48,
+                                int64_t{p.alignment_c}};
     return std::hash<std::string_view>()({reinterpret_cast<const char*>(numbers.data()), sizeof(numbers)});
+}
+
+std::string refusal(const Float8Product& product, const Target& target) {
+    const auto& [a, b, c, scales, columns, terms] = product;
+    const auto [capability, version] = target;
+    if (!is_float8(a) || !is_float8(b)) return "an operand is not in float8";
+    if (capability == 0) return "there is no GPU";
+    if (capability < 89) return "tensor cores have no float8 before compute capability 8.9";
+    if (a == ElementType::Float8E5M2 && b == a) return "cuBLASLt has no product of two matrices in E5M2";
+    if (size_bytes(c) > 4 || size_bytes(c) < 2 || !is_floating(c))
+        return fmt::format("cuBLASLt has no product of float8 in {}", name(c));
+    if (scales == ScaleMode::Line && (capability != 90 || version < 120900))
+        return "cuBLASLt has scales of rows only for compute capability 9.0, from version 12.9 on";
+    if (scales == ScaleMode::Block && (capability < 100 || version < 120800))
+        return "cuBLASLt has scales of blocks only from compute capability 10.0 and version 12.8 on";
+    const int64_t multiple = scales == ScaleMode::Block ? 32 : kFloat8Alignment;
+    if (terms % multiple != 0) return fmt::format("{} does not divide {} terms of a sum", multiple, terms);
+    if (columns % kFloat8Alignment != 0)
+        return fmt::format("{} does not divide {} columns", kFloat8Alignment, columns);
+    return {};
 }
 
 int64_t span_of(int64_t rows, int64_t columns, int64_t stride) {
@@ -118,15 +166,20 @@ Operands operands_of(const Product& product) {
     check(product);
     ConstMatrix a = product.a, b = product.b;
     Matrix c = product.c;
+    const void *scale_a = product.scale_a, *scale_b = product.scale_b;
     if (is_row_major(c)) {
+        std::swap(scale_a, scale_b);
         a = std::exchange(b, a).transposed();
         b = b.transposed();
         c = c.transposed();
     }
     const void* const addend = product.addend == nullptr ? c.data : product.addend;
     const Storage storage_a = storage_of(a), storage_b = storage_of(b), storage_c = storage_of(c);
-    const Problem problem{.type = a.type,
+    const Problem problem{.type_a = a.type,
+                          .type_b = b.type,
                           .result_type = c.type,
+                          .scales = product.scales,
+                          .fast_sums = product.fast_sums,
                           .transpose_a = storage_a.transposed,
                           .transpose_b = storage_b.transposed,
                           .m = c.rows,
@@ -142,17 +195,19 @@ Operands operands_of(const Product& product) {
                           .alignment_c = alignment_of(addend),
                           .alignment_d = alignment_of(c.data),
                           .alignment_bias = alignment_of(product.bias)};
-    return {problem, a.data, b.data, addend, c.data, product.bias};
+    return {problem, a.data, b.data, addend, c.data, product.bias, scale_a, scale_b};
 }
 
 std::string describe(const Product& product) {
-    const auto& [c, a, b, addend, bias] = product;
+    const Matrix& c = product.c;
+    const ConstMatrix &a = product.a, &b = product.b;
     constexpr const char* kInto[] = {"into", "added to", "plus another matrix into"};
     return fmt::format(
-        "{} [{}, {}] x [{}, {}] {} {} [{}, {}]{}; strides {}, {} and {}; aligned to {}, {} and {} bytes",
-        name(a.type), a.rows, a.columns, b.rows, b.columns, kInto[static_cast<int>(addend_of(product))],
-        name(c.type), c.rows, c.columns, bias ? " with a bias" : "", strides(a), strides(b), strides(c),
-        alignment_of(a.data), alignment_of(b.data), alignment_of(c.data));
+        "{} [{}, {}] x {}[{}, {}] {} {} [{}, {}]{}{}; strides {}, {} and {}; aligned to {}, {} and {} bytes",
+        name(a.type), a.rows, a.columns, a.type == b.type ? "" : name(b.type) + std::string(" "), b.rows,
+        b.columns, kInto[static_cast<int>(addend_of(product))], name(c.type), c.rows, c.columns,
+        product.bias ? " with a bias" : "", kScaledBy[static_cast<int>(product.scales)], strides(a),
+        strides(b), strides(c), alignment_of(a.data), alignment_of(b.data), alignment_of(c.data));
 }
 
 }  // namespace argosy::cublas

@@ -15,7 +15,9 @@ enum class Addend { None, C, Another };
 
 /// Everything that an algorithm may depend on: products of the same problem may share an algorithm.
 struct Problem {
-    ElementType type, result_type;
+    ElementType type_a, type_b, result_type;
+    ScaleMode scales;
+    bool fast_sums;
     bool transpose_a, transpose_b;
     int64_t m, n, k;
     int64_t stride_a, stride_b, stride_d;  // between stored columns, in elements
@@ -38,6 +40,7 @@ struct Operands {
     const void *a, *b, *c;
     void* d;
     const void* bias;
+    const void *scale_a, *scale_b;
 };
 
 /// REQUIRES: the matrices are as matmul.h says for a Product; otherwise an assertion fails and names the
@@ -51,5 +54,9 @@ int64_t span_of(int64_t rows, int64_t columns, int64_t stride);
 std::string describe(const Product& product);
 
 const char* name(ElementType type);
+
+inline bool is_float8(ElementType type) {
+    return type == ElementType::Float8E4M3 || type == ElementType::Float8E5M2;
+}
 
 }  // namespace argosy::cublas

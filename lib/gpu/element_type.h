@@ -11,9 +11,14 @@
 namespace argosy::gpu {
 
 inline constexpr std::pair<ElementType, at::ScalarType> kScalarTypes[] = {
-    {ElementType::Float32, at::kFloat}, {ElementType::Float64, at::kDouble},
-    {ElementType::Float16, at::kHalf},  {ElementType::BFloat16, at::kBFloat16},
-    {ElementType::Int64, at::kLong},    {ElementType::UInt8, at::kByte}};
+    {ElementType::Float32, at::kFloat},
+    {ElementType::Float64, at::kDouble},
+    {ElementType::Float16, at::kHalf},
+    {ElementType::BFloat16, at::kBFloat16},
+    {ElementType::Int64, at::kLong},
+    {ElementType::UInt8, at::kByte},
+    {ElementType::Float8E4M3, at::ScalarType::Float8_e4m3fn},
+    {ElementType::Float8E5M2, at::ScalarType::Float8_e5m2}};
 
 /// Empty for a type that no tensor of this program has.
 inline std::optional<at::ScalarType> scalar_type(ElementType type) {

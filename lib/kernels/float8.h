@@ -40,6 +40,20 @@ struct CastToFloat8 {
     int64_t value_stride;  // between the starts of two rows
 };
 
+/// The transpose of a cast, [row_size, num_rows], in the memory of a GPU.
+struct TransposedFloat8 {
+    uint8_t* values = nullptr;
+    int64_t stride = 0;  // between the starts of two of its rows
+};
+
+/// Writes the transpose of a matrix of one-byte elements, in the memory of a GPU.
+struct TransposeBytes {
+    const uint8_t* from;
+    int64_t num_rows, row_size;
+    int64_t row_stride;
+    TransposedFloat8 transposed;
+};
+
 /// Exact, also to bf16.
 struct WidenFloat8 {
     int64_t count;

@@ -15,6 +15,7 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/float8.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/types.h"
@@ -33,6 +34,12 @@ struct GpuTypedKernels {
     void (*embedding_gradient)(const EmbeddingGradient<T>&, const int64_t* positions, GpuStream);
     void (*widen)(const Widen<T>&, GpuStream);
     void (*narrow)(const Narrow<T>&, GpuStream);
+    /// The CPU kernel's bits, except in NaNs. A group has whole rows, all rows, or some or all rows of a
+    /// column, or some columns of a row. REQUIRES: `largest` is 0 everywhere; groups of some rows have
+    /// multiples of 32.
+    void (*largest_magnitudes)(const LargestMagnitudes<T>&, GpuStream);
+    /// The CPU kernel's bits, except in NaNs. Either result may be null; x is read once.
+    void (*cast_to_float8)(const CastToFloat8<T>&, const TransposedFloat8&, GpuStream);
     void (*rms_norm)(const RmsNorm<T>&, GpuStream);
     int64_t (*rms_norm_backward_scratch_bytes)(const RmsNormBackward<T>&);
     void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream);
@@ -50,6 +57,7 @@ struct GpuTable {
     void (*squared_norms)(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream);
     void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // the CPU kernel's bits, except in NaNs
     void (*add_rounded)(const AddRoundedRows&, GpuStream);         // likewise
+    void (*transpose_bytes)(const TransposeBytes&, GpuStream);
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
     GpuTypedKernels<Half> fp16;

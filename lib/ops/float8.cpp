@@ -12,6 +12,7 @@
 
 #include "base/element_type.h"
 #include "base/error.h"
+#include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/work.h"
 
@@ -65,8 +66,6 @@ at::Tensor by_groups(const at::Tensor& x, Groups groups) {
 }
 at::Tensor for_groups(const at::Tensor& factors) { return factors.unsqueeze(1).unsqueeze(3); }
 
-bool has_processor_kernels(const at::Tensor& x) { return has_kernels(x) && !gpu::holds(x); }
-
 template <class T>
 kernels::Grouped<T> grouped(const at::Tensor& x, Groups groups) {
     return {first_element<T>(x), x.size(0), x.size(1), x.stride(0), groups.rows, groups.columns};
@@ -86,9 +85,8 @@ void write_largest(const at::Tensor& largest, const at::Tensor& x, Groups groups
 
 /// The largest magnitude of each group, in fp32.
 at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
-    if (!has_processor_kernels(x)) {
-        return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
-    }
+    if (!has_kernels(x)) return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
+    if (casts_on_gpu(x)) return gpu_largest_magnitudes(with_dense_rows(x), groups.rows, groups.columns);
     if (groups.rows > 1 && groups.columns > 1) {  // the whole matrix: its rows, then their column
         return largest_of_groups(largest_of_groups(x, {1, x.size(1)}), {x.size(0), 1});
     }
@@ -116,10 +114,13 @@ void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, co
     });
 }
 
-/// x times the factor of its group, rounded to `type`.
+/// x times the factor of its group, rounded to `type`. On a GPU it is stored for products that sum over dim
+/// `summed`.
 at::Tensor scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors,
-                              at::ScalarType type) {
-    if (!has_processor_kernels(x)) {
+                              at::ScalarType type, int summed) {
+    if (casts_on_gpu(x))
+        return gpu_cast(with_dense_rows(x), groups.rows, groups.columns, factors, type, summed == 0);
+    if (!has_kernels(x)) {
         const float largest = largest_number(type);
         return by_groups(x.contiguous(), groups)
             .to(at::kFloat)
@@ -176,7 +177,7 @@ Operand cast_blocks(const at::Tensor& x, const Cast& cast, int summed) {
         factors.copy_(power_of_two((kScaleBias - exponents).clamp_max(kScaleBias - 1)));
         scale.view(at::kByte).copy_(exponents);
     }
-    return {scaled_and_rounded(x, groups, factors, cast.type), scale, x.scalar_type()};
+    return {scaled_and_rounded(x, groups, factors, cast.type, summed), scale, x.scalar_type()};
 }
 
 at::Tensor widened_values(const at::Tensor& values) {
@@ -231,7 +232,7 @@ Operand cast(const Operand& operand, const Cast& cast, int summed, const at::Ten
     const Groups groups = groups_of(x, cast.scaling, summed);
     const at::Tensor factors =
         factors_for(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
-    return {scaled_and_rounded(x, groups, factors, cast.type), factors.reciprocal(), x.scalar_type()};
+    return {scaled_and_rounded(x, groups, factors, cast.type, summed), factors.reciprocal(), x.scalar_type()};
 }
 
 at::Tensor widened_to_bf16(const Operand& operand) {

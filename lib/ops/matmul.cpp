@@ -13,6 +13,7 @@
 #include "cublas/matmul.h"
 #include "gpu/device.h"
 #include "gpu/element_type.h"
+#include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/ops_context.h"
 #include "ops/work.h"
@@ -166,11 +167,16 @@ std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     return factors;
 }
 
-/// out = the product of two operands in float8 + addend, which is undefined or has the shape of `out`. On a
-/// processor, and on a GPU that multiplies no float8, the product is that of the same numbers in bf16.
-void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b,
-                     const at::Tensor& addend = {}) {
+/// On a GPU, the sums of y may have fewer bits than those of gradients, as in torchao.
+enum class Sums { Fast, Exact };
+
+/// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
+/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, the product is that of the
+/// same numbers in bf16.
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Sums sums,
+                     const at::Tensor& addend = {}, const at::Tensor& bias = {}) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
+    if (multiply_in_float8({out, a, b, addend, bias, sums == Sums::Fast})) return;
     const Factors factors[] = {{widened_to_bf16(a), widened_to_bf16(b)}};
     note_product(out, factors[0].a, a.values.size(1));
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
@@ -184,6 +190,7 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b,
     }
     if (addend.defined()) sum.add_(addend);
     out.copy_(sum);
+    if (bias.defined()) at::Tensor(out).add_(bias);
 }
 
 /// The result of a product of x, not yet computed.
@@ -239,9 +246,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias) {
     if (x.scaled()) {
-        multiply_scaled(y, x, weight.all.transposed());
-        if (!bias.parts.empty()) at::Tensor(y).add_(bias.whole());
-        return;
+        const at::Tensor biases = bias.parts.empty() ? at::Tensor() : bias.whole();
+        return multiply_scaled(y, x, weight.all.transposed(), Sums::Fast, /*addend=*/{}, biases);
     }
     const bool joined = weight.all.values.defined() && (bias.parts.empty() || bias.all.values.defined());
     if (has_kernels(x.values) && joined) {
@@ -283,8 +289,8 @@ at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& w
                       const at::Tensor& bias) {
     if (!x.scaled()) return add_linear(addend, x.values, weight.all.values, bias);
     at::Tensor y = empty_product(x, weight.num_rows());
-    multiply_scaled(y, x, weight.all.transposed(), addend);
-    return bias.defined() ? y.add_(bias) : y;
+    multiply_scaled(y, x, weight.all.transposed(), Sums::Fast, addend, bias);
+    return y;
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
@@ -295,7 +301,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
     if (dy.scaled()) {
         at::Tensor dx = empty_product(dy, weight.num_columns());
-        multiply_scaled(dx, dy, weight.all);
+        multiply_scaled(dx, dy, weight.all, Sums::Exact);
         return dx;
     }
     const at::Tensor& values = dy.values;
@@ -306,7 +312,7 @@ at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight) {
-    if (dy.scaled()) return multiply_scaled(out, dy, weight.all);
+    if (dy.scaled()) return multiply_scaled(out, dy, weight.all, Sums::Exact);
     note_product(out, dy.values, dy.values.size(1));
     if (!has_kernels(dy.values)) {
         out.copy_(at::mm(dy.values, weight.all.values));
@@ -319,7 +325,8 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,
                             bool accumulate) {
     if (dy_operand.scaled()) {
-        return multiply_scaled(out, dy_operand.transposed(), x_operand, accumulate ? out : at::Tensor());
+        return multiply_scaled(out, dy_operand.transposed(), x_operand, Sums::Exact,
+                               accumulate ? out : at::Tensor());
     }
     const at::Tensor &dy = dy_operand.values, &x = x_operand.values;
     note_product(out, dy, dy.size(0));

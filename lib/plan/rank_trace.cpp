@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "ops/gpu_float8.h"
 #include "plan/dry_memory.h"
 #include "train/dry_step.h"
 
@@ -81,6 +82,7 @@ class Tracer {
     }
 
     RankTrace run() {
+        const ops::PlannedGpu gpu(machine_.capability);
         comm::Recording recording({.launched = [this](const auto& launch) { add_launch(launch); },
                                    .waited = [this](int64_t number) { add_wait(number); }});
         const ops::WorkObserver work([this](const ops::Work& each) { add_work(each); });

@@ -12,8 +12,11 @@ namespace {
 const Origin kHere{"13.1.0", "NVIDIA-H200"};
 
 Choice choice() {
-    Choice made{.problem = {.type = ElementType::BFloat16,
+    Choice made{.problem = {.type_a = ElementType::BFloat16,
+                            .type_b = ElementType::BFloat16,
                             .result_type = ElementType::Float32,
+                            .scales = ScaleMode::None,
+                            .fast_sums = false,
                             .transpose_a = false,
                             .transpose_b = true,
                             .m = 4096,
@@ -36,7 +39,8 @@ Choice choice() {
 TEST(Choices, AreLinesThatReadBack) {
     const std::string line = line_of(choice(), kHere);
     EXPECT_EQ(line.substr(0, line.rfind(' ')),
-              "cublasLt 2 13.1.0 NVIDIA-H200 bf16 fp32 N T 4096 1024 16384 4096 2048 4097 add plain 256 16 8 "
+              "cublasLt 3 13.1.0 NVIDIA-H200 bf16 bf16 fp32 unscaled exact N T 4096 1024 16384 4096 2048 "
+              "4097 add plain 256 16 8 "
               "4 256");
     EXPECT_EQ(line.back(), '\n');
     const std::vector<Choice> found = choices_in(line + line, kHere);
@@ -48,12 +52,19 @@ TEST(Choices, AreLinesThatReadBack) {
 
 TEST(Choices, OfEachKindOfProblem) {
     Choice other = choice();
-    other.problem.type = other.problem.result_type = ElementType::Float64;
+    other.problem.type_a = other.problem.type_b = other.problem.result_type = ElementType::Float64;
     other.problem.transpose_a = true;
     other.problem.transpose_b = false;
     other.problem.addend = Addend::Another;
     other.problem.bias = true;
     EXPECT_EQ(choices_in(line_of(other, kHere), kHere)[0].problem, other.problem);
+    other.problem.type_a = ElementType::Float8E5M2;
+    other.problem.type_b = ElementType::Float8E4M3;
+    other.problem.fast_sums = true;
+    for (const ScaleMode scales : {ScaleMode::Matrix, ScaleMode::Line, ScaleMode::Block}) {
+        other.problem.scales = scales;
+        EXPECT_EQ(choices_in(line_of(other, kHere), kHere)[0].problem, other.problem);
+    }
 }
 
 TEST(Choices, OfAnotherVersionOrDeviceAreSkipped) {
@@ -69,7 +80,7 @@ TEST(Choices, InvalidLinesAreUserErrors) {
         return std::string(line).replace(line.find(what), what.size(), by);
     };
     EXPECT_ERROR(choices_in(line + line.substr(0, line.size() - 2), kHere), UserError, "line 2",
-                 "cublasLt 2 13");
+                 "cublasLt 3 13");
     for (const std::string& bad :
          {line.substr(0, 40), std::string("hello\n"), std::string("\n"), std::string("cublasLt"),
           replaced("bf16", "bf17"), replaced(" N ", " M "), replaced(" 4096 ", " 4096x "),

@@ -22,12 +22,17 @@ TEST(Library, HasItsVersionWithoutADevice) {
 }
 
 TEST(Library, TakesEveryDescriptorWithoutADevice) {
-    for (const ElementType type :
-         {ElementType::BFloat16, ElementType::Float16, ElementType::Float32, ElementType::Float64}) {
+    for (const ElementType type : {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
+                                   ElementType::Float64, ElementType::Float8E4M3, ElementType::Float8E5M2}) {
         for (const bool bias : {false, true}) {
             const float vector[4] = {};
-            const Problem problem{.type = type,
-                                  .result_type = type,
+            const Problem problem{.type_a = type,
+                                  .type_b = type,
+                                  .result_type = is_float8(type) ? ElementType::BFloat16 : type,
+                                  .scales = !is_float8(type) ? ScaleMode::None
+                                            : bias           ? ScaleMode::Line
+                                                             : ScaleMode::Block,
+                                  .fast_sums = bias,
                                   .transpose_a = bias,
                                   .transpose_b = !bias,
                                   .m = 16,
@@ -43,7 +48,7 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
                                   .alignment_c = 256,
                                   .alignment_d = 2,
                                   .alignment_bias = 4};
-            Plan plan(problem, vector);
+            Plan plan(Operands{.problem = problem, .bias = vector, .scale_a = vector, .scale_b = vector});
             // The library checks preferences before the handle.
             std::vector<Algorithm> found;
             EXPECT_EQ(plan.find_algorithms(/*handle=*/nullptr, 1 << 20, 8, found),

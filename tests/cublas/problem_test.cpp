@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "base/error.h"
 #include "expect_error.h"
 
@@ -27,8 +30,11 @@ TEST(Problem, OfALinearLayer) {
                           .a = by_rows<const void>(memory.a, 6, 8),
                           .b = by_rows<const void>(memory.b, 4, 8).transposed()};
     const Operands operands = operands_of(forward);
-    EXPECT_EQ(operands.problem, (Problem{.type = kType,
+    EXPECT_EQ(operands.problem, (Problem{.type_a = kType,
+                                         .type_b = kType,
                                          .result_type = kType,
+                                         .scales = ScaleMode::None,
+                                         .fast_sums = false,
                                          .transpose_a = true,
                                          .transpose_b = false,
                                          .m = 4,
@@ -117,7 +123,10 @@ TEST(Problem, EachFieldChangesTheHash) {
         change(other);
         return other != whole && ProblemHash()(other) != ProblemHash()(whole);
     };
-    EXPECT_TRUE(differs([](Problem& p) { p.type = ElementType::Float16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.type_a = ElementType::Float16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.type_b = ElementType::Float16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.scales = ScaleMode::Block; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.fast_sums = true; }));
     EXPECT_TRUE(differs([](Problem& p) { p.result_type = ElementType::Float32; }));
     EXPECT_TRUE(differs([](Problem& p) { p.transpose_a = !p.transpose_a; }));
     EXPECT_TRUE(differs([](Problem& p) { p.transpose_b = !p.transpose_b; }));
@@ -166,6 +175,78 @@ TEST(Problem, RefusesInvalidProducts) {
         [](Product& p) {
             p.a.columns = p.b.rows = 0;
             p.bias = p.a.data;
+        },
+        "cannot add a bias");
+}
+
+// cuBLASLt's documentation: the tables of types and of scaling modes, and the requirements of float8 kernels.
+TEST(Float8Products, AreThoseOfTheDocumentation) {
+    using enum ElementType;
+    constexpr Target kAmpere{80, 130100}, kHopper{90, 130100}, kBlackwell{100, 130100};
+    const Float8Product good{Float8E4M3, Float8E5M2, BFloat16, ScaleMode::Matrix, 32, 64};
+    const auto with = [&](auto change) {
+        Float8Product other = good;
+        change(other);
+        return other;
+    };
+    for (const Target& target : {kHopper, kBlackwell, Target{89, 120000}})
+        EXPECT_EQ(refusal(good, target), "");
+    for (const ElementType c : {Float16, Float32})
+        EXPECT_EQ(refusal(with([&](auto& p) { p.c = c; }), kHopper), "");
+    EXPECT_EQ(refusal(with([](auto& p) { std::swap(p.a, p.b); }), kHopper), "");
+    EXPECT_EQ(refusal(with([](auto& p) { p.b = Float8E4M3; }), kHopper), "");
+
+    const auto expect_reason = [](const Float8Product& product, const Target& target, const char* reason) {
+        EXPECT_NE(refusal(product, target).find(reason), std::string::npos) << refusal(product, target);
+    };
+    expect_reason(good, {}, "no GPU");
+    expect_reason(good, kAmpere, "8.9");
+    expect_reason(with([](auto& p) { p.a = Float8E5M2; }), kHopper, "two matrices in E5M2");
+    expect_reason(with([](auto& p) { p.a = BFloat16; }), kHopper, "not in float8");
+    expect_reason(with([](auto& p) { p.c = Float64; }), kHopper, "fp64");
+    expect_reason(with([](auto& p) { p.terms = 72; }), kHopper, "16 does not divide 72 terms");
+    expect_reason(with([](auto& p) { p.columns = 24; }), kHopper, "16 does not divide 24 columns");
+
+    const Float8Product lines = with([](auto& p) { p.scales = ScaleMode::Line; });
+    EXPECT_EQ(refusal(lines, kHopper), "");
+    expect_reason(lines, kBlackwell, "scales of rows only for compute capability 9.0");
+    expect_reason(lines, {90, 120800}, "from version 12.9 on");
+    const Float8Product blocks = with([](auto& p) { p.scales = ScaleMode::Block; });
+    EXPECT_EQ(refusal(blocks, kBlackwell), "");
+    expect_reason(blocks, kHopper, "scales of blocks only from compute capability 10.0");
+    expect_reason(with([](auto& p) { p.scales = ScaleMode::Block, p.terms = 48; }), kBlackwell,
+                  "32 does not divide 48 terms");
+}
+
+TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
+    Memory memory;
+    const float scale = 1;
+    const auto float8 = [](const void* data, int64_t rows, int64_t columns) {
+        return ConstMatrix{data, ElementType::Float8E4M3, rows, columns, columns, 1};
+    };
+    const Product good{.c = {memory.c, ElementType::BFloat16, 4, 16, 16, 1},
+                       .a = float8(memory.a, 4, 32),
+                       .b = float8(memory.b, 16, 32).transposed(),
+                       .scales = ScaleMode::Matrix,
+                       .scale_a = &scale,
+                       .scale_b = memory.b};
+    const Operands operands = operands_of(good);
+    EXPECT_TRUE(operands.problem.transpose_a && !operands.problem.transpose_b);
+    EXPECT_EQ(operands.scale_a, memory.b);  // cuBLASLt's A is our B
+    EXPECT_EQ(operands.scale_b, &scale);
+    const auto expect_refused = [&](auto change, const char* reason) {
+        Product bad = good;
+        change(bad);
+        EXPECT_ERROR(operands_of(bad), RunError, "internal error", reason, "e4m3 [4, ");
+    };
+    expect_refused([&](Product& p) { p.b = float8(memory.b, 32, 16); }, "are not adjacent");
+    expect_refused([&](Product& p) { p.a.data = memory.a + 8; }, "is not aligned");
+    expect_refused([&](Product& p) { p.c.row_stride = 20; }, "is not aligned");
+    expect_refused([](Product& p) { p.scale_b = nullptr; }, "lacks a scale");
+    expect_refused(
+        [&](Product& p) {
+            p.c.type = ElementType::Float32;
+            p.bias = memory.b;
         },
         "cannot add a bias");
 }

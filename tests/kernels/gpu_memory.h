@@ -42,6 +42,11 @@ template <>
 inline Half mark() {
     return {0x7da5};
 }
+/// A value too: of these only elements outside can be judged.
+template <>
+inline uint8_t mark() {
+    return 0x5b;
+}
 
 template <class T>
 double wide(T x) {

@@ -72,6 +72,8 @@ TEST(Machine, TableHasItsNames) {
         const auto machine = find_machine(name);
         ASSERT_TRUE(machine) << name;
         EXPECT_GT(machine->peak(at::kBFloat16), machine->peak(at::kFloat)) << name;
+        const double float8 = machine->peak(at::ScalarType::Float8_e5m2);
+        EXPECT_NEAR(float8 / machine->peak(at::kBFloat16), machine->capability < 89 ? 0 : 2, 0.01) << name;
     }
     EXPECT_FALSE(find_machine("h1000"));
 }

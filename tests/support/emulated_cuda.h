@@ -132,4 +132,9 @@ inline float __fdividef(float a, float b) {
 }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline unsigned atomicMax(unsigned* at, unsigned x) {
+    const unsigned before = *at;
+    *at = std::max(before, x);
+    return before;
+}
 inline int __popc(unsigned x) { return std::popcount(x); }

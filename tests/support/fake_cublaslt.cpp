@@ -152,6 +152,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
             return store(stored.bias_type, from, bytes);
         case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
             return store(stored.bias, from, bytes);
+        case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+            return store(stored.fast_sums, from, bytes);
+        case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+            return store(stored.scale_mode_a, from, bytes);
+        case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+            return store(stored.scale_mode_b, from, bytes);
+        case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+            return store(stored.scale_a, from, bytes);
+        case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+            return store(stored.scale_b, from, bytes);
         default:
             return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -320,6 +330,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         [=] {
             fake_cublaslt().ran.push_back(number);
             fake_cublaslt().last = chosen;
+            fake_cublaslt().num_float8 += is_float8(call.a_layout.type);
+            fake_cublaslt().num_fast += call.operation.fast_sums;
             return true;
         });
     return CUBLAS_STATUS_SUCCESS;

@@ -46,6 +46,7 @@ struct FakeCublasLt {
     int num_questions = 0;                // passed to the heuristic
     std::vector<int> ran;                 // algorithms, in the order in which they ended
     FakeAlgorithm last;                   // of them
+    int num_float8 = 0, num_fast = 0;     // of them: float8 products, and those with fast sums
     std::vector<FakeAlgorithm> launched;  // or refused
 };
 FakeCublasLt& fake_cublaslt();

@@ -1,6 +1,7 @@
 #include "support/fake_cublaslt_product.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/element_type.h"
@@ -9,7 +10,11 @@
 
 namespace argosy::testing {
 
-size_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+bool is_float8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
+size_t size_of(cudaDataType_t type) {
+    return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : is_float8(type) ? 1 : 2;
+}
 
 double element(const void* data, int64_t index, cudaDataType_t type) {
     switch (type) {
@@ -19,6 +24,10 @@ double element(const void* data, int64_t index, cudaDataType_t type) {
             return static_cast<const float*>(data)[index];
         case CUDA_R_16F:
             return Float16::value(static_cast<const uint16_t*>(data)[index]);
+        case CUDA_R_8F_E4M3:
+            return Float8E4M3::value(static_cast<const uint8_t*>(data)[index]);
+        case CUDA_R_8F_E5M2:
+            return Float8E5M2::value(static_cast<const uint8_t*>(data)[index]);
         default:
             return BFloat16::value(static_cast<const uint16_t*>(data)[index]);
     }
@@ -50,6 +59,31 @@ double rounded(double value, cudaDataType_t type) {
     uint64_t bits;
     store_element(&bits, 0, type, value);
     return element(&bits, 0, type);
+}
+
+constexpr int64_t kBlock = 32;  // elements with one scale
+
+/// Where cuBLASLt's documentation puts the exponent of block `block` of a line that has `num_blocks`.
+int64_t place_of_exponent(int64_t line, int64_t block, int64_t num_blocks) {
+    const int64_t tiles = (num_blocks + 3) / 4, tile = line / 128 * tiles + block / 4;
+    return tile * 512 + line % 32 * 16 + line % 128 / 32 * 4 + block % 4;
+}
+int64_t num_exponents(int64_t num_lines, int64_t num_blocks) {
+    return (num_lines + 127) / 128 * ((num_blocks + 3) / 4) * 512;
+}
+
+/// Multiplies terms, [k, lines] or with `lines_first` [lines, k], by the scales of their blocks.
+template <class Sum>
+void scale_blocks(std::vector<Sum>& terms, const void* exponents, int64_t num_lines, bool lines_first) {
+    const int64_t k = std::ssize(terms) / num_lines;
+    for (int64_t line = 0; line < num_lines; ++line) {
+        for (int64_t term = 0; term < k; ++term) {
+            const int64_t place = place_of_exponent(line, term / kBlock, k / kBlock);
+            const int exponent = static_cast<const uint8_t*>(exponents)[place];
+            Sum& x = terms[lines_first ? line * k + term : term * num_lines + line];
+            x = std::ldexp(x, exponent - 127);
+        }
+    }
 }
 
 /// Columns of op(A), then of op(B), each dense.
@@ -85,6 +119,7 @@ cublasStatus_t Call::check_shapes() const {
 /// type.
 cublasStatus_t Call::check_types() const {
     const cudaDataType_t type = a_layout.type, result = d_layout.type;
+    if (is_float8(type) || is_float8(b_layout.type)) return check_float8();
     const bool wide = operation.compute_type == CUBLAS_COMPUTE_64F && operation.scale_type == CUDA_R_64F &&
                       type == CUDA_R_64F && result == CUDA_R_64F;
     const bool narrow = operation.compute_type == CUBLAS_COMPUTE_32F && operation.scale_type == CUDA_R_32F &&
@@ -96,20 +131,69 @@ cublasStatus_t Call::check_types() const {
                                                                            : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
+/// The rows for float8, the requirements of its kernels and the modes of scales that a device has. The
+/// documentation lists no pair of E5M2 matrices; a bias is in bf16 if C is in fp32.
+cublasStatus_t Call::check_float8() const {
+    const cudaDataType_t a_type = a_layout.type, b_type = b_layout.type, result = d_layout.type;
+    const bool types = is_float8(a_type) && is_float8(b_type) &&
+                       (a_type == CUDA_R_8F_E4M3 || b_type == CUDA_R_8F_E4M3) &&
+                       (result == CUDA_R_16BF || result == CUDA_R_16F || result == CUDA_R_32F) &&
+                       operation.compute_type == CUBLAS_COMPUTE_32F && operation.scale_type == CUDA_R_32F;
+    const bool bias = !has_bias() || operation.bias_type == (result == CUDA_R_16F ? CUDA_R_16F : CUDA_R_16BF);
+    const bool columns_of_terms = transposed_a() && !transposed_b();
+    const bool sides = terms() % 16 == 0 && a_layout.stride % 16 == 0 && b_layout.stride % 16 == 0 &&
+                       d_layout.rows % 16 == 0 && d_layout.stride * size_of(result) % 16 == 0;
+    const int capability = fake_gpus().capability, mode = operation.scale_mode_a;
+    const bool scales =
+        mode == operation.scale_mode_b &&
+        (mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
+         (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && capability == 90) ||
+         (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 && capability >= 100 && terms() % kBlock == 0));
+    return types && bias && columns_of_terms && sides && scales && capability >= 89
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+bool Call::has_scales_there(int32_t mode, const void* scales, int64_t num_lines) const {
+    if (scales == nullptr) return mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0) {
+        return is_on_device(scales, num_exponents(num_lines, terms() / kBlock)) &&
+               reinterpret_cast<uintptr_t>(scales) % 16 == 0;
+    }
+    const int64_t count = mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? num_lines : 1;
+    return is_on_device(scales, count * sizeof(float));
+}
+
 cublasStatus_t Call::check_pointers() const {
+    if (!has_scales_there(operation.scale_mode_a, operation.scale_a, d_layout.rows) ||
+        !has_scales_there(operation.scale_mode_b, operation.scale_b, d_layout.columns)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     const bool there =
         is_on_device(a, bytes_of(a_layout)) && is_on_device(b, bytes_of(b_layout)) &&
         is_on_device(d, bytes_of(d_layout)) && (beta == 0 || is_on_device(c, bytes_of(d_layout))) &&
         (!has_bias() ||
-         (operation.bias && is_on_device(operation.bias, d_layout.rows * size_of(d_layout.type))));
+         (operation.bias && is_on_device(operation.bias, d_layout.rows * size_of(bias_type()))));
     return there ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+float Call::scale_of(int64_t row, int64_t column) const {
+    if (operation.scale_a == nullptr || operation.scale_mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0)
+        return 1;
+    const bool lines = operation.scale_mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    return static_cast<const float*>(operation.scale_a)[lines ? row : 0] *
+           static_cast<const float*>(operation.scale_b)[lines ? column : 0];
 }
 
 template <class Sum>
 void Call::compute_in() const {
     const int64_t m = d_layout.rows, n = d_layout.columns, k = terms();
-    const std::vector<Sum> columns_of_a = dense<Sum>(a, a_layout, transposed_a());
-    const std::vector<Sum> columns_of_b = dense<Sum>(b, b_layout, transposed_b());
+    std::vector<Sum> columns_of_a = dense<Sum>(a, a_layout, transposed_a());
+    std::vector<Sum> columns_of_b = dense<Sum>(b, b_layout, transposed_b());
+    if (operation.scale_mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0) {
+        scale_blocks(columns_of_a, operation.scale_a, m, /*lines_first=*/false);
+        scale_blocks(columns_of_b, operation.scale_b, n, /*lines_first=*/true);
+    }
     const int64_t num_parts = algorithm == kRounding ? 2 : algorithm + 1;
     std::vector<Sum> part(m), sums(m);
     for (int64_t column = 0; column < n; ++column) {
@@ -128,9 +212,9 @@ void Call::compute_in() const {
         }
         for (int64_t row = 0; row < m; ++row) {
             const int64_t index = column * d_layout.stride + row;
-            Sum sum = static_cast<Sum>(alpha) * sums[row];
+            Sum sum = static_cast<Sum>(alpha) * static_cast<Sum>(scale_of(row, column)) * sums[row];
             if (beta != 0) sum += static_cast<Sum>(beta * element(c, index, d_layout.type));
-            if (has_bias()) sum += static_cast<Sum>(element(operation.bias, row, d_layout.type));
+            if (has_bias()) sum += static_cast<Sum>(element(operation.bias, row, bias_type()));
             store_element(d, index, d_layout.type, sum);
         }
     }

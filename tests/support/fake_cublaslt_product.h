@@ -20,7 +20,12 @@ struct Operation {
     uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     int32_t bias_type = -1;
     const void* bias = nullptr;
+    int8_t fast_sums = 0;  // of float8
+    int32_t scale_mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, scale_mode_b = scale_mode_a;
+    const void *scale_a = nullptr, *scale_b = nullptr;
 };
+
+bool is_float8(cudaDataType_t type);
 
 size_t size_of(cudaDataType_t type);
 double element(const void* data, int64_t index, cudaDataType_t type);
@@ -37,14 +42,20 @@ struct Call {
     bool transposed_a() const { return operation.transpose_a == CUBLAS_OP_T; }
     bool transposed_b() const { return operation.transpose_b == CUBLAS_OP_T; }
     int64_t terms() const { return transposed_a() ? a_layout.rows : a_layout.columns; }
+    cudaDataType_t bias_type() const {
+        return operation.bias_type == -1 ? d_layout.type : static_cast<cudaDataType_t>(operation.bias_type);
+    }
     bool has_bias() const { return operation.epilogue == CUBLASLT_EPILOGUE_BIAS; }
 
     cublasStatus_t check_shapes() const;
     cublasStatus_t check_types() const;
+    cublasStatus_t check_float8() const;
     cublasStatus_t check_pointers() const;
     void compute() const;
 
   private:
+    bool has_scales_there(int32_t mode, const void* scales, int64_t num_lines) const;
+    float scale_of(int64_t row, int64_t column) const;
     template <class Sum>
     void compute_in() const;
 };

@@ -187,7 +187,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = {};
     std::strcpy(properties->name, "Fake GPU");
     properties->totalGlobalMem = size_t{1} << 40;
-    properties->major = 9;
+    properties->major = fake_gpus().capability / 10;
+    properties->minor = fake_gpus().capability % 10;
     return cudaSuccess;
 }
 

@@ -37,10 +37,10 @@ Handle make_handle() {
     return Handle(handle);
 }
 
-Origin origin_here() {
-    std::string device = cuda::describe_device(cuda::current_device()).name;
-    std::replace(device.begin(), device.end(), ' ', '-');
-    return {version_text(), device};
+Origin origin_of(const cuda::Device& device) {
+    std::string name = device.name;
+    std::replace(name.begin(), name.end(), ' ', '-');
+    return {version_text(), name};
 }
 
 /// Sets D to zero, or to the addend, which is the result if k = 0.
@@ -70,7 +70,7 @@ struct Multiplier::State {
     struct Known {
         Plan plan;
         Algorithm algorithm{};
-        Known(const Problem& problem, const void* bias) : plan(problem, bias) {}
+        explicit Known(const Operands& operands) : plan(operands) {}
     };
 
     struct Workspace {
@@ -87,8 +87,10 @@ struct Multiplier::State {
         std::span<std::byte> bytes;  // part of `memory`, aligned
     };
 
-    explicit State(const MultiplierOptions& given)
-        : options(given), handle(make_handle()), origin(origin_here()) {
+    explicit State(const MultiplierOptions& given) : options(given), handle(make_handle()) {
+        const cuda::Device device = cuda::describe_device(cuda::current_device());
+        origin = origin_of(device);
+        target = {device.capability, version()};
         if (!options.allocate) options.allocate = allocate_from_cuda;
         workspace = Workspace(options);
     }
@@ -106,6 +108,7 @@ struct Multiplier::State {
     std::thread::id owner = std::this_thread::get_id();
     Handle handle;
     Origin origin;
+    Target target;
     Workspace workspace;
     std::unordered_map<CUstream_st*, Workspace> own_workspaces;  // of the streams of add_stream()
     std::unordered_map<Problem, Known, ProblemHash> problems;
@@ -115,7 +118,7 @@ struct Multiplier::State {
 Multiplier::State::Known& Multiplier::State::known(const Product& product, const Operands& operands,
                                                    CUstream_st* stream) {
     if (const auto found = problems.find(operands.problem); found != problems.end()) return found->second;
-    const auto added = problems.try_emplace(operands.problem, operands.problem, operands.bias).first;
+    const auto added = problems.try_emplace(operands.problem, operands).first;
     try {
         added->second.algorithm = choose(added->second.plan, product, operands, stream);
     } catch (...) {
@@ -204,6 +207,8 @@ void Multiplier::run(const Product& product, CUstream_st* stream) {
         throw RunError("cublasLtMatmul failed: {}; of {}", explain(status), describe(product));
     }
 }
+
+Target Multiplier::target() const { return state_->target; }
 
 int Multiplier::num_problems() const { return static_cast<int>(state_->problems.size()); }
 

@@ -23,8 +23,23 @@ cudaDataType_t datatype(ElementType type) {
             return CUDA_R_16F;
         case ElementType::Float32:
             return CUDA_R_32F;
+        case ElementType::Float8E4M3:
+            return CUDA_R_8F_E4M3;
+        case ElementType::Float8E5M2:
+            return CUDA_R_8F_E5M2;
         default:
             return CUDA_R_64F;
+    }
+}
+
+cublasLtMatmulMatrixScale_t scale_mode(ScaleMode mode) {
+    switch (mode) {
+        case ScaleMode::Line:
+            return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+        case ScaleMode::Block:
+            return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+        default:
+            return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
     }
 }
 
@@ -185,22 +200,37 @@ const char* remedy(cublasStatus_t status) {
 
 }  // namespace
 
-Plan::Plan(const Problem& problem, const void* bias)
-    : problem_(problem),
-      a_(layout(problem.type, problem.transpose_a, problem.m, problem.k, problem.stride_a)),
-      b_(layout(problem.type, problem.transpose_b, problem.k, problem.n, problem.stride_b)),
-      d_(layout(problem.result_type, /*transposed=*/false, problem.m, problem.n, problem.stride_d)) {
-    check(cublasLtMatmulDescInit(&operation_, compute_type(problem.type), scale_type(problem.type)),
+Plan::Plan(const Operands& operands)
+    : problem_(operands.problem),
+      a_(layout(problem_.type_a, problem_.transpose_a, problem_.m, problem_.k, problem_.stride_a)),
+      b_(layout(problem_.type_b, problem_.transpose_b, problem_.k, problem_.n, problem_.stride_b)),
+      d_(layout(problem_.result_type, /*transposed=*/false, problem_.m, problem_.n, problem_.stride_d)) {
+    check(cublasLtMatmulDescInit(&operation_, compute_type(problem_.type_a), scale_type(problem_.type_a)),
           "cublasLtMatmulDescInit");
     const auto transposition = [](bool transposed) -> int32_t {
         return transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     };
-    set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, transposition(problem.transpose_a));
-    set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, transposition(problem.transpose_b));
-    if (!problem.bias) return;
-    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(datatype(problem.result_type)));
-    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, transposition(problem_.transpose_a));
+    set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, transposition(problem_.transpose_b));
+    if (is_float8(problem_.type_a)) {
+        set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(problem_.fast_sums));
+        const auto mode = static_cast<int32_t>(scale_mode(problem_.scales));
+        set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+        set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    }
+    if (problem_.bias) {
+        set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+        set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+            static_cast<int32_t>(datatype(problem_.result_type)));
+    }
+    set_pointers(operands);
+}
+
+void Plan::set_pointers(const Operands& operands) {
+    if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    if (problem_.scales == ScaleMode::None) return;
+    set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scale_a);
+    set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_b);
 }
 
 cublasStatus_t Plan::find_algorithms(cublasLtContext* handle, size_t workspace_bytes, int max_algorithms,
@@ -256,8 +286,8 @@ void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, s
 
 cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Operands& operands,
                             std::span<std::byte> workspace, CUstream_st* stream) {
-    if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    const Scalar alpha(1, problem_.type), beta(problem_.addend == Addend::None ? 0 : 1, problem_.type);
+    set_pointers(operands);
+    const Scalar alpha(1, problem_.type_a), beta(problem_.addend == Addend::None ? 0 : 1, problem_.type_a);
     const cublasLtMatmulAlgo_t chosen = to_cublaslt(algorithm);
     return cublasLtMatmul(handle, &operation_, alpha.address(), operands.a, &a_, operands.b, &b_,
                           beta.address(), operands.c, &d_, operands.d, &d_, &chosen, workspace.data(),

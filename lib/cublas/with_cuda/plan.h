@@ -23,8 +23,8 @@ using Handle = std::unique_ptr<cublasLtContext, DestroyHandle>;
 
 class Plan {
   public:
-    /// `bias` has the alignment of this problem's bias. launch() sets the pointer of each product.
-    Plan(const Problem& problem, const void* bias);
+    /// For the operands' problem. launch() sets the pointers of each product.
+    explicit Plan(const Operands& operands);
     Plan(const Plan&) = delete;  // the descriptors stay where they were made
     Plan& operator=(const Plan&) = delete;
 
@@ -47,6 +47,8 @@ class Plan {
                           std::span<std::byte> workspace, CUstream_st* stream);
 
   private:
+    void set_pointers(const Operands& operands);
+
     Problem problem_;
     cublasLtMatmulDescOpaque_t operation_;
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;

@@ -14,6 +14,8 @@ constexpr GpuTypedKernels<T> typed() {
             .embedding_gradient = cuda::embedding_gradient<T>,
             .widen = cuda::widen<T>,
             .narrow = cuda::narrow<T>,
+            .largest_magnitudes = cuda::largest_magnitudes<T>,
+            .cast_to_float8 = cuda::cast_to_float8<T>,
             .rms_norm = cuda::rms_norm<T>,
             .rms_norm_backward_scratch_bytes = cuda::rms_norm_backward_scratch_bytes<T>,
             .rms_norm_backward = cuda::rms_norm_backward<T>,
@@ -31,6 +33,7 @@ const GpuTable* gpu_table() {
                                         .squared_norms = cuda::squared_norms,
                                         .adamw = cuda::adamw,
                                         .add_rounded = cuda::add_rounded,
+                                        .transpose_bytes = cuda::transpose_bytes,
                                         .fp32 = typed<float>(),
                                         .bf16 = typed<BFloat16>(),
                                         .fp16 = typed<Half>()};

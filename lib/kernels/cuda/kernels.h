@@ -6,6 +6,7 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/float8.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/types.h"
@@ -31,6 +32,12 @@ template <class T>
 void embedding(const Embedding<T>& args, GpuStream stream);
 template <class T>
 void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positions, GpuStream stream);
+
+template <class T>
+void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream);
+template <class T>
+void cast_to_float8(const CastToFloat8<T>& args, const TransposedFloat8& transposed, GpuStream stream);
+void transpose_bytes(const TransposeBytes& args, GpuStream stream);
 
 template <class T>
 void rms_norm(const RmsNorm<T>& args, GpuStream stream);

@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/element_type.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/types.h"
 #include "support/emulated_cuda.h"
@@ -86,6 +87,12 @@ inline uint32_t round_to_bfloat16(float first, float second) {
     return one_bfloat16(first) | one_bfloat16(second) << 16;
 }
 inline uint32_t round_to_half(float first, float second) { return one_half(first) | one_half(second) << 16; }
+inline uint32_t round_to_e4m3(float first, float second) {
+    return Float8E4M3::saturated(first) | Float8E4M3::saturated(second) << 8;
+}
+inline uint32_t round_to_e5m2(float first, float second) {
+    return Float8E5M2::saturated(first) | Float8E5M2::saturated(second) << 8;
+}
 inline float widen_half(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
 }  // namespace argosy::kernels::cuda

@@ -1,0 +1,244 @@
+#include "ops/gpu_float8.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "gpu/element_type.h"
+#include "ops/kernel_calls.h"
+#include "ops/work.h"
+
+namespace argosy::ops {
+namespace {
+
+constexpr auto kExponents = at::ScalarType::Float8_e8m0fnu;
+constexpr int64_t kAlignment = 16;      // bytes
+constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is built
+constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
+
+thread_local cublas::Target planned;
+
+ElementType element_type_of(at::ScalarType type) {
+    const auto found = gpu::element_type(type);
+    ARGOSY_CHECK(found, "a product of {}", toString(type));
+    return *found;
+}
+
+cublas::ScaleMode scale_mode_of(const Cast& cast) {
+    switch (cast.scaling) {
+        case Scaling::Block:
+            return cublas::ScaleMode::Block;
+        case Scaling::Line:
+            return cublas::ScaleMode::Line;
+        default:
+            return cublas::ScaleMode::Matrix;
+    }
+}
+
+/// Both operands have the finer mode: a scale of a matrix is that of each of its lines, too.
+cublas::ScaleMode scale_mode_of(const Operand& a, const Operand& b) {
+    if (a.scale.scalar_type() == kExponents) return cublas::ScaleMode::Block;
+    return a.scale.numel() > 1 || b.scale.numel() > 1 ? cublas::ScaleMode::Line : cublas::ScaleMode::Matrix;
+}
+
+/// The scales of `count` lines, one after the other.
+at::Tensor scales_of_lines(const at::Tensor& scale, int64_t count) {
+    return scale.flatten().expand({count}).contiguous();
+}
+
+int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+/// Exponents [lines, blocks] in the tiles of cublas::ScaleMode::Block.
+at::Tensor in_tiles(const at::Tensor& exponents) {
+    const int64_t lines = exponents.size(0), blocks = exponents.size(1);
+    const at::Tensor padded = at::zeros({rounded_up(lines, kTileLines), rounded_up(blocks, kTileBlocks)},
+                                        exponents.options().dtype(at::kByte));
+    padded.narrow(0, 0, lines).narrow(1, 0, blocks).copy_(exponents.view(at::kByte));
+    return padded
+        .view({padded.size(0) / kTileLines, kTileLines / kLinesOfWord, kLinesOfWord,
+               padded.size(1) / kTileBlocks, kTileBlocks})
+        .permute({0, 3, 2, 1, 4})
+        .contiguous();
+}
+
+at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode) {
+    if (mode == cublas::ScaleMode::Block) return in_tiles(lines.scale);
+    return mode == cublas::ScaleMode::Line ? scales_of_lines(lines.scale, lines.values.size(0)) : lines.scale;
+}
+
+/// Whether rows begin at multiples of 16 bytes, and their elements are adjacent.
+bool is_aligned(const at::Tensor& x) {
+    if (!has_dense_rows(x) || x.stride(0) * x.element_size() % kAlignment != 0) return false;
+    return x.is_meta() || reinterpret_cast<uintptr_t>(x.const_data_ptr()) % kAlignment == 0;
+}
+
+/// A matrix of float8 with aligned rows: x itself, or a copy.
+at::Tensor with_adjacent_terms(const at::Tensor& x) {
+    if (is_aligned(x)) return x;
+    if (!has_dense_rows(x.t())) return x.contiguous();
+    at::Tensor copy = at::empty(x.sizes(), x.options());
+    note_pass({x, copy});
+    if (x.is_meta()) return copy;
+    const auto bytes = [](const at::Tensor& matrix) { return static_cast<uint8_t*>(matrix.data_ptr()); };
+    kernels::gpu_table()->transpose_bytes(
+        {bytes(x), x.size(1), x.size(0), x.stride(1), {bytes(copy), copy.stride(0)}}, gpu::current_stream());
+    return copy;
+}
+
+template <class T>
+kernels::Grouped<T> grouped_rows(const at::Tensor& x, int64_t group_rows, int64_t group_columns) {
+    return {first_element<T>(x), x.size(0), x.size(1), x.stride(0), group_rows, group_columns};
+}
+
+/// Multiplies by scales of rows and columns, which a product left out.
+void scale(const at::Tensor& sum, const Operand& a, const Operand& b) {
+    for (const at::Tensor& each : {a.scale, b.scale}) {
+        note_pass({sum, sum});
+        at::Tensor(sum).mul_(each);
+    }
+}
+
+template <class Data>
+cublas::MatrixOf<Data> matrix_of(Data* data, const at::Tensor& x) {
+    return {data, element_type_of(x.scalar_type()), x.size(0), x.size(1), x.stride(0), x.stride(1)};
+}
+
+/// to = a b + addend + bias by cuBLASLt. All are as cublas::Product wants them.
+void run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
+         const at::Tensor& bias) {
+    const at::Tensor a = with_adjacent_terms(product.a.values), b = with_adjacent_terms(product.b.values.t());
+    note_product(to, a, a.size(1));
+    at::Tensor scale_a, scale_b;
+    if (mode != cublas::ScaleMode::None) {
+        scale_a = scales_for(product.a, mode);
+        scale_b = scales_for(product.b.transposed(), mode);
+    }
+    if (to.is_meta()) return;
+    const auto address = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; };
+    multiplier().run({.c = matrix_of(to.mutable_data_ptr(), to),
+                      .a = matrix_of(a.const_data_ptr(), a),
+                      .b = matrix_of(b.const_data_ptr(), b).transposed(),
+                      .addend = address(addend),
+                      .bias = address(bias),
+                      .scales = mode,
+                      .scale_a = address(scale_a),
+                      .scale_b = address(scale_b),
+                      .fast_sums = product.fast_sums},
+                     gpu::current_stream());
+}
+
+/// Whether cuBLASLt can write, or add to, these matrices itself.
+bool fits(const at::Tensor& out, const at::Tensor& addend) {
+    return is_aligned(out) &&
+           (!addend.defined() || (is_aligned(addend) && addend.strides() == out.strides() &&
+                                  addend.scalar_type() == out.scalar_type()));
+}
+
+}  // namespace
+
+Float8Choice choose_float8(const cublas::Float8Product& product, const cublas::Target& target) {
+    std::string reason = cublas::refusal(product, target);
+    if (reason.empty()) return {Float8Way::Native, {}};
+    cublas::Float8Product values = product;
+    values.scales = cublas::ScaleMode::None;
+    const bool after = product.scales == cublas::ScaleMode::Line && cublas::refusal(values, target).empty();
+    return {after ? Float8Way::ScaledAfter : Float8Way::Emulated, std::move(reason)};
+}
+
+Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, int64_t columns,
+                           int64_t terms, const cublas::Target& target) {
+    return choose_float8(
+        {element_type_of(casts.left.type), element_type_of(casts.right.type), element_type_of(result),
+         std::max(scale_mode_of(casts.left), scale_mode_of(casts.right)), columns, terms},
+        target);
+}
+
+cublas::Target product_target(const at::Tensor& x) {
+    if (path() == Path::Plain) return {};
+    if (x.is_meta()) return planned;
+    return gpu::holds(x) ? multiplier().target() : cublas::Target{};
+}
+
+PlannedGpu::PlannedGpu(int capability)
+    : outer_(std::exchange(planned, {capability, capability > 0 ? kOldestVersion : 0})) {}
+PlannedGpu::~PlannedGpu() { planned = outer_; }
+
+bool casts_on_gpu(const at::Tensor& x) {
+    return has_kernels(x) && (x.is_meta() ? planned.capability > 0 : gpu::holds(x));
+}
+
+at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns) {
+    at::Tensor largest = at::zeros(
+        {x.size(0) / std::max<int64_t>(group_rows, 1), x.size(1) / std::max<int64_t>(group_columns, 1)},
+        x.options().dtype(at::kFloat));
+    note_pass({x});
+    if (x.is_meta()) return largest;
+    with_element_type(x.scalar_type(), [&]<class T>(T) {
+        gpu_kernels<T>().largest_magnitudes({grouped_rows<T>(x, group_rows, group_columns),
+                                             mutable_first_element<float>(largest), largest.stride(0)},
+                                            gpu::current_stream());
+    });
+    return largest;
+}
+
+at::Tensor gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
+                    at::ScalarType type, bool by_columns) {
+    const at::TensorOptions options = x.options().dtype(type);
+    const int64_t rows = x.size(0), columns = x.size(1);
+    at::Tensor values =
+        by_columns ? at::empty({columns, rows}, options).t() : at::empty({rows, columns}, options);
+    note_pass({x, values});
+    if (x.is_meta()) return values;
+    auto* const to = static_cast<uint8_t*>(values.mutable_data_ptr());
+    with_element_type(x.scalar_type(), [&]<class T>(T) {
+        gpu_kernels<T>().cast_to_float8(
+            {.matrix = grouped_rows<T>(x, group_rows, group_columns),
+             .factors = first_element<float>(factors),
+             .factor_stride = factors.stride(0),
+             .type = type == at::ScalarType::Float8_e4m3fn ? kernels::Float8Type::E4M3
+                                                           : kernels::Float8Type::E5M2,
+             .values = by_columns ? nullptr : to,
+             .value_stride = columns},
+            {by_columns ? to : nullptr, rows}, gpu::current_stream());
+    });
+    return values;
+}
+
+bool multiply_in_float8(const ScaledProduct& product) {
+    const auto& [out, a, b, addend, bias, fast_sums] = product;
+    const cublas::Target target = product_target(a.values);
+    if (target.capability == 0) return false;
+    const cublas::ScaleMode mode = scale_mode_of(a, b);
+    const cublas::Float8Product kind{element_type_of(a.values.scalar_type()),
+                                     element_type_of(b.values.scalar_type()),
+                                     element_type_of(out.scalar_type()),
+                                     mode,
+                                     out.size(1),
+                                     a.values.size(1)};
+    const Float8Way way = choose_float8(kind, target).way;
+    if (way == Float8Way::Emulated) return false;
+    const bool adds_bias = way == Float8Way::Native && bias.defined() && out.element_size() == 2;
+    if (way == Float8Way::Native && fits(out, addend)) {
+        run(out, product, mode, addend, adds_bias ? bias : at::Tensor());
+        if (bias.defined() && !adds_bias) at::Tensor(out).add_(bias);
+        return true;
+    }
+    const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
+    if (way == Float8Way::Native) {
+        run(sum, product, mode, {}, {});
+    } else {
+        run(sum, product, cublas::ScaleMode::None, {}, {});
+        scale(sum, a, b);
+    }
+    for (const at::Tensor& each : {addend, bias}) {
+        if (each.defined()) at::Tensor(sum).add_(each);
+    }
+    note_pass({sum, out});
+    at::Tensor(out).copy_(sum);
+    return true;
+}
+
+}  // namespace argosy::ops

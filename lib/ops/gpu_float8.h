@@ -1,0 +1,69 @@
+// Casts to float8 and products of float8 on a GPU: which of the products cuBLASLt computes in float8, and
+// which are left to products of the same numbers in bf16 (ops/matmul.cpp).
+//
+// A product needs the terms of each sum side by side, so a cast for products that sum over dim 0 is stored
+// column-major, and an operand that lies otherwise is transposed, byte by byte, before its product.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "cublas/matmul.h"
+#include "ops/float8.h"
+
+namespace argosy::ops {
+
+enum class Float8Way {
+    Native,       // with its scales, by cuBLASLt
+    ScaledAfter,  // float8 by cuBLASLt, into fp32; then the scales of rows and columns
+    Emulated,     // in bf16
+};
+struct Float8Choice {
+    Float8Way way;
+    std::string reason;  // why not Native, to follow "because"
+};
+Float8Choice choose_float8(const cublas::Float8Product& product, const cublas::Target& target);
+
+/// How a product is computed whose operands are cast so. Its result has that type and number of columns.
+Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, int64_t columns,
+                           int64_t terms, const cublas::Target& target);
+
+/// What decides which products of x there are: x's GPU, or for a tensor without data the planned one. No GPU
+/// for other tensors, and on Path::Plain.
+cublas::Target product_target(const at::Tensor& x);
+
+/// While it exists, this thread's tensors without data count as those of a GPU of that compute capability.
+class PlannedGpu {
+  public:
+    explicit PlannedGpu(int capability);
+    PlannedGpu(const PlannedGpu&) = delete;
+    ~PlannedGpu();
+
+  private:
+    cublas::Target outer_;
+};
+
+/// Whether this file computes casts of x: it is on a GPU, or counts as such.
+bool casts_on_gpu(const at::Tensor& x);
+
+/// The largest magnitudes of groups of `group_rows` x `group_columns` elements, in fp32, as
+/// kernels::LargestMagnitudes. REQUIRES: casts_on_gpu, dense rows.
+at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns);
+
+/// x times the factor of its group, rounded to `type`; column-major if `by_columns`. REQUIRES: the same.
+at::Tensor gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
+                    at::ScalarType type, bool by_columns);
+
+/// out = a b + addend + bias. `addend` and `bias` may be undefined; `addend` has the shape and type of `out`.
+struct ScaledProduct {
+    const at::Tensor& out;
+    const Operand &a, &b;
+    const at::Tensor& addend;
+    const at::Tensor& bias;
+    bool fast_sums;  // cublas::Product::fast_sums
+};
+/// Computes the product and returns true, unless it has to be emulated.
+bool multiply_in_float8(const ScaledProduct& product);
+
+}  // namespace argosy::ops

@@ -1,0 +1,164 @@
+// Float8 products with each kind of scale, computed by the stand-in for cuBLASLt, against sums in fp64.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/element_type.h"
+#include "cublas/matmul.h"
+#include "cuda/memory.h"
+#include "support/fake_cublaslt.h"
+#include "support/fake_gpus.h"
+
+namespace argosy::cublas {
+namespace {
+
+using argosy::testing::fake_cublaslt;
+using argosy::testing::fake_gpus;
+using enum ElementType;
+
+constexpr int64_t kRows = 130, kColumns = 16, kTerms = 160, kBlocks = kTerms / 32;
+
+/// A matrix of lines, each with kTerms elements, and the scale of each element.
+struct Lines {
+    Lines(int64_t num_lines, ElementType kind, ScaleMode scaling, std::mt19937& random)
+        : count(num_lines), type(kind), mode(scaling), values(count * kTerms), scales(scale_bytes()) {
+        for (int64_t i = 0; i < count * kTerms; ++i) {
+            const auto x = static_cast<float>(std::normal_distribution<double>(0, 4)(random));
+            const uint8_t bits = type == Float8E4M3 ? Float8E4M3::saturated(x) : Float8E5M2::saturated(x);
+            std::memcpy(values.data() + i, &bits, 1);
+        }
+        std::memset(scales.data(), 0, scales.bytes());
+        for (int64_t line = 0; line < count; ++line) {
+            for (int64_t block = 0; block < kBlocks; ++block) set_scale(line, block, random);
+        }
+    }
+
+    size_t scale_bytes() const { return mode == ScaleMode::Block ? 2 * 2 * 512 : count * sizeof(float); }
+
+    /// The layout of exponents as matmul.h defines it.
+    int64_t place(int64_t line, int64_t block) const {
+        const int64_t tile = line / 128 * ((kBlocks + 3) / 4) + block / 4;
+        return tile * 512 + line % 128 % 32 * 16 + line % 128 / 32 * 4 + block % 4;
+    }
+    void set_scale(int64_t line, int64_t block, std::mt19937& random) {
+        if (mode == ScaleMode::Block) {
+            const auto exponent = static_cast<uint8_t>(124 + random() % 6);
+            std::memcpy(scales.data() + place(line, block), &exponent, 1);
+        } else if (block == 0 && (line == 0 || mode == ScaleMode::Line)) {
+            const auto scale = static_cast<float>(0.5 + random() % 100);
+            std::memcpy(scales.data() + line * sizeof(float), &scale, sizeof scale);
+        }
+    }
+    double scale(int64_t line, int64_t term) const {
+        if (mode == ScaleMode::None) return 1;
+        if (mode == ScaleMode::Block) {
+            const auto exponent = std::to_integer<int>(scales.data()[place(line, term / 32)]);
+            return std::ldexp(1.0, exponent - 127);
+        }
+        float found = 0;
+        std::memcpy(&found, scales.data() + (mode == ScaleMode::Line ? line : 0) * sizeof found,
+                    sizeof found);
+        return found;
+    }
+    /// The numbers that the elements stand for, line by line.
+    std::vector<double> numbers() const {
+        std::vector<double> all;
+        for (int64_t i = 0; i < count * kTerms; ++i) all.push_back(number(i / kTerms, i % kTerms));
+        return all;
+    }
+    double number(int64_t line, int64_t term) const {
+        const auto bits = std::to_integer<uint8_t>(values.data()[line * kTerms + term]);
+        return scale(line, term) * (type == Float8E4M3 ? Float8E4M3::value(bits) : Float8E5M2::value(bits));
+    }
+    ConstMatrix view() const { return {values.data(), type, count, kTerms, kTerms, 1}; }
+
+    int64_t count;
+    ElementType type;
+    ScaleMode mode;
+    cuda::DeviceMemory values, scales;
+};
+
+void expect_right(int capability, ElementType type_a, ElementType type_b, ScaleMode mode, bool accumulate) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    fake_cublaslt() = {};
+    fake_gpus() = {.num_devices = 1, .capability = capability};
+    std::mt19937 random(1);
+    const Lines a(kRows, type_a, mode, random), b(kColumns, type_b, mode, random);
+    const cuda::DeviceMemory memory(kRows * kColumns * sizeof(float));
+    auto* const c = reinterpret_cast<float*>(memory.data());
+    for (int64_t i = 0; i < kRows * kColumns; ++i) c[i] = static_cast<float>(i);
+    Multiplier multiplier;
+    EXPECT_EQ(multiplier.target().capability, capability);
+    ASSERT_EQ(refusal({type_a, type_b, Float32, mode, kColumns, kTerms}, multiplier.target()), "");
+    const cuda::Stream stream;
+    multiplier.run({.c = {c, Float32, kRows, kColumns, kColumns, 1},
+                    .a = a.view(),
+                    .b = b.view().transposed(),
+                    .addend = accumulate ? c : nullptr,
+                    .scales = mode,
+                    .scale_a = a.scales.data(),
+                    .scale_b = b.scales.data(),
+                    .fast_sums = accumulate},
+                   stream.handle());
+    stream.synchronize();
+    EXPECT_EQ(fake_cublaslt().num_float8, 1);
+    EXPECT_EQ(fake_cublaslt().num_fast, accumulate);
+    const std::vector<double> lines_of_a = a.numbers(), lines_of_b = b.numbers();
+    for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t column = 0; column < kColumns; ++column) {
+            const int64_t at = row * kColumns + column;
+            double sum = 0, size = 0;
+            for (int64_t term = 0; term < kTerms; ++term) {
+                const double product = lines_of_a[row * kTerms + term] * lines_of_b[column * kTerms + term];
+                sum += product;
+                size += std::fabs(product);
+            }
+            if (accumulate) sum += static_cast<double>(at), size += static_cast<double>(at);
+            ASSERT_NEAR(c[at], sum, 1e-5 * size) << row << ", " << column;
+        }
+    }
+}
+
+TEST(Float8Multiplier, TakesEveryKindOfScale) {
+    for (const bool accumulate : {false, true}) {
+        for (const ScaleMode mode : {ScaleMode::None, ScaleMode::Matrix, ScaleMode::Line}) {
+            expect_right(90, Float8E4M3, Float8E4M3, mode, accumulate);
+            expect_right(90, Float8E5M2, Float8E4M3, mode, accumulate);
+            expect_right(90, Float8E4M3, Float8E5M2, mode, accumulate);
+        }
+        expect_right(100, Float8E5M2, Float8E4M3, ScaleMode::Matrix, accumulate);
+        expect_right(100, Float8E4M3, Float8E4M3, ScaleMode::Block, accumulate);
+    }
+}
+
+// A problem that differs in its scales or sums alone has an algorithm of its own.
+TEST(Float8Multiplier, ScalesAndSumsAreOfTheProblem) {
+    fake_cublaslt() = {};
+    fake_gpus() = {.num_devices = 1};
+    std::mt19937 random(1);
+    const Lines a(kRows, Float8E4M3, ScaleMode::Line, random),
+        b(kColumns, Float8E4M3, ScaleMode::Line, random);
+    const cuda::DeviceMemory c(kRows * kColumns * sizeof(uint16_t));
+    Product product{.c = {c.data(), BFloat16, kRows, kColumns, kColumns, 1},
+                    .a = a.view(),
+                    .b = b.view().transposed(),
+                    .scale_a = a.scales.data(),
+                    .scale_b = b.scales.data()};
+    const cuda::Stream stream;
+    Multiplier multiplier;
+    for (const ScaleMode mode : {ScaleMode::None, ScaleMode::Matrix, ScaleMode::Line}) {
+        for (const bool fast : {false, true, false}) {
+            product.scales = mode, product.fast_sums = fast;
+            multiplier.run(product, stream.handle());
+        }
+    }
+    stream.synchronize();
+    EXPECT_EQ(multiplier.num_problems(), 6);
+    Multiplier other;
+    EXPECT_EQ(other.remember(multiplier.choices()), 6);
+}
+
+}  // namespace
+}  // namespace argosy::cublas

@@ -1,0 +1,197 @@
+// Casts to float8 on GPUs, against the CPU's kernels: the same bits.
+#include <limits>
+#include <tuple>
+
+#include "base/element_type.h"
+#include "kernels/gpu_test.h"
+
+namespace argosy::kernels {
+namespace {
+
+enum class Groups { Matrix, Rows, Columns, RowBlocks, ColumnBlocks };
+constexpr int64_t kBlock = 32;
+
+struct Case {
+    int64_t num_rows, row_size, gap = 0;
+    bool aligned = true;
+    int64_t stride() const { return row_size + gap; }
+};
+constexpr Case kCases[] = {{1, 1},       {3, 7},      {64, 64},
+                           {65, 66},     {32, 256},   {96, 160},
+                           {70, 192, 8}, {33, 72, 3}, {128, 96, 0, false},
+                           {8, 2600, 8}, {130, 132},  {200, 32}};
+
+template <class T>
+Grouped<T> grouped(const Case& size, const T* x, Groups groups) {
+    Grouped<T> made{x, size.num_rows, size.row_size, size.stride(), 1, 1};
+    if (groups == Groups::Matrix) made.group_rows = size.num_rows, made.group_columns = size.row_size;
+    if (groups == Groups::Rows) made.group_columns = size.row_size;
+    if (groups == Groups::Columns) made.group_rows = size.num_rows;
+    if (groups == Groups::RowBlocks) made.group_columns = kBlock;
+    if (groups == Groups::ColumnBlocks) made.group_rows = kBlock;
+    return made;
+}
+
+template <class T>
+int64_t groups_of_a_row(const Grouped<T>& x) {
+    return x.row_size / x.group_columns;
+}
+template <class T>
+int64_t num_groups(const Grouped<T>& x) {
+    return groups_of_a_row(x) * (x.num_rows / x.group_rows);
+}
+
+template <class T>
+class GpuFloat8 : public GpuTest {
+  protected:
+    /// Calls use(size, groups) for each case and each kind of group that divides it.
+    template <class Use>
+    void for_each_case(const Use& use) {
+        for (const Case& size : kCases) {
+            SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
+            for (const Groups groups :
+                 {Groups::Matrix, Groups::Rows, Groups::Columns, Groups::RowBlocks, Groups::ColumnBlocks}) {
+                if (groups == Groups::RowBlocks && size.row_size % kBlock != 0) continue;
+                if (groups == Groups::ColumnBlocks && size.num_rows % kBlock != 0) continue;
+                use(size, groups);
+            }
+        }
+    }
+
+    static Memory<float> zeros(int64_t count) {
+        Memory<float> made(count, true);
+        for (int64_t i = 0; i < count; ++i) made[i] = 0;
+        return made;
+    }
+};
+using ElementTypes = ::testing::Types<float, BFloat16, Half>;
+TYPED_TEST_SUITE(GpuFloat8, ElementTypes);
+
+TYPED_TEST(GpuFloat8, LargestMagnitudesAreTheCpus) {
+    using T = TypeParam;
+    this->for_each_case([&](const Case& size, Groups groups) {
+        auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 10);
+        x[x.size() / 2] = narrow<T>(-std::numeric_limits<float>::infinity());
+        const int64_t count = num_groups(grouped<T>(size, nullptr, groups));
+        const int64_t stride = groups_of_a_row(grouped<T>(size, nullptr, groups));
+        const auto [found] = in_any_order([&] {
+            Memory<float> largest = this->zeros(count);
+            this->template gpu<T>().largest_magnitudes(
+                {grouped(size, x.gpu(), groups), largest.gpu(), stride}, nullptr);
+            return std::tuple(largest);
+        });
+        EXPECT_EQ(found.faults_outside(), 0);
+        Memory<float> right = this->zeros(count);
+        // the CPU's kernel has groups of rows or of columns; the whole matrix is a group of rows of one row
+        if (groups == Groups::Matrix) {
+            for (int64_t i = 0; i < x.size(); ++i) {
+                if (i % size.stride() < size.row_size)
+                    right[0] = std::max(right[0], std::abs(static_cast<float>(x.at(i))));
+            }
+        } else {
+            table().of<T>().largest_magnitudes({grouped(size, x.host(), groups), right.host(), stride});
+        }
+        for (int64_t i = 0; i < count; ++i) ASSERT_EQ(found.at(i), right.at(i)) << i;
+    });
+}
+
+TYPED_TEST(GpuFloat8, LargestMagnitudesShowNaN) {
+    using T = TypeParam;
+    auto x = this->template random<T>(64 * 64);
+    x[100] = narrow<T>(std::numeric_limits<float>::quiet_NaN());
+    Memory<float> largest = this->zeros(1);
+    const Grouped<T> matrix{x.gpu(), 64, 64, 64, 64, 64};
+    this->template gpu<T>().largest_magnitudes({matrix, largest.gpu(), 1}, nullptr);
+    EXPECT_TRUE(std::isnan(largest.at(0)));
+}
+
+TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
+    using T = TypeParam;
+    this->for_each_case([&](const Case& size, Groups groups) {
+        const auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 100);
+        const Grouped<T> shape = grouped<T>(size, nullptr, groups);
+        Memory<float> factors(num_groups(shape), true);
+        for (int64_t i = 0; i < factors.size(); ++i)
+            factors[i] = std::ldexp(1.37F, static_cast<int>(i % 5) - 2 - 12 * static_cast<int>(i % 2));
+        for (const Float8Type type : {Float8Type::E4M3, Float8Type::E5M2}) {
+            const int64_t count = size.num_rows * size.row_size, stride = groups_of_a_row(shape);
+            Memory<uint8_t> right(count, size.aligned);
+            table().of<T>().cast_to_float8(
+                {grouped(size, x.host(), groups), factors.host(), stride, type, right.host(), size.row_size});
+            const auto [values, transposed, both, both_transposed] = in_any_order([&] {
+                Memory<uint8_t> results[4] = {{count, size.aligned},
+                                              {count, size.aligned},
+                                              {count, size.aligned},
+                                              {count, size.aligned}};
+                const auto cast = [&](uint8_t* plain, uint8_t* other) {
+                    this->template gpu<T>().cast_to_float8(
+                        {grouped(size, x.gpu(), groups), factors.gpu(), stride, type, plain, size.row_size},
+                        {other, size.num_rows}, nullptr);
+                };
+                cast(results[0].gpu(), nullptr);
+                cast(nullptr, results[1].gpu());
+                cast(results[2].gpu(), results[3].gpu());
+                return std::tuple(results[0], results[1], results[2], results[3]);
+            });
+            for (const auto* each : {&values, &transposed, &both, &both_transposed})
+                EXPECT_EQ(each->faults_outside(), 0);
+            for (int64_t i = 0; i < count; ++i) {
+                const int64_t at = i % size.row_size * size.num_rows + i / size.row_size;
+                ASSERT_EQ(values[i], right[i]) << i;
+                ASSERT_EQ(both[i], right[i]) << i;
+                ASSERT_EQ(transposed[at], right[i]) << i;
+                ASSERT_EQ(both_transposed[at], right[i]) << i;
+            }
+        }
+    });
+}
+
+// Values at and beyond the limits of the formats, and all numbers of the narrow types.
+TYPED_TEST(GpuFloat8, EveryNumberIsRoundedAsOnTheCpu) {
+    using T = TypeParam;
+    constexpr int64_t kAll = 1 << 16;
+    Memory<T> x(kAll, true);
+    for (int64_t i = 0; i < kAll; ++i) {
+        const auto bits = static_cast<uint16_t>(i * 40503);  // neighbours differ
+        if constexpr (std::is_same_v<T, float>)
+            x[i] = std::bit_cast<float>(uint32_t{bits} << 16 | static_cast<uint32_t>(this->engine_()) >> 16);
+        if constexpr (!std::is_same_v<T, float>) x[i] = {bits};
+    }
+    Memory<float> one(1, true);
+    one[0] = 1;
+    for (const Float8Type type : {Float8Type::E4M3, Float8Type::E5M2}) {
+        Memory<uint8_t> found(kAll, true);
+        const Grouped<T> matrix{x.gpu(), 256, 256, 256, 256, 256};
+        this->template gpu<T>().cast_to_float8({matrix, one.gpu(), 1, type, found.gpu(), 256}, {}, nullptr);
+        for (int64_t i = 0; i < kAll; ++i) {
+            const auto number = static_cast<float>(x.at(i));
+            const uint8_t right =
+                type == Float8Type::E4M3 ? Float8E4M3::saturated(number) : Float8E5M2::saturated(number);
+            if (std::isnan(number)) {
+                ASSERT_EQ(found[i] & 0x7F, 0x7F) << i;
+            } else {
+                ASSERT_EQ(found[i], right) << number;
+            }
+        }
+    }
+}
+
+TEST(GpuBytes, AreTransposed) {
+    if (!has_gpu()) GTEST_SKIP() << "no GPU here";
+    for (const Case& size : kCases) {
+        Memory<uint8_t> x(size.num_rows * size.stride(), size.aligned);
+        for (int64_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * 37 % 251);
+        Memory<uint8_t> found(size.num_rows * size.row_size, size.aligned);
+        gpu_table()->transpose_bytes(
+            {x.gpu(), size.num_rows, size.row_size, size.stride(), {found.gpu(), size.num_rows}}, nullptr);
+        EXPECT_EQ(found.faults_outside(), 0);
+        for (int64_t row = 0; row < size.num_rows; ++row) {
+            for (int64_t column = 0; column < size.row_size; ++column)
+                ASSERT_EQ(found[column * size.num_rows + row], x[row * size.stride() + column]);
+        }
+    }
+    reset_place();
+}
+
+}  // namespace
+}  // namespace argosy::kernels

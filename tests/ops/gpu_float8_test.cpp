@@ -1,0 +1,233 @@
+// Casts and products of float8 on a GPU, by each recipe and on each kind of GPU: the casts have the
+// processor's bits, and products are sums in fp64 of the numbers that the operands stand for. Over the
+// emulated kernels and the stand-in for cuBLASLt.
+#include "ops/gpu_float8.h"
+
+#include <ATen/ops/zeros_like.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/matmul.h"
+#include "ops/ops_test.h"
+#include "ops/work.h"
+#include "support/fake_cublaslt.h"
+#include "support/fake_gpus.h"
+
+namespace argosy::ops {
+namespace {
+
+using ::argosy::testing::fake_cublaslt;
+using ::argosy::testing::fake_gpus;
+
+constexpr const char* kNames[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "mxfp8_cublas",
+                                  "mxfp8_cublas_rceil"};
+
+/// The numbers that an operand stands for, in fp64.
+at::Tensor values_of(const Operand& operand) {
+    at::Tensor scale = operand.scale.to(at::kDouble);
+    for (const int dim : {0, 1}) {
+        if (scale.size(dim) > 1)
+            scale = scale.repeat_interleave(operand.values.size(dim) / scale.size(dim), dim);
+    }
+    return operand.values.to(at::kDouble) * scale;
+}
+
+/// The compute capability of the GPU, and the type of the matrices that are cast.
+struct Device {
+    int capability;
+    at::ScalarType type;
+};
+
+class GpuFloat8 : public ::testing::TestWithParam<Device> {
+  protected:
+    GpuFloat8() {
+        fake_cublaslt() = {};
+        fake_gpus().capability = GetParam().capability;
+    }
+    ~GpuFloat8() override { fake_gpus().capability = 90; }
+
+    at::Tensor uneven(int64_t rows, int64_t columns) {
+        const auto normal = [&](int64_t m, int64_t n) { return random_.normal({m, n}, at::kDouble, 1); };
+        const at::Tensor sizes = (normal(rows, 1) + normal(1, columns)).exp();
+        return (normal(rows, columns) * sizes).to(GetParam().type);
+    }
+    static Operand of(const at::Tensor& x, const Cast& how, int summed) {
+        return cast(x, how, summed, how.scaling == Scaling::Matrix ? largest_magnitude(x) : at::Tensor());
+    }
+    static void expect_product(const at::Tensor& found, const at::Tensor& a, const at::Tensor& b,
+                               const at::Tensor& addend = {}) {
+        at::Tensor expected = a.mm(b), size = a.abs().mm(b.abs());
+        if (addend.defined()) expected = expected + addend.to(at::kDouble);
+        const at::ScalarType type = found.scalar_type();
+        const double rounding = type == at::kBFloat16 ? 1.0 / 256 : type == at::kHalf ? 1.0 / 1024 : 1e-6;
+        const at::Tensor bound = size * 1e-5 + expected.abs() * rounding;
+        EXPECT_TRUE(found.to(at::kDouble).sub(expected).abs().le(bound).all().item<bool>());
+    }
+    /// Calls `compute` and counts the products that cuBLASLt computed in float8.
+    template <class Compute>
+    static int float8_products(const Compute& compute) {
+        gpu::synchronize();
+        const int before = fake_cublaslt().num_float8;
+        compute();
+        gpu::synchronize();
+        return fake_cublaslt().num_float8 - before;
+    }
+    bool is_native(const char* name) const {
+        const int capability = GetParam().capability;
+        return capability >= 89 && (!std::string(name).starts_with("mxfp8") || capability >= 100);
+    }
+
+    OpsContext context_;
+    ::argosy::testing::RandomTensors random_{1};
+};
+
+TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
+    const at::Tensor x = uneven(64, 96);
+    for (const char* name : kNames) {
+        for (const Cast& how : {find_recipe(name)->forward.left, find_recipe(name)->input_gradient.left}) {
+            for (const int summed : {0, 1}) {
+                const Operand found = of(x, how, summed);
+                const at::Tensor on_processor = x.clone();
+                fake_gpus().host_tensors.insert(on_processor.const_data_ptr());
+                const Operand right = of(on_processor, how, summed);
+                EXPECT_TRUE(found.values.view(at::kByte).equal(right.values.view(at::kByte))) << name;
+                EXPECT_TRUE(found.scale.view(at::kByte).equal(right.scale.view(at::kByte))) << name;
+                EXPECT_EQ(found.values.stride(summed), 1) << "the terms of a sum are not adjacent";
+                fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
+            }
+        }
+    }
+}
+
+TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
+    for (const char* name : kNames) {
+        SCOPED_TRACE(name);
+        const Recipe& recipe = *find_recipe(name);
+        const int one = is_native(name) ? 1 : 0;
+        const at::Tensor x = uneven(64, 96), weight = uneven(32, 96), dy = uneven(64, 32),
+                         addend = uneven(64, 32), bias = uneven(1, 32).view({32});
+        const auto stack = [&](const Cast& how, int summed) {
+            return Stack::of(weight, recipe).cast(how, summed, largest_magnitude(weight));
+        };
+        {
+            const Operand left = of(x, recipe.forward.left, 1);
+            const Stack right = stack(recipe.forward.right, 1);
+            const at::Tensor a = values_of(left), b = values_of(right.all).t();
+            at::Tensor y, sum, part, with_bias;
+            EXPECT_EQ(
+                float8_products([&] {
+                    y = linear(left, right);
+                    sum = add_linear(addend, left, right);
+                    part = linear(left.narrow(0, 32, 32), right);
+                    with_bias = linear(left, right, Stack{{bias.narrow(0, 0, 20), bias.narrow(0, 20, 12)}});
+                }),
+                4 * one);
+            EXPECT_EQ(fake_cublaslt().num_fast > 0, one > 0) << "sums of y are fast";
+            expect_product(y, a, b);
+            expect_product(sum, a, b, addend);
+            expect_product(part, a.narrow(0, 32, 32), b);
+            if (one == 1) expect_product(with_bias, a, b, bias.expand({64, 32}));
+        }
+        fake_cublaslt().num_fast = 0;
+        {
+            const Operand left = of(dy, recipe.input_gradient.left, 1);
+            const Stack right = stack(recipe.input_gradient.right, 0);
+            at::Tensor dx;
+            EXPECT_EQ(float8_products([&] { dx = linear_input_gradient(left, right); }), one);
+            expect_product(dx, values_of(left), values_of(right.all));
+        }
+        if (recipe.weight_gradient.left.scaling == Scaling::None) continue;
+        const Operand left = of(dy, recipe.weight_gradient.left, 0),
+                      right = of(x, recipe.weight_gradient.right, 0);
+        for (const bool accumulate : {false, true}) {
+            at::Tensor sum = uneven(32, 96).to(at::kFloat);
+            const at::Tensor before = sum.clone();
+            EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, accumulate); }), one);
+            expect_product(sum, values_of(left).t(), values_of(right), accumulate ? before : at::Tensor());
+        }
+        EXPECT_EQ(fake_cublaslt().num_fast, 0) << "sums of gradients are exact";
+    }
+}
+
+// A cast that serves both products of dy has one order in memory; the other product transposes its bytes.
+TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
+    const Recipe& recipe = *find_recipe("tensorwise");
+    const at::Tensor x = uneven(64, 96), dy = uneven(64, 32);
+    const Operand left = of(dy, recipe.input_gradient.left, 1), right = of(x, recipe.forward.left, 1);
+    at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat));
+    EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, /*accumulate=*/false); }),
+              is_native("tensorwise") ? 1 : 0);
+    expect_product(sum, values_of(left).t(), values_of(right));
+}
+
+// 20 tokens are no multiple of 16 terms, and a part of a buffer may begin anywhere.
+TEST_P(GpuFloat8, OtherSizesAndPlacesAreComputedToo) {
+    const Recipe& recipe = *find_recipe("tensorwise");
+    const at::Tensor x = uneven(20, 96), dy = uneven(20, 32);
+    const Operand left = of(dy, recipe.weight_gradient.left, 0),
+                  right = of(x, recipe.weight_gradient.right, 0);
+    at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat));
+    EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, /*accumulate=*/false); }), 0);
+    expect_product(sum, values_of(left).t(), values_of(right));
+
+    const at::Tensor more = uneven(32, 96), even = uneven(32, 32);
+    const Operand dy_cast = of(even, recipe.weight_gradient.left, 0),
+                  x_cast = of(more, recipe.weight_gradient.right, 0);
+    at::Tensor shifted = uneven(1, 32 * 96 + 1).to(at::kFloat).flatten().narrow(0, 1, 32 * 96).view({32, 96});
+    const at::Tensor before = shifted.clone();
+    EXPECT_EQ(float8_products([&] { linear_weight_gradient(shifted, dy_cast, x_cast, /*accumulate=*/true); }),
+              is_native("tensorwise") ? 1 : 0);
+    expect_product(shifted, values_of(dy_cast).t(), values_of(x_cast), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuFloat8,
+                         ::testing::Values(Device{80, at::kBFloat16}, Device{90, at::kBFloat16},
+                                           Device{90, at::kFloat}, Device{90, at::kHalf},
+                                           Device{100, at::kBFloat16}),
+                         [](const auto& info) {
+                             return "cc" + std::to_string(info.param.capability) + "_" +
+                                    toString(info.param.type);
+                         });
+
+TEST(Float8Choices, SayWhyAProductIsEmulated) {
+    const auto way = [](const char* name, int capability, int64_t terms = 64) {
+        return choose_float8(find_recipe(name)->forward, at::kBFloat16, 32, terms, {capability, 130000});
+    };
+    EXPECT_EQ(way("tensorwise", 90).way, Float8Way::Native);
+    EXPECT_EQ(way("rowwise", 90).way, Float8Way::Native);
+    EXPECT_EQ(way("rowwise", 100).way, Float8Way::ScaledAfter);
+    EXPECT_EQ(way("mxfp8_cublas", 100).way, Float8Way::Native);
+    EXPECT_EQ(way("mxfp8_cublas", 90).way, Float8Way::Emulated);
+    EXPECT_NE(way("mxfp8_cublas", 90).reason.find("blocks"), std::string::npos);
+    EXPECT_EQ(way("tensorwise", 90, 72).way, Float8Way::Emulated);
+    EXPECT_EQ(way("tensorwise", 80).way, Float8Way::Emulated);
+}
+
+// What a plan sees: the types of products, and the bytes of the passes around them.
+TEST(Float8Choices, APlannedGpuReportsItsWork) {
+    const OpsContext context;
+    const auto work_on = [](int capability) {
+        const PlannedGpu gpu(capability);
+        std::map<std::string, double> seen;  // flops of products by type, and bytes of passes
+        const WorkObserver observer([&](const Work& work) {
+            work.kind == WorkKind::Product ? seen[toString(work.type)] += work.flops
+                                           : seen["passes"] += work.bytes;
+        });
+        const auto options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+        const at::Tensor x = at::zeros({64, 96}, options), weight = at::zeros({32, 96}, options);
+        const Cast& how = find_recipe("tensorwise")->forward.left;
+        linear(cast(x, how, 1, largest_magnitude(x)),
+               Stack::of(weight).cast(how, 1, largest_magnitude(weight)));
+        return seen;
+    };
+    const double elements = 64 * 96 + 32 * 96, flops = 2.0 * 64 * 96 * 32;
+    const auto native = work_on(90), emulated = work_on(80);
+    EXPECT_EQ(native, (std::map<std::string, double>{{"Float8_e4m3fn", flops}, {"passes", elements * 5}}));
+    EXPECT_EQ(emulated.at("BFloat16"), flops);
+    EXPECT_EQ(emulated.at("passes"), elements * 8);
+}
+
+}  // namespace
+}  // namespace argosy::ops
