@@ -166,18 +166,56 @@ std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     return factors;
 }
 
+/// sum = the product of two operands in bf16, in fp32.
+void multiply_widened(const at::Tensor& sum, const Factors& factors) {
+    note_product(sum, factors.a, factors.a.size(1));
+    if (has_kernels(factors.a)) {
+        multiply(sum, {&factors, 1});
+    } else {
+        sum.copy_(at::mm(factors.a.to(at::kFloat), factors.b.to(at::kFloat)));
+    }
+}
+
+/// How the product of two operands in float8 is computed where it is emulated.
+struct Emulation {
+    Sums sums = Sums::Float32;
+    bool fast = false;  // Sums::Hopper: fast accumulation
+};
+
+/// sum = the product of two operands without their scales, with the sums of an H100.
+void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool fast) {
+    ARGOSY_CHECK(!gpu::holds(sum) && path() != Path::Plain,
+                 "sums of Hopper are emulated by Argosy's kernels for processors only");
+    note_product(sum, a, a.size(1));
+    const kernels::HopperMatmul whole{
+        .a = {{first_element<uint8_t>(a), a.stride(0), a.stride(1)}, float8_type(a)},
+        .b = {{first_element<uint8_t>(b), b.stride(1), b.stride(0)}, float8_type(b)},
+        .k = a.size(1),
+        .row_begin = 0,
+        .row_end = sum.size(0),
+        .column_begin = 0,
+        .column_end = sum.size(1),
+        .c = mutable_first_element<float>(sum),
+        .c_stride = sum.stride(0),
+        .fast = fast};
+    run_on_parts(sum, whole.row_end, /*min_per_thread=*/16, [&](int64_t begin, int64_t end) {
+        kernels::HopperMatmul part = whole;
+        part.row_begin = begin;
+        part.row_end = end;
+        kernels::table().hopper_matmul(part);
+    });
+}
+
 /// out = the product of two operands in float8 + addend, which is undefined or has the shape of `out`. On a
-/// processor, and on a GPU that multiplies no float8, the product is that of the same numbers in bf16.
-void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b,
+/// processor, and on a GPU that multiplies no float8, the product is emulated.
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Emulation emulation,
                      const at::Tensor& addend = {}) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
-    const Factors factors[] = {{widened_to_bf16(a), widened_to_bf16(b)}};
-    note_product(out, factors[0].a, a.values.size(1));
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (has_kernels(factors[0].a)) {
-        multiply(sum, factors);
+    if (emulation.sums == Sums::Hopper) {
+        multiply_as_hopper(sum, a.values, b.values, emulation.fast);
     } else {
-        sum.copy_(at::mm(factors[0].a.to(at::kFloat), factors[0].b.to(at::kFloat)));
+        multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});
     }
     for (const at::Tensor& scale : {a.scale, b.scale}) {
         if (scale.scalar_type() == at::kFloat) sum.mul_(scale);
@@ -185,6 +223,10 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b,
     if (addend.defined()) sum.add_(addend);
     out.copy_(sum);
 }
+
+/// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
+Emulation forward_emulation(const Stack& weight) { return {weight.recipe->sums, /*fast=*/true}; }
+Emulation gradient_emulation(Sums sums) { return {sums, /*fast=*/false}; }
 
 /// The result of a product of x, not yet computed.
 at::Tensor empty_product(const Operand& x, int64_t columns) {
@@ -239,7 +281,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias) {
     if (x.scaled()) {
-        multiply_scaled(y, x, weight.all.transposed());
+        multiply_scaled(y, x, weight.all.transposed(), forward_emulation(weight));
         if (!bias.parts.empty()) at::Tensor(y).add_(bias.whole());
         return;
     }
@@ -283,7 +325,7 @@ at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& w
                       const at::Tensor& bias) {
     if (!x.scaled()) return add_linear(addend, x.values, weight.all.values, bias);
     at::Tensor y = empty_product(x, weight.num_rows());
-    multiply_scaled(y, x, weight.all.transposed(), addend);
+    multiply_scaled(y, x, weight.all.transposed(), forward_emulation(weight), addend);
     return bias.defined() ? y.add_(bias) : y;
 }
 
@@ -295,7 +337,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
     if (dy.scaled()) {
         at::Tensor dx = empty_product(dy, weight.num_columns());
-        multiply_scaled(dx, dy, weight.all);
+        multiply_scaled(dx, dy, weight.all, gradient_emulation(weight.recipe->sums));
         return dx;
     }
     const at::Tensor& values = dy.values;
@@ -306,7 +348,7 @@ at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight) {
-    if (dy.scaled()) return multiply_scaled(out, dy, weight.all);
+    if (dy.scaled()) return multiply_scaled(out, dy, weight.all, gradient_emulation(weight.recipe->sums));
     note_product(out, dy.values, dy.values.size(1));
     if (!has_kernels(dy.values)) {
         out.copy_(at::mm(dy.values, weight.all.values));
@@ -317,9 +359,10 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 }
 
 void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,
-                            bool accumulate) {
+                            bool accumulate, Sums sums) {
     if (dy_operand.scaled()) {
-        return multiply_scaled(out, dy_operand.transposed(), x_operand, accumulate ? out : at::Tensor());
+        return multiply_scaled(out, dy_operand.transposed(), x_operand, gradient_emulation(sums),
+                               accumulate ? out : at::Tensor());
     }
     const at::Tensor &dy = dy_operand.values, &x = x_operand.values;
     note_product(out, dy, dy.size(0));
