@@ -268,7 +268,9 @@ std::vector<Section> make_schema() {
                  "parts."),
              key("enable_fsdp_float8_all_gather", &Float8::enable_fsdp_float8_all_gather, any(),
                  "Cast the float32 weights after each update, and keep and gather them in float8; for "
-                 "tensorwise.")}),
+                 "tensorwise."),
+             key("emulated_accumulation", &Float8::emulated_accumulation, any(),
+                 "How products on a processor are summed: in float32, or as a Hopper GPU sums them.")}),
         section("quantize.linear.mx", &JobConfig::mx,
                 "products of MXFP8 matrices, with model.converters quantize.linear.mx",
                 {key("recipe_name", &Mx::recipe_name, any(),

@@ -142,6 +142,7 @@ struct Float8 {
     std::optional<Float8Recipe> recipe_name;
     std::vector<std::string> filter_fqns;
     bool enable_fsdp_float8_all_gather = false;
+    EmulatedAccumulation emulated_accumulation = EmulatedAccumulation::Float32;
     bool operator==(const Float8&) const = default;
 };
 

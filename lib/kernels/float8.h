@@ -1,5 +1,6 @@
 // The arguments of the kernels that cast a matrix to float8: the largest magnitudes of its groups of
-// elements, from which scales follow, then the cast itself; and of the kernel that widens float8 again.
+// elements, from which scales follow, then the cast itself; of the kernel that widens float8 again; and of
+// the kernel that multiplies float8 matrices with the sums of an H100.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +61,29 @@ struct WidenFloat8 {
     const uint8_t* from;
     Float8Type type;
     BFloat16* to;
+};
+
+struct Float8Operand {
+    Operand<uint8_t> elements;
+    Float8Type type;
+};
+
+/// C = A B, with the bits of an H100's tensor cores. 32 products and the sum so far are added as multiples of
+/// 2^(e - 13), to which each is rounded towards zero. 2^e is the largest power of two in these numbers; that
+/// of a product is the one of its factors, multiplied, where subnormal factors count as the smallest normal
+/// number. The new sum is rounded towards zero to 14 significant bits.
+///
+/// An element of C is NaN if a NaN or infinity is in its row of A or column of B. The bits of
+/// C do not depend on the part that a call computes, nor on the instruction set. The rate is that of four
+/// vector instructions for each product of two vectors.
+struct HopperMatmul {
+    Float8Operand a, b;  // [rows, k] and [k, columns]
+    int64_t k;
+    int64_t row_begin, row_end, column_begin, column_end;  // the part of C to compute
+    float* c;                                              // element [row, column] at row * c_stride + column
+    int64_t c_stride;
+    /// One such sum over all of k. Otherwise each sum has 128 products, and the sums are added in fp32.
+    bool fast;
 };
 
 }  // namespace argosy::kernels

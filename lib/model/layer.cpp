@@ -118,7 +118,7 @@ void WeightWork::run(const Item& item, const Gradients& gradients, Join join) {
     }
     for (int64_t begin = 0; const Role role : roles) {
         const int64_t columns = sum_of(gradients, role).sum.size(0);
-        run({item.kind, role, item.dy.narrow(1, begin, columns), item.other}, gradients, role);
+        run({item.kind, role, item.dy.narrow(1, begin, columns), item.other, item.recipe}, gradients, role);
         begin += columns;
     }
 }
@@ -126,7 +126,8 @@ void WeightWork::run(const Item& item, const Gradients& gradients, Join join) {
 void WeightWork::add(const Item& item, GradientSum& gradient) {
     switch (item.kind) {
         case Kind::Product:
-            ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty);
+            ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty,
+                                        item.recipe->sums);
             break;
         case Kind::RowSum:
             ops::add_row_sum(started(gradient), item.dy.values);

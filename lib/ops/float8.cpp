@@ -32,6 +32,7 @@ constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
 struct NamedRecipe {
     std::string_view name;
     Recipe recipe;
+    Recipe on_hopper = [](Recipe copy) { return copy.sums = Sums::Hopper, copy; }(recipe);
 };
 constexpr NamedRecipe kRecipes[] = {
     {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
@@ -43,10 +44,6 @@ constexpr NamedRecipe kRecipes[] = {
 
 float largest_number(at::ScalarType type) {
     return type == kE4M3 ? Float8E4M3::value(Float8E4M3::kLargest) : Float8E5M2::value(Float8E5M2::kLargest);
-}
-
-kernels::Float8Type kernel_type(at::ScalarType type) {
-    return type == kE4M3 ? kernels::Float8Type::E4M3 : kernels::Float8Type::E5M2;
 }
 
 /// Rows and columns of the groups of elements that share a scale.
@@ -108,7 +105,7 @@ void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, co
             {.matrix = grouped<T>(x.narrow(0, first, count), groups),
              .factors = first_element<float>(factors) + first / groups.rows * factors.stride(0),
              .factor_stride = factors.stride(0),
-             .type = kernel_type(values.scalar_type()),
+             .type = float8_type(values),
              .values = static_cast<uint8_t*>(values.mutable_data_ptr()) + first * values.stride(0),
              .value_stride = values.stride(0)});
     });
@@ -189,7 +186,7 @@ at::Tensor widened_values(const at::Tensor& values) {
         kernels::table().widen_float8(
             {.count = end - begin,
              .from = static_cast<const uint8_t*>(dense.const_data_ptr()) + begin,
-             .type = kernel_type(values.scalar_type()),
+             .type = float8_type(values),
              .to = static_cast<kernels::BFloat16*>(wide.mutable_data_ptr()) + begin});
     });
     return wide;
@@ -197,9 +194,11 @@ at::Tensor widened_values(const at::Tensor& values) {
 
 }  // namespace
 
-const Recipe* find_recipe(std::string_view name) {
+const Recipe* find_recipe(std::string_view name, Sums sums) {
     const auto found = std::ranges::find(kRecipes, name, &NamedRecipe::name);
-    return found == std::end(kRecipes) ? nullptr : &found->recipe;
+    if (found == std::end(kRecipes)) return nullptr;
+    if (sums == Sums::Float32) return &found->recipe;
+    return found->recipe.forward.left.scaling == Scaling::Block ? nullptr : &found->on_hopper;
 }
 
 Operand::Operand(const at::Tensor& matrix)

@@ -41,6 +41,12 @@ struct Cast {
     bool operator==(const Cast&) const = default;
 };
 
+/// How products of float8 matrices are summed where they are emulated.
+enum class Sums {
+    Float32,
+    Hopper,  // as by cuBLASLt on an H100: y with fast accumulation, dx and dW without (kernels/float8.h)
+};
+
 /// The casts of a linear layer's three products. Both operands of a product are cast, or neither.
 struct Recipe {
     struct Product {
@@ -49,6 +55,7 @@ struct Recipe {
     Product forward;          // y = x W^T
     Product input_gradient;   // dx = dy W
     Product weight_gradient;  // dW = dy^T x
+    Sums sums = Sums::Float32;
 
     /// Whether one cast of dy, or of x, serves both of its products: its one scale does not depend on the
     /// summed dim.
@@ -61,8 +68,8 @@ struct Recipe {
 inline constexpr Recipe kNoCasts{};
 
 /// The recipes as TorchTitan names them: tensorwise, rowwise, rowwise_with_gw_hp, mxfp8_cublas,
-/// mxfp8_cublas_rceil. Null for another name.
-const Recipe* find_recipe(std::string_view name);
+/// mxfp8_cublas_rceil. Null for another name, and for MXFP8 with sums of Hopper, which has no such products.
+const Recipe* find_recipe(std::string_view name, Sums sums = Sums::Float32);
 
 /// An operand of a product: a matrix, with its scales if it was cast to float8.
 struct Operand {

@@ -133,6 +133,11 @@ T* mutable_elements(const at::Tensor& x) {
     return mutable_first_element<T>(x);
 }
 
+inline kernels::Float8Type float8_type(const at::Tensor& x) {
+    return x.scalar_type() == at::ScalarType::Float8_e4m3fn ? kernels::Float8Type::E4M3
+                                                            : kernels::Float8Type::E5M2;
+}
+
 /// Whether the elements of each row are adjacent. Rows may be far apart, as in a view of some columns of a
 /// matrix.
 inline bool has_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 || x.size(1) <= 1; }

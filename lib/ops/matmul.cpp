@@ -167,23 +167,57 @@ std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     return factors;
 }
 
-/// On a GPU, the sums of y may have fewer bits than those of gradients, as in torchao.
-enum class Sums { Fast, Exact };
+/// sum = the product of two operands in bf16, in fp32.
+void multiply_widened(const at::Tensor& sum, const Factors& factors) {
+    note_product(sum, factors.a, factors.a.size(1));
+    if (has_kernels(factors.a)) {
+        multiply(sum, {&factors, 1});
+    } else {
+        sum.copy_(at::mm(factors.a.to(at::kFloat), factors.b.to(at::kFloat)));
+    }
+}
+
+/// How a product of operands in float8 is summed: `sums` is for emulations.
+struct Accumulation {
+    Sums sums = Sums::Float32;
+    bool fast = false;  // on a GPU, and with Sums::Hopper
+};
+
+/// sum = the product of two operands without their scales, with the sums of an H100.
+void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool fast) {
+    ARGOSY_CHECK(!gpu::holds(sum) && path() != Path::Plain,
+                 "sums of Hopper are emulated by Argosy's kernels for processors only");
+    note_product(sum, a, a.size(1));
+    const kernels::HopperMatmul whole{
+        .a = {{first_element<uint8_t>(a), a.stride(0), a.stride(1)}, float8_type(a)},
+        .b = {{first_element<uint8_t>(b), b.stride(1), b.stride(0)}, float8_type(b)},
+        .k = a.size(1),
+        .row_begin = 0,
+        .row_end = sum.size(0),
+        .column_begin = 0,
+        .column_end = sum.size(1),
+        .c = mutable_first_element<float>(sum),
+        .c_stride = sum.stride(0),
+        .fast = fast};
+    run_on_parts(sum, whole.row_end, /*min_per_thread=*/16, [&](int64_t begin, int64_t end) {
+        kernels::HopperMatmul part = whole;
+        part.row_begin = begin;
+        part.row_end = end;
+        kernels::table().hopper_matmul(part);
+    });
+}
 
 /// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
-/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, the product is that of the
-/// same numbers in bf16.
-void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Sums sums,
+/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, the product is emulated.
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Accumulation accumulation,
                      const at::Tensor& addend = {}, const at::Tensor& bias = {}) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
-    if (multiply_in_float8({out, a, b, addend, bias, sums == Sums::Fast})) return;
-    const Factors factors[] = {{widened_to_bf16(a), widened_to_bf16(b)}};
-    note_product(out, factors[0].a, a.values.size(1));
+    if (multiply_in_float8({out, a, b, addend, bias, accumulation.fast})) return;
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (has_kernels(factors[0].a)) {
-        multiply(sum, factors);
+    if (accumulation.sums == Sums::Hopper) {
+        multiply_as_hopper(sum, a.values, b.values, accumulation.fast);
     } else {
-        sum.copy_(at::mm(factors[0].a.to(at::kFloat), factors[0].b.to(at::kFloat)));
+        multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});
     }
     for (const at::Tensor& scale : {a.scale, b.scale}) {
         if (scale.scalar_type() == at::kFloat) sum.mul_(scale);
@@ -192,6 +226,10 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
     out.copy_(sum);
     if (bias.defined()) at::Tensor(out).add_(bias);
 }
+
+/// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
+Accumulation forward_accumulation(const Stack& weight) { return {weight.recipe->sums, /*fast=*/true}; }
+Accumulation gradient_accumulation(Sums sums) { return {sums, /*fast=*/false}; }
 
 /// The result of a product of x, not yet computed.
 at::Tensor empty_product(const Operand& x, int64_t columns) {
@@ -247,7 +285,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias) {
     if (x.scaled()) {
         const at::Tensor biases = bias.parts.empty() ? at::Tensor() : bias.whole();
-        return multiply_scaled(y, x, weight.all.transposed(), Sums::Fast, /*addend=*/{}, biases);
+        return multiply_scaled(y, x, weight.all.transposed(), forward_accumulation(weight), /*addend=*/{},
+                               biases);
     }
     const bool joined = weight.all.values.defined() && (bias.parts.empty() || bias.all.values.defined());
     if (has_kernels(x.values) && joined) {
@@ -289,7 +328,7 @@ at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& w
                       const at::Tensor& bias) {
     if (!x.scaled()) return add_linear(addend, x.values, weight.all.values, bias);
     at::Tensor y = empty_product(x, weight.num_rows());
-    multiply_scaled(y, x, weight.all.transposed(), Sums::Fast, addend, bias);
+    multiply_scaled(y, x, weight.all.transposed(), forward_accumulation(weight), addend, bias);
     return y;
 }
 
@@ -301,7 +340,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
     if (dy.scaled()) {
         at::Tensor dx = empty_product(dy, weight.num_columns());
-        multiply_scaled(dx, dy, weight.all, Sums::Exact);
+        multiply_scaled(dx, dy, weight.all, gradient_accumulation(weight.recipe->sums));
         return dx;
     }
     const at::Tensor& values = dy.values;
@@ -312,7 +351,7 @@ at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight) {
-    if (dy.scaled()) return multiply_scaled(out, dy, weight.all, Sums::Exact);
+    if (dy.scaled()) return multiply_scaled(out, dy, weight.all, gradient_accumulation(weight.recipe->sums));
     note_product(out, dy.values, dy.values.size(1));
     if (!has_kernels(dy.values)) {
         out.copy_(at::mm(dy.values, weight.all.values));
@@ -323,9 +362,9 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 }
 
 void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,
-                            bool accumulate) {
+                            bool accumulate, Sums sums) {
     if (dy_operand.scaled()) {
-        return multiply_scaled(out, dy_operand.transposed(), x_operand, Sums::Exact,
+        return multiply_scaled(out, dy_operand.transposed(), x_operand, gradient_accumulation(sums),
                                accumulate ? out : at::Tensor());
     }
     const at::Tensor &dy = dy_operand.values, &x = x_operand.values;

@@ -73,7 +73,13 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     }
     set_determinism(config, environment);
     separate_streams(config.parallelism);
-    return choose_device(ranks, environment);
+    const c10::Device device = choose_device(ranks, environment);
+    if (device.is_cuda() && config.float8.emulated_accumulation == config::EmulatedAccumulation::Hopper) {
+        throw UserError(
+            "quantize.linear.float8.emulated_accumulation = hopper is for processors, but this job has GPUs; "
+            "remove the key, or set ARGOSY_DEVICE=cpu");
+    }
+    return device;
 }
 
 /// COLLECTIVE. The group of all ranks; with [profiling] the timeline gets its operations. A program without
