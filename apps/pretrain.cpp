@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "base/program.h"
+#include "config/arrival.h"
 #include "config/parse.h"
 #include "config/print.h"
 #include "data/loader.h"
@@ -157,8 +158,7 @@ struct Run {
     }
 
     std::vector<observe::TaskMetrics> evaluate() {
-        if (!due(config.evaluation.freq)) return {};
-        return evaluation.run(stop);
+        return due(config.evaluation.freq) ? evaluation.run(stop) : std::vector<observe::TaskMetrics>{};
     }
 
     void report(const train::StepBatch& batch, double lr, const train::StepResult& result,
@@ -203,15 +203,25 @@ ExitCode print_plan(const config::CommandLine& line) {
     return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
 }
 
+/// Answers --from-torchtitan and --from-litgpt. 3: a key of theirs is missing here.
+ExitCode print_arrival(const config::ArrivalRequest& request) {
+    const config::Arrival arrival = config::translate(request);
+    print_text(config::arrival_text(arrival, request), stdout);
+    const std::string toml = config::arrival_toml(arrival, request);
+    ResultFile(request.output, begins_with(config::kArrivalMark)).write(toml);
+    return arrival.count(config::Fate::Missing) == 0 ? ExitCode::Done : ExitCode::CheckFailed;
+}
+
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const config::CommandLine line = config::parse_command_line(words);
     if (line.command == config::Command::Plan || line.command == config::Command::Search) {
         if (ranks.size() > 1)
-            throw UserError("--plan and --search run in one process; --gpus {} names the ranks",
-                            ranks.size());
+            throw UserError("--plan and --search run in one process; --gpus {} names ranks", ranks.size());
         return print_plan(line);
     }
+    if (line.command == config::Command::Translate)
+        return ranks.rank() == 0 ? print_arrival(line.arrival) : ExitCode::Done;
     if (line.command != config::Command::Run) {
         if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
         return ExitCode::Done;

@@ -1,5 +1,5 @@
 // Turns a command line, and the file that it may name, into a checked JobConfig. Nothing is printed here: the
-// caller acts on the command. Only parse.cpp uses the TOML library.
+// caller acts on the command.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace argosy::config {
 
-enum class Command { Run, Help, Version, PrintConfig, Plan, Search };
+enum class Command { Run, Help, Version, PrintConfig, Plan, Search, Translate };
 
 /// The machine for which --plan and --search plan.
 struct PlanRequest {
@@ -21,15 +21,28 @@ struct PlanRequest {
     bool json = false;                          // --json
 };
 
+enum class ForeignProgram { TorchTitan, LitGpt };
+
+/// The configuration of another program, for --from-torchtitan and --from-litgpt (arrival.h).
+struct ArrivalRequest {
+    ForeignProgram program = ForeignProgram::TorchTitan;
+    std::string path = {};    // the other program's file
+    std::string output = {};  // --output; by default NAME.argosy.toml in the working folder
+    std::vector<std::string> words =
+        {};  // options of the command line, keys of either program: {name, value, ...}
+};
+
 struct CommandLine {
     Command command = Command::Run;
     PlanRequest plan = {};
+    ArrivalRequest arrival = {};
     JobConfig config = {};  // the defaults for Help and Version, which read no file
 };
 
 /// Accepts `--config F.toml`, `--section.key value`, `--section.key=value`, `--help`, `--version`,
-/// `--print-config`, `--plan` and its options, in any order. A key on the command line overrides the file; the last one wins if a key
-/// is given twice. Throws UserError. `words` is the command line without the program's name.
+/// `--print-config`, `--plan`, `--from-torchtitan` and their options, in any order; a boolean without a value
+/// is true. A key on the command line overrides the file; the last one wins if a key is given twice. Throws
+/// UserError. `words` is the command line without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
 
 }  // namespace argosy::config

@@ -74,7 +74,7 @@ Widths column_widths() {
 constexpr const char* kUsage =
     "Options:\n"
     "  --config F.toml      read keys from a file; the command line overrides it\n"
-    "  --section.key VALUE  set a key, also as --section.key=VALUE; the last one wins\n"
+    "  --section.key VALUE  set a key, also as --section.key=VALUE; the last one wins; without VALUE: true\n"
     "  --print-config       print all keys as TOML that can be run again, and stop\n"
     "  --plan               run a step without data on one processor, print the memory, traffic and time that\n"
     "                       each rank needs, and stop: with 0 if the run fits, with 3 if it does not.\n"
@@ -85,6 +85,10 @@ constexpr const char* kUsage =
     "                       batch (powers of two; a context axis from 32768 tokens on), print the best that fit\n"
     "                       and the keys to set, and apart from them bfloat16 in place of the given types if a\n"
     "                       step then fits or is faster, and stop; options as --plan\n"
+    "  --from-torchtitan F.toml, --from-litgpt F.yaml\n"
+    "                       translate another program's configuration, with its keys on the command line,\n"
+    "                       print what becomes of each key, write the TOML, and stop: with 0 if nothing is\n"
+    "                       missing here, else with 3. --output G.toml (default: F.argosy.toml)\n"
     "  --version            print version and commit, and stop\n"
     "  --help               print this, and stop\n"
     "\nKeys, with accepted values and default:\n";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/arrival.h"
 
 namespace argosy::config {
 namespace {
@@ -31,6 +32,8 @@ std::string broken_range(const Range& range, double number) {
 
 const Field& field_of(const Setting& setting) {
     if (const Field* field = find_field(setting.key)) return *field;
+    if (const std::string answer = foreign_answer(setting.key); !answer.empty())
+        throw UserError("unknown key {} {}; {}", setting.key, setting.place, answer);
     const std::string meant = nearest(setting.key, keys());
     throw UserError("unknown key {} {}; {}", setting.key, setting.place,
                     meant.empty() ? "--help lists all keys" : "did you mean " + meant + "?");

@@ -88,6 +88,17 @@ struct Setting {
     std::string place;  // "in run.toml:12", "on the command line"
 };
 
+/// Returns every key of a configuration file, not yet checked against the field table. Throws UserError if
+/// the file cannot be read, is not TOML (with line and column), or has an unknown section.
+std::vector<Setting> read_toml(const std::string& path);
+
+/// Returns every key of any TOML file, with the names of the tables around it. `option` is the option that
+/// names the file, for messages.
+std::vector<Setting> read_any_toml(const std::string& path, std::string_view option);
+
+/// The text of the file that `option` names.
+std::string content_of(const std::string& path, std::string_view option);
+
 /// Stores the value, or throws UserError: unknown key, wrong type, out of range, no such choice.
 void apply(const Setting& setting, JobConfig& config);
 

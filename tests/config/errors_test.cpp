@@ -33,13 +33,39 @@ TEST(Errors, UnknownKeyNamesTheNearest) {
     EXPECT_EQ(file_error("[training]\n\nseq_length = 8\n"),
               "unknown key training.seq_length in F:3; did you mean training.seq_len?");
     EXPECT_EQ(file_error("[training.dataloader]\nnum_workers = 8\n"),
-              "unknown key training.dataloader in F:1; --help lists all keys");
+              "unknown key training.dataloader in F:1; it is TorchTitan's; pretrain --from-torchtitan F.toml "
+              "translates a whole file");
+    EXPECT_EQ(
+        file_error("[training]\ngc_freq = 50\n"),
+        "unknown key training.gc_freq in F:2; it is TorchTitan's (there is no garbage collector that could "
+        "stop a rank); pretrain --from-torchtitan F.toml translates a whole file");
+    EXPECT_EQ(file_error("[checkpoint]\nenable_checkpoint = true\n"),
+              "unknown key checkpoint.enable_checkpoint in F:2; its name is checkpoint.enable");
     EXPECT_EQ(file_error("seq_len = 8\n"), "unknown key seq_len in F:1; did you mean training.seq_len?");
     EXPECT_EQ(error_of({"--optimizer.seq_len", "8"}),
               "unknown option --optimizer.seq_len; did you mean --training.seq_len?");
     EXPECT_EQ(error_of({"--confg", "F.toml"}), "unknown option --confg; did you mean --config?");
     EXPECT_EQ(error_of({"--training.nonsense=1"}),
               "unknown option --training.nonsense; --help lists all options");
+}
+
+TEST(Errors, WordsOfOtherProgramsAreAnsweredWithTheKeys) {
+    for (const char* word : {"--FULL_SHARD", "--fsdp", "--fsdp.full-shard"}) {
+        EXPECT_NE(error_of({word}).find("--parallelism.data_parallel_shard_degree N"), std::string::npos)
+            << word;
+    }
+    EXPECT_EQ(error_of({"--tensor-model-parallel-size", "8"}),
+              "unknown option --tensor-model-parallel-size; it is --parallelism.tensor_parallel_degree");
+    EXPECT_NE(file_error("[training]\nzero_stage = 3\n").find("ZeRO stage 1 or 2 is --parallelism."),
+              std::string::npos);
+    EXPECT_NE(file_error("[fault_tolerance]\nenable = true\n").find("it is TorchTitan's"), std::string::npos);
+}
+
+TEST(Errors, BooleansNeedNoValue) {
+    const JobConfig config = parse_command_line({"--debug.deterministic", "--training.steps", "3"}).config;
+    EXPECT_TRUE(config.debug.deterministic);
+    EXPECT_EQ(config.training.steps, 3);
+    EXPECT_FALSE(parse_command_line({"--compile.enable", "false"}).config.compile.enable);
 }
 
 TEST(Errors, UnknownSection) {
@@ -425,9 +451,10 @@ TEST(Errors, ChoicesInAListMustExist) {
         error_of({"--checkpoint.exclude_from_loading", "optimizer,lr_scheduler"}),
         "checkpoint.exclude_from_loading on the command line is [\"optimizer\", \"lr_scheduler\"]; it must "
         "be a list of some of optimizer, dataloader, train_state");
-    EXPECT_EQ(error_of({"--quantize.linear.mx.filter_fqns", "1,,2"}),
-              "quantize.linear.mx.filter_fqns on the command line is [\"1\", \"\", \"2\"]; it must be made of "
-              "names that are not empty");
+    EXPECT_EQ(
+        error_of({"--quantize.linear.mx.filter_fqns", "1,,2"}),
+        "quantize.linear.mx.filter_fqns on the command line is [\"1\", \"\", \"2\"]; it must be made of "
+        "names that are not empty");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [1]\n"),
               "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is the list [1]");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [\"optimizer\", 1]\n"),

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 COMMANDS = ["./jobs/quickstart.sh", "./tests/run.sh"]
-READMES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "tests/README.md",
+READMES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "configs/ARRIVING.md",
+           "tests/README.md",
            "tests/speed/README.md"]
 TOP = ("apps", "lib", "jobs", "configs", "data", "tests", ".ci")
 SUFFIXES = (".md", ".h", ".cpp", ".py", ".sh", ".cmake", ".toml", ".txt")

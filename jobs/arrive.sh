@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# arrive.sh F.toml|F.yaml --jsonl TEXTS [--tokenizer DIR|bytes] [--validation TEXTS] [--checkpoint DIR] [--folder RUN]
+#           [--ranks N | --nodes N] [--anyway] [--section.key VALUE ...]
+# From a TorchTitan TOML or a Lit-GPT YAML and texts (JSONL, text, Parquet) to a running job: translates the configuration,
+# tokenizes the texts, and trains on this machine (N ranks; default: the GPUs, or what the degrees need), or with --nodes
+# submits the job to Slurm. DIR of --checkpoint is a Hugging Face folder to start from. Keys are those of either program.
+# RUN (default: outputs/F) gets run.toml, the token files and all files of the run; a repeated command resumes a run that
+# saves (checkpoint.enable). Exit codes: 3 if a key is missing here, unless --anyway; 2 for mistakes; else pretrain's.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+bin=${ARGOSY_BIN:-$root/build/bin}
+[ -x "$bin/pretrain" ] || bin=$root/../../bin # an installed prefix has this script in share/argosy/jobs
+say() { echo "arrive: $*" >&2; }
+fail() { say "$*"; exit 2; }
+[ -x "$bin/pretrain" ] || fail "there is no build/bin/pretrain yet; run jobs/build.sh, or set ARGOSY_BIN to its folder"
+
+file='' texts='' tokenizer='' held_out='' weights='' folder='' ranks='' nodes='' anyway='' keys=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --anyway) anyway=yes; shift; continue ;;
+        --*.*=*) keys+=("$1"); shift; continue ;;
+        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+        --*.*) keys+=("$1"); shift
+               if [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; then keys+=("$1"); shift; fi
+               continue ;;
+    esac
+    case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
+    case $1 in
+        --jsonl) texts=$2 ;;
+        --tokenizer) tokenizer=$2 ;;
+        --validation) held_out=$2 ;;
+        --checkpoint) weights=$2 ;;
+        --folder) folder=$2 ;;
+        --ranks) ranks=$2 ;;
+        --nodes) nodes=$2 ;;
+        --*) fail "unknown option $1; the comment at the top of arrive.sh lists the options" ;;
+        *) [ -z "$file" ] || fail "give one configuration, not '$file' and '$1'"
+           file=$1; shift; continue ;;
+    esac
+    shift 2
+done
+[ -n "$file" ] || fail "the configuration is missing; usage: arrive.sh F.toml --jsonl TEXTS --tokenizer DIR"
+[ -n "$texts" ] || fail "--jsonl is missing: name the texts, records of {\"text\": ...}"
+[[ -z $ranks || $ranks =~ ^[1-9][0-9]*$ ]] || fail "--ranks $ranks is not a number of ranks"
+case $file in
+    *.toml) origin=torchtitan ;;
+    *.yaml | *.yml) origin=litgpt ;;
+    *) fail "$file is neither a TorchTitan .toml nor a Lit-GPT .yaml; give the file that name" ;;
+esac
+name=$(basename "$file")
+folder=${folder:-outputs/${name%.*}}
+mkdir -p "$folder"
+
+# Each value of a key that this script sets is on the command line of the translation, so that run.toml has it.
+keys+=(--job.dump_folder "$folder" --training.dataset_path "$folder/train.h5")
+[ -z "$held_out" ] || keys+=(--validation.enable true --validation.dataset_path "$folder/validation.h5")
+[ -z "$weights" ] || keys+=(--checkpoint.initial_load_path "$weights" --checkpoint.initial_load_in_hf true)
+case $tokenizer in
+    '') ;;
+    bytes) keys+=(--model.hf_assets_path '') ;;
+    *) keys+=(--model.hf_assets_path "$tokenizer") ;;
+esac
+
+say "1. translating $file to $folder/run.toml"
+code=0
+"$bin/pretrain" "--from-$origin" "$file" --output "$folder/run.toml" "${keys[@]}" || code=$?
+if [ $code = 3 ] && [ -z "$anyway" ]; then
+    say "keys are missing here (the last rows); --anyway goes on without them, $folder/run.toml has the rest"
+    exit 3
+fi
+[ $code = 0 ] || [ $code = 3 ] || exit $code
+settings=$("$bin/pretrain" --config "$folder/run.toml" --print-config)
+value() { sed -n "/^\[$1\]/,/^\[/ s/^$2 = //p" <<<"$settings" | tr -d '"'; }  # value SECTION KEY
+tokenizer=${tokenizer:-$(value model hf_assets_path)}
+[ -n "$tokenizer" ] ||
+    fail "the configuration names no tokenizer: --tokenizer DIR (with a tokenizer.json), or bytes for a trial"
+[ "$tokenizer" = bytes ] || [ -e "$tokenizer" ] || fail "the tokenizer $tokenizer is not here: --tokenizer DIR names it"
+
+# tokenize TEXTS FILE: makes the token file unless it is there and newer than the texts.
+tokenize() {
+    if [ "$2" -nt "$1" ]; then say "2. $2 is newer than $1: kept"; return; fi
+    say "2. tokenizing $1 to $2 with $tokenizer"
+    "$bin/prepare-data" tokenize --input "$1" --output "$2" --tokenizer "$tokenizer" >"${2%.h5}.json"
+}
+tokenize "$texts" "$folder/train.h5"
+[ -z "$held_out" ] || tokenize "$held_out" "$folder/validation.h5"
+
+if [ -n "$nodes" ]; then
+    say "3. submitting $folder/run.toml on $nodes nodes"
+    exec "$root/jobs/submit.sh" "$folder/run.toml" --nodes "$nodes"
+fi
+product=1
+for axis in data_parallel_replicate data_parallel_shard tensor_parallel context_parallel pipeline_parallel; do
+    degree=$(value parallelism "${axis}_degree")
+    [ "$degree" = -1 ] || product=$((product * degree))
+done
+if [ -z "$ranks" ]; then
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || gpus=0
+    ranks=$product
+    if [ "$(value parallelism data_parallel_shard_degree)" = -1 ] && [ "$gpus" -gt "$product" ]; then
+        ranks=$((gpus / product * product))
+    fi
+fi
+say "3. training on $ranks ranks: jobs/mpirun.sh $ranks $bin/pretrain --config $folder/run.toml"
+exec "$root/jobs/mpirun.sh" "$ranks" "$bin/pretrain" --config "$folder/run.toml"

@@ -1,0 +1,111 @@
+// Configurations of other programs become ours: what becomes of each key of a TorchTitan TOML or a Lit-GPT
+// YAML, and the TOML that `pretrain --config` takes. What a program's keys are here is data: one row per key
+// in torchtitan_keys.cpp and litgpt_keys.cpp, which only arrival.cpp applies.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/parse.h"
+#include "config/schema.h"
+
+namespace argosy::config {
+
+/// Taken: the same key and value. Equivalent: another key or value does the same, or the sentence says which
+/// settings do. Harmless: nothing changes without it. Missing: this program has no such thing, or not at this
+/// value; the sentence says what is nearest.
+enum class Fate { Taken, Equivalent, Harmless, Missing };
+std::string_view fate_name(Fate fate);
+
+/// What becomes of one key of the other program, with its value, in a sentence.
+struct ArrivedKey {
+    Fate fate;
+    std::string key;
+    std::string value;  // TOML's spelling, or "null"
+    std::string sentence;
+};
+
+struct Arrival {
+    std::vector<ArrivedKey> keys;  // by fate, then in the order of their file
+    JobConfig config;
+    std::set<std::string> given;  // the keys of this program that follow from theirs
+    int count(Fate fate) const;
+};
+
+/// Translates the settings of the other program's file, and of the command line after it; of two for one key
+/// the later counts. A key without a row of its own is taken if this program has one of its name.
+Arrival translate(ForeignProgram program, const std::vector<Setting>& settings);
+
+/// Reads the request's file and translates it with the options of its command line. UserError if the file
+/// cannot be read.
+Arrival translate(const ArrivalRequest& request);
+
+/// The table for people: a line for each key, the counts, and the command that starts the run.
+std::string arrival_text(const Arrival& arrival, const ArrivalRequest& request);
+
+/// How the files of arrival_toml() begin.
+constexpr const char* kArrivalMark = "# Made by pretrain --from-";
+
+/// The given keys as a configuration file. UserError if they contradict each other.
+std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request);
+
+/// The rest is for arrival.cpp and the tables.
+
+/// A row: one key of the other program. Names that end with a dot stand for all keys that begin so.
+struct ForeignKey {
+    enum class Use {
+        ToKey,    // `ours` takes the value
+        InWords,  // equivalent: the sentence says how to get the same
+        Nothing   // harmless at the values listed in `values`, or at all with "*"; else missing
+    };
+    std::string_view key;
+    Use use;
+    std::string_view ours;  // for ToKey: our key, or several separated by spaces; empty: of the same name
+    std::string_view
+        values;  // for ToKey: "theirs=ours|...": other spellings; "theirs=" changes nothing here, a
+                 // final "!" closes the list; "/KEY": divided by the value of our key KEY
+    std::string_view sentence;
+};
+
+/// An older name of a key, or with a final dot of a section.
+struct FormerName {
+    std::string_view before, now;
+};
+
+/// What the other program does without a key, and this one only if `ours` has `value`. Without a value it is
+/// missing unless a key of theirs sets `ours`; without `ours` the sentence is for people.
+struct Implied {
+    std::string_view what, ours, value, sentence;
+};
+
+struct ForeignTable {
+    std::string_view name;    // "TorchTitan"
+    std::string_view option;  // "from-torchtitan"
+    std::span<const ForeignKey> keys;
+    std::span<const FormerName> former_names;
+    std::span<const Implied> implied;
+};
+const ForeignTable& torchtitan_table();
+const ForeignTable& litgpt_table();
+
+/// The keys of a YAML file as far as configurations use it: nested maps of scalars and of flat lists. The key
+/// of a nested value is its path with dots. UserError with the line for anything else.
+std::vector<Setting> read_yaml(const std::string& text, const std::string& path);
+
+/// A scalar by YAML's rules: null (an unset value), boolean, integer, number or string, quoted or plain.
+Value yaml_scalar(std::string_view word);
+
+/// For an unknown key or option that is a word of another program: what it is called here. Empty for others.
+/// The words are those of foreign_words.cpp and the keys of TorchTitan.
+std::string foreign_answer(std::string_view key);
+
+/// A word of another program, in lower case with underscores, and the keys here.
+struct ForeignWord {
+    std::string_view word, answer;
+};
+std::span<const ForeignWord> foreign_words();
+
+}  // namespace argosy::config

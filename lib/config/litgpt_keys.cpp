@@ -1,0 +1,271 @@
+// Lit-GPT's configurations of `litgpt pretrain`: a reader of their YAML, and what their keys are here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+#include "config/arrival.h"
+
+namespace argosy::config {
+namespace {
+
+using enum ForeignKey::Use;
+
+constexpr const char* kTexts =
+    "prepare-data tokenize --input F.jsonl --output F.h5 --tokenizer DIR makes the token file of "
+    "training.dataset_path";
+constexpr const char* kArchitecture =
+    "model.hf_assets_path = a folder with the model's config.json says the architecture";
+constexpr const char* kExport = "jobs/export_run.py writes runs for MLflow and for Weights & Biases";
+
+constexpr ForeignKey kLitGptKeys[] = {
+    {"model_name", ToKey, "model.name model.flavor",
+     "Llama-3.1-8B=llama3 8B|Meta-Llama-3.1-8B=llama3 8B|Llama-3.1-70B=llama3 70B|"
+     "Meta-Llama-3.1-70B=llama3 70B|Llama-3.1-405B=llama3 405B|Meta-Llama-3.1-405B=llama3 405B|"
+     "Llama-3.2-1B=llama3 1B|Llama-3.2-3B=llama3 3B|Mistral-7B-v0.1=mistral 7B|Qwen2.5-0.5B=qwen2 0.5B|"
+     "Qwen2.5-1.5B=qwen2 1.5B|Qwen2.5-3B=qwen2 3B|Qwen2.5-7B=qwen2 7B|Qwen2.5-14B=qwen2 14B|"
+     "Qwen3-0.6B=qwen3 0.6B|Qwen3-1.7B=qwen3 1.7B|Qwen3-4B=qwen3 4B|Qwen3-8B=qwen3 8B|Qwen3-14B=qwen3 14B|"
+     "Qwen3-32B=qwen3 32B",
+     kArchitecture},
+    {"model_config.", Nothing, "", "", kArchitecture},
+    {"model.", Nothing, "", "", kArchitecture},
+    {"out_dir", ToKey, "job.dump_folder", "", ""},
+    {"precision", ToKey, "training.dtype training.mixed_precision_param",
+     "bf16-mixed=float32 bfloat16|bf16-true=bfloat16 bfloat16|32-true=float32 float32|16-mixed=float32 "
+     "float16",
+     "training.mixed_precision_param, and model.converters for float8"},
+    {"initial_checkpoint_dir", Nothing, "", "",
+     "litgpt convert_from_litgpt and a Hugging Face folder: checkpoint.initial_load_path = DIR and "
+     "checkpoint.initial_load_in_hf = true"},
+    {"resume", InWords, "", "", "with checkpoint.enable = true the same command resumes the run"},
+    {"data", InWords, "", "", kTexts},
+    {"data.", InWords, "", "", kTexts},
+    {"train.save_interval", ToKey, "checkpoint.interval", "", ""},
+    {"train.log_interval", ToKey, "metrics.log_freq", "", "in steps, not in microbatches"},
+    {"train.global_batch_size", ToKey, "training.global_batch_size", "", ""},
+    {"train.micro_batch_size", ToKey, "training.local_batch_size", "", ""},
+    {"train.lr_warmup_steps", ToKey, "lr_scheduler.warmup_steps", "", ""},
+    {"train.lr_warmup_fraction", Nothing, "", "0.0", "lr_scheduler.warmup_steps"},
+    {"train.epochs", Nothing, "", "", "training.max_tokens"},
+    {"train.max_tokens", ToKey, "training.max_tokens", "", ""},
+    {"train.max_steps", ToKey, "training.steps", "", ""},
+    {"train.max_time", ToKey, "training.max_time", "", "in seconds"},
+    {"train.max_seq_length", ToKey, "training.seq_len", "", ""},
+    {"train.tie_embeddings", Nothing, "", "false",
+     "tie_word_embeddings of a config.json in model.hf_assets_path"},
+    {"train.learning_rate", ToKey, "optimizer.lr", "", ""},
+    {"train.weight_decay", ToKey, "optimizer.weight_decay", "", ""},
+    {"train.beta1", ToKey, "optimizer.beta1", "", ""},
+    {"train.beta2", ToKey, "optimizer.beta2", "", ""},
+    {"train.max_norm", ToKey, "training.max_norm", "", ""},
+    {"train.min_lr", ToKey, "lr_scheduler.min_lr_factor", "/optimizer.lr", "as a share of optimizer.lr"},
+    {"eval.interval", ToKey, "validation.freq", "", ""},
+    {"eval.max_iters", ToKey, "validation.steps", "", ""},
+    {"eval.max_new_tokens", Nothing, "", "*", "litgpt pretrain generates no texts"},
+    {"eval.evaluate_example", Nothing, "", "*", "litgpt pretrain generates no texts"},
+    {"eval.initial_validation", Nothing, "", "false", "eval --model DIR evaluates the weights before a run"},
+    {"eval.final_validation", Nothing, "", "true",
+     "validation.steps: there is a validation after the last step"},
+    {"optimizer", ToKey, "optimizer.name", "", "the only optimizer"},
+    {"optimizer.class_path", ToKey, "optimizer.name", "torch.optim.AdamW=AdamW", "the only optimizer"},
+    {"optimizer.init_args.lr", ToKey, "optimizer.lr", "", ""},
+    {"optimizer.init_args.weight_decay", ToKey, "optimizer.weight_decay", "", ""},
+    {"optimizer.init_args.eps", ToKey, "optimizer.eps", "", ""},
+    {"optimizer.init_args.betas", ToKey, "optimizer.beta1 optimizer.beta2", "", ""},
+    {"optimizer.init_args.fused", Nothing, "", "*", "updates are fused"},
+    {"devices", InWords, "", "",
+     "the launcher says the ranks of a node: mpirun -n N, jobs/submit.sh --nodes N"},
+    {"num_nodes", InWords, "", "", "jobs/submit.sh F.toml --nodes N"},
+    {"tokenizer_dir", ToKey, "model.hf_assets_path", "",
+     "the tokenizer's folder; if it has a config.json, that is the architecture"},
+    {"logger_name", ToKey, "metrics.enable_tensorboard",
+     "tensorboard=true|csv=|wandb=|mlflow=|litlogger=", kExport},
+    {"seed", ToKey, "debug.seed", "", ""},
+    {"log.", Nothing, "", "*", kExport},
+};
+
+constexpr FormerName kLitGptFormerNames[] = {{"model.name", "model_name"}, {"io.out_dir", "out_dir"}};
+
+constexpr Implied kLitGptImplied[] = {
+    {"(saving)", "checkpoint.enable", "true", "Lit-GPT always saves"},
+    {"(weight decay)", "optimizer.decay_all_parameters", "true", "Lit-GPT decays norms too"},
+    {"(decay)", "lr_scheduler.decay_type", "cosine", "Lit-GPT's decay"},
+    {"(validation)", "", "",
+     "a token file of held-out texts: validation.dataset_path, and validation.enable = true"},
+    {"(HYBRID_SHARD)", "", "",
+     "parallelism.data_parallel_replicate_degree = nodes keeps gathers within a node, as Lit-GPT does"},
+    {"(context)", "training.seq_len", "",
+     "Lit-GPT trains with the model's whole context unless train.max_seq_length is set; nearest: "
+     "training.seq_len, which is 2048 unless you set it"},
+};
+
+std::string_view trim(std::string_view text) {
+    const std::size_t begin = std::min(text.find_first_not_of(" \r"), text.size());
+    text.remove_prefix(begin);
+    return text.substr(0, text.find_last_not_of(" \r") + 1);
+}
+
+/// The place of the first character in `text` outside of quotes for which `is_end(place)`, or its size. A
+/// quote opens where a value may begin.
+template <class IsEnd>
+std::size_t find_outside_quotes(std::string_view text, IsEnd is_end) {
+    char quote = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (quote == 0 && is_end(at)) return at;
+        if (text[at] == quote) {
+            quote = 0;
+        } else if (quote == 0 && (text[at] == '"' || text[at] == '\'')) {
+            const std::string_view before = trim(text.substr(0, at));
+            if (before.empty() || std::string_view(":[,-").find(before.back()) != std::string_view::npos)
+                quote = text[at];
+        }
+    }
+    return text.size();
+}
+
+std::string_view without_comment(std::string_view line) {
+    return line.substr(0, find_outside_quotes(line, [&](std::size_t at) {
+                           return line[at] == '#' && (at == 0 || line[at - 1] == ' ');
+                       }));
+}
+
+class YamlReader {
+  public:
+    explicit YamlReader(const std::string& path) : path_(path) {}
+
+    std::vector<Setting> read(const std::string& text) {
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) {
+            ++line_;
+            read_line(without_comment(line));
+        }
+        return std::move(settings_);
+    }
+
+  private:
+    struct Level {
+        std::size_t indent;
+        std::string key;  // the full name
+    };
+
+    [[noreturn]] void refuse(std::string_view what) const {
+        throw UserError(
+            "{}:{}: {}; this program reads nested maps of scalars and flat lists, as litgpt pretrain prints "
+            "them",
+            path_, line_, what);
+    }
+
+    std::string place() const { return fmt::format("in {}:{}", path_, line_); }
+
+    void read_line(std::string_view line) {
+        const std::string_view content = trim(line);
+        if (content.empty() || content == "---" || content == "...") return;
+        const std::size_t indent = line.find_first_not_of(' ');
+        if (content.front() == '\t') refuse("a tab begins the line");
+        if (content == "-" || content.starts_with("- ")) return read_item(indent, trim(content.substr(1)));
+        while (!levels_.empty() && levels_.back().indent >= indent) levels_.pop_back();
+        if (levels_.empty() && indent > 0) refuse("the line is indented without a key above it");
+        read_key(indent, content);
+    }
+
+    void read_key(std::size_t indent, std::string_view content) {
+        const std::size_t colon = find_outside_quotes(content, [&](std::size_t at) {
+            return content[at] == ':' && (at + 1 == content.size() || content[at + 1] == ' ');
+        });
+        if (colon == content.size()) refuse(fmt::format("'{}' is not KEY: VALUE", content));
+        const Value name = yaml_scalar(trim(content.substr(0, colon)));
+        const std::string own = std::holds_alternative<std::string>(name)
+                                    ? std::get<std::string>(name)
+                                    : std::string(content.substr(0, colon));
+        if (!levels_.empty()) drop_null(levels_.back().key);
+        const std::string key = levels_.empty() ? own : levels_.back().key + "." + own;
+        levels_.push_back({indent, key});
+        const std::string_view text = trim(content.substr(colon + 1));
+        if (text == "{}") return;
+        const Value value = text.empty() ? Value() : value_of_text(text);
+        settings_.push_back({key, value, is_set(value) ? std::string(text) : "null", place()});
+    }
+
+    /// The key has keys of its own, so it is no value.
+    void drop_null(const std::string& key) {
+        if (settings_.empty() || settings_.back().key != key) return;
+        if (is_set(settings_.back().value)) refuse(fmt::format("{} has a value and keys", key));
+        settings_.pop_back();
+    }
+
+    void read_item(std::size_t indent, std::string_view text) {
+        if (settings_.empty() || levels_.empty() || indent < levels_.back().indent ||
+            settings_.back().key != levels_.back().key)
+            refuse("a list without a key");
+        auto& setting = settings_.back();
+        std::vector<std::string> names;
+        if (auto* list = std::get_if<std::vector<std::string>>(&setting.value)) names = *list;
+        if (is_set(setting.value) && names.empty())
+            refuse(fmt::format("{} has a value and a list", setting.key));
+        if (text.find(": ") != std::string_view::npos) refuse("a list of maps");
+        names.push_back(item(text));
+        setting.found = fmt::format("[{}]", fmt::join(names, ", "));
+        setting.value = names;
+    }
+
+    std::string item(std::string_view text) const {
+        const Value value = value_of_text(text);
+        if (const auto* name = std::get_if<std::string>(&value)) return *name;
+        return std::string(text);
+    }
+
+    Value value_of_text(std::string_view text) const {
+        if (text.starts_with('[') && text.ends_with(']')) {
+            std::vector<std::string> names;
+            for (text = trim(text.substr(1, text.size() - 2)); !text.empty();) {
+                const std::size_t comma = std::min(text.find(','), text.size());
+                names.push_back(item(trim(text.substr(0, comma))));
+                text = trim(text.substr(std::min(comma + 1, text.size())));
+            }
+            return names;
+        }
+        if (std::string_view("[{|>&*!%@`").find(text.front()) != std::string_view::npos)
+            refuse(fmt::format("'{}' is a value of another kind", text));
+        const bool is_quoted = text.front() == '"' || text.front() == '\'';
+        if (is_quoted && (text.size() < 2 || text.find(text.front(), 1) != text.size() - 1 ||
+                          text.find('\\') != std::string_view::npos))
+            refuse(fmt::format("{} is not a plain quoted string", text));
+        return yaml_scalar(text);
+    }
+
+    const std::string& path_;
+    int line_ = 0;
+    std::vector<Level> levels_;
+    std::vector<Setting> settings_;
+};
+
+}  // namespace
+
+const ForeignTable& litgpt_table() {
+    static constexpr ForeignTable kTable{"Lit-GPT", "from-litgpt", kLitGptKeys, kLitGptFormerNames,
+                                         kLitGptImplied};
+    return kTable;
+}
+
+Value yaml_scalar(std::string_view word) {
+    const bool is_quoted =
+        word.size() >= 2 && word.front() == word.back() && (word[0] == '"' || word[0] == '\'');
+    if (is_quoted) return std::string(word.substr(1, word.size() - 2));
+    if (word == "null" || word == "~") return {};
+    if (word == "true" || word == "True") return true;
+    if (word == "false" || word == "False") return false;
+    const bool is_number =
+        !word.empty() && std::string_view("+-.0123456789").find(word[0]) != std::string_view::npos;
+    for (const ValueType type : {ValueType::Integer, ValueType::Number}) {
+        const Value number = is_number ? value_from_word(type, word) : Value();
+        if (is_set(number)) return number;
+    }
+    return std::string(word);
+}
+
+std::vector<Setting> read_yaml(const std::string& text, const std::string& path) {
+    return YamlReader(path).read(text);
+}
+
+}  // namespace argosy::config

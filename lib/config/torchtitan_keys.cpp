@@ -1,0 +1,194 @@
+// The keys of TorchTitan's TOML (its last form, v0.2.2, and older names) that are not keys of this program
+// with the same meaning; all others are taken as they are.
+#include "config/arrival.h"
+
+namespace argosy::config {
+namespace {
+
+using enum ForeignKey::Use;
+
+constexpr const char* kNoPython =
+    "no module of Python is loaded; data, models and losses are those of --help";
+constexpr const char* kData =
+    "prepare-data tokenize --input F.jsonl --output F.h5 --tokenizer DIR makes a token file; name it with ";
+constexpr const char* kReader = "the next batch is read and prepared in the background in any case";
+constexpr const char* kExperts = "models are dense, so there are no experts to place or to balance";
+constexpr const char* kRestart =
+    "jobs/submit.sh --spares K starts a job again from its newest checkpoint when a node is lost";
+constexpr const char* kFlight =
+    "the last operations of each rank are in flight/rank-R.json of job.dump_folder";
+constexpr const char* kDeterminate = "recomputation repeats the same bits in any case";
+constexpr const char* kPlan = "pretrain --plan --config F.toml --gpus N --gpu h100 runs a step without a GPU";
+
+constexpr ForeignKey kKeys[] = {
+    {"job.config_file", InWords, "", "", "the file of a run is --config F.toml"},
+    {"job.print_config", InWords, "", "", "pretrain --print-config prints the effective configuration"},
+    {"job.print_args", InWords, "", "", "pretrain --print-config prints the effective configuration"},
+    {"job.save_config_file", InWords, "", "", "each start writes effective.toml into job.dump_folder"},
+    {"job.custom_config_module", Nothing, "", "", kNoPython},
+    {"job.use_for_integration_test", Nothing, "", "*", "it marks files for TorchTitan's own tests"},
+    {"profiling.profiler_active", Nothing, "", "1", "a trace has one step; shorten profiling.profile_freq"},
+    {"profiling.profiler_warmup", Nothing, "", "*", "a traced step needs no warm-up"},
+    {"metrics.disable_color_printing", Nothing, "", "*", "the log has no colours"},
+    {"metrics.enable_color_printing", Nothing, "", "*", "the log has no colours"},
+    {"metrics.rank_0_only", InWords, "", "",
+     "metrics.jsonl is the job's; ranks.jsonl has every rank's times"},
+    {"metrics.save_for_all_ranks", InWords, "", "", "ranks.jsonl has the times of every rank"},
+    {"metrics.enable_wandb", Nothing, "", "false",
+     "jobs/export_run.py --wandb DIR RUN makes a run that wandb sync uploads"},
+    {"model.name", ToKey, "", "llama3|qwen2|qwen3|mistral|!",
+     "llama3, mistral, qwen2 and qwen3, and their relatives by a config.json in model.hf_assets_path"},
+    {"model.flavor", ToKey, "",
+     "debugmodel=256x6x16|debugmodel_flex_attn=256x6x16|debugmodel_varlen_attn=256x6x16|8B_flex=8B|8B_varlen="
+     "8B|"
+     "70B_flex=70B|0.6B|1B|1.7B|3B|4B|7B|8B|14B|32B|70B|405B|!",
+     "a preset of configs/README.md, or a config.json in model.hf_assets_path"},
+    {"model.tokenizer_path", ToKey, "model.hf_assets_path", "", "the folder of the tokenizer"},
+    {"model.converters", ToKey, "",
+     "float8=quantize.linear.float8|mx=quantize.linear.mx|quantize.dense.float8=quantize.linear.float8|"
+     "quantize.dense.mx=quantize.linear.mx",
+     "quantize.linear.float8 or quantize.linear.mx"},
+    {"model.print_after_conversion", Nothing, "", "*", "the log names the layers that are not cast"},
+    {"model.norm_type", Nothing, "", "rmsnorm|fused_rmsnorm", "norms are RMSNorm, fused"},
+    {"model.use_flex_attn", Nothing, "", "false", "training.attend_across_documents = false, in any kernel"},
+    {"model.attn_mask_type", Nothing, "", "causal", "training.attend_across_documents = false"},
+    {"optimizer.name", ToKey, "", "", "AdamW"},
+    {"optimizer.implementation", Nothing, "", "*", "updates are fused"},
+    {"optimizer.fused", Nothing, "", "*", "updates are fused"},
+    {"optimizer.early_step_in_backward", Nothing, "", "false",
+     "training.gradient_accumulation_dtype and optimizer.state_dtype = \"bfloat16\" save memory"},
+    {"training.dataset", InWords, "", "",
+     "prepare-data tokenize makes the token file of training.dataset_path from JSONL, text or Parquet"},
+    {"training.dataset_path", ToKey, "", "", kData},
+    {"training.enable_cpu_offload", Nothing, "", "false",
+     "more shards, optimizer.state_dtype = \"bfloat16\" or activation_checkpoint.mode = \"full\"; pretrain "
+     "--search chooses"},
+    {"training.enable_compiled_autograd", Nothing, "", "*", "the backward pass is written out"},
+    {"training.gc_freq", Nothing, "", "*", "there is no garbage collector that could stop a rank"},
+    {"training.gc_debug", Nothing, "", "*", "there is no garbage collector"},
+    {"training.data_parallel_type", Nothing, "", "fsdp",
+     "parallelism.data_parallel_replicate_degree is DDP, data_parallel_shard_degree is FSDP"},
+    {"training.dataloader.", Nothing, "", "*", kReader},
+    {"parallelism.module_fqns_per_model_part", ToKey, "", "",
+     "lists of tok_embeddings, layers.N, norm, output"},
+    {"parallelism.pipeline_parallel_schedule", ToKey, "",
+     "1f1b=1F1B|gpipe=GPipe|interleaved_1f1b=Interleaved1F1B|flexible_interleaved_1f1b=Interleaved1F1B|"
+     "interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble",
+     "1F1B, GPipe, Interleaved1F1B, InterleavedZeroBubble or ZBVZeroBubble"},
+    {"parallelism.pipeline_parallel_split_points", Nothing, "", "[]",
+     "parallelism.pipeline_parallel_layers_per_stage"},
+    {"parallelism.pipeline_parallel_microbatches", Nothing, "", "",
+     "parallelism.pipeline_parallel_microbatch_size: the samples of one"},
+    {"parallelism.enable_compiled_autograd", Nothing, "", "*", "the backward pass is written out"},
+    {"parallelism.context_parallel_load_balancer", ToKey, "", "", "headtail or none"},
+    {"parallelism.pipeline_parallel_expert_parallel_overlap", Nothing, "", "*", kExperts},
+    {"parallelism.expert_parallel_degree", Nothing, "", "1", kExperts},
+    {"parallelism.expert_tensor_parallel_degree", Nothing, "", "0|1", kExperts},
+    {"parallelism.expert_parallel_comm_backend", Nothing, "", "*", kExperts},
+    {"checkpoint.enable_ft_dataloader_checkpoints", Nothing, "", "*",
+     "each checkpoint has the place in the data"},
+    {"checkpoint.initial_load_path", ToKey, "", "",
+     "a checkpoint of PyTorch cannot be read: export it with TorchTitan's convert_to_hf.py, then set "
+     "initial_load_path to that folder and initial_load_in_hf = true"},
+    {"checkpoint.initial_load_in_hf_quantized", Nothing, "", "false", "safetensors in bfloat16 or float32"},
+    {"checkpoint.create_seed_checkpoint", Nothing, "", "*", "initial weights do not depend on the mesh"},
+    {"checkpoint.async_mode", ToKey, "", "async_with_pinned_mem=async", "disabled or async"},
+    {"checkpoint.interval_type", Nothing, "", "steps", "checkpoint.interval counts steps"},
+    {"checkpoint.export_dtype", ToKey, "", "", "float16, bfloat16 or float32"},
+    {"activation_checkpoint.mode", ToKey, "", "",
+     "selective recomputes the cheap parts of every layer, full all of it; pretrain --search chooses"},
+    {"activation_checkpoint.selective_ac_option", InWords, "", "",
+     "mode = \"selective\" recomputes the cheap parts of every layer, as \"op\"; full all of it"},
+    {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", Nothing, "",
+     "[]|[\"moe.router.gate\"]", "activation_checkpoint.mode = \"full\" recomputes every product"},
+    {"activation_checkpoint.early_stop", Nothing, "", "*", "recomputation computes only what is read"},
+    {"activation_checkpoint.memory_budget", Nothing, "", "*", "only mode = \"memory_budget\" reads it"},
+    {"activation_checkpoint.visualize_memory_budget_pareto", Nothing, "", "false",
+     "pretrain --search prints memory and time of the settings"},
+    {"activation_checkpoint.preserve_rng_state", Nothing, "", "*", "no operation of a layer is random"},
+    {"activation_checkpoint.determinism_check", Nothing, "", "*", kDeterminate},
+    {"activation_checkpoint.debug", Nothing, "", "*", kDeterminate},
+    {"compile.enable", ToKey, "", "false=",
+     "fused kernels and CUDA graphs stay on: the bits are the same, and nothing is compiled at the start"},
+    {"compile.components", Nothing, "", "*", "model and loss are fused by hand"},
+    {"compile.backend", Nothing, "", "*", "the kernels are compiled with the program"},
+    {"quantize.linear.float8.enable", ToKey, "model.converters",
+     "true=quantize.linear.float8|false=", "the converter turns float8 on"},
+    {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", Nothing, "", "*",
+     "the scales of all weights are computed together, after the update"},
+    {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", Nothing, "", "*", "memory alone"},
+    {"quantize.linear.float8.emulate", Nothing, "", "*", "products of float8 are emulated on every device"},
+    {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", Nothing, "", "*",
+     "there is one kernel for each device"},
+    {"quantize.linear.mx.use_fp8_dim1_cast_triton_kernel", Nothing, "", "*",
+     "there is one kernel for each device"},
+    {"quantize.grouped_mm.", Nothing, "", "*", kExperts},
+    {"comm.trace_buf_size", InWords, "", "", kFlight},
+    {"comm.save_traces_folder", InWords, "", "", kFlight},
+    {"comm.save_traces_file_prefix", InWords, "", "", kFlight},
+    {"comm.mode", Nothing, "", "default", kPlan},
+    {"memory_estimation.enable", Nothing, "", "false", kPlan},
+    {"memory_estimation.disable_fake_mode", Nothing, "", "*", "pretrain --plan allocates nothing on a GPU"},
+    {"fault_tolerance.enable", Nothing, "", "false", kRestart},
+    {"fault_tolerance.semi_sync_method", Nothing, "", "",
+     "parallelism.data_parallel_replicate_degree sums gradients in every step"},
+    {"fault_tolerance.", Nothing, "", "*", "only fault_tolerance.enable reads it"},
+    {"experimental.custom_import", Nothing, "", "", kNoPython},
+    {"experimental.custom_args_module", Nothing, "", "", kNoPython},
+    {"experimental.custom_model_path", Nothing, "", "", kNoPython},
+    {"validation.enable", ToKey, "", "",
+     "set validation.dataset_path to a token file of held-out texts, then validation.enable = true"},
+    {"validation.dataset", InWords, "", "",
+     "prepare-data tokenize makes the token file of validation.dataset_path from held-out texts"},
+    {"validation.dataset_path", ToKey, "", "", kData},
+    {"validation.dataloader.", Nothing, "", "*", kReader},
+    {"debug.deterministic_warn_only", Nothing, "", "*", "every operation has a deterministic form"},
+    {"debug.moe_force_load_balance", Nothing, "", "*", kExperts},
+};
+
+constexpr FormerName kFormerNames[] = {
+    {"training.batch_size", "training.local_batch_size"},
+    {"training.warmup_steps", "lr_scheduler.warmup_steps"},
+    {"training.compile", "compile.enable"},
+    {"training.seed", "debug.seed"},
+    {"training.deterministic", "debug.deterministic"},
+    {"training.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
+    {"training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree"},
+    {"training.data_parallel_replicate_degree", "parallelism.data_parallel_replicate_degree"},
+    {"training.tensor_parallel_degree", "parallelism.tensor_parallel_degree"},
+    {"training.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree"},
+    {"training.fsdp_reshard_after_forward", "parallelism.fsdp_reshard_after_forward"},
+    {"training.disable_loss_parallel", "parallelism.disable_loss_parallel"},
+    {"experimental.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel"},
+    {"experimental.enable_compiled_autograd", "parallelism.enable_compiled_autograd"},
+    {"experimental.pipeline_", "parallelism.pipeline_"},
+    {"experimental.context_", "parallelism.context_"},
+    {"lr_scheduler.lr_min", "lr_scheduler.min_lr_factor"},
+    {"checkpoint.enable_checkpoint", "checkpoint.enable"},
+    {"checkpoint.model_weights_only", "checkpoint.last_save_model_only"},
+    {"checkpoint.last_save_model_weights_only", "checkpoint.last_save_model_only"},
+    {"checkpoint.initial_load_model_weights_only", "checkpoint.initial_load_model_only"},
+    {"validation.enabled", "validation.enable"},
+    {"validation.interval", "validation.freq"},
+    {"float8.enable_float8_linear", "quantize.linear.float8.enable"},
+    {"float8.", "quantize.linear.float8."},
+    {"mx.", "quantize.linear.mx."},
+    {"quantize.dense.", "quantize.linear."},
+    {"quantize.moe.", "quantize.grouped_mm."},
+    {"quantize.linear.fp8.", "quantize.linear.float8."},
+};
+
+constexpr Implied kImplied[] = {
+    {"(weight decay)", "optimizer.decay_all_parameters", "true", "TorchTitan decays norms too"},
+    {"(order of the data)", "training.shuffle", "false",
+     "TorchTitan reads its texts in order; true is better for most data"},
+};
+
+}  // namespace
+
+const ForeignTable& torchtitan_table() {
+    static constexpr ForeignTable kTable{"TorchTitan", "from-torchtitan", kKeys, kFormerNames, kImplied};
+    return kTable;
+}
+
+}  // namespace argosy::config
