@@ -64,12 +64,17 @@ def overview(run, metrics, state):
             rows.append(["To go", str(datetime.timedelta(seconds=round((total - step) * seconds)))])
     if metrics.num_replaced:
         rows.append(["Replaced", f"{metrics.num_replaced} lines of an earlier start, whose steps were trained again"])
+    types = part(metrics.newest, "number_types")
+    if types:
+        rows.append(["Number types", f"computes in {types.get('compute')}, weights in {types.get('master')}, gradients summed over "
+                                     f"ranks in {types.get('reduce')}"])
     return rows + [["Peak of MFU", peak_in_words(metrics.newest)]]
 
 
 def peak_in_words(line):
     peaks = [f"{name} {line[key]:.4g} TFLOP/s" for name, key in
-             (("datasheet", "datasheet_tflops"), ("measured GEMM", "measured_gemm_tflops")) if is_number(line.get(key))]
+             (("datasheet", "datasheet_tflops"), ("of the run's type", "compute_type_tflops"),
+              ("measured GEMM", "measured_gemm_tflops")) if is_number(line.get(key))]
     if not peaks:
         return "none: no peak of this device is known, so MFU is null"
     return f"{line.get('peak_flops_source')} ({', '.join(peaks)})"

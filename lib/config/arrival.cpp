@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/program.h"
 
 namespace argosy::config {
 namespace {
@@ -42,7 +43,8 @@ std::string newest_name(const ForeignTable& table, std::string key) {
 const ForeignKey* find_row(const ForeignTable& table, std::string_view key) {
     for (const ForeignKey& row : table.keys) {
         // A row for a whole section leaves out the keys of this program.
-        if (row.key.ends_with('.') ? key.starts_with(row.key) && !find_field(key) : row.key == key) return &row;
+        if (row.key.ends_with('.') ? key.starts_with(row.key) && !find_field(key) : row.key == key)
+            return &row;
     }
     return nullptr;
 }
@@ -306,7 +308,7 @@ class Translation {
 };
 
 std::string key_and_value(const ArrivedKey& key) {
-    return key.value.empty() ? key.key : fmt::format("{} = {}", key.key, key.value);
+    return on_one_line(key.value.empty() ? key.key : fmt::format("{} = {}", key.key, key.value));
 }
 
 const ForeignTable& table_of(ForeignProgram program) {
@@ -360,9 +362,9 @@ std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request) 
     } catch (const UserError& error) {
         throw UserError("the keys that follow from {} contradict each other: {}", request.path, error.what());
     }
-    std::string text =
-        fmt::format("{}{} {}\n", kArrivalMark,
-                    table_of(request.program).option.substr(std::string_view("from-").size()), request.path);
+    std::string text = fmt::format("{}{} {}\n", kArrivalMark,
+                                   table_of(request.program).option.substr(std::string_view("from-").size()),
+                                   on_one_line(request.path));
     for (const ArrivedKey& key : arrival.keys) {
         if (key.fate == Fate::Missing) text += fmt::format("# missing: {}\n", key_and_value(key));
     }

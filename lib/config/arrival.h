@@ -1,5 +1,5 @@
 // Configurations of other programs become ours: what becomes of each key of a TorchTitan TOML or a Lit-GPT
-// YAML, and the TOML that `pretrain --config` takes. What a program's keys are here is data: one row per key
+// YAML, and the TOML that `pretrain --config` takes. The meanings of the keys here are data: one row per key
 // in torchtitan_keys.cpp and litgpt_keys.cpp, which only arrival.cpp applies.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace argosy::config {
 enum class Fate { Taken, Equivalent, Harmless, Missing };
 std::string_view fate_name(Fate fate);
 
-/// What becomes of one key of the other program, with its value, in a sentence.
+/// One key of the other program with its value, and a sentence that says what becomes of it.
 struct ArrivedKey {
     Fate fate;
     std::string key;
@@ -75,8 +75,8 @@ struct FormerName {
     std::string_view before, now;
 };
 
-/// What the other program does without a key, and this one only if `ours` has `value`. Without a value it is
-/// missing unless a key of theirs sets `ours`; without `ours` the sentence is for people.
+/// A habit: the other program has it without a key, and this one only if `ours` has `value`. Without a value
+/// it is missing unless a key of theirs sets `ours`; without `ours` the sentence is for people.
 struct Implied {
     std::string_view what, ours, value, sentence;
 };

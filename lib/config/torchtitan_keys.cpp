@@ -72,7 +72,8 @@ constexpr ForeignKey kKeys[] = {
     {"parallelism.module_fqns_per_model_part", ToKey, "", "",
      "lists of tok_embeddings, layers.N, norm, output"},
     {"parallelism.pipeline_parallel_schedule", ToKey, "",
-     "1f1b=1F1B|gpipe=GPipe|interleaved_1f1b=Interleaved1F1B|flexible_interleaved_1f1b=Interleaved1F1B|"
+     "1f1b=1F1B|gpipe=GPipe|interleave_1f1b=Interleaved1F1B|interleaved_1f1b=Interleaved1F1B|flexible_"
+     "interleaved_1f1b=Interleaved1F1B|"
      "interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble",
      "1F1B, GPipe, Interleaved1F1B, InterleavedZeroBubble or ZBVZeroBubble"},
     {"parallelism.pipeline_parallel_split_points", Nothing, "", "[]",
@@ -113,7 +114,7 @@ constexpr ForeignKey kKeys[] = {
     {"compile.components", Nothing, "", "*", "model and loss are fused by hand"},
     {"compile.backend", Nothing, "", "*", "the kernels are compiled with the program"},
     {"quantize.linear.float8.enable", ToKey, "model.converters",
-     "true=quantize.linear.float8|false=", "the converter turns float8 on"},
+     "true=quantize.linear.float8|false=", "model.converters = quantize.linear.float8 turns float8 on"},
     {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", Nothing, "", "*",
      "the scales of all weights are computed together, after the update"},
     {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", Nothing, "", "*", "memory alone"},

@@ -37,6 +37,10 @@ Json kinds_object(const std::array<double, kNumComputeKinds>& kinds_ms) {
     return object;
 }
 
+Json types_object(const std::array<std::string, 3>& types) {
+    return {{"compute", types[0]}, {"master", types[1]}, {"reduce", types[2]}};
+}
+
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     Json object = Json::object();
     for (const auto& [unit, norm] : norms) object[unit] = norm;
@@ -105,6 +109,8 @@ std::string utilisation(const Speed& rates, const JobFigures& job) {
     };
     std::string text;
     if (job.datasheet.known()) text += share("MFU", *rates.mfu_causal);
+    if (rates.of_compute_type && job.compute_datasheet.flops_per_second < job.datasheet.flops_per_second)
+        text += share(("of " + job.number_types[0]).c_str(), *rates.of_compute_type);
     if (rates.of_gemm) text += share("of GEMM", *rates.of_gemm);
     return text;
 }
@@ -134,6 +140,8 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
         result.mfu_causal = causal_flops / job.peak().flops_per_second;
         result.mfu_noncausal = noncausal_flops / job.peak().flops_per_second;
     }
+    if (job.compute_datasheet.known())
+        result.of_compute_type = causal_flops / job.compute_datasheet.flops_per_second;
     if (job.measured.known()) result.of_gemm = causal_flops / job.measured.flops_per_second;
     return result;
 }
@@ -154,6 +162,9 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"mfu_noncausal", number_or_null(rates.mfu_noncausal)},
         {"peak_flops_source", peak_source_name(job.peak().source)},
         {"datasheet_tflops", tera_flops(job.datasheet)},
+        {"number_types", types_object(job.number_types)},
+        {"compute_type_tflops", tera_flops(job.compute_datasheet)},
+        {"mfu_compute_type", number_or_null(rates.of_compute_type)},
         {"measured_gemm_tflops", tera_flops(job.measured)},
         {"memory_peak_gib", gibibytes(metrics.memory.peak_bytes)},
         {"rss_gib", gibibytes(metrics.memory.rss_bytes)},
@@ -181,10 +192,10 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
 std::string peak_line(const JobFigures& job) {
     const double measured = job.measured.flops_per_second;
     const std::string text = fmt::format("matrix products reach {:.4g} TFLOP/s here", measured / 1e12);
-    if (!job.datasheet.known()) return text;
-    return fmt::format("{}, {:.1f}% of the datasheet's {:g}", text,
-                       100 * measured / job.datasheet.flops_per_second,
-                       job.datasheet.flops_per_second / 1e12);
+    const double datasheet = job.compute_datasheet.flops_per_second;
+    if (!job.compute_datasheet.known()) return text;
+    return fmt::format("{}, {:.1f}% of the datasheet's {:g}", text, 100 * measured / datasheet,
+                       datasheet / 1e12);
 }
 
 std::string validation_line(const StepMetrics& metrics, int64_t final_step) {

@@ -2,6 +2,7 @@
 // aligned columns for people. This file makes values and texts only; metrics_writer.h writes them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -18,8 +19,12 @@ namespace argosy::observe {
 struct JobFigures {
     int num_devices = 1;
     FlopsPerToken flops_per_token;
-    PeakFlops datasheet = {}, measured = {};  // peaks of one device, for the type of its matrix products
-    /// The denominator of utilisation: the datasheet's peak if known, else the measured peak.
+    // Peaks of one device: of the usual types of training (bf16, fp16), and of the run's matrix products.
+    PeakFlops datasheet = {}, compute_datasheet = {}, measured = {};
+    /// Names of the types of matrix products, of the weights that are updated, and of sums over ranks.
+    std::array<std::string, 3> number_types = {"bfloat16", "float32", "float32"};
+    /// The denominator of utilisation: the datasheet's peak if known, else the measured peak. A run in fp32
+    /// has the same denominator as one in bf16, so that the faster run has the higher utilisation.
     const PeakFlops& peak() const { return datasheet.known() ? datasheet : measured; }
 };
 
@@ -83,6 +88,9 @@ struct Speed {
     /// Model FLOP utilisation (MFU): a device's model FLOP/s over its peak; 1 is the peak. None if no peak is
     /// known.
     std::optional<double> mfu_causal, mfu_noncausal;
+    /// The causal model FLOP/s over the datasheet's peak of the type in which the run multiplies; none if
+    /// unknown.
+    std::optional<double> of_compute_type;
     /// The causal model FLOP/s over the measured peak of matrix products; none if that peak was not measured.
     std::optional<double> of_gemm;
 };
@@ -91,17 +99,18 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 /// One line of metrics.jsonl, without its newline: a JSON object with the keys
 ///   step, loss, grad_norm, lr, finite (whether loss and norm are finite), tokens, tokens_per_second,
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
-///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops,
-///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
-///   exposed {axes: ms}, checkpoint, validation, evaluation, other}, checkpoint_stall_ms (the
-///   same as time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
-///   bubble_ms (the part of time_ms.exposed.pp in which this rank waited for other stages to send; waits
-///   until they receive are not in it; only with stages, and not where NCCL moves the data), compute_kinds_ms
-///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes),
-///   layer_grad_norms {unit: norm} (only if requested), validation_loss, validation_perplexity (its
-///   exponential), validation_tokens (only of steps after which the run was validated), evaluation {task:
-///   {metric: value, metric_stderr: value}} (only of steps after which tasks were evaluated; metric_stderr
-///   only if the metric has a standard error)
+///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops (of bf16 products, whatever
+///   the run's types are), number_types {compute, master, reduce}, compute_type_tflops (the datasheet's peak
+///   of products of the type compute), mfu_compute_type (causal, over that peak), measured_gemm_tflops,
+///   memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
+///   validation, evaluation, other}, checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates,
+///   loss_scale, memory_reserved_gib, memory_retries, bubble_ms (the part of time_ms.exposed.pp in which this
+///   rank waited for other stages to send; waits until they receive are not in it; only with stages, and not
+///   where NCCL moves the data), compute_kinds_ms {forward, recompute, head, backward, weights, other} (the
+///   parts of time_ms.compute; StepTimes), layer_grad_norms {unit: norm} (only if requested),
+///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
+///   the run was validated), evaluation {task: {metric: value, metric_stderr: value}} (only of steps after
+///   which tasks were evaluated; metric_stderr only if the metric has a standard error)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
@@ -133,11 +142,11 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step);
 std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step);
 
 /// The log line, in this order: the newest step's n/N, loss, gradient norm and learning rate; over the
-/// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU")
-/// and of the measured peak ("of GEMM") if known, peak tensor memory, on a GPU peak reserved memory, and
-/// shares of the wall time (exposed communication also by mesh axis; with stages the bubble in it; a save, a
-/// validation or an evaluation only if there was one); the ETA; and, if any, the allocator's retries and the
-/// skipped updates.
+/// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU"),
+/// of that of the run's type if it is lower ("of float32") and of the measured peak ("of GEMM") if known,
+/// peak tensor memory, on a GPU peak reserved memory, and shares of the wall time (exposed communication also
+/// by mesh axis; with stages the bubble in it; a save, a validation or an evaluation only if there was one);
+/// the ETA; and, if any, the allocator's retries and the skipped updates.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 
 /// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the

@@ -84,7 +84,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
         plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
     }
     if (machine.is_gpu) plan.score_bytes = score_bytes(options, mesh);
-    plan.peak_flops = machine.peak(options.precision.compute);
+    plan.peak_flops = machine.peak(at::kBFloat16);
     plan.model_flops = observe::flops_per_token(options.spec, config.training.seq_len).causal *
                        static_cast<double>(plan.tokens) / mesh.num_ranks();
     return plan;

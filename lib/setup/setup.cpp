@@ -159,7 +159,6 @@ std::vector<int> stage_layers(const config::Parallelism& parallelism, const para
                                   parallelism.pipeline_parallel_last_stage_less_layers);
 }
 
-constexpr double kPeakSeconds = 0.3;
 
 bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
     return wanted == config::LiveLine::Always ||
@@ -328,20 +327,6 @@ observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t
     return options;
 }
 
-observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
-                                at::ScalarType compute, const comm::Communicator& world) {
-    observe::JobFigures figures{world.size(), observe::flops_per_token(spec, config.training.seq_len)};
-    const c10::Device device = world.device();
-    if (device.is_cuda()) {
-        figures.datasheet = observe::datasheet_peak(cuda::describe_device(device.index()).name, compute);
-    }
-    if (config.metrics.measure_gemm_peak) {
-        figures.measured = observe::measure_gemm_peak(compute, kPeakSeconds, device);
-        if (world.rank() == 0) spdlog::info("{}", observe::peak_line(figures));
-    }
-    return figures;
-}
-
 void set_determinism(const config::JobConfig& config, const Environment& environment) {
     if (!config.debug.deterministic) return;
     if (environment.openmp_dynamic) {
@@ -376,6 +361,7 @@ void log_job(const config::JobConfig& config, const model::ModelSpec& spec, cons
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
                  model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
+    spdlog::info("{}", number_types_line(config.training));
     log_product_casts(config, spec, mesh);
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 }

@@ -1,6 +1,7 @@
 // Translates the configuration into the options of other modules: one function per module, without state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -79,10 +80,26 @@ observe::RankTimesOptions rank_times_options(const config::JobConfig& config, co
 observe::RunFacts run_facts(const config::JobConfig& config, const train::TrainerOptions& options,
                             const layout::MeshShape& mesh, const std::vector<std::string>& slow_settings);
 
-/// Looks up the device's peak for matrix products of type `compute` in the datasheets and, if enabled,
-/// measures it and logs it.
+/// The names of the types of matrix products, of the weights that the optimizer updates, and of sums of
+/// gradients over ranks.
+std::array<std::string, 3> number_types(const config::Training& training);
+
+/// "computes in bfloat16, weights in float32, gradients summed over ranks in float32".
+std::string number_types_line(const config::Training& training);
+
+/// A warning for a run whose products are slower than those of another type on this device, with the factor;
+/// empty for others. `datasheet` and `compute_datasheet` are those of JobFigures, `capability` is that of the
+/// GPU (90 for 9.0).
+std::string slow_type_on_gpu(const config::Training& training, const observe::JobFigures& figures,
+                             int capability);
+
+/// The same for this processor, whose products are measured if it has no instructions for bfloat16.
+std::string slow_type_on_processor(const config::Training& training);
+
+/// The figures of a job: the device's peaks for matrix products in the datasheets and, if enabled, measured
+/// and logged. Rank 0 warns of a type that is slow on its device.
 observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
-                                at::ScalarType compute, const comm::Communicator& world);
+                                const comm::Communicator& world);
 
 /// Applies debug.deterministic. Call this once, before any tensor is made. If another setting prevents runs
 /// from repeating exactly, throws UserError or logs a line.

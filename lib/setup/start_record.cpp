@@ -37,6 +37,7 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
     const layout::MeshShape& mesh = context.mesh.shape();
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const bool on_gpu = context.device.is_cuda();
+    const auto [compute, master, reduce] = number_types(config.training);
     const nlohmann::ordered_json line = {
         {"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
         {"first_step", steps.first},
@@ -46,6 +47,7 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
         {"ranks", mesh.num_ranks()},
         {"mesh", degrees_of(mesh)},
         {"device", on_gpu ? cuda::describe_device(cuda::current_device()).name : "cpu"},
+        {"number_types", {{"compute", compute}, {"master", master}, {"reduce", reduce}}},
         {"model", model_title(config.model, spec)},
         {"parameters", model::num_parameters(spec)},
         {"sequences_per_step", sizes.global_batch},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "base/error.h"
@@ -79,7 +80,7 @@ TEST(Arrival, EachKeyWithItsOwnRowIsOneOfTorchTitan) {
 TEST(Arrival, FormerNamesAndSpellings) {
     const Arrival arrival = titan(
         "[training]\nbatch_size = 4\ncompile = true\ntensor_parallel_degree = 2\n"
-        "[experimental]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"interleaved_1f1b\"\n"
+        "[experimental]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"interleave_1f1b\"\n"
         "[quantize.dense.float8]\nenable = true\nrecipe_name = \"rowwise\"\n"
         "[float8]\nfilter_fqns = [\"output\"]\n[checkpoint]\nenable_checkpoint = true\n"
         "async_mode = \"async_with_pinned_mem\"\n");
@@ -100,12 +101,13 @@ TEST(Arrival, FormerNamesAndSpellings) {
 
 TEST(Arrival, MissingKeysNameTheNearest) {
     const Arrival arrival = titan(
-        "[parallelism]\nexpert_parallel_degree = 8\npipeline_parallel_schedule = \"DualPipeV\"\n"
+        "\"two\\nlines\" = 1\n[parallelism]\nexpert_parallel_degree = 8\npipeline_parallel_schedule = "
+        "\"DualPipeV\"\n"
         "[training]\nenable_cpu_offload = true\nno_such_key = 1\n[model]\nflavor = \"671B\"\n"
         "[activation_checkpoint]\nmode = \"memory_budget\"\n[checkpoint]\ninitial_load_path = "
         "\"dcp/step-10\"\n"
         "[validation]\nenable = true\n");
-    EXPECT_EQ(arrival.count(Fate::Missing), 8) << arrival_text(arrival, {});
+    EXPECT_EQ(arrival.count(Fate::Missing), 9) << arrival_text(arrival, {});
     for (const char* key :
          {"parallelism.expert_parallel_degree", "training.enable_cpu_offload", "model.flavor",
           "activation_checkpoint.mode", "checkpoint.initial_load_path", "validation.enable"}) {
@@ -212,6 +214,30 @@ TEST(Arrival, OtherYamlIsRefusedWithItsLine) {
             EXPECT_EQ(std::string(error.what()).find("F:2: "), 0U) << text << error.what();
         }
     }
+}
+
+TEST(Arrival, MutatedYamlIsReadOrRefused) {
+    std::mt19937 random(1);
+    int num_refused = 0;
+    for (int round = 0; round < 3000; ++round) {
+        std::string text = kLitGpt;
+        for (int edit = 0; edit < 3; ++edit) {
+            const std::size_t at = random() % text.size();
+            if (random() % 2) {
+                text[at] = "\n: -#\"'[]{}|\t\\~x0"[random() % 17];
+            } else {
+                text.erase(at, random() % 9);
+            }
+        }
+        try {
+            const Arrival arrival = translate(ForeignProgram::LitGpt, read_yaml(text, "F"));
+            EXPECT_NE(arrival_text(arrival, {}), "");
+        } catch (const UserError&) {
+            ++num_refused;
+        }
+    }
+    EXPECT_GT(num_refused, 100);
+    EXPECT_LT(num_refused, 2900);
 }
 
 TEST(Arrival, WordsAreOnThePage) {

@@ -41,8 +41,13 @@ class ReportTest(PageTest):
             self.assertEqual(series, {"mean": expected}, name)
 
     def test_plain_run(self):
-        lines = plain_run(self.folder / "run", 30, mfu_causal=None, mfu_noncausal=None, datasheet_tflops=None)
+        lines = plain_run(self.folder / "run", 30, mfu_causal=None, mfu_noncausal=None, datasheet_tflops=None,
+                          number_types={"compute": "float32", "master": "float32", "reduce": "float32"}, compute_type_tflops=67.0)
         run = self.page(self.folder / "run")["runs"][0]
+        overview = dict(run["overview"])
+        self.assertEqual(overview["Number types"],
+                         "computes in float32, weights in float32, gradients summed over ranks in float32")
+        self.assertIn("of the run's type 67 TFLOP/s", overview["Peak of MFU"])
         self.assert_columns(run["points"], lines)
         self.assertEqual(set(run["points"]["series"]), {
             "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device", "model_tflops_per_device",

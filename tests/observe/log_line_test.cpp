@@ -126,6 +126,15 @@ TEST(LogLine, StaysAlignedOverOrdersOfMagnitude) {
     }
 }
 
+TEST(LogLine, ASlowTypeHasAUtilisationOfItsOwn) {
+    JobFigures job = sample_job();
+    EXPECT_EQ(log_line(sample_window(), job).find(" of float32"), std::string::npos);
+    job.number_types[0] = "float32";
+    job.compute_datasheet.flops_per_second /= 10;
+    const std::string line = log_line(sample_window(), job);
+    EXPECT_LT(line.find("  MFU "), line.find("%  of float32 "));
+}
+
 TEST(LogLine, OneRankHasNoAxes) {
     StepWindow window = sample_window();
     window.times.bubble_ms = window.times.total_ms / 8;

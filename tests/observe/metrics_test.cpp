@@ -24,6 +24,20 @@ TEST(Speed, ByHand) {
     EXPECT_FALSE(speed(4096, 2, sample_job(PeakSource::None)).mfu_causal.has_value());
 }
 
+// On an H100, 44 TFLOP/s in fp32 and 383 in bf16: the faster run has the higher utilisation.
+TEST(Speed, UtilisationComparesRunsOfDifferentTypes) {
+    const auto job = [](double own_peak) {
+        return JobFigures{.flops_per_token = {.causal = 1e12, .noncausal = 1e12},
+                          .datasheet = {989e12, PeakSource::Datasheet},
+                          .compute_datasheet = {own_peak, PeakSource::Datasheet}};
+    };
+    const Speed fp32 = speed(44, 1, job(67e12)), bf16 = speed(383, 1, job(989e12));
+    EXPECT_NEAR(fp32.mfu_causal.value(), 0.0445, 1e-4);
+    EXPECT_NEAR(fp32.of_compute_type.value(), 0.657, 1e-3);
+    EXPECT_NEAR(bf16.mfu_causal.value(), 0.387, 1e-3);
+    EXPECT_DOUBLE_EQ(bf16.of_compute_type.value(), bf16.mfu_causal.value());
+}
+
 TEST(JsonLine, HasEveryKey) {
     StepMetrics metrics = sample_step(7);
     metrics.skipped_updates = 2;
@@ -44,6 +58,9 @@ TEST(JsonLine, HasEveryKey) {
         {"mfu_noncausal", 0.064},
         {"peak_flops_source", "datasheet"},
         {"datasheet_tflops", 1000.0},
+        {"number_types", {{"compute", "bfloat16"}, {"master", "float32"}, {"reduce", "float32"}}},
+        {"compute_type_tflops", 1000.0},
+        {"mfu_compute_type", 0.032},
         {"measured_gemm_tflops", nullptr},
         {"memory_peak_gib", 1.5},
         {"rss_gib", 2.0},

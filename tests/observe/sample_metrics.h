@@ -9,7 +9,7 @@ namespace argosy::observe {
 /// and 3.2 % (6.4 %) per device.
 inline JobFigures sample_job(PeakSource source = PeakSource::Datasheet) {
     JobFigures job{.num_devices = 64, .flops_per_token = {.causal = 1e12, .noncausal = 2e12}};
-    if (source == PeakSource::Datasheet) job.datasheet = {1e15, source};
+    if (source == PeakSource::Datasheet) job.datasheet = job.compute_datasheet = {1e15, source};
     if (source == PeakSource::MeasuredGemm) job.measured = {1e15, source};
     return job;
 }

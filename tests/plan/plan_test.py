@@ -46,6 +46,14 @@ class PlanTest(run.PretrainTest):
         self.assertIn(done.returncode, (0, 3), done.stderr)
         return json.loads(done.stdout)
 
+    def test_utilisation_compares_types(self):
+        """The faster type has the higher utilisation, because the peak is that of bfloat16 for both."""
+        shares = {}
+        for compute in ("float32", "bfloat16"):
+            plan = self.plan("--gpus", 8, "--gpu", "h100", "--model.flavor", "1B", training__mixed_precision_param=compute)
+            shares[compute] = plan["mfu_causal"] / plan["tokens_per_second"]
+        self.assertAlmostEqual(shares["float32"], shares["bfloat16"], delta=1e-9 * shares["bfloat16"])
+
     def compare_with_a_run(self, number, ranks, settings):
         settings = {"training.seq_len": 128, "training.local_batch_size": 4, "training.steps": 2, **settings}
         steps = self.steps_of(ranks, f"run{number}", **settings)

@@ -71,7 +71,8 @@ class ArrivingTest(PretrainTest):
 
     def test_torchtitan_to_two_steps_of_a_run(self):
         code, table, log = self.arrive("debug.toml", TITAN, "--training.steps", "2", "--compile.enable", "--validation",
-                                       TEXTS, "--validation.steps=1", "--ranks", "2")
+                                       TEXTS, "--validation.steps=1", "--ranks", "2", "--checkpoint.enable=true",
+                                       "--checkpoint.last_save_in_hf")
         self.assertEqual(code, 0, table + log)
         self.assertRegex(table, r"(?m)^taken +training.steps = 2 ")
         self.assertRegex(table, r"(?m)^equivalent +model.flavor = \"debugmodel\" +model.flavor = \"256x6x16\"")
@@ -83,10 +84,17 @@ class ArrivingTest(PretrainTest):
         steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         self.assertEqual([step["step"] for step in steps], [1, 2])
         self.assertGreater(steps[1]["validation_loss"], 0)
-        # run.toml alone is the run
-        code, _, log = self.run_here(MPIRUN, 1, PRETRAIN, "--config", run / "run.toml", "--job.dump_folder", "again",
-                                     "--validation.enable", "false")
+        # Its weights start another run, and run.toml alone is that run.
+        weights = next((run / "checkpoint").glob("step-*-hf"))
+        code, table, log = self.arrive("more.toml", TITAN, "--training.steps", "2", "--optimizer.lr", "0.0", "--checkpoint", weights)
+        self.assertEqual(code, 0, table + log)
+        run = self.folder / "outputs" / "more"
+        loss = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["loss"]
+        self.assertLess(loss, steps[0]["loss"] - 0.05)  # on the first samples, which the first run has seen
+        code, _, log = self.run_here(MPIRUN, 1, PRETRAIN, "--config", run / "run.toml", "--job.dump_folder", "again")
         self.assertEqual(code, 0, log)
+        again = json.loads((self.folder / "again" / "metrics.jsonl").read_text().splitlines()[0])["loss"]
+        self.assertEqual(again, loss)
 
     def test_what_is_missing_stops_unless_it_is_accepted(self):
         more = ("--model.flavor", "debugmodel", "--checkpoint.enable", "false")

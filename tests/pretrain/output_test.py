@@ -10,7 +10,7 @@ import run
 # Keys that lib/observe/metrics.h documents; spikes_test.py tests layer_grad_norms.
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
-        "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
+        "number_types", "compute_type_tflops", "mfu_compute_type", "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
         "loss_scale", "memory_reserved_gib", "memory_retries", "compute_kinds_ms"]  # with stages also bubble_ms
 TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "validation", "evaluation", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
@@ -95,7 +95,7 @@ class Starts(run.PretrainTest):
         for line in lines:
             self.assertEqual({name: line[name] for name in facts}, facts)
             self.assertRegex(line["time"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-            self.assertEqual(set(line), {*facts, "time", "first_step", "last_step", "parameters", "config"})
+            self.assertEqual(set(line), {*facts, "number_types", "time", "first_step", "last_step", "parameters", "config"})
         self.assertEqual([path.name for path in (self.folder / "run").glob("effective.toml?*")], [])
 
     def test_a_file_of_the_user_stays(self):
@@ -171,6 +171,22 @@ class Metrics(run.PretrainTest):
                                              **{f"parallelism__{key}": value for key, value in settings.items()}))
         self.assertEqual(re.findall(r"parallelism\.(\w+) has no effect: ", done.stderr), list(settings))
         self.assertIn("enable_async_tensor_parallel has no effect: parallelism.tensor_parallel_degree is 1", done.stderr)
+
+    def test_number_types_are_stated_alike_on_any_number_of_ranks(self):
+        stated = []
+        for num_ranks in (1, 2):
+            done = self.run_ranks(num_ranks, *self.small(f"types{num_ranks}", training__mixed_precision_param="bfloat16"),
+                                  environment={"ARGOSY_CPU_KERNELS": "avx2"})
+            self.assert_code(done, 0)
+            self.assertIn("computes in bfloat16, weights in float32, gradients summed over ranks in float32", done.stderr)
+            start = json.loads((self.folder / f"types{num_ranks}" / "starts.jsonl").read_text())
+            stated += [start["number_types"]] + [step["number_types"] for step in self.steps(f"types{num_ranks}")]
+            warning = re.findall(r"no instructions for bfloat16; products of float32 have (\d+\.\d) times", done.stderr)
+            self.assertEqual(len(warning), 1, done)
+        expected = {"compute": "bfloat16", "master": "float32", "reduce": "float32"}
+        self.assertEqual(stated, [expected] * len(stated))
+        done = self.run_ranks(1, *self.small("float32"), environment={"ARGOSY_CPU_KERNELS": "avx2"})
+        self.assertNotIn("no instructions for", done.stderr)
 
     def test_utilisation_against_the_measured_peak(self):
         for measured, source in ((True, "measured GEMM"), (False, "none")):

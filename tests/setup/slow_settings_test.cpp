@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "scratch_folder.h"
+#include "setup/setup.h"
 
 namespace argosy::setup {
 namespace {
@@ -28,6 +29,34 @@ TEST(ActiveAdapter, HasAPortThatIsUp) {
     EXPECT_FALSE(has_active_adapter(adapters));
     std::ofstream(adapters / "mlx5_1/ports/2/phys_state") << "5: LinkUp\n";
     EXPECT_TRUE(has_active_adapter(adapters));
+}
+
+std::string slow_type(config::Precision compute, const char* gpu, int capability) {
+    config::Training training;
+    training.mixed_precision_param = compute;
+    const auto peak = [&](at::ScalarType type) { return observe::datasheet_peak(gpu, type); };
+    return slow_type_on_gpu(
+        training,
+        {.datasheet = peak(at::kBFloat16),
+         .compute_datasheet = peak(compute == config::Precision::Float32 ? at::kFloat : at::kBFloat16)},
+        capability);
+}
+
+TEST(SlowType, NamesTheFactorThatIsLost) {
+    using enum config::Precision;
+    EXPECT_EQ(
+        slow_type(Float32, "NVIDIA H100 80GB HBM3", 90),
+        "float32 computes without this GPU's tensor cores: a factor of 14.8 is lost (67 in place of 989 "
+        "TFLOP/s); set training.mixed_precision_param to bfloat16");
+    EXPECT_EQ(
+        slow_type(Float32, "an unknown GPU", 75),
+        "float32 computes without this GPU's tensor cores; set training.mixed_precision_param to float16");
+    EXPECT_EQ(slow_type(Float32, "NVIDIA P100", 60), "");
+    EXPECT_EQ(slow_type(BFloat16, "NVIDIA H100 80GB HBM3", 90), "");
+    EXPECT_NE(slow_type(BFloat16, "Tesla T4", 75).find("(compute capability 7.5) has no bfloat16"),
+              std::string::npos);
+    EXPECT_EQ(slow_type(Float16, "Tesla T4", 75), "");
+    EXPECT_EQ(slow_type(Float64, "NVIDIA H100 80GB HBM3", 90), "");  // to compare layouts
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ TREE = {
     "apps/pretrain.cpp": '#include <CLI/CLI.hpp>\n\n#include "model/block.h"\n',
     "README.md": "```\n./jobs/quickstart.sh  # one\n./tests/run.sh\n```\nSee `apps/pretrain.cpp`, `lib/`.\n",
     "apps/README.md": "`pretrain.cpp`\n",
+    "configs/ARRIVING.md": "`jobs/quickstart.sh`\n",
     "jobs/README.md": "`quickstart.sh` makes `outputs/quickstart/metrics.jsonl`\n",
     "tests/README.md": "[run](run.sh)\n",
     "tests/speed/README.md": "`ops.cpp`\n",
