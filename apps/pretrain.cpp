@@ -96,7 +96,7 @@ struct Run {
     account::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
 
     ExitCode train() {
-        setup::log_job(config, spec, mesh.shape(), sizes);
+        setup::log_job(config, spec, mesh.shape(), sizes, context.device);
         setup::record_start(config, spec, context, {position.step + 1, limits.final_step()});
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """plan_scaling.py PRETRAIN: plans Llama 3 8B, 70B and 405B on 8 to 16,384 H100 with `pretrain --plan`, and writes the page
-README.md and the figure scaling.svg beside this script. Weak scaling: the batch grows with the number of GPUs.
+README.md and the figure scaling.svg beside this script. Weak scaling: the batch grows with the number of GPUs. A second table
+has the plans of runs whose speeds TorchTitan's authors published.
 """
 import concurrent.futures
 import json
@@ -28,10 +29,38 @@ MODELS = (
         "parallelism.enable_async_tensor_parallel": True, "training.local_batch_size": 32,
         "activation_checkpoint.mode": "full"}),
 )
+FLOAT8 = {"model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output",
+          "quantize.linear.float8.enable_fsdp_float8_all_gather": True}
+SMALL = {"training.local_batch_size": 2, "activation_checkpoint.mode": "selective"}
+TENSOR = {"parallelism.tensor_parallel_degree": 8, "activation_checkpoint.mode": "full"}
+ASYNC = {"parallelism.enable_async_tensor_parallel": True}
 
 
-def plan(pretrain, flavor, gpus, settings):
-    words = [pretrain, "--plan", "--json", "--gpus", gpus, "--gpu", GPU, "--gpus-per-node", PER_NODE,
+def pipeline(schedule, microbatch):
+    return TENSOR | ASYNC | FLOAT8 | {
+        "training.local_batch_size": 32, "parallelism.pipeline_parallel_degree": 8,
+        "parallelism.pipeline_parallel_schedule": schedule, "parallelism.pipeline_parallel_microbatch_size": microbatch}
+
+
+# Name, flavor, kind and number of GPUs, settings, and the published tokens/s a GPU.
+PUBLISHED = (
+    ("8B bf16, FSDP (the fitted one)", "8B", "h100", 8, SMALL, 6667),
+    ("8B bf16, FSDP", "8B", "h100", 128, SMALL, 6514),
+    ("8B float8, FSDP", "8B", "h100", 8, SMALL | FLOAT8, 8532),
+    ("8B float8, FSDP", "8B", "h100", 128, SMALL | FLOAT8, 8380),
+    ("8B float8, FSDP", "8B", "h200", 32, SMALL | FLOAT8, 10938),
+    ("8B float8, FSDP", "8B", "h200", 64, SMALL | FLOAT8, 10753),
+    ("70B float8, TP 8", "70B", "h100", 256, TENSOR | FLOAT8 | {"training.local_batch_size": 16}, 829),
+    ("70B float8, async TP 8", "70B", "h100", 256, TENSOR | ASYNC | FLOAT8 | {"training.local_batch_size": 16}, 876),
+    ("405B float8, PP 8 1F1B, 32 microbatches of 1", "405B", "h100", 512, pipeline("1F1B", 1), 100),
+    ("405B float8, PP 8 1F1B, 8 microbatches of 4", "405B", "h100", 512, pipeline("1F1B", 4), 100),
+    ("405B float8, PP 8 interleaved, 32 of 1", "405B", "h100", 512, pipeline("Interleaved1F1B", 1), 128),
+    ("405B float8, PP 8 interleaved, 8 of 4", "405B", "h100", 512, pipeline("Interleaved1F1B", 4), 128),
+)
+
+
+def plan(pretrain, flavor, gpus, settings, gpu=GPU):
+    words = [pretrain, "--plan", "--json", "--gpus", gpus, "--gpu", gpu, "--gpus-per-node", PER_NODE,
              "--model.name", "llama3", "--model.flavor", flavor, "--training.seq_len", SEQ_LEN]
     for key, value in settings.items():
         words += ["--" + key, str(value).lower() if isinstance(value, bool) else value]
@@ -57,6 +86,21 @@ def row(name, gpus, found):
             f"{100 * found['mfu_causal']:.1f} | {memory:.1f}{fits} | {limits(found)} |\n")
 
 
+def published_row(one, found):
+    name, _, gpu, gpus, _, published = one
+    planned = found["tokens_per_second_per_device"]
+    return (f"| {name} | {gpus} {gpu.upper()} | {found['mesh']} | {planned:.0f} | {published} | "
+            f"{100 * (planned / published - 1):+.0f} % |\n")
+
+
+def with_table(text, head, rows):
+    """The text with these rows in its table that begins with `head`."""
+    begin = text.index(head)
+    lines = text[begin:].splitlines(keepends=True)
+    rest = lines[next((i for i, line in enumerate(lines) if not line.startswith("|")), len(lines)):]
+    return text[:begin] + "".join(lines[:2]) + rows + "".join(rest)
+
+
 def every_other_power(gpus):
     return str(gpus) if gpus.bit_length() % 2 else ""
 
@@ -76,10 +120,9 @@ def main():
                 lines.setdefault(name, []).append((gpus, each["tokens_per_second_per_device"]))
         panels.append(plot.Panel("GPUs", "tokens/s a GPU", [plot.Line(*line) for line in lines.items()], every_other_power))
     (HERE / "scaling.svg").write_text(plot.svg("Planned weak scaling of Llama 3 on H100", panels))
-    text = (HERE / "README.md").read_text()
-    begin = text.index("| run |")
-    head = "\n".join(text[begin:].splitlines()[:2]) + "\n"
-    (HERE / "README.md").write_text(text[:begin] + head + table)
+    published = "".join(published_row(one, plan(pretrain, one[1], one[3], one[4], one[2])) for one in PUBLISHED)
+    text = with_table((HERE / "README.md").read_text(), "| run |", table)
+    (HERE / "README.md").write_text(with_table(text, "| published run |", published))
 
 
 if __name__ == "__main__":

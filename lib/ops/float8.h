@@ -2,7 +2,8 @@
 // element times its scale is the number that it stands for.
 //
 // All casts round to nearest, ties to even; numbers that are too large become the format's largest. Products
-// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32, and the result is rounded once.
+// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32, and the result is rounded once. On a
+// GPU sums are as cuBLASLt computes them (cublas/matmul.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

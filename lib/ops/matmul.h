@@ -5,8 +5,9 @@
 // depend on the other rows and columns or on the number of threads, so a token has the same y in every batch.
 // On a GPU, a sum of several products is rounded after each product.
 //
-// If the operands are in float8 (ops/float8.h), both are, and products with a bias round before and after it
-// is added.
+// If the operands are in float8 (ops/float8.h), both are. A processor rounds products with a bias before and
+// after it is added. A GPU multiplies in float8 where it can (ops/gpu_float8.h), with sums of y in fewer bits
+// on Hopper, and rounds once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,11 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/gpu_float8.h"
+#include "parallel/sharded_parameter.h"
 #include "setup/setup.h"
 
 namespace argosy::setup {
@@ -39,7 +43,41 @@ void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set
     }
 }
 
+std::string text_of(const ops::Float8Choice& choice, ops::Sums emulated_sums) {
+    switch (choice.way) {
+        case ops::Float8Way::Native:
+            return "in float8";
+        case ops::Float8Way::ScaledAfter:
+            return fmt::format("in float8, scaled afterwards, because {}", choice.reason);
+        default:
+            return fmt::format(
+                "emulated {}, because {}",
+                emulated_sums == ops::Sums::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
+                choice.reason);
+    }
+}
+
 }  // namespace
+
+std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::vector<int64_t>>& matrices,
+                             at::ScalarType compute, int64_t num_tokens, const cublas::Target& target) {
+    std::map<std::string, std::vector<std::string>> ways;  // with the kinds of products that take them
+    const auto add = [&](const char* kind, const ops::Recipe::Product& casts, at::ScalarType result,
+                         int64_t columns, int64_t terms) {
+        if (casts.left.scaling == ops::Scaling::None) return;
+        auto& kinds = ways[text_of(choose_float8(casts, result, columns, terms, target), recipe.sums)];
+        if (std::ranges::find(kinds, kind) == kinds.end()) kinds.emplace_back(kind);
+    };
+    for (const std::vector<int64_t>& sizes : matrices) {
+        const int64_t out = sizes[0], in = sizes[1];
+        add("outputs", recipe.forward, compute, out, in);
+        add("input gradients", recipe.input_gradient, compute, in, out);
+        add("weight gradients", recipe.weight_gradient, at::kFloat, in, num_tokens);
+    }
+    std::vector<std::string> texts;
+    for (const auto& [way, kinds] : ways) texts.push_back(fmt::format("{} {}", fmt::join(kinds, ", "), way));
+    return fmt::format("{}", fmt::join(texts, "; "));
+}
 
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
@@ -57,10 +95,10 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
 }
 
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
-                       const layout::MeshShape& mesh) {
+                       const layout::MeshShape& mesh, const cublas::Target& target) {
     if (config.model.converters.empty()) return;
     const train::TrainerOptions options = trainer_options(config, spec, mesh);
-    int num_cast = 0;
+    std::vector<std::vector<int64_t>> cast;
     std::set<std::string> kept, names;
     for (const auto& unit : train::place_parameters(options, mesh).units) {
         const auto recipes = parallel::recipes_of(unit, options.casts, mesh);
@@ -68,18 +106,18 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
             if (!parallel::is_matrix_of_products(each.role)) continue;
             names.insert(parallel::layer_name(each));
             if (recipes[each.role] != nullptr) {
-                ++num_cast;
+                cast.push_back(parallel::unsharded_shape(each.spec, mesh, {}));
             } else {
                 kept.insert(without_layer(parallel::layer_name(each)));
             }
         }
     }
     warn_of_idle_filters(options.casts.filter, names);
+    const int64_t num_tokens = options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context);
     spdlog::info(
-        "{}: the products of {} matrices cast their operands to eight bits and are emulated {}{}",
-        recipe_name(config), num_cast,
-        options.casts.recipe->sums == ops::Sums::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
-        kept.empty() ? "" : fmt::format("; those of {} do not", fmt::join(kept, ", ")));
+        "{}: the products of {} matrices cast their operands to eight bits{}; {}", recipe_name(config),
+        cast.size(), kept.empty() ? "" : fmt::format(", those of {} do not", fmt::join(kept, ", ")),
+        ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
 }
 
 }  // namespace argosy::setup

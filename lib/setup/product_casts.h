@@ -1,7 +1,11 @@
 // The converters of a run: which products cast their operands to eight bits.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "config/job_config.h"
+#include "cublas/matmul.h"
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "parallel/product_casts.h"
@@ -11,8 +15,15 @@ namespace argosy::setup {
 /// Throws UserError if a rank's tokens are no whole blocks.
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens);
 
-/// Logs the recipe, the matrices whose products do not cast, and filters without effect.
+/// Logs the recipe, which of its products the device computes in float8 and which are emulated, and why, the
+/// matrices whose products do not cast, and filters without effect.
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
-                       const layout::MeshShape& mesh);
+                       const layout::MeshShape& mesh, const cublas::Target& target);
+
+/// What the log says of products of this recipe: "outputs, input gradients in float8; weight gradients
+/// emulated in bf16, because ...". A matrix has the sizes of a rank's part, [out, in]; a rank has
+/// `num_tokens` in a microbatch.
+std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::vector<int64_t>>& matrices,
+                             at::ScalarType compute, int64_t num_tokens, const cublas::Target& target);
 
 }  // namespace argosy::setup

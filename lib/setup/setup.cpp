@@ -1,5 +1,6 @@
 #include "setup/setup.h"
 
+#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <bit>
@@ -14,6 +15,7 @@
 #include "cuda/device.h"
 #include "gpu/device.h"
 #include "kernels/table.h"
+#include "ops/gpu_float8.h"
 #include "ops/numerics.h"
 #include "parallel/placement.h"
 #include "setup/element_types.h"
@@ -357,12 +359,12 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
 }
 
 void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
-             const train::BatchSizes& sizes) {
+             const train::BatchSizes& sizes, c10::Device device) {
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
                  model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
     spdlog::info("{}", number_types_line(config.training));
-    log_product_casts(config, spec, mesh);
+    log_product_casts(config, spec, mesh, ops::product_target(at::empty({0}, device)));
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 }
 

@@ -108,8 +108,8 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
 /// The model's name in messages: name and flavor of a preset, or name and Hugging Face folder.
 std::string model_title(const config::Model& model, const model::ModelSpec& spec);
 
-/// Logs the model, the mesh, the batch sizes and job.description.
+/// Logs the model, the mesh, the batch sizes, the casts of products on the device, and job.description.
 void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
-             const train::BatchSizes& sizes);
+             const train::BatchSizes& sizes, c10::Device device);
 
 }  // namespace argosy::setup

@@ -137,7 +137,9 @@ struct CastBytes {
         const float* const factors = args.factors + group_row * args.factor_stride + group;
         Floats<kSide> numbers = {};
         if constexpr (kPacked) numbers = cuda::load<kSide>(x);
-        for (int k = 0; k < (kPacked ? kSide : count); ++k) {
+#pragma unroll
+        for (int k = 0; k < kSide; ++k) {
+            if (!kPacked && k >= count) break;
             if constexpr (!kPacked) numbers[k] = widened(x[k]);
             numbers[k] *= factors[of_columns ? k : 0];
         }
