@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "float8/planted_casts.h"
 #include "support/world.h"
@@ -25,8 +26,14 @@ constexpr Control kControls[] = {{"tensorwise", 0.110},
 
 constexpr int kNumLayers = 2;
 
-NamedTensors gradients(const ops::Recipe* recipe, bool cast_output, at::ScalarType type) {
-    TinyRunOptions options{.precision = {type, type, type}, .microbatch_size = 8, .seq_len = 64};
+using parallel::Precision;
+constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat},
+    kDouble{at::kDouble, at::kDouble, at::kDouble};
+
+/// Those of a job whose step has so many tokens.
+NamedTensors gradients(const ops::Recipe* recipe, bool cast_output, const Precision& precision = kFloat,
+                       int64_t num_tokens = 1 << 20) {
+    TinyRunOptions options{.precision = precision, .microbatch_size = 8, .seq_len = 64};
     options.spec = tiny_spec("llama3");
     options.spec->dim = 128;
     options.spec->hidden_dim = 256;
@@ -38,7 +45,7 @@ NamedTensors gradients(const ops::Recipe* recipe, bool cast_output, at::ScalarTy
     if (!cast_output) options.casts.filter = {"output"};
     TinyRun run(options, self());
     train::StepBatch batch = run.batch(0);
-    batch.job_counted_tokens = 1 << 20;
+    batch.job_counted_tokens = num_tokens;
     run.trainer().step().forward_backward(batch);
     return run.gradients();
 }
@@ -49,13 +56,12 @@ class FirstGradient : public ::testing::TestWithParam<Control> {
 
     ops::Recipe recipe() const { return *ops::find_recipe(GetParam().recipe); }
 
+    static bool casts_output(const ops::Recipe& recipe) {
+        return recipe.forward.left.scaling != ops::Scaling::Block;
+    }
+
     /// The mean relative error of the gradients of w2.
-    static double error(const ops::Recipe& recipe, WrongScale wrong = WrongScale::None) {
-        static const NamedTensors expected = gradients(nullptr, true, at::kDouble);
-        plant(wrong);
-        const bool is_mx = recipe.forward.left.scaling == ops::Scaling::Block;
-        const NamedTensors found = gradients(&recipe, !is_mx, at::kFloat);
-        plant(WrongScale::None);
+    static double error(const NamedTensors& found, const NamedTensors& expected) {
         double sum = 0;
         for (int layer = 0; layer < kNumLayers; ++layer) {
             const std::string name = "layers." + std::to_string(layer) + ".feed_forward.w2.weight";
@@ -65,9 +71,29 @@ class FirstGradient : public ::testing::TestWithParam<Control> {
         ::testing::Test::RecordProperty("error", std::to_string(sum / kNumLayers));
         return sum / kNumLayers;
     }
+    static double error(const ops::Recipe& recipe, WrongScale wrong = WrongScale::None) {
+        static const NamedTensors expected = gradients(nullptr, true, kDouble);
+        plant(wrong);
+        const NamedTensors found = gradients(&recipe, casts_output(recipe));
+        plant(WrongScale::None);
+        return error(found, expected);
+    }
 };
 
 TEST_P(FirstGradient, ARightRecipeIsBelowTheThreshold) { EXPECT_LT(error(recipe()), GetParam().threshold); }
+
+TEST_P(FirstGradient, IsRightInEveryTypeOfTheModel) {
+    constexpr int64_t kOneToken = 1;  // so that no gradient is too small for fp16
+    static const NamedTensors expected = gradients(nullptr, true, kDouble, kOneToken);
+    for (const auto& [weights, compute] :
+         {std::pair{at::kFloat, at::kBFloat16}, {at::kFloat, at::kHalf}, {at::kBFloat16, at::kBFloat16}}) {
+        const ops::Recipe casts = recipe();
+        const double found = error(
+            gradients(&casts, casts_output(casts), {weights, compute, at::kFloat}, kOneToken), expected);
+        EXPECT_LT(found, GetParam().threshold) << toString(weights) << ", " << toString(compute);
+        EXPECT_GT(found, GetParam().threshold / 2) << toString(weights) << ", " << toString(compute);
+    }
+}
 
 TEST_P(FirstGradient, PlantedCastsWithTheRightScaleAreTheRealOnes) {
     EXPECT_NEAR(error(recipe(), WrongScale::Right), error(recipe()), 1e-3);
@@ -97,9 +123,9 @@ TEST(SumsOfHopper, ReachEachProduct) {
          {&ops::Recipe::forward, &ops::Recipe::input_gradient, &ops::Recipe::weight_gradient}) {
         ops::Recipe recipe;
         recipe.*product = ops::find_recipe("rowwise")->*product;
-        const NamedTensors expected = gradients(&recipe, true, at::kFloat);
+        const NamedTensors expected = gradients(&recipe, true);
         recipe.sums = ops::Sums::Hopper;
-        const NamedTensors found = gradients(&recipe, true, at::kFloat);
+        const NamedTensors found = gradients(&recipe, true);
         for (const char* name : {"layers.0.attention.wq.weight", "layers.0.feed_forward.w2.weight"}) {
             const at::Tensor difference = found.at(name) - expected.at(name);
             const double relative = (difference.norm() / expected.at(name).norm()).item<double>();
