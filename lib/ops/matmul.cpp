@@ -178,8 +178,8 @@ void multiply_widened(const at::Tensor& sum, const Factors& factors) {
 
 /// How the product of two operands in float8 is computed where it is emulated.
 struct Emulation {
-    Sums sums = Sums::Float32;
-    bool fast = false;  // Sums::Hopper: fast accumulation
+    Accumulation accumulation = Accumulation::Float32;
+    bool fast = false;  // Accumulation::Hopper: fast accumulation
 };
 
 /// sum = the product of two operands without their scales, with the sums of an H100.
@@ -212,7 +212,7 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
                      const at::Tensor& addend = {}) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (emulation.sums == Sums::Hopper) {
+    if (emulation.accumulation == Accumulation::Hopper) {
         multiply_as_hopper(sum, a.values, b.values, emulation.fast);
     } else {
         multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});
@@ -225,8 +225,8 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
 }
 
 /// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
-Emulation forward_emulation(const Stack& weight) { return {weight.recipe->sums, /*fast=*/true}; }
-Emulation gradient_emulation(Sums sums) { return {sums, /*fast=*/false}; }
+Emulation forward_emulation(const Stack& weight) { return {weight.recipe->accumulation, /*fast=*/true}; }
+Emulation gradient_emulation(Accumulation accumulation) { return {accumulation, /*fast=*/false}; }
 
 /// The result of a product of x, not yet computed.
 at::Tensor empty_product(const Operand& x, int64_t columns) {
@@ -337,7 +337,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
     if (dy.scaled()) {
         at::Tensor dx = empty_product(dy, weight.num_columns());
-        multiply_scaled(dx, dy, weight.all, gradient_emulation(weight.recipe->sums));
+        multiply_scaled(dx, dy, weight.all, gradient_emulation(weight.recipe->accumulation));
         return dx;
     }
     const at::Tensor& values = dy.values;
@@ -348,7 +348,8 @@ at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight) {
-    if (dy.scaled()) return multiply_scaled(out, dy, weight.all, gradient_emulation(weight.recipe->sums));
+    if (dy.scaled())
+        return multiply_scaled(out, dy, weight.all, gradient_emulation(weight.recipe->accumulation));
     note_product(out, dy.values, dy.values.size(1));
     if (!has_kernels(dy.values)) {
         out.copy_(at::mm(dy.values, weight.all.values));
@@ -359,9 +360,9 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 }
 
 void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,
-                            bool accumulate, Sums sums) {
+                            bool accumulate, Accumulation accumulation) {
     if (dy_operand.scaled()) {
-        return multiply_scaled(out, dy_operand.transposed(), x_operand, gradient_emulation(sums),
+        return multiply_scaled(out, dy_operand.transposed(), x_operand, gradient_emulation(accumulation),
                                accumulate ? out : at::Tensor());
     }
     const at::Tensor &dy = dy_operand.values, &x = x_operand.values;

@@ -19,9 +19,9 @@ std::string_view recipe_name(const config::JobConfig& config) {
                : name_of(config.mx.recipe_name.value_or(config::MxRecipe::Floor));
 }
 
-ops::Sums emulated_sums(const config::JobConfig& config) {
+ops::Accumulation emulated_accumulation(const config::JobConfig& config) {
     const bool hopper = config.float8.emulated_accumulation == config::EmulatedAccumulation::Hopper;
-    return hopper ? ops::Sums::Hopper : ops::Sums::Float32;
+    return hopper ? ops::Accumulation::Hopper : ops::Accumulation::Float32;
 }
 
 /// "layers.3.attention.wo" -> "attention.wo".
@@ -43,7 +43,7 @@ void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set
 
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
-    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), emulated_sums(config));
+    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), emulated_accumulation(config));
     ARGOSY_CHECK(recipe != nullptr, "no recipe is called {}", recipe_name(config));
     if (!divides(recipe->weight_gradient.left, rank_tokens)) {
         throw UserError(
@@ -75,11 +75,12 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
         }
     }
     warn_of_idle_filters(options.casts.filter, names);
-    spdlog::info(
-        "{}: the products of {} matrices cast their operands to eight bits and are emulated {}{}",
-        recipe_name(config), num_cast,
-        options.casts.recipe->sums == ops::Sums::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
-        kept.empty() ? "" : fmt::format("; those of {} do not", fmt::join(kept, ", ")));
+    spdlog::info("{}: the products of {} matrices cast their operands to eight bits and are emulated {}{}",
+                 recipe_name(config), num_cast,
+                 options.casts.recipe->accumulation == ops::Accumulation::Hopper
+                     ? "with the sums of a Hopper GPU"
+                     : "in bf16",
+                 kept.empty() ? "" : fmt::format("; those of {} do not", fmt::join(kept, ", ")));
 }
 
 }  // namespace argosy::setup

@@ -124,7 +124,7 @@ TEST(SumsOfHopper, ReachEachProduct) {
         ops::Recipe recipe;
         recipe.*product = ops::find_recipe("rowwise")->*product;
         const NamedTensors expected = gradients(&recipe, true);
-        recipe.sums = ops::Sums::Hopper;
+        recipe.accumulation = ops::Accumulation::Hopper;
         const NamedTensors found = gradients(&recipe, true);
         for (const char* name : {"layers.0.attention.wq.weight", "layers.0.feed_forward.w2.weight"}) {
             const at::Tensor difference = found.at(name) - expected.at(name);
