@@ -53,7 +53,7 @@ enum class Float8Recipe { Tensorwise, Rowwise, RowwiseWithWeightGradient };
 constexpr std::array<std::string_view, 3> names_of(Float8Recipe) {
     return {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
 }
-/// ops::Sums.
+/// ops::Accumulation.
 enum class EmulatedAccumulation { Float32, Hopper };
 constexpr std::array<std::string_view, 2> names_of(EmulatedAccumulation) { return {"float32", "hopper"}; }
 enum class MxRecipe { Floor, Ceil };

@@ -127,7 +127,7 @@ void WeightWork::add(const Item& item, GradientSum& gradient) {
     switch (item.kind) {
         case Kind::Product:
             ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty,
-                                        item.recipe->sums);
+                                        item.recipe->accumulation);
             break;
         case Kind::RowSum:
             ops::add_row_sum(started(gradient), item.dy.values);

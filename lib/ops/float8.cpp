@@ -32,7 +32,7 @@ constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
 struct NamedRecipe {
     std::string_view name;
     Recipe recipe;
-    Recipe on_hopper = [](Recipe copy) { return copy.sums = Sums::Hopper, copy; }(recipe);
+    Recipe on_hopper = [](Recipe copy) { return copy.accumulation = Accumulation::Hopper, copy; }(recipe);
 };
 constexpr NamedRecipe kRecipes[] = {
     {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
@@ -194,10 +194,10 @@ at::Tensor widened_values(const at::Tensor& values) {
 
 }  // namespace
 
-const Recipe* find_recipe(std::string_view name, Sums sums) {
+const Recipe* find_recipe(std::string_view name, Accumulation accumulation) {
     const auto found = std::ranges::find(kRecipes, name, &NamedRecipe::name);
     if (found == std::end(kRecipes)) return nullptr;
-    if (sums == Sums::Float32) return &found->recipe;
+    if (accumulation == Accumulation::Float32) return &found->recipe;
     return found->recipe.forward.left.scaling == Scaling::Block ? nullptr : &found->on_hopper;
 }
 

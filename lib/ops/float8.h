@@ -2,8 +2,8 @@
 // element times its scale is the number that it stands for.
 //
 // All casts round to nearest, ties to even; numbers that are too large become the format's largest. Products
-// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32, and the result is rounded once. On a
-// GPU sums are as cuBLASLt computes them (cublas/matmul.h).
+// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32 (but see Accumulation), and the result
+// is rounded once. On a GPU sums are as cuBLASLt computes them (cublas/matmul.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +43,7 @@ struct Cast {
 };
 
 /// How products of float8 matrices are summed where they are emulated.
-enum class Sums {
+enum class Accumulation {
     Float32,
     Hopper,  // as by cuBLASLt on an H100: y with fast accumulation, dx and dW without (kernels/float8.h)
 };
@@ -56,7 +56,7 @@ struct Recipe {
     Product forward;          // y = x W^T
     Product input_gradient;   // dx = dy W
     Product weight_gradient;  // dW = dy^T x
-    Sums sums = Sums::Float32;
+    Accumulation accumulation = Accumulation::Float32;
 
     /// Whether one cast of dy, or of x, serves both of its products: its one scale does not depend on the
     /// summed dim.
@@ -70,7 +70,7 @@ inline constexpr Recipe kNoCasts{};
 
 /// The recipes as TorchTitan names them: tensorwise, rowwise, rowwise_with_gw_hp, mxfp8_cublas,
 /// mxfp8_cublas_rceil. Null for another name, and for MXFP8 with sums of Hopper, which has no such products.
-const Recipe* find_recipe(std::string_view name, Sums sums = Sums::Float32);
+const Recipe* find_recipe(std::string_view name, Accumulation accumulation = Accumulation::Float32);
 
 /// An operand of a product: a matrix, with its scales if it was cast to float8.
 struct Operand {

@@ -177,10 +177,10 @@ void multiply_widened(const at::Tensor& sum, const Factors& factors) {
     }
 }
 
-/// How a product of operands in float8 is summed: `sums` is for emulations.
-struct Accumulation {
-    Sums sums = Sums::Float32;
-    bool fast = false;  // on a GPU, and with Sums::Hopper
+/// How a product of operands in float8 is summed.
+struct Summing {
+    Accumulation emulated = Accumulation::Float32;
+    bool fast = false;  // on a GPU, and with Accumulation::Hopper
 };
 
 /// sum = the product of two operands without their scales, with the sums of an H100.
@@ -209,13 +209,13 @@ void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Te
 
 /// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
 /// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, the product is emulated.
-void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Accumulation accumulation,
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend = {}, const at::Tensor& bias = {}) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
-    if (multiply_in_float8({out, a, b, addend, bias, accumulation.fast})) return;
+    if (multiply_in_float8({out, a, b, addend, bias, summing.fast})) return;
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (accumulation.sums == Sums::Hopper) {
-        multiply_as_hopper(sum, a.values, b.values, accumulation.fast);
+    if (summing.emulated == Accumulation::Hopper) {
+        multiply_as_hopper(sum, a.values, b.values, summing.fast);
     } else {
         multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});
     }
@@ -228,8 +228,8 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
 }
 
 /// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
-Accumulation forward_accumulation(const Stack& weight) { return {weight.recipe->sums, /*fast=*/true}; }
-Accumulation gradient_accumulation(Sums sums) { return {sums, /*fast=*/false}; }
+Summing forward_summing(const Stack& weight) { return {weight.recipe->accumulation, /*fast=*/true}; }
+Summing gradient_summing(Accumulation emulated) { return {emulated, /*fast=*/false}; }
 
 /// The result of a product of x, not yet computed.
 at::Tensor empty_product(const Operand& x, int64_t columns) {
@@ -285,8 +285,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias) {
     if (x.scaled()) {
         const at::Tensor biases = bias.parts.empty() ? at::Tensor() : bias.whole();
-        return multiply_scaled(y, x, weight.all.transposed(), forward_accumulation(weight), /*addend=*/{},
-                               biases);
+        return multiply_scaled(y, x, weight.all.transposed(), forward_summing(weight), /*addend=*/{}, biases);
     }
     const bool joined = weight.all.values.defined() && (bias.parts.empty() || bias.all.values.defined());
     if (has_kernels(x.values) && joined) {
@@ -328,7 +327,7 @@ at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& w
                       const at::Tensor& bias) {
     if (!x.scaled()) return add_linear(addend, x.values, weight.all.values, bias);
     at::Tensor y = empty_product(x, weight.num_rows());
-    multiply_scaled(y, x, weight.all.transposed(), forward_accumulation(weight), addend, bias);
+    multiply_scaled(y, x, weight.all.transposed(), forward_summing(weight), addend, bias);
     return y;
 }
 
@@ -340,7 +339,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
     if (dy.scaled()) {
         at::Tensor dx = empty_product(dy, weight.num_columns());
-        multiply_scaled(dx, dy, weight.all, gradient_accumulation(weight.recipe->sums));
+        multiply_scaled(dx, dy, weight.all, gradient_summing(weight.recipe->accumulation));
         return dx;
     }
     const at::Tensor& values = dy.values;
@@ -351,7 +350,8 @@ at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight) {
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight) {
-    if (dy.scaled()) return multiply_scaled(out, dy, weight.all, gradient_accumulation(weight.recipe->sums));
+    if (dy.scaled())
+        return multiply_scaled(out, dy, weight.all, gradient_summing(weight.recipe->accumulation));
     note_product(out, dy.values, dy.values.size(1));
     if (!has_kernels(dy.values)) {
         out.copy_(at::mm(dy.values, weight.all.values));
@@ -362,9 +362,9 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 }
 
 void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,
-                            bool accumulate, Sums sums) {
+                            bool accumulate, Accumulation accumulation) {
     if (dy_operand.scaled()) {
-        return multiply_scaled(out, dy_operand.transposed(), x_operand, gradient_accumulation(sums),
+        return multiply_scaled(out, dy_operand.transposed(), x_operand, gradient_summing(accumulation),
                                accumulate ? out : at::Tensor());
     }
     const at::Tensor &dy = dy_operand.values, &x = x_operand.values;

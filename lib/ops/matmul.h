@@ -62,10 +62,10 @@ at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight);
 /// out = dy W. The rows of `out` are dense. REQUIRES: the stack has one layer.
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight);
 
-/// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands. `sums` is
-/// that of the layer's recipe.
+/// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.
+/// `accumulation` is that of the layer's recipe.
 void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate,
-                            Sums sums = Sums::Float32);
+                            Accumulation accumulation = Accumulation::Float32);
 
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 

@@ -23,9 +23,9 @@ std::string_view recipe_name(const config::JobConfig& config) {
                : name_of(config.mx.recipe_name.value_or(config::MxRecipe::Floor));
 }
 
-ops::Sums emulated_sums(const config::JobConfig& config) {
+ops::Accumulation emulated_accumulation(const config::JobConfig& config) {
     const bool hopper = config.float8.emulated_accumulation == config::EmulatedAccumulation::Hopper;
-    return hopper ? ops::Sums::Hopper : ops::Sums::Float32;
+    return hopper ? ops::Accumulation::Hopper : ops::Accumulation::Float32;
 }
 
 /// "layers.3.attention.wo" -> "attention.wo".
@@ -43,7 +43,7 @@ void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set
     }
 }
 
-std::string text_of(const ops::Float8Choice& choice, ops::Sums emulated_sums) {
+std::string text_of(const ops::Float8Choice& choice, ops::Accumulation emulated) {
     switch (choice.way) {
         case ops::Float8Way::Native:
             return "in float8";
@@ -52,7 +52,7 @@ std::string text_of(const ops::Float8Choice& choice, ops::Sums emulated_sums) {
         default:
             return fmt::format(
                 "emulated {}, because {}",
-                emulated_sums == ops::Sums::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
+                emulated == ops::Accumulation::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
                 choice.reason);
     }
 }
@@ -65,7 +65,8 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
     const auto add = [&](const char* kind, const ops::Recipe::Product& casts, at::ScalarType result,
                          int64_t columns, int64_t terms) {
         if (casts.left.scaling == ops::Scaling::None) return;
-        auto& kinds = ways[text_of(choose_float8(casts, result, columns, terms, target), recipe.sums)];
+        auto& kinds =
+            ways[text_of(choose_float8(casts, result, columns, terms, target), recipe.accumulation)];
         if (std::ranges::find(kinds, kind) == kinds.end()) kinds.emplace_back(kind);
     };
     for (const std::vector<int64_t>& sizes : matrices) {
@@ -81,7 +82,7 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
 
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
-    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), emulated_sums(config));
+    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), emulated_accumulation(config));
     ARGOSY_CHECK(recipe != nullptr, "no recipe is called {}", recipe_name(config));
     if (!divides(recipe->weight_gradient.left, rank_tokens)) {
         throw UserError(

@@ -121,7 +121,7 @@ class HopperSums : public OpsTest {
         }
     }
 
-    const Recipe& recipe_ = *find_recipe("tensorwise", Sums::Hopper);
+    const Recipe& recipe_ = *find_recipe("tensorwise", Accumulation::Hopper);
     std::mt19937 engine_{7};
 };
 
@@ -136,7 +136,7 @@ TEST_P(HopperSums, HaveTheBitsOfTheModel) {
             expect_sums(linear(x, weight), x.values, weight.all.values.t(), /*fast=*/true);
             expect_sums(linear_input_gradient(dy, weight), dy.values, weight.all.values, /*fast=*/false);
             at::Tensor gradient = at::empty({out, in}, at::kFloat);
-            linear_weight_gradient(gradient, dy, x, /*accumulate=*/false, recipe_.sums);
+            linear_weight_gradient(gradient, dy, x, /*accumulate=*/false, recipe_.accumulation);
             expect_sums(gradient, dy.values.t(), x.values, /*fast=*/false);
         }
     }

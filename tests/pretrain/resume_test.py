@@ -15,6 +15,8 @@ NUMBER_TYPES = {
                       "optimizer__state_dtype": "bfloat16"},
     "bfloat16_gradients": {"training__mixed_precision_param": "bfloat16", "training__global_batch_size": 8,
                            "training__gradient_accumulation_dtype": "bfloat16"},
+    "float8": {"training__mixed_precision_param": "bfloat16", "model__converters": "quantize.linear.float8",
+               "quantize__linear__float8__enable_fsdp_float8_all_gather": True},
 }
 MESHES = [(1, {}), (2, {"parallelism__data_parallel_replicate_degree": 2, "parallelism__data_parallel_shard_degree": 1}),
           (4, {"parallelism__tensor_parallel_degree": 2, "parallelism__pipeline_parallel_degree": 2})]
@@ -53,6 +55,17 @@ class Resume(saved.SavedTest):
         self.assertIn("6 steps are done, with 48 samples", done.stderr)
         self.assertRegex(done.stderr, "differs from when it was saved: mesh: .* then, .* now")
         self.assert_close(self.numbers(dump), self.numbers("whole"))
+
+    def test_a_run_in_float8_resumes_on_another_mesh(self):
+        settings = NUMBER_TYPES["float8"] | {"training__mixed_precision_param": "float32", "training__local_batch_size": 2,
+                                             "training__global_batch_size": 8}
+        self.train(2, "whole", checkpoint__enable=False, **settings)
+        self.train(1, training__steps=6, **settings)
+        done = self.train(4, **settings, **MESHES[2][1])
+        self.assertIn("6 steps are done, with 48 samples", done.stderr)
+        # Sums in another order make some operands other numbers of float8. The loss falls from 6.9 to 2.6.
+        for (loss, _), (other, _) in zip(self.numbers(), self.numbers("whole"), strict=True):
+            self.assertAlmostEqual(loss / other, 1, delta=0.01)
 
     def test_another_global_batch_resumes_at_the_next_sample(self):
         self.train(2, training__steps=6)  # of 4 samples each

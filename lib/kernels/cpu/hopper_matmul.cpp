@@ -28,7 +28,7 @@ static_assert(kColumns % kGroup == 0 && kDepth % kPromotedTerms == 0 && kPromote
 float as_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/// What each of the 256 elements of a type stands for. NaN and infinities have `nan`, else 0.
+/// The numbers of the 256 elements of a type. NaN and infinities have `nan`, else 0.
 struct Decoded {
     float number[256], nan[256];
     int8_t exponent[256];

@@ -1,0 +1,142 @@
+// The gradient of the first step with products of eight bits against the gradient in fp64: right recipes stay
+// below thresholds that wrong scales and a wrong format exceed. README.md derives the thresholds.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "float8/planted_casts.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::testing {
+namespace {
+
+struct Control {
+    const char* recipe;
+    double threshold;
+};
+constexpr Control kControls[] = {{"tensorwise", 0.110},
+                                 {"rowwise", 0.088},
+                                 {"rowwise_with_gw_hp", 0.080},
+                                 {"mxfp8_cublas", 0.080},
+                                 {"mxfp8_cublas_rceil", 0.080}};
+
+constexpr int kNumLayers = 2;
+
+using parallel::Precision;
+constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat},
+    kDouble{at::kDouble, at::kDouble, at::kDouble};
+
+/// Those of a job whose step has so many tokens.
+NamedTensors gradients(const ops::Recipe* recipe, bool cast_output, const Precision& precision = kFloat,
+                       int64_t num_tokens = 1 << 20) {
+    TinyRunOptions options{.precision = precision, .microbatch_size = 8, .seq_len = 64};
+    options.spec = tiny_spec("llama3");
+    options.spec->dim = 128;
+    options.spec->hidden_dim = 256;
+    options.spec->head_dim = 32;
+    options.spec->num_heads = options.spec->num_kv_heads = 4;
+    options.spec->num_layers = kNumLayers;
+    options.spec->vocab_size = 256;
+    options.casts.recipe = recipe;
+    if (!cast_output) options.casts.filter = {"output"};
+    TinyRun run(options, self());
+    train::StepBatch batch = run.batch(0);
+    batch.job_counted_tokens = num_tokens;
+    run.trainer().step().forward_backward(batch);
+    return run.gradients();
+}
+
+class FirstGradient : public ::testing::TestWithParam<Control> {
+  protected:
+    ~FirstGradient() override { plant(WrongScale::None); }
+
+    ops::Recipe recipe() const { return *ops::find_recipe(GetParam().recipe); }
+
+    static bool casts_output(const ops::Recipe& recipe) {
+        return recipe.forward.left.scaling != ops::Scaling::Block;
+    }
+
+    /// The mean relative error of the gradients of w2.
+    static double error(const NamedTensors& found, const NamedTensors& expected) {
+        double sum = 0;
+        for (int layer = 0; layer < kNumLayers; ++layer) {
+            const std::string name = "layers." + std::to_string(layer) + ".feed_forward.w2.weight";
+            const at::Tensor& right = expected.at(name);
+            sum += ((found.at(name) - right).norm() / right.norm()).item<double>();
+        }
+        ::testing::Test::RecordProperty("error", std::to_string(sum / kNumLayers));
+        return sum / kNumLayers;
+    }
+    static double error(const ops::Recipe& recipe, WrongScale wrong = WrongScale::None) {
+        static const NamedTensors expected = gradients(nullptr, true, kDouble);
+        plant(wrong);
+        const NamedTensors found = gradients(&recipe, casts_output(recipe));
+        plant(WrongScale::None);
+        return error(found, expected);
+    }
+};
+
+TEST_P(FirstGradient, ARightRecipeIsBelowTheThreshold) { EXPECT_LT(error(recipe()), GetParam().threshold); }
+
+TEST_P(FirstGradient, IsRightInEveryTypeOfTheModel) {
+    constexpr int64_t kOneToken = 1;  // so that no gradient is too small for fp16
+    static const NamedTensors expected = gradients(nullptr, true, kDouble, kOneToken);
+    for (const auto& [weights, compute] :
+         {std::pair{at::kFloat, at::kBFloat16}, {at::kFloat, at::kHalf}, {at::kBFloat16, at::kBFloat16}}) {
+        const ops::Recipe casts = recipe();
+        const double found = error(
+            gradients(&casts, casts_output(casts), {weights, compute, at::kFloat}, kOneToken), expected);
+        EXPECT_LT(found, GetParam().threshold) << toString(weights) << ", " << toString(compute);
+        EXPECT_GT(found, GetParam().threshold / 2) << toString(weights) << ", " << toString(compute);
+    }
+}
+
+TEST_P(FirstGradient, PlantedCastsWithTheRightScaleAreTheRealOnes) {
+    EXPECT_NEAR(error(recipe(), WrongScale::Right), error(recipe()), 1e-3);
+}
+
+TEST_P(FirstGradient, NoScaleIsAbove) { EXPECT_GT(error(recipe(), WrongScale::One), GetParam().threshold); }
+
+TEST_P(FirstGradient, AStaleScaleIsAbove) {
+    EXPECT_GT(error(recipe(), WrongScale::Stale), GetParam().threshold);
+}
+
+TEST_P(FirstGradient, TheScaleOfAnotherMatrixIsAbove) {
+    EXPECT_GT(error(recipe(), WrongScale::Other), GetParam().threshold);
+}
+
+TEST_P(FirstGradient, TheWrongFormatInTheForwardProductIsAbove) {
+    ops::Recipe wrong = recipe();
+    const bool shares_x = wrong.shares_x();
+    wrong.forward.left.type = wrong.forward.right.type = at::ScalarType::Float8_e5m2;
+    if (shares_x) wrong.weight_gradient.right = wrong.forward.left;
+    EXPECT_GT(error(wrong), GetParam().threshold);
+}
+
+/// The gradients with sums of Hopper differ a little, also if only one kind of product is in float8.
+TEST(SumsOfHopper, ReachEachProduct) {
+    for (const auto product :
+         {&ops::Recipe::forward, &ops::Recipe::input_gradient, &ops::Recipe::weight_gradient}) {
+        ops::Recipe recipe;
+        recipe.*product = ops::find_recipe("rowwise")->*product;
+        const NamedTensors expected = gradients(&recipe, true);
+        recipe.accumulation = ops::Accumulation::Hopper;
+        const NamedTensors found = gradients(&recipe, true);
+        for (const char* name : {"layers.0.attention.wq.weight", "layers.0.feed_forward.w2.weight"}) {
+            const at::Tensor difference = found.at(name) - expected.at(name);
+            const double relative = (difference.norm() / expected.at(name).norm()).item<double>();
+            EXPECT_GT(relative, 1e-6) << name;
+            EXPECT_LT(relative, 1e-2) << name;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, FirstGradient, ::testing::ValuesIn(kControls),
+                         [](const auto& control) { return std::string(control.param.recipe); });
+
+}  // namespace
+}  // namespace argosy::testing

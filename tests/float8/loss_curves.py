@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE TRAIN.h5 FOLDER [--steps N] [--page FOLDER]: trains one small model with each recipe
+of eight bits and without, one run after the other on one processor, and writes the table of README.md and the figure
+loss_curves.svg beside this script. FOLDER keeps the runs; a complete run there is not repeated. Exits with 1 if a final loss is
+not as it must be.
+
+The model has 1.6e6 parameters; every side of a product is at least 256. TRAIN.h5 has bytes as tokens. Each step trains 512
+tokens in bfloat16. Some minutes for each run.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "jobs"))
+import plot  # noqa: E402
+
+LAST = 50  # the final loss is the mean of the last steps
+TOLERANCE = 0.01  # of the final loss, relative to bfloat16's
+LR = 1e-3
+MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512, "hidden_size": 256,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 512,
+         "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+         "tie_word_embeddings": False}
+FLOAT8, MX = "quantize.linear.float8", "quantize.linear.mx"
+
+
+def float8(recipe, *more):
+    return ["--model.converters", FLOAT8, f"--{FLOAT8}.recipe_name", recipe, *more]
+
+
+def mx(recipe):
+    return ["--model.converters", MX, f"--{MX}.recipe_name", recipe]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    name: str
+    options: list
+    panel: int
+    right: bool = True  # the final loss must be that of bfloat16; else it must not be
+
+
+HOPPER = f"--{FLOAT8}.emulated_accumulation", "hopper"
+REFERENCE = Run("bfloat16", [], panel=-1)  # in every panel
+RUNS = [Run("tensorwise", float8("tensorwise"), 0), Run("tensorwise, Hopper's sums", float8("tensorwise", *HOPPER), 0),
+        Run("rowwise", float8("rowwise"), 1), Run("rowwise, Hopper's sums", float8("rowwise", *HOPPER), 1),
+        Run("mxfp8_cublas", mx("mxfp8_cublas"), 2),
+        Run("rowwise without scales", float8("rowwise"), 2, right=False)]
+
+
+def read_losses(metrics):
+    return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
+
+
+def folder_of(run, folder):
+    return folder / re.sub("[^a-z0-9_]+", "-", run.name.lower())
+
+
+def losses(pretrain, tokens, folder, run, steps):
+    """The loss of each step."""
+    dump = folder_of(run, folder)
+    if len(read_losses(dump / "metrics.jsonl")) != steps:
+        words = [pretrain, "--model.hf_assets_path", folder / "model", "--training.dataset_path", tokens,
+                 "--training.seq_len", 256, "--training.local_batch_size", 2, "--training.steps", steps, "--optimizer.lr", LR,
+                 "--lr_scheduler.warmup_steps", steps // 10, "--metrics.log_freq", 1, "--job.dump_folder", dump, *run.options]
+        subprocess.run(list(map(str, words)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return read_losses(dump / "metrics.jsonl")
+
+
+def final(curve):
+    return sum(curve[-LAST:]) / len(curve[-LAST:])
+
+
+def judge(curves):
+    """curves: losses by the run's name. Returns (the rows of the table, sentences about what is wrong)."""
+    expected = final(curves[REFERENCE.name])
+    rows, wrong = [], []
+    for run in [REFERENCE, *RUNS]:
+        difference = final(curves[run.name]) / expected - 1
+        rows.append(f"| {run.name} | {curves[run.name][0]:.4f} | {final(curves[run.name]):.4f} | {100 * difference:+.2f} |\n")
+        near = abs(difference) <= TOLERANCE  # false for NaN
+        if near != run.right:
+            wrong.append(f"{run.name}: the final loss differs by {100 * difference:+.2f} % from bfloat16's, "
+                         f"{'more' if run.right else 'less'} than {100 * TOLERANCE:.0f} %")
+    return rows, wrong
+
+
+def figure(curves):
+    def line(name):
+        curve = curves[name]
+        width = max(1, len(curve) // 20)
+        return plot.Line(name, [(end, sum(curve[end - width:end]) / width) for end in range(width, len(curve) + 1, width)])
+
+    steps = len(curves[REFERENCE.name])
+    shown = {round(steps * share) for share in (0.05, 0.1, 0.2, 0.4, 1)}
+    panels = [plot.Panel("step", "loss, mean of 1/20 of the steps",
+                         [line(REFERENCE.name), *(line(run.name) for run in RUNS if run.panel == panel)],
+                         lambda step: str(step) if step in shown else "") for panel in range(3)]
+    return plot.svg("Loss with products of eight bits", panels)
+
+
+def write_page(page, rows):
+    """Replaces the rows of the table of losses."""
+    text = page.read_text()
+    head = "| products | first loss | final loss | against bfloat16, % |\n| --- | --- | --- | --- |\n"
+    begin = text.index(head) + len(head)
+    rest = text[begin:].splitlines(keepends=True)
+    while rest and rest[0].startswith("|"):
+        rest.pop(0)
+    page.write_text(text[:begin] + "".join(rows) + "".join(rest))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("pretrain", "pretrain_no_scale", "tokens", "folder"):
+        parser.add_argument(name, type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--page", type=pathlib.Path, default=HERE, help="where README.md is and the figure goes")
+    arguments = parser.parse_args()
+    (arguments.folder / "model").mkdir(parents=True, exist_ok=True)
+    (arguments.folder / "model" / "config.json").write_text(json.dumps(MODEL))
+    curves = {run.name: losses(arguments.pretrain if run.right else arguments.pretrain_no_scale, arguments.tokens,
+                               arguments.folder, run, arguments.steps) for run in [REFERENCE, *RUNS]}
+    rows, wrong = judge(curves)
+    (arguments.page / "loss_curves.svg").write_text(figure(curves))
+    write_page(arguments.page / "README.md", rows)
+    print("".join(rows) + "\n".join(wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

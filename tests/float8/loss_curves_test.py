@@ -1,0 +1,68 @@
+"""loss_curves_test.py PRETRAIN_NO_SCALE: the judgement on made-up curves, and every run of the script for two steps."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from xml.etree import ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import loss_curves  # noqa: E402
+
+BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
+NO_SCALE = sys.argv.pop(1)
+
+
+def made_up(**finals):
+    """Right curves, but with these final losses for runs that `finals` names."""
+    ends = {run.name: 2.0 if run.right else 2.5 for run in [loss_curves.REFERENCE, *loss_curves.RUNS]}
+    ends.update(finals)
+    return {name: [6.0] * 450 + [end] * 50 for name, end in ends.items()}
+
+
+class JudgementTest(unittest.TestCase):
+    def test_right_curves_pass(self):
+        rows, wrong = loss_curves.judge(made_up(tensorwise=2.019, rowwise=1.981))
+        self.assertEqual(wrong, [])
+        self.assertEqual(rows[1], "| tensorwise | 6.0000 | 2.0190 | +0.95 |\n")
+
+    def test_a_recipe_more_than_one_per_cent_away_is_named(self):
+        for end in (2.021, 1.979, float("nan")):
+            wrong = loss_curves.judge(made_up(mxfp8_cublas=end))[1]
+            self.assertEqual([line.split(":")[0] for line in wrong], ["mxfp8_cublas"])
+
+    def test_the_run_without_scales_must_differ(self):
+        wrong = loss_curves.judge(made_up(**{"rowwise without scales": 2.01}))[1]
+        self.assertEqual(wrong, ["rowwise without scales: the final loss differs by +0.50 % from bfloat16's, less than 1 %"])
+
+
+class ScriptTest(unittest.TestCase):
+    def test_the_script_trains_every_run_and_writes_the_page(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            subprocess.run([BIN / "prepare-data", "synthetic", "--output", folder / "corpus", "--megabytes", "0.05"], check=True)
+            subprocess.run([BIN / "prepare-data", "tokenize", "--input", folder / "corpus/train.jsonl", "--output",
+                            folder / "train.h5"], check=True)
+            shutil.copy(HERE / "README.md", folder)
+            command = [sys.executable, HERE / "loss_curves.py", BIN / "pretrain", NO_SCALE, folder / "train.h5", folder / "runs",
+                       "--steps", "2", "--page", folder]
+            first = subprocess.run(command, capture_output=True, text=True)
+            curves = {run.name: loss_curves.read_losses(loss_curves.folder_of(run, folder / "runs") / "metrics.jsonl")
+                      for run in [loss_curves.REFERENCE, *loss_curves.RUNS]}
+            self.assertEqual({len(curve) for curve in curves.values()}, {2}, first.stderr)
+            self.assertEqual(len(set(map(tuple, curves.values()))), len(curves))  # each run computes in its own way
+            rows, wrong = loss_curves.judge(curves)
+            self.assertEqual(first.stdout, "".join(rows) + "\n".join(wrong) + "\n")
+            self.assertEqual(first.returncode, 1 if wrong else 0)
+            self.assertIn("| --- | --- | --- | --- |\n" + "".join(rows) + "\n", (folder / "README.md").read_text())
+            ElementTree.parse(folder / "loss_curves.svg")
+            again = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(again.stdout, first.stdout)  # no run is repeated
+            self.assertNotIn("step 1/2", again.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
