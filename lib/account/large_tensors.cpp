@@ -15,6 +15,7 @@
 #include "model/head.h"
 #include "ops/numerics.h"
 #include "parallel/lowering.h"
+#include "parallel/product_casts.h"
 #include "setup/element_types.h"
 
 namespace argosy::account {
@@ -56,6 +57,9 @@ class LargeTensors {
 
   private:
     at::ScalarType compute() const { return options_.precision.compute; }
+    at::ScalarType compute(Role role, const std::set<Role>& in_float8) const {
+        return in_float8.contains(role) ? at::ScalarType::Float8_e4m3fn : compute();
+    }
     int64_t tokens() const {
         return options_.microbatch_size * options_.seq_len / mesh_.degree(layout::Axis::Context);
     }
@@ -71,22 +75,29 @@ class LargeTensors {
 
     /// Adds the tensors of a unit. Equal layers are listed once, under the names of the first of them.
     void add_unit(const std::vector<Parameter>& unit) {
+        const std::set<Role> in_float8 = parallel::roles_in_float8(
+            unit, parallel::recipes_of(unit, options_.casts, mesh_.shape()), options_.casts);
         std::vector<parallel::UnitLayout::Parameter> parameters;
+        std::map<at::ScalarType, std::vector<parallel::UnitLayout::Parameter>> by_type;
         model::ByRole<int64_t> rows;
         for (const Parameter& parameter : unit) {
             const Shape shape = parallel::unsharded_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
             rows[parameter.role] = shape[0];
             parameters.push_back({parameter.role, shape});
+            by_type[compute(parameter.role, in_float8)].push_back({parameter.role, shape});
         }
         add_activations(rows);
-        add_parameters(unit);
+        add_parameters(unit, in_float8);
         const int num_shards = mesh_.degree(layout::kShardAxes);
         if (num_shards == 1) return;
         const int64_t buffer_elements = parallel::UnitLayout(parameters, num_shards).num_elements();
         const std::string name = unit[0].role == Role::Embedding   ? "the embedding"
                                  : unit[0].role == Role::FinalNorm ? "the head"
                                                                    : "a layer";
-        add("the gathered weights of " + name, {buffer_elements}, compute());
+        for (const auto& [type, of_type] : by_type) {
+            const int64_t elements = parallel::UnitLayout(of_type, num_shards).num_elements();
+            add("the gathered weights of " + name, {elements}, type);
+        }
         const auto add_gradients = [&](at::ScalarType type) {
             add("the gradients of " + name + ", of all shards", {buffer_elements}, type);
         };
@@ -123,10 +134,10 @@ class LargeTensors {
     /// For each element type, the kinds of tensors (weights, gradient, ...) that have this type.
     using Held = std::map<at::ScalarType, std::vector<std::string>>;
 
-    Held weights_and_gradient() const {
+    Held weights_and_gradient(at::ScalarType computed) const {
         const at::ScalarType master = options_.precision.master;
         Held held = {{master, {"weights"}}};
-        if (compute() != master) held[compute()].push_back("copy for computation");
+        if (computed != master) held[computed].push_back("copy for computation");
         held[options_.precision.gradient()].push_back("gradient");
         return held;
     }
@@ -145,23 +156,23 @@ class LargeTensors {
     /// Adds the weights, gradients and moments of a unit. If there is one shard, the weights of the
     /// parameters of a join are one allocation, and so are their gradients (UnitMemory). Each parameter has
     /// its own moments.
-    void add_parameters(const std::vector<Parameter>& unit) {
+    void add_parameters(const std::vector<Parameter>& unit, const std::set<Role>& in_float8) {
         const bool shared = mesh_.degree(layout::kShardAxes) == 1;
         for (size_t first = 0, count = 0; first < unit.size(); first += count) {
             const auto join = shared ? model::join_of(unit[first].role) : std::nullopt;
             count = join ? model::roles_of(*join).size() : 1;
-            add_matrices(std::span(unit).subspan(first, count));
+            add_matrices(std::span(unit).subspan(first, count), compute(unit[first].role, in_float8));
         }
     }
 
-    void add_matrices(std::span<const Parameter> matrices) {
+    void add_matrices(std::span<const Parameter> matrices, at::ScalarType computed) {
         if (!matrices[0].spec.is_matrix) return;
         Shape all = {0};
         for (const Parameter& parameter : matrices) {
             Shape shape = parallel::shard_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
             const bool seen = !seen_.insert({parameter.role, shape}).second;
             if (seen) return;
-            Held held = matrices.size() == 1 ? weights_and_gradient() : Held();
+            Held held = matrices.size() == 1 ? weights_and_gradient(computed) : Held();
             add_moments(held);
             add_held(held, shape, parameter.spec.name);
             shape[0] += all[0];
@@ -170,7 +181,7 @@ class LargeTensors {
         std::string names = matrices.front().spec.name;
         if (matrices.size() > 1) {
             names += " to " + matrices.back().spec.name;
-            add_held(weights_and_gradient(), all, names);
+            add_held(weights_and_gradient(computed), all, names);
         }
         if (options_.precision.bf16_gradients) add_wide_gradients(matrices, all, names);
     }

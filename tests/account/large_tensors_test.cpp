@@ -42,13 +42,16 @@ NotingAllocator& allocator() {
     return installed;
 }
 
-void expect_requests(const std::string& family, const Layout& layout, const parallel::Precision& precision) {
+void expect_requests(const model::ModelSpec& spec, const Layout& layout, const parallel::Precision& precision,
+                     const parallel::ProductCasts& casts = {}) {
     allocator().sizes.clear();
-    testing::TinyRun run({.family = family, .layout = layout, .precision = precision, .microbatch_size = 2},
-                         testing::world());
+    testing::TinyRun run(
+        {.layout = layout, .precision = precision, .microbatch_size = 2, .spec = spec, .casts = casts},
+        testing::world());
     run.train(0);
-    const train::TrainerOptions options{.spec = testing::tiny_spec(family),
+    const train::TrainerOptions options{.spec = spec,
                                         .precision = precision,
+                                        .casts = casts,
                                         .stage_layers = layout.stage_layers,
                                         .seq_len = testing::TinyRun::kSeqLen,
                                         .microbatch_size = 2};
@@ -67,9 +70,26 @@ TEST(LargeTensors, AreRequestedByARun) {
         for (const char* family : {"llama3", "qwen2", "qwen3"}) {
             for (const bool bf16_gradients : {false, true}) {
                 SCOPED_TRACE(layout.name + " " + family + (bf16_gradients ? ", gradients in bf16" : ""));
-                expect_requests(family, layout, {at::kFloat, at::kBFloat16, at::kFloat, bf16_gradients});
+                expect_requests(testing::tiny_spec(family), layout,
+                                {at::kFloat, at::kBFloat16, at::kFloat, bf16_gradients});
             }
         }
+    }
+}
+
+TEST(LargeTensors, OfWeightsInFloat8AreRequestedByARun) {
+    const ops::OpsContext tensors;
+    model::ModelSpec spec = testing::tiny_spec("llama3");
+    spec.dim = 128;
+    spec.hidden_dim = 192;
+    spec.vocab_size = 384;
+    spec.num_heads = 4;
+    spec.num_kv_heads = 2;
+    spec.head_dim = 32;
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        expect_requests(spec, layout, {at::kFloat, at::kBFloat16, at::kFloat},
+                        {.recipe = ops::find_recipe("tensorwise"), .gather = true});
     }
 }
 
