@@ -25,7 +25,7 @@ int version();
 /// "13.1.0".
 std::string version_text();
 
-/// What decides which products there are: a device's compute capability, 90 for 9.0, and cuBLASLt's version.
+/// A device's compute capability, 90 for 9.0, and cuBLASLt's version decide which products there are.
 struct Target {
     int capability = 0;  // 0: no GPU
     int version = 0;
@@ -41,7 +41,8 @@ enum class ScaleMode {
             // is byte (l % 32) * 16 + l / 32 * 4 + b of its tile; tiles lie row by row, padded with zeros
 };
 
-/// What decides whether cuBLASLt has a float8 product C [rows, columns] of sums of `terms` products.
+/// A float8 product C [rows, columns] of sums of `terms` products: all on which it depends whether cuBLASLt
+/// has it.
 struct Float8Product {
     ElementType a, b, c;
     ScaleMode scales;  // of both operands
@@ -86,7 +87,7 @@ struct Product {
     /// One element of C's type for each column of C, added to every row before the row is rounded. REQUIRES:
     /// C's column_stride is 1, and A has at least one column.
     const void* bias = nullptr;
-    /// Of float8 operands: A and B are multiplied by their scales, which are in device memory and may be null
+    /// Float8 operands A and B are multiplied by their scales, which are in device memory and may be null
     /// for ScaleMode::None.
     ScaleMode scales = ScaleMode::None;
     const void *scale_a = nullptr, *scale_b = nullptr;

@@ -64,7 +64,7 @@ bool is_aligned(const MatrixOf<Data>& x) {
     return alignment_of(x.data) >= kFloat8Alignment && stride % kFloat8Alignment == 0;
 }
 
-/// What refusal() cannot see.
+/// Checks what refusal() cannot see.
 void check_float8(const Product& product) {
     const auto& [c, a, b, addend, bias, scales, scale_a, scale_b, fast_sums] = product;
     ARGOSY_CHECK(is_row_major(a) && is_row_major(b.transposed()),

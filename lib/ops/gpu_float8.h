@@ -25,12 +25,12 @@ struct Float8Choice {
 };
 Float8Choice choose_float8(const cublas::Float8Product& product, const cublas::Target& target);
 
-/// How a product is computed whose operands are cast so. Its result has that type and number of columns.
+/// How a product is computed whose operands are cast so and whose result has that type and number of columns.
 Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, int64_t columns,
                            int64_t terms, const cublas::Target& target);
 
-/// What decides which products of x there are: x's GPU, or for a tensor without data the planned one. No GPU
-/// for other tensors, and on Path::Plain.
+/// The GPU and library that decide which products of x there are: x's GPU, or for a tensor without data the
+/// planned one. No GPU for other tensors, and on Path::Plain.
 cublas::Target product_target(const at::Tensor& x);
 
 /// While it exists, this thread's tensors without data count as those of a GPU of that compute capability.

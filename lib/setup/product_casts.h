@@ -20,7 +20,7 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
                        const layout::MeshShape& mesh, const cublas::Target& target);
 
-/// What the log says of products of this recipe: "outputs, input gradients in float8; weight gradients
+/// The log's text about the products of this recipe: "outputs, input gradients in float8; weight gradients
 /// emulated in bf16, because ...". A matrix has the sizes of a rank's part, [out, in]; a rank has
 /// `num_tokens` in a microbatch.
 std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::vector<int64_t>>& matrices,

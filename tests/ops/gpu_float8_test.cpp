@@ -85,7 +85,7 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
 
 TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
     const at::Tensor x = uneven(64, 96);
-    for (const char* name : kNames) {
+    for (const char* name : {"tensorwise", "rowwise", "mxfp8_cublas_rceil"}) {
         for (const Cast& how : {find_recipe(name)->forward.left, find_recipe(name)->input_gradient.left}) {
             for (const int summed : {0, 1}) {
                 const Operand found = of(x, how, summed);
@@ -184,8 +184,7 @@ TEST_P(GpuFloat8, OtherSizesAndPlacesAreComputedToo) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuFloat8,
                          ::testing::Values(Device{80, at::kBFloat16}, Device{90, at::kBFloat16},
-                                           Device{90, at::kFloat}, Device{90, at::kHalf},
-                                           Device{100, at::kBFloat16}),
+                                           Device{90, at::kFloat}, Device{100, at::kBFloat16}),
                          [](const auto& info) {
                              return "cc" + std::to_string(info.param.capability) + "_" +
                                     toString(info.param.type);

@@ -66,6 +66,21 @@ TEST(RankTrace, ComputesAgainWhatRecomputationDrops) {
     EXPECT_EQ(dropped.peak.held, kept.peak.held);
 }
 
+// All products cast their operands: in float8 they take the time of its peak, emulated that of bf16.
+TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
+    const ops::OpsContext tensors;
+    train::TrainerOptions how = options();
+    how.casts.recipe = ops::find_recipe("tensorwise");
+    Machine machine = *find_machine("h100");
+    machine.memory_speed = 1e20;
+    machine.launch_seconds = 0;
+    const auto seconds = [&](int capability) {
+        machine.capability = capability;
+        return trace_rank(how, kOne, /*rank=*/0, machine).compute_seconds.at(ops::WorkKind::Product);
+    };
+    EXPECT_NEAR(seconds(90) / seconds(80), machine.narrow_flops / machine.float8_flops, 1e-9);
+}
+
 TEST(RankTrace, NamesTheMomentOfThePeak) {
     const PeakMemory peak = trace({{1, 1, 2, 1, 1}}, options()).peak;
     EXPECT_GT(peak.held.gathered, 0);

@@ -20,6 +20,7 @@ BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
 FLOAT16 = {"training__mixed_precision_param": "float16"}
 BFLOAT16_STATES = BFLOAT16 | {"training__dtype": "bfloat16", "optimizer__state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16 | {"training__gradient_accumulation_dtype": "bfloat16"}
+RECIPE, GATHER = ("quantize__linear__float8__" + key for key in ("recipe_name", "enable_fsdp_float8_all_gather"))
 # At a multiple of 128 tokens cuDNN computes attention on a GPU (lib/gpu/with_cuda/attention.cpp). Its backward pass does not
 # repeat its bits.
 CUDNN = BFLOAT16_STATES | {"training__seq_len": 128, "training__global_batch_size": 2, "training__local_batch_size": 1}
@@ -85,6 +86,17 @@ class Places:
                 self.assert_alike(found, expected, self.fp32_tolerance)
 
 
+    def float8(self, converter="quantize.linear.float8"):
+        """The settings of two steps of a model whose matrices have sides that products of eight bits take."""
+        assets = self.folder / "float8"
+        assets.mkdir(exist_ok=True)
+        (assets / "config.json").write_text(json.dumps(CONFIG | {
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": False, "hidden_size": 64,
+            "head_dim": 16, "intermediate_size": 96, "num_hidden_layers": 1}))
+        return BFLOAT16 | {"model__converters": converter, "model__hf_assets_path": assets, "training__steps": 2,
+                           "training__global_batch_size": 4}
+
+
 class OnGpu(Places):
     """The losses of one rank."""
 
@@ -109,6 +121,14 @@ class OnGpu(Places):
         self.assert_alike(gpu, cpu, 5e-3)
         self.assertEqual([step["loss_scale"] for step in self.steps("run1")],
                          [step["loss_scale"] for step in self.steps("run0")])
+
+    def test_float8_stays_within_tolerance_and_a_graph_changes_no_bit(self):
+        for name, more in (("tensorwise", {GATHER: True}), ("rowwise", {RECIPE: "rowwise"})):
+            with self.subTest(name):
+                settings = self.float8() | DETERMINISTIC | more
+                cpu, gpu = self.on_both(name, **settings)
+                self.assert_alike(gpu, cpu, 5e-3)
+                self.assertEqual(gpu, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
 
     def test_a_loss_scale_decreases(self):
         cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **FLOAT16)

@@ -44,6 +44,28 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                                    **settings)
                 self.assertEqual(graphs, plain)
 
+    def test_float8_between_ranks(self):
+        settings = self.float8()
+        expected = self.train(self.gpu, 1, "one", **settings)
+        for name in ("fsdp2", "tp2"):
+            with self.subTest(name):
+                num_ranks, layout = gpu_run.LAYOUTS[name]
+                found = self.train(self.gpu, num_ranks, name, **layout, **settings, **{gpu_run.GATHER: True})
+                self.assert_alike(found, expected, 5e-3)
+
+    def test_mxfp8_runs_where_the_gpu_has_it(self):
+        settings = self.float8("quantize.linear.mx")
+        expected = self.train(self.cpu, 1, "cpu", **settings)
+        for capability, way in ((90, "weight gradients emulated in bf16, because"), (100, "weight gradients in float8")):
+            with self.subTest(capability=capability):
+                environment = {"ARGOSY_FAKE_CAPABILITY": str(capability)}
+                done = self.run_ranks(1, *self.small(f"run{capability}", **(gpu_run.SMALL | settings)), program=(GPU,),
+                                      environment=environment)
+                self.assert_code(done, 0)
+                self.assertIn(way, done.stderr)
+                found = [(step["loss"], step["grad_norm"]) for step in self.steps(f"run{capability}")]
+                self.assert_alike(found, expected, 5e-3)
+
     def test_a_rank_without_a_gpu_ends_the_run_at_once(self):
         words = self.small(training__steps=1)
         for without in range(2):

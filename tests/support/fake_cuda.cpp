@@ -57,9 +57,9 @@ std::map<const std::byte*, size_t>& allocations() {
     return map;
 }
 
-int devices_of_environment() {
-    const char* number = std::getenv("ARGOSY_FAKE_GPUS");
-    return number ? std::atoi(number) : 8;
+int number_of_environment(const char* name, int otherwise) {
+    const char* number = std::getenv(name);
+    return number ? std::atoi(number) : otherwise;
 }
 
 /// By graph.
@@ -114,7 +114,8 @@ cudaError_t returned(cudaError_t status) {
 }  // namespace
 
 FakeGpus& fake_gpus() {
-    static auto& gpus = *new FakeGpus{.num_devices = devices_of_environment()};
+    static auto& gpus = *new FakeGpus{.num_devices = number_of_environment("ARGOSY_FAKE_GPUS", 8),
+                                      .capability = number_of_environment("ARGOSY_FAKE_CAPABILITY", 90)};
     return gpus;
 }
 

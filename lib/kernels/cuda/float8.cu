@@ -4,8 +4,8 @@
 // numbers, so atomicMax() joins the parts of a group, and their order does not matter.
 //
 // A cast works on tiles of 64 x 64 elements: 2 bytes read and 1 or 2 written per element of bf16. A thread
-// has 4 x 4 elements. It transposes their bytes in registers; words of the transpose go through the memory of
-// the block, so that both results are written in runs of 64 bytes.
+// has 4 x 4 elements. The thread transposes their bytes in registers; words of the transpose go through the
+// memory of the block, so that both results are written in runs of 64 bytes.
 #include "kernels/float8.h"
 
 #include "kernels/cuda/device.cuh"
