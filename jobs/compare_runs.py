@@ -25,7 +25,8 @@ class RunFigures:
         self.run, self.metrics = run, metrics
         first = min(FIRST, len(metrics.steps) - 1)
         self.steps = range(max(first, len(metrics.steps) - NEWEST), len(metrics.steps))
-        exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.")]
+        # Where the bubble is known, time_ms.exposed.pp is without it (run_metrics.py).
+        exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.") or name == "time_ms.bubble"]
         waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
         self.figures = {
             "tokens/s a GPU": self.median("tokens_per_second_per_device"),
@@ -35,7 +36,8 @@ class RunFigures:
             "loss": self.loss(loss_step)}
 
     def at(self, name, step):
-        return self.metrics.columns.get(name, [None] * (step + 1))[step]
+        column = self.metrics.columns.get(name)
+        return column[step] if column else None
 
     def known(self, name):
         return [value for value in (self.at(name, step) for step in self.steps) if value is not None]
@@ -47,9 +49,9 @@ class RunFigures:
     def noise(self):
         """The standard error of the median speed, of that speed, in per cent."""
         speeds = self.known("tokens_per_second_per_device")
-        if len(speeds) < 3:
+        middle = statistics.median(speeds) if len(speeds) >= 3 else 0
+        if not middle:
             return None
-        middle = statistics.median(speeds)
         deviation = 1.4826 * statistics.median(abs(speed - middle) for speed in speeds)
         return 100 * 1.2533 * deviation / len(speeds)**0.5 / middle
 
@@ -118,7 +120,7 @@ def differences(runs):
 def table(header, rows, form):
     cells = [header, *([written(cell, name) for cell, name in zip(row, header)] for row in rows)]
     if form == "markdown":
-        lines = ["| " + " | ".join(row) + " |" for row in cells]
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
         lines.insert(1, "| --- |" + " ---: |" * (len(header) - 1))
         return "\n".join(lines) + "\n"
     widths = [max(map(len, column)) for column in zip(*cells)]
@@ -162,12 +164,15 @@ def main():
     runs, common = figures_of(options.folders)
     header, rows = rows_of(runs)
     if options.svg:
-        options.svg.write_text(losses_svg(runs))
+        try:
+            options.svg.write_text(losses_svg(runs))
+        except OSError as error:
+            fail(f"the figure cannot be written: {error}")
     if options.format == "csv":
         print(csv_table(header, rows), end="")
         return
     print(table(header, rows, options.format))
-    print(f"Speed, MFU and exposed time: medians of the newest {NEWEST} steps. Memory: their maximum. Loss: the mean of "
+    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST} steps. Memory: their maximum. Loss: the mean of "
           f"{NEWEST} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:

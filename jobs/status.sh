@@ -10,6 +10,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --html) page=${2:?status: --html needs the name of a file}; shift 2 ;;
         --html=*) page=${1#*=}; shift ;;
+        --compare) echo "status: --compare comes first: status.sh --compare RUN RUN ..." >&2; exit 2 ;;
         *) runs+=("$1"); shift ;;
     esac
 done

@@ -32,7 +32,7 @@ struct AttentionGradient {
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const Attention& forward);
 
-/// The most segments that a call of masked_attention() may have: its grid has a row of blocks for each.
+/// The maximum number of segments in a call of masked_attention(): its grid has a row of blocks for each.
 inline constexpr int64_t kMaxSegments = 65535;
 
 /// The keys that a query sees.

@@ -29,8 +29,8 @@ class GpuKinds {
     /// REQUIRES: `mesh` outlives this object.
     explicit GpuKinds(const comm::Mesh& mesh) : mesh_(mesh) {}
 
-    /// The current stream does work of this kind from now on, until the next call. What no further call ends,
-    /// in a recording or before end(), is Other.
+    /// The current stream does work of this kind from now on, until the next call. Work after the last call
+    /// of a recording, or of a phase, counts as Other; so end with Other.
     void begin(ComputeKind kind);
     void end();
     void launched(uint64_t graph) { ++num_launches_[graph]; }

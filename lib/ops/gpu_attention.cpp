@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/error.h"
 #include "gpu/attention.h"
 #include "gpu/device.h"
 #include "ops/documents.h"
@@ -56,6 +57,13 @@ std::optional<gpu::VisibleKeys> visible_keys(const AttentionShape& shape, const 
         default:
             if (!visible.window && !positions.defined()) return std::nullopt;
             if (positions.defined()) segments = {shape.document_offsets, shape.document_offsets};
+    }
+    if (segments.query_offsets.defined() && segments.query_offsets.numel() - 1 > gpu::kMaxSegments) {
+        throw UserError(
+            "attention on GPUs takes at most {} documents in a microbatch, but this one has room for {}: set "
+            "a "
+            "smaller training.local_batch_size, or training.attend_across_documents = true",
+            gpu::kMaxSegments, segments.query_offsets.numel() - 1);
     }
     visible.query_offsets = segments.query_offsets;
     visible.key_offsets = segments.key_offsets;

@@ -150,7 +150,7 @@ at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Bat
     for (const UnitOp& op : part.ops) {
         current_op_ = op;
         if (op.microbatch >= 0) current_op_->microbatch += part.first_microbatch;
-        if (options_.observer) options_.observer(*current_op_);
+        if (options_.observer) options_.observer(&*current_op_);
         if (!runs_beside_gradients(op.kind)) join_side_stream();
         run_op(op);
     }
@@ -158,6 +158,7 @@ at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Bat
     current_op_.reset();
     // 3. wait for the last messages, which still read activations or gradients
     for (auto& [channel, pending] : sending_) pending.wait();
+    if (options_.observer) options_.observer(nullptr);
     return std::exchange(loss_sum_, {});
 }
 

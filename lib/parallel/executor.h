@@ -39,9 +39,9 @@ struct ExecutorOptions {
     /// Only if forward_only, on a rank with the head: called with the number of each microbatch and the
     /// result for the tokens of model::head_targets(), in place of the sum of losses. REQUIRES: no graphs.
     std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums = nullptr;
-    /// Called with each operation before it runs, with its microbatch counted over the step: for timelines
-    /// and benchmarks. The launch of a recorded graph makes no calls.
-    std::function<void(const UnitOp&)> observer = nullptr;
+    /// Called with each operation before it runs, with its microbatch counted over the step, and with null
+    /// after the last one: for timelines and benchmarks. The launch of a recorded graph makes no calls.
+    std::function<void(const UnitOp*)> observer = nullptr;
     /// Called with the number of a recorded graph after each launch.
     std::function<void(uint64_t graph)> launch_observer = nullptr;
 };

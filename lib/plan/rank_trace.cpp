@@ -78,7 +78,9 @@ class Tracer {
     Tracer(train::TrainerOptions options, const layout::MeshShape& shape, int rank, const Machine& machine)
         : options_(std::move(options)), shape_(shape), machine_(machine) {
         trace_.rank = rank;
-        options_.observer = [this](const parallel::UnitOp& op) { enter(parallel::describe(op)); };
+        options_.observer = [this](const parallel::UnitOp* op) {
+            if (op) enter(parallel::describe(*op));
+        };
     }
 
     RankTrace run() {

@@ -125,9 +125,10 @@ void Profiler::finish_step() {
 
 train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
                                      observe::StepTimer& timer, const observe::MemoryMeter& memory) {
-    options.observer = [&](const parallel::UnitOp& op) {
-        timer.compute(kind_of(op.kind));
-        std::string name = parallel::describe(op);
+    options.observer = [&](const parallel::UnitOp* op) {
+        timer.compute(op ? kind_of(op->kind) : observe::ComputeKind::Other);
+        if (!op) return;
+        std::string name = parallel::describe(*op);
         memory.enter(name);
         if (!timeline.takes_spans()) return;
         timeline.next_operation(std::move(name));

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "gpu/attention.h"
 #include "gpu/device.h"
 #include "ops/documents.h"
 
@@ -158,12 +157,6 @@ StepBatch DataFeed::next() {
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
     if (gives_offsets()) {
         document_capacity_ = job_capacity_.item<int64_t>();
-        if (document_capacity_ + sizes_.microbatch_size > gpu::kMaxSegments) {
-            throw UserError(
-                "a microbatch has more than {} documents, too many for attention on GPUs: set a smaller "
-                "training.local_batch_size or training.attend_across_documents = true",
-                document_capacity_ / 2);
-        }
         for (model::Batch& each : ahead_.microbatches)
             each.document_offsets = ops::document_offsets(each.document_offsets, document_capacity_);
     }

@@ -38,7 +38,7 @@ struct TrainerOptions {
     uint64_t seed = 0;
     StepOptions step = {};
     /// See parallel::ExecutorOptions.
-    std::function<void(const parallel::UnitOp&)> observer = nullptr;
+    std::function<void(const parallel::UnitOp*)> observer = nullptr;
     std::function<void(uint64_t graph)> launch_observer = nullptr;
 };
 

@@ -47,6 +47,19 @@ class CompareRuns(unittest.TestCase):
         lines = self.compare(self.first, self.other, "--format", "markdown").splitlines()
         self.assertEqual({line.count("|") for line in lines[:4]}, {14})
 
+    def test_a_speed_of_nothing_and_a_bar_in_a_name(self):
+        still = self.folder / "a|b"
+        made_up_runs.plain_run(still, 30, tokens_per_second_per_device=0.0)
+        lines = self.compare(self.first, still, "--format", "markdown").splitlines()
+        self.assertIn("a\\|b", lines[3])
+        self.assertTrue(lines[3].endswith("| - |"), lines[3])
+
+    def test_exposed_time_has_the_bubble(self):
+        with_bubble = self.folder / "bubble"
+        made_up_runs.plain_run(with_bubble, 60, bubble_ms=5.0)
+        first, other = csv.DictReader(io.StringIO(self.compare(self.other, with_bubble, "--format", "csv")))
+        self.assertEqual(first["exposed ms"], other["exposed ms"])
+
     def test_settings_that_differ(self):
         runs = [self.folder / "a", self.folder / "b"]
         for run in runs:
@@ -66,6 +79,10 @@ class CompareRuns(unittest.TestCase):
 
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))
+        self.assertIn("cannot be written", self.compare(self.first, self.other, "--svg", self.folder / "no" / "f.svg", code=2))
+        done = subprocess.run([STATUS, self.first, "--compare", self.other], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--compare comes first", done.stderr)
         self.assertIn("there is no folder", self.compare(self.first, self.folder / "none", code=2))
         (self.folder / "empty").mkdir()
         self.assertIn("has no step yet", self.compare(self.first, self.folder / "empty", code=2))

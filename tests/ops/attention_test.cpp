@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "expect_error.h"
 #include "gpu/device.h"
 #include "ops/documents.h"
 #include "ops/gpu_attention.h"
@@ -342,6 +344,17 @@ TEST_P(AttentionTest, DocumentsWindowsAndPartsOfSequencesMatchMaskedSoftmax) {
 }
 
 // The outputs for parts of the keys are merged before they are rounded.
+TEST_P(AttentionTest, OnAGpuRefusesMoreDocumentsThanTheKernelsTake) {
+    const Case c{40000, 1, 1, 1, 8};
+    const std::vector<at::Tensor> in = inputs(c);
+    const at::Tensor positions = at::zeros({c.sequences}, placed(at::kLong));
+    AttentionShape shape = whole(c);
+    shape.document_offsets = offsets_of_documents(c, positions);
+    if (!gpu::holds(in[0]) || !gpu_serves(in[0], shape, positions)) return;
+    EXPECT_ERROR(attention(in[0], in[1], in[2], shape, positions), UserError, "at most 65535 documents",
+                 "room for 65536", "training.local_batch_size");
+}
+
 TEST_P(AttentionTest, APartIsNotRoundedToTheTypeOfTheQueries) {
     const Case c{2, 131, 4, 2, 16};
     const std::vector<at::Tensor> in = inputs(c);

@@ -6,9 +6,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/error.h"
 #include "data/token_files.h"
-#include "expect_error.h"
 #include "gpu/device.h"
 #include "scratch_folder.h"
 #include "support/fake_gpus.h"
@@ -77,15 +75,6 @@ TEST_F(GpuDataFeed, ReadsWhileTheGpuComputes) {
     EXPECT_EQ(numbers(feed_.next()), (std::vector<int64_t>{4, 5}));
     feed_.read_meanwhile();
     EXPECT_EQ(feed_.seconds_gpu_waited(), 0) << "there is no further step";
-}
-
-TEST_F(GpuDataFeed, RefusesMoreDocumentsThanAttentionTakes) {
-    constexpr int64_t kSequences = 40000;
-    const data::Loader loader(folder_ / "tokens.h5",
-                              {.seq_len = 1, .seed = 2, .attend_across_documents = false});
-    const BatchSizes sizes{.global_batch = kSequences, .microbatch_size = kSequences, .num_microbatches = 1};
-    DataFeed feed(loader, mesh_, sizes, 0, 1);
-    EXPECT_ERROR(feed.next(), UserError, "more than 32768 documents", "training.local_batch_size");
 }
 
 }  // namespace

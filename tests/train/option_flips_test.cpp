@@ -157,7 +157,7 @@ std::vector<Flip> flips() {
         {"microbatch_size", kOne, [](auto& o) { o.microbatch_size = 1; }},
         {"num_microbatches", kOne, [](auto& o) { o.num_microbatches = 2; }},
         {"seed", kOne, [](auto& o) { o.seed = 5; }, "only random numbers change"},
-        {"observer", kOne, [](auto& o) { o.observer = [](const parallel::UnitOp&) {}; }, "it only watches"},
+        {"observer", kOne, [](auto& o) { o.observer = [](const parallel::UnitOp*) {}; }, "it only watches"},
         {"launch_observer", kOne, [](auto& o) { o.launch_observer = [](uint64_t) {}; }, "it only watches"},
         {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
          "the norm is computed and reported in any case; clipping is a factor of the update"},

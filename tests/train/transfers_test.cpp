@@ -113,11 +113,14 @@ TEST(Executor, ItsObserverSeesTheOperationsOfTheProgramInOrder) {
     const auto batches = run.batch(0).microbatches;
     const parallel::Program program = program_of(layout, run, static_cast<int>(batches.size()));
     std::vector<UnitOp> seen;
-    parallel::Executor executor(run.trainer().model(), run.mesh(), program,
-                                {.observer = [&](const UnitOp& op) { seen.push_back(op); }});
+    int num_ends = 0;
+    parallel::Executor executor(
+        run.trainer().model(), run.mesh(), program,
+        {.observer = [&](const UnitOp* op) { op ? seen.push_back(*op) : void(++num_ends); }});
     parallel::reset_gradients(run.trainer().model());
     executor.run(batches, /*loss_scale=*/1, /*update=*/0);
     EXPECT_EQ(seen, program.ops);
+    EXPECT_EQ(num_ends, 1);
 }
 
 /// What a rank does, in order: r and s are the submissions of a receive and a send, w is the wait for a
