@@ -105,8 +105,8 @@ Measured measure(comm::Communicator& world, const RankActions& actions, const Sc
     ParallelModel model(spec(), placement, mesh,
                         {.precision = {at::kFloat, at::kFloat, at::kFloat}, .seq_len = kSeqLen, .seed = 1});
     Timeline timeline;
-    const auto observer = [&](const UnitOp& op) {
-        const char letter = letter_of(op);
+    const auto observer = [&](const UnitOp* op) {
+        const char letter = op ? letter_of(*op) : '.';
         if (letter == '.') return;
         const double begin = seconds_now();
         sleep_until(begin + action_seconds);
