@@ -41,6 +41,9 @@ enum class ScaleMode {
             // is byte (l % 32) * 16 + l / 32 * 4 + b of its tile; tiles lie row by row, padded with zeros
 };
 
+/// Bytes that divide the addresses and strides of a float8 product's matrices.
+inline constexpr int64_t kFloat8Alignment = 16;
+
 /// A float8 product C [rows, columns] of sums of `terms` products: all on which it depends whether cuBLASLt
 /// has it.
 struct Float8Product {
@@ -133,6 +136,10 @@ class Multiplier {
     /// problem then takes the heuristic's algorithm. Therefore, if you use Search::Timed, run each product
     /// once before the recording. Throws RunError that names the product.
     void run(const Product& product, CUstream_st* stream);
+
+    /// The same for a product that may be computed in another way: returns false if cuBLASLt finds no
+    /// algorithm, of which the first product of a problem warns.
+    [[nodiscard]] bool try_run(const Product& product, CUstream_st* stream);
 
     Target target() const;
 

@@ -54,27 +54,20 @@ Addend addend_of(const Product& product) {
     return product.addend == product.c.data ? Addend::C : Addend::Another;
 }
 
-constexpr int64_t kFloat8Alignment = 16;  // bytes
-
 constexpr const char* kScaledBy[] = {"", ", scaled", ", scaled by lines", ", scaled by blocks"};
 
-template <class Data>
-bool is_aligned(const MatrixOf<Data>& x) {
-    const int64_t stride = storage_of(x).stride * size_bytes(x.type);
-    return alignment_of(x.data) >= kFloat8Alignment && stride % kFloat8Alignment == 0;
-}
-
 /// Checks what refusal() cannot see.
-void check_float8(const Product& product) {
-    const auto& [c, a, b, addend, bias, scales, scale_a, scale_b, fast_sums] = product;
-    ARGOSY_CHECK(is_row_major(a) && is_row_major(b.transposed()),
-                 "the terms of a float8 product's sums are not adjacent: {}", describe(product));
-    ARGOSY_CHECK(is_aligned(a) && is_aligned(b) && is_aligned(c) && alignment_of(addend) >= kFloat8Alignment,
-                 "a matrix of a float8 product is not aligned: {}", describe(product));
-    ARGOSY_CHECK(!bias || size_bytes(c.type) == 2, "a float8 product cannot add a bias: {}",
-                 describe(product));
-    ARGOSY_CHECK(scales == ScaleMode::None || (scale_a && scale_b), "a float8 product lacks a scale: {}",
-                 describe(product));
+void check_float8(const Product& product, const Problem& p) {
+    const int64_t strides = p.stride_a | p.stride_b | p.stride_d * size_bytes(p.result_type);
+    const int least = std::min({p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d});
+    const bool scaled = p.scales == ScaleMode::None || (product.scale_a && product.scale_b);
+    const auto what = [&] { return describe(product); };
+    ARGOSY_CHECK(p.transpose_a && !p.transpose_b, "the terms of a float8 product's sums are not adjacent: {}",
+                 what());
+    ARGOSY_CHECK(least >= kFloat8Alignment && strides % kFloat8Alignment == 0,
+                 "a matrix of a float8 product is not aligned: {}", what());
+    ARGOSY_CHECK(!p.bias || size_bytes(p.result_type) == 2, "a float8 product cannot add a bias: {}", what());
+    ARGOSY_CHECK(scaled, "a float8 product lacks a scale: {}", what());
 }
 
 void check(const Product& product) {
@@ -89,7 +82,6 @@ void check(const Product& product) {
                  "A and B have unequal or unsupported types: {}", what());
     const bool into_fp32 = size_bytes(a.type) == 2 && c.type == ElementType::Float32;
     ARGOSY_CHECK(float8 || c.type == a.type || into_fp32, "C has an unsupported type: {}", what());
-    if (float8) check_float8(product);
     ARGOSY_CHECK(is_row_or_column_major(a) && is_row_or_column_major(b) && is_row_or_column_major(c),
                  "a matrix is neither row-major nor column-major: {}", what());
     ARGOSY_CHECK(!bias || (is_row_major(c) && a.columns > 0), "this product cannot add a bias: {}", what());
@@ -195,6 +187,7 @@ Operands operands_of(const Product& product) {
                           .alignment_c = alignment_of(addend),
                           .alignment_d = alignment_of(c.data),
                           .alignment_bias = alignment_of(product.bias)};
+    if (is_float8(a.type) && problem.k > 0) check_float8(product, problem);
     return {problem, a.data, b.data, addend, c.data, product.bias, scale_a, scale_b};
 }
 

@@ -10,7 +10,8 @@
 namespace argosy::kernels {
 
 /// A matrix in which the elements of a group share a scale. A group has some adjacent rows and columns.
-/// REQUIRES: the groups divide the rows and the columns.
+/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a part of one row, a part of one
+/// column (all of it, or a multiple of 32 rows), or the matrix.
 template <class T>
 struct Grouped {
     const T* x;
@@ -68,10 +69,11 @@ struct Float8Operand {
     Float8Type type;
 };
 
-/// C = A B, with the bits of an H100's tensor cores. 32 products and the sum so far are added as multiples of
-/// 2^(e - 13), to which each is rounded towards zero. 2^e is the largest power of two in these numbers; that
-/// of a product is the one of its factors, multiplied, where subnormal factors count as the smallest normal
-/// number. The new sum is rounded towards zero to 14 significant bits.
+/// C = A B, with the sums of one chain of an H100's tensor cores as published; not compared on a device, and
+/// sums that a GPU splits differ. 32 products and the sum so far are added as multiples of 2^(e - 13), to which
+/// each is rounded towards zero. e is the largest exponent of the 33 addends. The exponent of a product is the
+/// sum of its factors' exponents, where subnormal factors count as the smallest normal number. The new sum is
+/// rounded towards zero to 14 significant bits.
 ///
 /// An element of C is NaN if a NaN or infinity is in its row of A or column of B. The bits of
 /// C do not depend on the part that a call computes, nor on the instruction set. The rate is that of four

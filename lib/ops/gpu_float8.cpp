@@ -15,17 +15,10 @@ namespace argosy::ops {
 namespace {
 
 constexpr auto kExponents = at::ScalarType::Float8_e8m0fnu;
-constexpr int64_t kAlignment = 16;      // bytes
 constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is built
 constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
 
 thread_local cublas::Target planned;
-
-ElementType element_type_of(at::ScalarType type) {
-    const auto found = gpu::element_type(type);
-    ARGOSY_CHECK(found, "a product of {}", toString(type));
-    return *found;
-}
 
 cublas::ScaleMode scale_mode_of(const Cast& cast) {
     switch (cast.scaling) {
@@ -44,9 +37,14 @@ cublas::ScaleMode scale_mode_of(const Operand& a, const Operand& b) {
     return a.scale.numel() > 1 || b.scale.numel() > 1 ? cublas::ScaleMode::Line : cublas::ScaleMode::Matrix;
 }
 
+bool has_aligned_address(const at::Tensor& x) {
+    return x.is_meta() || reinterpret_cast<uintptr_t>(x.const_data_ptr()) % cublas::kFloat8Alignment == 0;
+}
+
 /// The scales of `count` lines, one after the other.
 at::Tensor scales_of_lines(const at::Tensor& scale, int64_t count) {
-    return scale.flatten().expand({count}).contiguous();
+    const at::Tensor scales = scale.flatten().expand({count}).contiguous();
+    return has_aligned_address(scales) ? scales : scales.clone();
 }
 
 int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
@@ -71,14 +69,14 @@ at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode) {
 
 /// Whether rows begin at multiples of 16 bytes, and their elements are adjacent.
 bool is_aligned(const at::Tensor& x) {
-    if (!has_dense_rows(x) || x.stride(0) * x.element_size() % kAlignment != 0) return false;
-    return x.is_meta() || reinterpret_cast<uintptr_t>(x.const_data_ptr()) % kAlignment == 0;
+    return has_dense_rows(x) && x.stride(0) * x.element_size() % cublas::kFloat8Alignment == 0 &&
+           has_aligned_address(x);
 }
 
 /// A matrix of float8 with aligned rows: x itself, or a copy.
 at::Tensor with_adjacent_terms(const at::Tensor& x) {
     if (is_aligned(x)) return x;
-    if (!has_dense_rows(x.t())) return x.contiguous();
+    if (!has_dense_rows(x.t())) return x.clone(at::MemoryFormat::Contiguous);
     at::Tensor copy = at::empty(x.sizes(), x.options());
     note_pass({x, copy});
     if (x.is_meta()) return copy;
@@ -94,20 +92,15 @@ kernels::Grouped<T> grouped_rows(const at::Tensor& x, int64_t group_rows, int64_
 }
 
 /// Multiplies by scales of rows and columns, which a product left out.
-void scale(const at::Tensor& sum, const Operand& a, const Operand& b) {
+void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
     for (const at::Tensor& each : {a.scale, b.scale}) {
         note_pass({sum, sum});
         at::Tensor(sum).mul_(each);
     }
 }
 
-template <class Data>
-cublas::MatrixOf<Data> matrix_of(Data* data, const at::Tensor& x) {
-    return {data, element_type_of(x.scalar_type()), x.size(0), x.size(1), x.stride(0), x.stride(1)};
-}
-
-/// to = a b + addend + bias by cuBLASLt. All are as cublas::Product wants them.
-void run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
+/// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.
+bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
          const at::Tensor& bias) {
     const at::Tensor a = with_adjacent_terms(product.a.values), b = with_adjacent_terms(product.b.values.t());
     note_product(to, a, a.size(1));
@@ -116,18 +109,18 @@ void run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode m
         scale_a = scales_for(product.a, mode);
         scale_b = scales_for(product.b.transposed(), mode);
     }
-    if (to.is_meta()) return;
+    if (to.is_meta()) return true;
     const auto address = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; };
-    multiplier().run({.c = matrix_of(to.mutable_data_ptr(), to),
-                      .a = matrix_of(a.const_data_ptr(), a),
-                      .b = matrix_of(b.const_data_ptr(), b).transposed(),
-                      .addend = address(addend),
-                      .bias = address(bias),
-                      .scales = mode,
-                      .scale_a = address(scale_a),
-                      .scale_b = address(scale_b),
-                      .fast_sums = product.fast_sums},
-                     gpu::current_stream());
+    return multiplier().try_run({.c = matrix_of(to.mutable_data_ptr(), to),
+                                 .a = matrix_of(a.const_data_ptr(), a),
+                                 .b = matrix_of(b.const_data_ptr(), b).transposed(),
+                                 .addend = address(addend),
+                                 .bias = address(bias),
+                                 .scales = mode,
+                                 .scale_a = address(scale_a),
+                                 .scale_b = address(scale_b),
+                                 .fast_sums = product.fast_sums},
+                                gpu::current_stream());
 }
 
 /// Whether cuBLASLt can write, or add to, these matrices itself.
@@ -138,6 +131,12 @@ bool fits(const at::Tensor& out, const at::Tensor& addend) {
 }
 
 }  // namespace
+
+ElementType element_type_of(at::ScalarType type) {
+    const auto found = gpu::element_type(type);
+    ARGOSY_CHECK(found && is_floating(*found), "a product of {}", toString(type));
+    return *found;
+}
 
 Float8Choice choose_float8(const cublas::Float8Product& product, const cublas::Target& target) {
     std::string reason = cublas::refusal(product, target);
@@ -198,8 +197,7 @@ at::Tensor gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_colum
             {.matrix = grouped_rows<T>(x, group_rows, group_columns),
              .factors = first_element<float>(factors),
              .factor_stride = factors.stride(0),
-             .type = type == at::ScalarType::Float8_e4m3fn ? kernels::Float8Type::E4M3
-                                                           : kernels::Float8Type::E5M2,
+             .type = float8_type(values),
              .values = by_columns ? nullptr : to,
              .value_stride = columns},
             {by_columns ? to : nullptr, rows}, gpu::current_stream());
@@ -222,19 +220,17 @@ bool multiply_in_float8(const ScaledProduct& product) {
     if (way == Float8Way::Emulated) return false;
     const bool adds_bias = way == Float8Way::Native && bias.defined() && out.element_size() == 2;
     if (way == Float8Way::Native && fits(out, addend)) {
-        run(out, product, mode, addend, adds_bias ? bias : at::Tensor());
+        if (!run(out, product, mode, addend, adds_bias ? bias : at::Tensor())) return false;
         if (bias.defined() && !adds_bias) at::Tensor(out).add_(bias);
         return true;
     }
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (way == Float8Way::Native) {
-        run(sum, product, mode, {}, {});
-    } else {
-        run(sum, product, cublas::ScaleMode::None, {}, {});
-        scale(sum, a, b);
-    }
+    if (!run(sum, product, way == Float8Way::Native ? mode : cublas::ScaleMode::None, {}, {})) return false;
+    if (way == Float8Way::ScaledAfter) apply_scales(sum, a, b);
     for (const at::Tensor& each : {addend, bias}) {
-        if (each.defined()) at::Tensor(sum).add_(each);
+        if (!each.defined()) continue;
+        note_pass({sum, sum, each});
+        at::Tensor(sum).add_(each);
     }
     note_pass({sum, out});
     at::Tensor(out).copy_(sum);

@@ -14,6 +14,13 @@
 
 namespace argosy::ops {
 
+/// LibTorch's types and matrices as cuBLASLt's.
+ElementType element_type_of(at::ScalarType type);
+template <class Data>
+cublas::MatrixOf<Data> matrix_of(Data* data, const at::Tensor& x) {
+    return {data, element_type_of(x.scalar_type()), x.size(0), x.size(1), x.stride(0), x.stride(1)};
+}
+
 enum class Float8Way {
     Native,       // with its scales, by cuBLASLt
     ScaledAfter,  // float8 by cuBLASLt, into fp32; then the scales of rows and columns

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "cublas/matmul.h"
 #include "gpu/device.h"
-#include "gpu/element_type.h"
 #include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/ops_context.h"
@@ -187,7 +186,7 @@ struct Summing {
 void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool fast) {
     ARGOSY_CHECK(!gpu::holds(sum) && path() != Path::Plain,
                  "sums of Hopper are emulated by Argosy's kernels for processors only");
-    note_product(sum, a, a.size(1));
+    note_product(sum, sum, a.size(1));
     const kernels::HopperMatmul whole{
         .a = {{first_element<uint8_t>(a), a.stride(0), a.stride(1)}, float8_type(a)},
         .b = {{first_element<uint8_t>(b), b.stride(1), b.stride(0)}, float8_type(b)},
@@ -223,8 +222,9 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
         if (scale.scalar_type() == at::kFloat) sum.mul_(scale);
     }
     if (addend.defined()) sum.add_(addend);
+    if (bias.defined() && gpu::holds(out)) sum.add_(bias);
     out.copy_(sum);
-    if (bias.defined()) at::Tensor(out).add_(bias);
+    if (bias.defined() && !gpu::holds(out)) at::Tensor(out).add_(bias);
 }
 
 /// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
@@ -234,17 +234,6 @@ Summing gradient_summing(Accumulation emulated) { return {emulated, /*fast=*/fal
 /// The result of a product of x, not yet computed.
 at::Tensor empty_product(const Operand& x, int64_t columns) {
     return at::empty({x.values.size(0), columns}, x.values.options().dtype(x.type));
-}
-
-ElementType element_type(const at::Tensor& x) {
-    const auto type = gpu::element_type(x.scalar_type());
-    ARGOSY_CHECK(type && is_floating(*type), "a product of {}", toString(x.scalar_type()));
-    return *type;
-}
-
-template <class Data>
-cublas::MatrixOf<Data> matrix(Data* data, const at::Tensor& x) {
-    return {data, element_type(x), x.size(0), x.size(1), x.stride(0), x.stride(1)};
 }
 
 /// Returns x itself if cuBLASLt can read its strides, else a contiguous copy.
@@ -377,9 +366,9 @@ void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Op
 void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
                   const at::Tensor& bias) {
     const at::Tensor left = readable(a), right = readable(b);
-    multiplier().run({.c = matrix(out.mutable_data_ptr(), out),
-                      .a = matrix(left.const_data_ptr(), left),
-                      .b = matrix(right.const_data_ptr(), right),
+    multiplier().run({.c = matrix_of(out.mutable_data_ptr(), out),
+                      .a = matrix_of(left.const_data_ptr(), left),
+                      .b = matrix_of(right.const_data_ptr(), right),
                       .addend = addend.defined() ? addend.const_data_ptr() : nullptr,
                       .bias = bias.defined() ? bias.const_data_ptr() : nullptr},
                      gpu::current_stream());

@@ -6,8 +6,8 @@
 // On a GPU, a sum of several products is rounded after each product.
 //
 // If the operands are in float8 (ops/float8.h), both are. A processor rounds products with a bias before and
-// after it is added. A GPU multiplies in float8 where it can (ops/gpu_float8.h), with sums of y in fewer bits
-// on Hopper, and rounds once.
+// after it is added. A GPU rounds once. It multiplies in float8 where it can (ops/gpu_float8.h), with sums in
+// fewer bits on Hopper.
 #pragma once
 
 #include <ATen/core/Tensor.h>

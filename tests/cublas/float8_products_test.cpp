@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "base/element_type.h"
+#include "base/error.h"
 #include "cublas/matmul.h"
 #include "cuda/memory.h"
+#include "expect_error.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_gpus.h"
 
@@ -80,20 +82,21 @@ struct Lines {
     cuda::DeviceMemory values, scales;
 };
 
-void expect_right(int capability, ElementType type_a, ElementType type_b, ScaleMode mode, bool accumulate) {
+void expect_right(int capability, ElementType type_a, ElementType type_b, ScaleMode mode, bool accumulate,
+                  int64_t num_rows = kRows) {
     SCOPED_TRACE(static_cast<int>(mode));
     fake_cublaslt() = {};
     fake_gpus() = {.num_devices = 1, .capability = capability};
     std::mt19937 random(1);
-    const Lines a(kRows, type_a, mode, random), b(kColumns, type_b, mode, random);
-    const cuda::DeviceMemory memory(kRows * kColumns * sizeof(float));
+    const Lines a(num_rows, type_a, mode, random), b(kColumns, type_b, mode, random);
+    const cuda::DeviceMemory memory(num_rows * kColumns * sizeof(float));
     auto* const c = reinterpret_cast<float*>(memory.data());
-    for (int64_t i = 0; i < kRows * kColumns; ++i) c[i] = static_cast<float>(i);
+    for (int64_t i = 0; i < num_rows * kColumns; ++i) c[i] = static_cast<float>(i);
     Multiplier multiplier;
     EXPECT_EQ(multiplier.target().capability, capability);
     ASSERT_EQ(refusal({type_a, type_b, Float32, mode, kColumns, kTerms}, multiplier.target()), "");
     const cuda::Stream stream;
-    multiplier.run({.c = {c, Float32, kRows, kColumns, kColumns, 1},
+    multiplier.run({.c = {c, Float32, num_rows, kColumns, kColumns, 1},
                     .a = a.view(),
                     .b = b.view().transposed(),
                     .addend = accumulate ? c : nullptr,
@@ -106,7 +109,7 @@ void expect_right(int capability, ElementType type_a, ElementType type_b, ScaleM
     EXPECT_EQ(fake_cublaslt().num_float8, 1);
     EXPECT_EQ(fake_cublaslt().num_fast, accumulate);
     const std::vector<double> lines_of_a = a.numbers(), lines_of_b = b.numbers();
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < num_rows; ++row) {
         for (int64_t column = 0; column < kColumns; ++column) {
             const int64_t at = row * kColumns + column;
             double sum = 0, size = 0;
@@ -127,6 +130,7 @@ TEST(Float8Multiplier, TakesEveryKindOfScale) {
             expect_right(90, Float8E4M3, Float8E4M3, mode, accumulate);
             expect_right(90, Float8E5M2, Float8E4M3, mode, accumulate);
             expect_right(90, Float8E4M3, Float8E5M2, mode, accumulate);
+            expect_right(90, Float8E4M3, Float8E4M3, mode, accumulate, /*num_rows=*/1);
         }
         expect_right(100, Float8E5M2, Float8E4M3, ScaleMode::Matrix, accumulate);
         expect_right(100, Float8E4M3, Float8E4M3, ScaleMode::Block, accumulate);
@@ -158,6 +162,17 @@ TEST(Float8Multiplier, ScalesAndSumsAreOfTheProblem) {
     EXPECT_EQ(multiplier.num_problems(), 6);
     Multiplier other;
     EXPECT_EQ(other.remember(multiplier.choices()), 6);
+
+    // A problem without an algorithm is asked for once.
+    fake_cublaslt().lacks_float8 = true;
+    Multiplier lacking;
+    const int num_questions = fake_cublaslt().num_questions;
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(lacking.try_run(product, stream.handle()));
+    EXPECT_EQ(fake_cublaslt().num_questions, num_questions + 1);
+    EXPECT_EQ(lacking.num_problems(), 0);
+    EXPECT_ERROR(lacking.run(product, stream.handle()), RunError, "has no algorithm for e4m3 [130, 160]");
+    product.b.columns = product.c.columns = 8;  // cublas::refusal() names the reason
+    EXPECT_ERROR(lacking.run(product, stream.handle()), RunError, "16 does not divide 8 columns");
 }
 
 }  // namespace

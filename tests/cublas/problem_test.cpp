@@ -234,6 +234,9 @@ TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
     EXPECT_TRUE(operands.problem.transpose_a && !operands.problem.transpose_b);
     EXPECT_EQ(operands.scale_a, memory.b);  // cuBLASLt's A is our B
     EXPECT_EQ(operands.scale_b, &scale);
+    Product one_row = good;
+    one_row.a.rows = one_row.c.rows = 1;
+    EXPECT_EQ(operands_of(one_row).problem.stride_b, 32);
     const auto expect_refused = [&](auto change, const char* reason) {
         Product bad = good;
         change(bad);

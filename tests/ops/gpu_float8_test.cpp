@@ -3,6 +3,7 @@
 // emulated kernels and the stand-in for cuBLASLt.
 #include "ops/gpu_float8.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <map>
@@ -120,15 +121,15 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
                 float8_products([&] {
                     y = linear(left, right);
                     sum = add_linear(addend, left, right);
-                    part = linear(left.narrow(0, 32, 32), right);
+                    part = linear(left.narrow(0, 2, 32), right);
                     with_bias = linear(left, right, Stack{{bias.narrow(0, 0, 20), bias.narrow(0, 20, 12)}});
                 }),
                 4 * one);
             EXPECT_EQ(fake_cublaslt().num_fast > 0, one > 0) << "sums of y are fast";
             expect_product(y, a, b);
             expect_product(sum, a, b, addend);
-            expect_product(part, a.narrow(0, 32, 32), b);
-            if (one == 1) expect_product(with_bias, a, b, bias.expand({64, 32}));
+            expect_product(part, a.narrow(0, 2, 32), b);
+            expect_product(with_bias, a, b, bias.expand({64, 32}));
         }
         fake_cublaslt().num_fast = 0;
         {
@@ -147,7 +148,7 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
             EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, accumulate); }), one);
             expect_product(sum, values_of(left).t(), values_of(right), accumulate ? before : at::Tensor());
         }
-        EXPECT_EQ(fake_cublaslt().num_fast, 0) << "sums of gradients are exact";
+        EXPECT_EQ(fake_cublaslt().num_fast, 0) << "sums of gradients are promoted";
     }
 }
 
@@ -180,6 +181,37 @@ TEST_P(GpuFloat8, OtherSizesAndPlacesAreComputedToo) {
     EXPECT_EQ(float8_products([&] { linear_weight_gradient(shifted, dy_cast, x_cast, /*accumulate=*/true); }),
               is_native("tensorwise") ? 1 : 0);
     expect_product(shifted, values_of(dy_cast).t(), values_of(x_cast), before);
+
+    const Operand left_cast = of(more, recipe.forward.left, 1);
+    const at::Tensor weight = uneven(16, 96);
+    const Stack right_cast =
+        Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+    Operand moved = left_cast;
+    moved.values = at::empty({32 * 96 + 1}, moved.values.options()).narrow(0, 1, 32 * 96).view({32, 96});
+    moved.values.copy_(left_cast.values);
+    at::Tensor y, y_of_one;
+    EXPECT_EQ(float8_products([&] {
+                  y = linear(moved, right_cast);
+                  y_of_one = linear(left_cast.narrow(0, 0, 1), right_cast);
+              }),
+              is_native("tensorwise") ? 2 : 0);
+    expect_product(y, values_of(left_cast), values_of(right_cast.all).t());
+    expect_product(y_of_one, values_of(left_cast).narrow(0, 0, 1), values_of(right_cast.all).t());
+}
+
+TEST_P(GpuFloat8, AProductWithoutAlgorithmIsEmulated) {
+    fake_cublaslt().lacks_float8 = true;
+    for (const char* name : {"tensorwise", "rowwise"}) {
+        const Recipe& recipe = *find_recipe(name);
+        const at::Tensor weight = uneven(48, 96);
+        const Operand left = of(uneven(64, 96), recipe.forward.left, 1);
+        const Stack right = Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+        for (int i = 0; i < 2; ++i) {
+            at::Tensor y;
+            EXPECT_EQ(float8_products([&] { y = linear(left, right); }), 0);
+            expect_product(y, values_of(left), values_of(right.all).t());
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuFloat8,

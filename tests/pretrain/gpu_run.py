@@ -91,8 +91,8 @@ class Places:
         assets = self.folder / "float8"
         assets.mkdir(exist_ok=True)
         (assets / "config.json").write_text(json.dumps(CONFIG | {
-            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": False, "hidden_size": 64,
-            "head_dim": 16, "intermediate_size": 96, "num_hidden_layers": 1}))
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": False, "vocab_size": 272,
+            "hidden_size": 64, "head_dim": 16, "intermediate_size": 96, "num_hidden_layers": 1}))
         return BFLOAT16 | {"model__converters": converter, "model__hf_assets_path": assets, "training__steps": 2,
                            "training__global_batch_size": 4}
 

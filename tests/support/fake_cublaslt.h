@@ -40,6 +40,8 @@ struct FakeCublasLt {
     std::vector<int> refused;
     /// The algorithm that needs C = D if it adds to C.
     int only_in_place = -1;
+    /// The heuristic finds no algorithm for float8.
+    bool lacks_float8 = false;
     /// Products are accepted but not computed.
     bool idle = false;
 

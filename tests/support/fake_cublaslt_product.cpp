@@ -161,7 +161,8 @@ bool Call::has_scales_there(int32_t mode, const void* scales, int64_t num_lines)
                reinterpret_cast<uintptr_t>(scales) % 16 == 0;
     }
     const int64_t count = mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? num_lines : 1;
-    return is_on_device(scales, count * sizeof(float));
+    const bool fits = count == 1 || reinterpret_cast<uintptr_t>(scales) % 16 == 0;
+    return fits && is_on_device(scales, count * sizeof(float));
 }
 
 cublasStatus_t Call::check_pointers() const {
@@ -174,7 +175,11 @@ cublasStatus_t Call::check_pointers() const {
         is_on_device(d, bytes_of(d_layout)) && (beta == 0 || is_on_device(c, bytes_of(d_layout))) &&
         (!has_bias() ||
          (operation.bias && is_on_device(operation.bias, d_layout.rows * size_of(bias_type()))));
-    return there ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    const auto fits = [&](const void* data) {
+        return !is_float8(a_layout.type) || reinterpret_cast<uintptr_t>(data) % 16 == 0;
+    };
+    return there && fits(a) && fits(b) && fits(c) && fits(d) ? CUBLAS_STATUS_SUCCESS
+                                                             : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 float Call::scale_of(int64_t row, int64_t column) const {

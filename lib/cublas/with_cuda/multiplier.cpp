@@ -2,6 +2,7 @@
 #include <exception>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -25,6 +26,10 @@ std::shared_ptr<std::byte> allocate_from_cuda(size_t bytes) {
     const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
     return {memory, memory->data()};
 }
+
+struct NoAlgorithm : RunError {
+    using RunError::RunError;
+};
 
 Handle make_handle() {
     if (cuda::device_count() == 0) {
@@ -113,11 +118,17 @@ struct Multiplier::State {
     std::unordered_map<CUstream_st*, Workspace> own_workspaces;  // of the streams of add_stream()
     std::unordered_map<Problem, Known, ProblemHash> problems;
     std::unordered_map<Problem, Algorithm, ProblemHash> remembered;
+    std::unordered_set<Problem, ProblemHash> without_algorithm;
 };
 
 Multiplier::State::Known& Multiplier::State::known(const Product& product, const Operands& operands,
                                                    CUstream_st* stream) {
     if (const auto found = problems.find(operands.problem); found != problems.end()) return found->second;
+    const Problem& p = operands.problem;
+    if (is_float8(p.type_a)) {
+        const std::string reason = refusal({p.type_a, p.type_b, p.result_type, p.scales, p.m, p.k}, target);
+        ARGOSY_CHECK(reason.empty(), "{}: {}", reason, describe(product));
+    }
     const auto added = problems.try_emplace(operands.problem, operands).first;
     try {
         added->second.algorithm = choose(added->second.plan, product, operands, stream);
@@ -141,8 +152,8 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Op
     const cublasStatus_t status = plan.find_algorithms(handle.get(), options.workspace_bytes,
                                                        timed ? kMaxCandidates : kFewCandidates, candidates);
     if (status != CUBLAS_STATUS_SUCCESS) {
-        throw RunError("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
-                       explain(status));
+        throw NoAlgorithm("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
+                          explain(status));
     }
     return timed ? time(plan, candidates, operands, stream) : candidates[0];
 }
@@ -206,6 +217,19 @@ void Multiplier::run(const Product& product, CUstream_st* stream) {
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cublasLtMatmul failed: {}; of {}", explain(status), describe(product));
     }
+}
+
+bool Multiplier::try_run(const Product& product, CUstream_st* stream) {
+    const Problem problem = operands_of(product).problem;
+    if (state_->without_algorithm.contains(problem)) return false;
+    try {
+        run(product, stream);
+    } catch (const NoAlgorithm& error) {
+        state_->without_algorithm.insert(problem);
+        spdlog::warn("{}; such products are emulated, which is slower", error.what());
+        return false;
+    }
+    return true;
 }
 
 Target Multiplier::target() const { return state_->target; }

@@ -21,6 +21,7 @@ Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
 void Multiplier::add_stream(CUstream_st* /*stream*/) {}
 void Multiplier::run(const Product& /*product*/, CUstream_st* /*stream*/) {}
+bool Multiplier::try_run(const Product& /*product*/, CUstream_st* /*stream*/) { return false; }
 Target Multiplier::target() const { return {}; }
 int Multiplier::num_problems() const { return 0; }
 std::string Multiplier::choices() const { return {}; }

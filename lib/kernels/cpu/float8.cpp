@@ -66,7 +66,7 @@ float from_magnitude(uint16_t bits, Half) { return value_of(Half{bits}); }
 
 /// largest[i] = the larger one of largest[i] and |x[i]|.
 template <class T>
-void raise(float* largest, const T* x, int64_t count) {
+void raise_to(float* largest, const T* x, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
         const uint32_t found = magnitude(value_of(x[i])), before = __builtin_bit_cast(uint32_t, largest[i]);
         largest[i] = __builtin_bit_cast(float, found > before ? found : before);
@@ -115,7 +115,7 @@ void largest_magnitudes(const LargestMagnitudes<T>& args) {
             for (int64_t i = 0; i < num_groups; ++i) largest[i] = 0;
         }
         if (matrix.group_columns == 1) {
-            raise(largest, x, matrix.row_size);
+            raise_to(largest, x, matrix.row_size);
             continue;
         }
         for (int64_t i = 0; i < num_groups; ++i) {

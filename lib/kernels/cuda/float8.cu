@@ -27,7 +27,7 @@ __device__ uint32_t larger_of(const T* x, uint32_t before) {
     return before;
 }
 
-__device__ void raise(float* largest, uint32_t magnitude) {
+__device__ void raise_to(float* largest, uint32_t magnitude) {
     atomicMax(reinterpret_cast<unsigned*>(largest), magnitude);
 }
 
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(LargestMagnitudes<T> args
     __syncthreads();
     if (threadIdx.x > 0) return;
     for (int i = 1; i < kThreads / kWarp; ++i) largest = larger(largest, parts[i]);
-    raise(args.largest + (matrix.group_rows == 1 ? blockIdx.y * args.largest_stride : 0), largest);
+    raise_to(args.largest + (matrix.group_rows == 1 ? blockIdx.y * args.largest_stride : 0), largest);
 }
 
 /// Groups of some adjacent columns of one row: one thread for each group.
@@ -70,12 +70,16 @@ __global__ void __launch_bounds__(kThreads) block_kernel(LargestMagnitudes<T> ar
 
 /// Groups of some adjacent rows, or all, of one column: one thread for kCount columns of kRowsAtOnce rows.
 constexpr int kRowsAtOnce = 32;
+template <class T>
+bool groups_rows_of_columns(const Grouped<T>& matrix) {
+    return matrix.group_columns == 1 && matrix.group_rows > 1;
+}
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> args) {
     const Grouped<T>& matrix = args.matrix;
-    const int64_t column = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount;
+    const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kCount;
     if (column >= matrix.row_size) return;
-    const int64_t first = int64_t{blockIdx.y} * kRowsAtOnce, rest = matrix.num_rows - first;
+    const int64_t first = int64_t{blockIdx.x} * kRowsAtOnce, rest = matrix.num_rows - first;
     const T* const x = matrix.x + first * matrix.row_stride + column;
     uint32_t largest[kCount] = {};
 #pragma unroll 4
@@ -87,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> a
     }
     float* const out = args.largest + first / matrix.group_rows * args.largest_stride + column;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) raise(out + k, largest[k]);
+    for (int k = 0; k < kCount; ++k) raise_to(out + k, largest[k]);
 }
 
 template <int kCount, class T>
@@ -97,9 +101,9 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
     const auto grid = [](int64_t x, int64_t y) {
         return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
     };
-    if (matrix.group_columns == 1) {
+    if (groups_rows_of_columns(matrix)) {
         const dim3 blocks =
-            grid(ceil_div(matrix.row_size, kThreads * kCount), ceil_div(matrix.num_rows, kRowsAtOnce));
+            grid(ceil_div(matrix.num_rows, kRowsAtOnce), ceil_div(matrix.row_size, kThreads * kCount));
         return launch({kName, blocks, kThreads, stream}, column_kernel<T, kCount>, args);
     }
     constexpr int64_t kMaxRows = 65535;  // of a grid
@@ -263,7 +267,7 @@ template <class T>
 void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream) {
     const Grouped<T>& matrix = args.matrix;
     if (matrix.num_rows == 0 || matrix.row_size == 0) return;
-    const int64_t group = matrix.group_columns == 1 ? 0 : matrix.group_columns;
+    const int64_t group = groups_rows_of_columns(matrix) ? 0 : matrix.group_columns;
     const bool packed = in_packs<T>(matrix.row_size | matrix.row_stride | group, matrix.x);
     packed ? launch_largest<kPack<T>>(args, stream) : launch_largest<1>(args, stream);
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rounding.cuh"
 #include "kernels/types.h"
 
 namespace argosy::kernels::cuda {
@@ -85,14 +86,22 @@ __device__ inline uint32_t round_to_half(float first, float second) {
 /// Rounds two floats to float8, to nearest, ties to even; what is too large becomes the largest number. The
 /// first float goes to the low byte.
 __device__ inline uint32_t round_to_e4m3(float first, float second) {
+#if __CUDA_ARCH__ < 890
+    return rounded_to_e4m3(first) | rounded_to_e4m3(second) << 8;
+#else
     uint16_t bits;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(second), "f"(first));
     return bits;
+#endif
 }
 __device__ inline uint32_t round_to_e5m2(float first, float second) {
+#if __CUDA_ARCH__ < 890
+    return rounded_to_e5m2(first) | rounded_to_e5m2(second) << 8;
+#else
     uint16_t bits;
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(second), "f"(first));
     return bits;
+#endif
 }
 __device__ inline float widen_half(uint16_t bits) {
     float wide;

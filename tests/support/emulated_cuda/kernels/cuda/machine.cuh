@@ -12,6 +12,8 @@
 #include "support/emulated_cuda.h"
 #include "support/work_log.h"
 
+#include "kernels/cuda/rounding.cuh"  // after __device__ is defined
+
 namespace argosy::kernels::cuda {
 
 struct Launch {
@@ -88,10 +90,10 @@ inline uint32_t round_to_bfloat16(float first, float second) {
 }
 inline uint32_t round_to_half(float first, float second) { return one_half(first) | one_half(second) << 16; }
 inline uint32_t round_to_e4m3(float first, float second) {
-    return Float8E4M3::saturated(first) | Float8E4M3::saturated(second) << 8;
+    return rounded_to_e4m3(first) | rounded_to_e4m3(second) << 8;
 }
 inline uint32_t round_to_e5m2(float first, float second) {
-    return Float8E5M2::saturated(first) | Float8E5M2::saturated(second) << 8;
+    return rounded_to_e5m2(first) | rounded_to_e5m2(second) << 8;
 }
 inline float widen_half(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
