@@ -17,7 +17,7 @@ namespace argosy::cuda {
 
 class StreamTimes {
   public:
-    /// What is added from now on has this label; the first one is 0.
+    /// Times that are added from now on have this label; the first one is 0.
     void set_label(int label) { label_ = label; }
 
     /// Adds the time between two events of one stream that graph number `graph` captures; 0: none does.

@@ -35,7 +35,7 @@ class GpuKinds {
     void end();
     void launched(uint64_t graph) { ++num_launches_[graph]; }
 
-    /// The seconds of each kind since the last call. What is missing from `all_seconds` is Other. REQUIRES:
+    /// The seconds of each kind since the last call. The rest of `all_seconds` is Other. REQUIRES:
     /// the GPU has done all work.
     std::array<double, kNumComputeKinds> take(double all_seconds);
 
