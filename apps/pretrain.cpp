@@ -204,10 +204,11 @@ ExitCode print_plan(const config::CommandLine& line) {
 
 /// Answers --from-torchtitan and --from-litgpt. 3: a key of theirs is missing here.
 ExitCode print_arrival(const config::ArrivalRequest& request) {
-    const config::Arrival arrival = config::translate(request);
-    print_text(config::arrival_text(arrival, request), stdout);
+    config::Arrival arrival = config::translate(request);
+    setup::check_preset(arrival);
     const std::string toml = config::arrival_toml(arrival, request);
     ResultFile(request.output, begins_with(config::kArrivalMark)).write(toml);
+    print_text(config::arrival_text(arrival, request), stdout);
     return arrival.count(config::Fate::Missing) == 0 ? ExitCode::Done : ExitCode::CheckFailed;
 }
 

@@ -5,7 +5,7 @@
 # tokenizes the texts, and trains on this machine (N ranks; default: the GPUs, or what the degrees need), or with --nodes
 # submits the job to Slurm. DIR of --checkpoint is a Hugging Face folder to start from. Keys are those of either program.
 # RUN (default: outputs/F) gets run.toml, the token files and all files of the run; a repeated command resumes a run that
-# saves (checkpoint.enable). Exit codes: 3 if a key is missing here, unless --anyway; 2 for mistakes; else pretrain's.
+# saves (checkpoint.enable). It tokenizes again if the texts or the tokenizer have changed. Exit codes: 3 if a key is missing here, unless --anyway; 2 for mistakes; else pretrain's.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=${ARGOSY_BIN:-$root/build/bin}
@@ -18,6 +18,10 @@ file='' texts='' tokenizer='' held_out='' weights='' folder='' ranks='' nodes=''
 while [ $# -gt 0 ]; do
     case $1 in
         --anyway) anyway=yes; shift; continue ;;
+        --help) sed -n '2,/^set /s/^# //p' "$0"; exit 0 ;;
+        --job.dump_folder | --job.dump_folder=*) fail "$1: use --folder" ;;
+        --training.dataset_path | --training.dataset_path=*) fail "$1: use --jsonl" ;;
+        --validation.dataset_path | --validation.dataset_path=*) fail "$1: use --validation" ;;
         --*.*=*) keys+=("$1"); shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
         --*.*) keys+=("$1"); shift
@@ -41,12 +45,16 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$file" ] || fail "the configuration is missing; usage: arrive.sh F.toml --jsonl TEXTS --tokenizer DIR"
 [ -n "$texts" ] || fail "--jsonl is missing: name the texts, records of {\"text\": ...}"
-[[ -z $ranks || $ranks =~ ^[1-9][0-9]*$ ]] || fail "--ranks $ranks is not a number of ranks"
+[ -z "$ranks" ] || [ -z "$nodes" ] || fail "--ranks is for this machine and --nodes for Slurm; give one of them"
+[[ ${ranks:-1} =~ ^[1-9][0-9]*$ ]] || fail "--ranks $ranks is not a number of ranks"
+[[ ${nodes:-1} =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
 case $file in
     *.toml) origin=torchtitan ;;
     *.yaml | *.yml) origin=litgpt ;;
     *) fail "$file is neither a TorchTitan .toml nor a Lit-GPT .yaml; give the file that name" ;;
 esac
+[ -r "$file" ] || fail "cannot read the configuration $file"
+for path in "$texts" ${held_out:+"$held_out"}; do [ -r "$path" ] || fail "cannot read the texts $path"; done
 name=$(basename "$file")
 folder=${folder:-outputs/${name%.*}}
 mkdir -p "$folder"
@@ -76,11 +84,15 @@ tokenizer=${tokenizer:-$(value model hf_assets_path)}
     fail "the configuration names no tokenizer: --tokenizer DIR (with a tokenizer.json), or bytes for a trial"
 [ "$tokenizer" = bytes ] || [ -e "$tokenizer" ] || fail "the tokenizer $tokenizer is not here: --tokenizer DIR names it"
 
-# tokenize TEXTS FILE: makes the token file unless it is there and newer than the texts.
+# tokenize TEXTS FILE: makes the token file, unless it is there from these texts and this tokenizer (FILE.source).
 tokenize() {
-    if [ "$2" -nt "$1" ]; then say "2. $2 is newer than $1: kept"; return; fi
+    local source
+    source="$tokenizer"$'\n'"$(stat -c '%n %s bytes, changed %y' "$(realpath "$1")")"
+    if [ -e "$2" ] && [ "$(cat "$2.source" 2>/dev/null)" = "$source" ]; then say "2. $2 is made of $1: kept"; return; fi
+    rm -f "$2" "$2.source"
     say "2. tokenizing $1 to $2 with $tokenizer"
     "$bin/prepare-data" tokenize --input "$1" --output "$2" --tokenizer "$tokenizer" >"${2%.h5}.json"
+    echo "$source" >"$2.source"
 }
 tokenize "$texts" "$folder/train.h5"
 [ -z "$held_out" ] || tokenize "$held_out" "$folder/validation.h5"

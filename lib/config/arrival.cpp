@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/program.h"
 
 namespace argosy::config {
 namespace {
@@ -40,6 +39,14 @@ std::string newest_name(const ForeignTable& table, std::string key) {
     return key;
 }
 
+bool is_on_command_line(const Setting& setting) { return setting.place == "on the command line"; }
+
+/// The key of a setting by its newest name there. On the command line the keys of this program come first.
+std::string key_of(const ForeignTable& table, const Setting& setting) {
+    const bool is_ours = is_on_command_line(setting) && find_field(setting.key);
+    return is_ours ? setting.key : newest_name(table, setting.key);
+}
+
 const ForeignKey* find_row(const ForeignTable& table, std::string_view key) {
     for (const ForeignKey& row : table.keys) {
         // A row for a whole section leaves out the keys of this program.
@@ -49,12 +56,20 @@ const ForeignKey* find_row(const ForeignTable& table, std::string_view key) {
     return nullptr;
 }
 
+/// The keys of this program that take the value of `key`.
+Words our_keys(std::string_view key, const ForeignKey* row) {
+    return row && !row->ours.empty() ? split_at(row->ours, ' ') : Words{key};
+}
+
 /// A value as the tables spell it: strings without quotes.
 std::string spelled(const Value& value) {
     if (!is_set(value)) return "null";
     const auto* text = std::get_if<std::string>(&value);
     return text ? *text : toml_text(value);
 }
+
+/// The name without the folder or the organisation before it.
+std::string last_part(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
 bool lists(std::string_view values, const std::string& value) {
     if (values == "*" || (values.empty() && value.empty())) return true;
@@ -105,34 +120,59 @@ class Translation {
     explicit Translation(const ForeignTable& table) : table_(table) {}
 
     /// `settings`: each key once.
-    Arrival translate(const std::vector<Setting>& settings) {
+    Arrival translate(std::vector<Setting> settings) {
+        drop_overridden(settings);
         std::vector<ArrivedKey> rows(settings.size());
-        for (const int turn : {0, 1, 2}) {
+        for (const Turn turn : {Turn::Several, Turn::Single, Turn::Late}) {
+            if (turn == Turn::Late) add_implied(settings);
             for (std::size_t i = 0; i < settings.size(); ++i) {
-                if (turn_of(settings[i].key) == turn) rows[i] = arrive(settings[i]);
+                if (turn_of(settings[i]) == turn) rows[i] = arrive(settings[i]);
             }
         }
-        arrival_.keys = std::move(rows);
-        add_implied();
+        arrival_.keys.insert(arrival_.keys.begin(), rows.begin(), rows.end());
         add_steps();
         std::ranges::stable_sort(arrival_.keys, {}, &ArrivedKey::fate);
         return std::move(arrival_);
     }
 
   private:
-    int turn_of(const std::string& theirs) const {
-        const std::string key = newest_name(table_, theirs);
+    /// Keys that set several of ours come first, so that those of one override them. Late keys read others.
+    enum class Turn { Several, Single, Late };
+
+    Turn turn_of(const Setting& setting) const {
+        const std::string key = key_of(table_, setting);
         const ForeignKey* row = find_row(table_, key);
-        if (key == "model.converters" || (row && row->ours == "model.converters")) return 0;
-        if (row && row->ours.find(' ') != std::string_view::npos)
-            return 0;  // explicit keys override its parts
+        const Words ours = our_keys(key, row);
+        if (ours.size() > 1 || ours[0] == "model.converters") return Turn::Several;
         const bool late = key == "checkpoint.export_dtype" || key == "checkpoint.initial_load_path" ||
                           key == "validation.enable" || (row && row->values.starts_with('/'));
-        return late ? 2 : 1;
+        return late ? Turn::Late : Turn::Single;
+    }
+
+    /// The keys of this program that the setting may set.
+    std::set<std::string> targets_of(const Setting& setting) const {
+        const std::string key = key_of(table_, setting);
+        const ForeignKey* row = find_row(table_, key);
+        if (!is_set(setting.value) || (row && row->use != ForeignKey::Use::ToKey)) return {};
+        const Words ours = our_keys(key, row);
+        return {ours.begin(), ours.end()};
+    }
+
+    /// Removes the settings of the file all of whose keys here the command line sets.
+    void drop_overridden(std::vector<Setting>& settings) const {
+        std::set<std::string> overridden;
+        for (const Setting& setting : settings) {
+            if (is_on_command_line(setting)) overridden.merge(targets_of(setting));
+        }
+        std::erase_if(settings, [&](const Setting& setting) {
+            const std::set<std::string> targets = targets_of(setting);
+            return !is_on_command_line(setting) && !targets.empty() &&
+                   std::ranges::includes(overridden, targets);
+        });
     }
 
     ArrivedKey arrive(const Setting& setting) {
-        const std::string key = newest_name(table_, setting.key);
+        const std::string key = key_of(table_, setting);
         const bool is_null = !is_set(setting.value) && setting.found == "null";
         ArrivedKey result{Fate::Missing, setting.key, is_null ? "null" : setting.found, ""};
         if (is_set(setting.value)) result.value = toml_text(setting.value);
@@ -141,9 +181,10 @@ class Translation {
             decide(result, Fate::Harmless, "it is unset there");
         } else if (!row || row->use == ForeignKey::Use::ToKey) {
             take(result, setting, key, row);
-        } else if (row->use == ForeignKey::Use::InWords) {
+        } else if (row->use == ForeignKey::Use::InWords &&
+                   (row->values.empty() || lists(row->values, spelled(setting.value)))) {
             decide(result, Fate::Equivalent, row->sentence);
-        } else if (lists(row->values, spelled(setting.value))) {
+        } else if (row->use == ForeignKey::Use::Nothing && lists(row->values, spelled(setting.value))) {
             decide(result, Fate::Harmless,
                    row->values == "*" ? std::string(row->sentence) : "the value asks for nothing more");
         } else {
@@ -159,7 +200,7 @@ class Translation {
 
     /// Gives the value to our key, or to our keys.
     void take(ArrivedKey& result, const Setting& setting, const std::string& key, const ForeignKey* row) {
-        const Words ours = row && !row->ours.empty() ? split_at(row->ours, ' ') : Words{key};
+        Words ours = our_keys(key, row);
         if (!find_field(ours[0])) {
             const std::string meant = nearest(key, keys());
             return decide(result, Fate::Missing,
@@ -172,10 +213,12 @@ class Translation {
         if (values.empty()) return decide(result, Fate::Harmless, row->sentence);
         try {
             // A name without our spelling goes to the last key: the run then stops and lists the known ones.
-            const std::size_t first = ours.size() - values.size();
-            for (std::size_t i = 0; i < values.size(); ++i)
-                set(std::string(ours[first + i]), values[i], setting.place);
-            if (first > 0 || (row && !is_listed(row->values, spelled(setting.value))))
+            const std::size_t num_keys = ours.size();
+            ours.erase(ours.begin(), ours.end() - std::min(values.size(), num_keys));
+            for (std::size_t i = 0; i < ours.size(); ++i) set(std::string(ours[i]), values[i], setting.place);
+            const std::string text = spelled(setting.value);
+            const bool fits = values.size() == num_keys || (row && !row->values.empty());
+            if (!fits || (row && !is_listed(row->values, num_keys == 1 ? text : last_part(text))))
                 throw UserError("{} is not known here", result.value);
         } catch (const UserError& error) {
             return decide(result, Fate::Missing,
@@ -213,8 +256,7 @@ class Translation {
                 ours.push_back(our_spelling(row->values, name).value_or(name));
             return {ours};
         }
-        const std::string text =
-            count == 1 ? spelled(theirs) : spelled(theirs).substr(spelled(theirs).rfind('/') + 1);
+        const std::string text = count == 1 ? spelled(theirs) : last_part(spelled(theirs));
         const auto ours = our_spelling(row->values, text);
         if (!ours) return {};
         if (*ours == text) return {theirs};
@@ -261,7 +303,8 @@ class Translation {
             !checkpoint.last_save_in_hf)
             return {Fate::Harmless, "the last step is saved as it is trained"};
         const ForeignKey* row = find_row(table_, key);
-        const bool is_ours = setting.place == "on the command line";
+        if (!row) return {};  // not a key of theirs
+        const bool is_ours = is_on_command_line(setting);
         if (key.ends_with(".dataset_path") && !is_ours && !is_token_file(setting.value))
             return {Fate::Equivalent, std::string(row->sentence) + key};
         const bool unreadable =
@@ -273,18 +316,32 @@ class Translation {
         return {};
     }
 
-    void add_implied() {
+    /// Adds the habits that no setting contradicts; late ones are still to come.
+    void add_implied(const std::vector<Setting>& settings) {
+        std::set<std::string> decided;
+        for (const Setting& setting : settings) {
+            if (turn_of(setting) == Turn::Late) decided.merge(targets_of(setting));
+        }
         for (const Implied& implied : table_.implied) {
+            const std::string key(implied.ours);
             ArrivedKey row{Fate::Equivalent, std::string(implied.what), "", ""};
-            if (implied.ours.empty()) {
+            if (key.empty()) {
                 row.sentence = implied.sentence;
-            } else if (arrival_.given.contains(std::string(implied.ours))) {
+            } else if (arrival_.given.contains(key) || decided.contains(key)) {
                 continue;
             } else if (implied.value.empty()) {
                 decide(row, Fate::Missing, implied.sentence);
             } else {
-                set(std::string(implied.ours), std::string(implied.value), "");
-                row.sentence = fmt::format("{} = {}: {}", implied.ours, implied.value, implied.sentence);
+                const Words parts = split_at(implied.value, '/');
+                const Value value = yaml_scalar(parts[0]);
+                if (!without_effect(key, {key, value, "", ""}).second.empty()) continue;
+                // Longer samples than those of training would be refused.
+                if (key == "validation.seq_len" &&
+                    std::get<int64_t>(value) > arrival_.config.training.seq_len)
+                    continue;
+                set(key, parts.size() == 1 ? value : divided(value, parts[1]), "");
+                row.sentence = fmt::format(
+                    "{} = {}: {}", key, toml_text(find_field(key)->get(arrival_.config)), implied.sentence);
             }
             arrival_.keys.push_back(std::move(row));
         }
@@ -296,87 +353,27 @@ class Translation {
         if (!training.max_tokens || arrival_.given.contains("training.steps")) return;
         const int64_t batch =
             training.global_batch_size > 0 ? training.global_batch_size : training.local_batch_size;
-        const int64_t tokens = batch * training.seq_len;
-        const int64_t steps = (*training.max_tokens + tokens - 1) / tokens;
+        const int64_t steps = std::max<int64_t>(1, *training.max_tokens / training.seq_len / batch);
         set("training.steps", steps, "");
         arrival_.keys.push_back({Fate::Equivalent, "(steps)", "",
-                                 fmt::format("training.steps = {}: the steps of max_tokens", steps)});
+                                 fmt::format("training.steps = {}: the whole steps of max_tokens", steps)});
     }
 
     const ForeignTable& table_;
     Arrival arrival_;
 };
 
-std::string key_and_value(const ArrivedKey& key) {
-    return on_one_line(key.value.empty() ? key.key : fmt::format("{} = {}", key.key, key.value));
-}
-
-const ForeignTable& table_of(ForeignProgram program) {
-    return program == ForeignProgram::TorchTitan ? torchtitan_table() : litgpt_table();
-}
-
 }  // namespace
-
-std::string_view fate_name(Fate fate) {
-    constexpr std::string_view kNames[] = {"taken", "equivalent", "harmless", "missing"};
-    return kNames[static_cast<std::size_t>(fate)];
-}
-
-int Arrival::count(Fate fate) const {
-    return static_cast<int>(std::ranges::count(keys, fate, &ArrivedKey::fate));
-}
 
 Arrival translate(ForeignProgram program, const std::vector<Setting>& settings) {
     const ForeignTable& table = table_of(program);
     std::vector<Setting> last;
     for (const Setting& setting : settings) {
-        std::erase_if(last, [&](const Setting& earlier) {
-            return newest_name(table, earlier.key) == newest_name(table, setting.key);
-        });
+        std::erase_if(
+            last, [&](const Setting& earlier) { return key_of(table, earlier) == key_of(table, setting); });
         last.push_back(setting);
     }
     return Translation(table).translate(last);
-}
-
-std::string arrival_text(const Arrival& arrival, const ArrivalRequest& request) {
-    std::size_t width = 0;
-    constexpr std::size_t kMaxWidth = 64;
-    for (const ArrivedKey& key : arrival.keys) width = std::max(width, key_and_value(key).size());
-    width = std::min(width, kMaxWidth);
-    std::string text;
-    for (const ArrivedKey& key : arrival.keys) {
-        text +=
-            fmt::format("{:<10}  {:<{}}  {}\n", fate_name(key.fate), key_and_value(key), width, key.sentence);
-    }
-    return text + fmt::format(
-                      "{} taken, {} equivalent, {} harmless, {} missing\n"
-                      "start: mpirun -n N pretrain --config {}{}\n",
-                      arrival.count(Fate::Taken), arrival.count(Fate::Equivalent),
-                      arrival.count(Fate::Harmless), arrival.count(Fate::Missing), request.output,
-                      arrival.given.contains("training.dataset_path") ? "" : " --training.dataset_path F.h5");
-}
-
-std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request) {
-    try {
-        check_consistency(arrival.config);
-    } catch (const UserError& error) {
-        throw UserError("the keys that follow from {} contradict each other: {}", request.path, error.what());
-    }
-    std::string text = fmt::format("{}{} {}\n", kArrivalMark,
-                                   table_of(request.program).option.substr(std::string_view("from-").size()),
-                                   on_one_line(request.path));
-    for (const ArrivedKey& key : arrival.keys) {
-        if (key.fate == Fate::Missing) text += fmt::format("# missing: {}\n", key_and_value(key));
-    }
-    for (const Section& section : schema()) {
-        std::string lines;
-        for (const Field& field : section.fields) {
-            if (!arrival.given.contains(field.key)) continue;
-            lines += fmt::format("{} = {}\n", field.name, toml_text(field.get(arrival.config)));
-        }
-        if (!lines.empty()) text += fmt::format("\n[{}]\n{}", section.name, lines);
-    }
-    return text;
 }
 
 std::string foreign_answer(std::string_view key) {

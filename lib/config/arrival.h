@@ -35,8 +35,9 @@ struct Arrival {
     int count(Fate fate) const;
 };
 
-/// Translates the settings of the other program's file, and of the command line after it; of two for one key
-/// the later counts. A key without a row of its own is taken if this program has one of its name.
+/// Translates the settings of the other program's file, and of the command line after it. If a key is given
+/// twice, the later value counts. A key without a row of its own is taken if this program has one of its
+/// name.
 Arrival translate(ForeignProgram program, const std::vector<Setting>& settings);
 
 /// Reads the request's file and translates it with the options of its command line. UserError if the file
@@ -58,7 +59,7 @@ std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request);
 struct ForeignKey {
     enum class Use {
         ToKey,    // `ours` takes the value
-        InWords,  // equivalent: the sentence says how to get the same
+        InWords,  // equivalent: the sentence says how to get the same; with `values` only at those
         Nothing   // harmless at the values listed in `values`, or at all with "*"; else missing
     };
     std::string_view key;
@@ -75,8 +76,9 @@ struct FormerName {
     std::string_view before, now;
 };
 
-/// A habit: the other program has it without a key, and this one only if `ours` has `value`. Without a value
-/// it is missing unless a key of theirs sets `ours`; without `ours` the sentence is for people.
+/// A habit or a default: the other program has it without a key, and this one only if `ours` has `value`, or
+/// with "NUMBER/KEY" the number divided by the value of our key. Without a value it is missing unless a key
+/// of theirs sets `ours`; without `ours` the sentence is for people.
 struct Implied {
     std::string_view what, ours, value, sentence;
 };
@@ -90,6 +92,7 @@ struct ForeignTable {
 };
 const ForeignTable& torchtitan_table();
 const ForeignTable& litgpt_table();
+const ForeignTable& table_of(ForeignProgram program);
 
 /// The keys of a YAML file as far as configurations use it: nested maps of scalars and of flat lists. The key
 /// of a nested value is its path with dots. UserError with the line for anything else.

@@ -17,7 +17,15 @@ constexpr const char* kTexts =
     "training.dataset_path";
 constexpr const char* kArchitecture =
     "model.hf_assets_path = a folder with the model's config.json says the architecture";
+constexpr const char* kTied =
+    "tie_word_embeddings of a config.json in model.hf_assets_path; Lit-GPT ties if train.tie_embeddings says "
+    "so, "
+    "and the presets as published: llama3 1B and 3B, qwen2 0.5B, 1.5B and 3B, qwen3 0.6B, 1.7B and 4B are "
+    "tied, "
+    "the others are not";
 constexpr const char* kExport = "jobs/export_run.py writes runs for MLflow and for Weights & Biases";
+
+constexpr const char* kFused = "updates are fused";
 
 constexpr ForeignKey kLitGptKeys[] = {
     {"model_name", ToKey, "model.name model.flavor",
@@ -26,34 +34,34 @@ constexpr ForeignKey kLitGptKeys[] = {
      "Llama-3.2-1B=llama3 1B|Llama-3.2-3B=llama3 3B|Mistral-7B-v0.1=mistral 7B|Qwen2.5-0.5B=qwen2 0.5B|"
      "Qwen2.5-1.5B=qwen2 1.5B|Qwen2.5-3B=qwen2 3B|Qwen2.5-7B=qwen2 7B|Qwen2.5-14B=qwen2 14B|"
      "Qwen3-0.6B=qwen3 0.6B|Qwen3-1.7B=qwen3 1.7B|Qwen3-4B=qwen3 4B|Qwen3-8B=qwen3 8B|Qwen3-14B=qwen3 14B|"
-     "Qwen3-32B=qwen3 32B",
+     "Qwen3-32B=qwen3 32B|!",
      kArchitecture},
     {"model_config.", Nothing, "", "", kArchitecture},
     {"model.", Nothing, "", "", kArchitecture},
     {"out_dir", ToKey, "job.dump_folder", "", ""},
     {"precision", ToKey, "training.dtype training.mixed_precision_param",
      "bf16-mixed=float32 bfloat16|bf16-true=bfloat16 bfloat16|32-true=float32 float32|16-mixed=float32 "
-     "float16",
+     "float16|!",
      "training.mixed_precision_param, and model.converters for float8"},
     {"initial_checkpoint_dir", Nothing, "", "",
      "litgpt convert_from_litgpt and a Hugging Face folder: checkpoint.initial_load_path = DIR and "
      "checkpoint.initial_load_in_hf = true"},
-    {"resume", InWords, "", "", "with checkpoint.enable = true the same command resumes the run"},
+    {"resume", InWords, "", "false|true|auto",
+     "with checkpoint.enable = true the same command resumes the run"},
     {"data", InWords, "", "", kTexts},
     {"data.", InWords, "", "", kTexts},
     {"train.save_interval", ToKey, "checkpoint.interval", "", ""},
-    {"train.log_interval", ToKey, "metrics.log_freq", "", "in steps, not in microbatches"},
+    {"train.log_interval", ToKey, "metrics.log_freq", "", "in steps, as there"},
     {"train.global_batch_size", ToKey, "training.global_batch_size", "", ""},
     {"train.micro_batch_size", ToKey, "training.local_batch_size", "", ""},
     {"train.lr_warmup_steps", ToKey, "lr_scheduler.warmup_steps", "", ""},
-    {"train.lr_warmup_fraction", Nothing, "", "0.0", "lr_scheduler.warmup_steps"},
+    {"train.lr_warmup_fraction", Nothing, "", "0|0.0", "lr_scheduler.warmup_steps"},
     {"train.epochs", Nothing, "", "", "training.max_tokens"},
     {"train.max_tokens", ToKey, "training.max_tokens", "", ""},
     {"train.max_steps", ToKey, "training.steps", "", ""},
     {"train.max_time", ToKey, "training.max_time", "", "in seconds"},
     {"train.max_seq_length", ToKey, "training.seq_len", "", ""},
-    {"train.tie_embeddings", Nothing, "", "false",
-     "tie_word_embeddings of a config.json in model.hf_assets_path"},
+    {"train.tie_embeddings", Nothing, "", "", kTied},
     {"train.learning_rate", ToKey, "optimizer.lr", "", ""},
     {"train.weight_decay", ToKey, "optimizer.weight_decay", "", ""},
     {"train.beta1", ToKey, "optimizer.beta1", "", ""},
@@ -73,7 +81,12 @@ constexpr ForeignKey kLitGptKeys[] = {
     {"optimizer.init_args.weight_decay", ToKey, "optimizer.weight_decay", "", ""},
     {"optimizer.init_args.eps", ToKey, "optimizer.eps", "", ""},
     {"optimizer.init_args.betas", ToKey, "optimizer.beta1 optimizer.beta2", "", ""},
-    {"optimizer.init_args.fused", Nothing, "", "*", "updates are fused"},
+    {"optimizer.init_args.fused", Nothing, "", "*", kFused},
+    {"optimizer.init_args.foreach", Nothing, "", "*", kFused},
+    {"optimizer.init_args.capturable", Nothing, "", "*", kFused},
+    {"optimizer.init_args.differentiable", Nothing, "", "false", "AdamW"},
+    {"optimizer.init_args.maximize", Nothing, "", "false", "AdamW minimizes the loss"},
+    {"optimizer.init_args.amsgrad", Nothing, "", "false", "AdamW"},
     {"devices", InWords, "", "",
      "the launcher says the ranks of a node: mpirun -n N, jobs/submit.sh --nodes N"},
     {"num_nodes", InWords, "", "", "jobs/submit.sh F.toml --nodes N"},
@@ -87,7 +100,22 @@ constexpr ForeignKey kLitGptKeys[] = {
 
 constexpr FormerName kLitGptFormerNames[] = {{"model.name", "model_name"}, {"io.out_dir", "out_dir"}};
 
+constexpr const char* kLitGptDefault = "Lit-GPT's default";
+
 constexpr Implied kLitGptImplied[] = {
+    {"(rate)", "optimizer.lr", "1e-3", kLitGptDefault},
+    {"(beta2)", "optimizer.beta2", "0.999", kLitGptDefault},
+    {"(weight decay)", "optimizer.weight_decay", "0.01", kLitGptDefault},
+    {"(minimum rate)", "lr_scheduler.min_lr_factor", "4e-5/optimizer.lr", "Lit-GPT's default, 4e-5"},
+    {"(warm-up)", "lr_scheduler.warmup_steps", "2000", kLitGptDefault},
+    {"(batch)", "training.global_batch_size", "512", kLitGptDefault},
+    {"(microbatch)", "training.local_batch_size", "4", kLitGptDefault},
+    {"(tokens)", "training.max_tokens", "3000000000000", kLitGptDefault},
+    {"(saving)", "checkpoint.interval", "1000", kLitGptDefault},
+    {"(validation)", "validation.freq", "1000", kLitGptDefault},
+    {"(validation)", "validation.steps", "100", kLitGptDefault},
+    {"(seed)", "debug.seed", "42", kLitGptDefault},
+    {"(tied embeddings)", "", "", kTied},
     {"(saving)", "checkpoint.enable", "true", "Lit-GPT always saves"},
     {"(weight decay)", "optimizer.decay_all_parameters", "true", "Lit-GPT decays norms too"},
     {"(decay)", "lr_scheduler.decay_type", "cosine", "Lit-GPT's decay"},
@@ -135,7 +163,8 @@ class YamlReader {
     explicit YamlReader(const std::string& path) : path_(path) {}
 
     std::vector<Setting> read(const std::string& text) {
-        std::istringstream lines(text);
+        constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+        std::istringstream lines(text.substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0));
         for (std::string line; std::getline(lines, line);) {
             ++line_;
             read_line(without_comment(line));

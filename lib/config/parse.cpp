@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/program.h"
@@ -106,7 +107,12 @@ void apply_plan_option(const Option& option, PlanRequest& plan) {
     plan.json = true;
 }
 
-void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options) {
+/// `other`: an option beside it that has no meaning for a translation.
+void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options,
+                    const std::optional<std::string>& other) {
+    if (other)
+        throw UserError("--{} has no effect beside --from-torchtitan or --from-litgpt; give it to the run",
+                        *other);
     for (const Option& option : options) {
         if (option.name.find('.') == std::string::npos) refuse_unknown(option.name);
         request.words.insert(request.words.end(), {option.name, option.value.value_or("true")});
@@ -122,10 +128,12 @@ CommandLine parse(const std::vector<std::string>& words) {
     CommandLine result;
     std::optional<std::string> file;
     std::vector<Option> settings;
-    std::optional<std::string> plan_option;
+    std::optional<std::string> plan_option, other;
+    bool translates = false;
     for (std::size_t next = 0; next < words.size();) {
         const Option option = take_option(words, next);
         if (const auto command = kCommands.find(option.name); command != kCommands.end()) {
+            other = option.name;
             if (option.value)
                 throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
             result.command = command->second;
@@ -134,12 +142,13 @@ CommandLine parse(const std::vector<std::string>& words) {
                 throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
                                 value_of(option));
             file = value_of(option);
+            other = option.name;
         } else if (std::ranges::find(kPlanOptions, option.name) != kPlanOptions.end()) {
             apply_plan_option(option, result.plan);
-            plan_option = option.name;
+            other = plan_option = option.name;
         } else if (const auto program = kForeignPrograms.find(option.name);
                    program != kForeignPrograms.end()) {
-            result.command = Command::Translate;
+            if (std::exchange(translates, true)) other = option.name;
             result.arrival.program = program->second;
             result.arrival.path = value_of(option);
         } else if (option.name == "output") {
@@ -148,11 +157,12 @@ CommandLine parse(const std::vector<std::string>& words) {
             settings.push_back(option);
         }
     }
-    if (result.command == Command::Version) return result;
-    if (result.command == Command::Translate) {
-        finish_arrival(result.arrival, settings);
+    if (translates) {
+        result.command = Command::Translate;
+        finish_arrival(result.arrival, settings, other);
         return result;
     }
+    if (result.command == Command::Version) return result;
     if (!result.arrival.output.empty())
         throw UserError(
             "--output is an option of --from-torchtitan and --from-litgpt; a run's folder is "

@@ -38,10 +38,10 @@ constexpr ForeignKey kKeys[] = {
      "jobs/export_run.py --wandb DIR RUN makes a run that wandb sync uploads"},
     {"model.name", ToKey, "", "llama3|qwen2|qwen3|mistral|!",
      "llama3, mistral, qwen2 and qwen3, and their relatives by a config.json in model.hf_assets_path"},
-    {"model.flavor", ToKey, "",
-     "debugmodel=256x6x16|debugmodel_flex_attn=256x6x16|debugmodel_varlen_attn=256x6x16|8B_flex=8B|8B_varlen="
-     "8B|"
-     "70B_flex=70B|0.6B|1B|1.7B|3B|4B|7B|8B|14B|32B|70B|405B|!",
+    {"model.flavor", ToKey, "training.attend_across_documents model.flavor",
+     "debugmodel=256x6x16|debugmodel_flex_attn=false 256x6x16|debugmodel_varlen_attn=false 256x6x16|"
+     "8B_flex=false 8B|8B_varlen=false 8B|70B_flex=false 70B|256x6x16|4096x12x32|0.5B|0.6B|1B|1.5B|1.7B|3B|"
+     "4B|7B|8B|14B|32B|70B|405B|!",
      "a preset of configs/README.md, or a config.json in model.hf_assets_path"},
     {"model.tokenizer_path", ToKey, "model.hf_assets_path", "", "the folder of the tokenizer"},
     {"model.converters", ToKey, "",
@@ -99,7 +99,8 @@ constexpr ForeignKey kKeys[] = {
     {"activation_checkpoint.mode", ToKey, "", "",
      "selective recomputes the cheap parts of every layer, full all of it; pretrain --search chooses"},
     {"activation_checkpoint.selective_ac_option", InWords, "", "",
-     "mode = \"selective\" recomputes the cheap parts of every layer, as \"op\"; full all of it"},
+     "mode = \"selective\" recomputes the cheap parts of every layer, as \"op\"; a number N recomputes every "
+     "Nth layer whole in TorchTitan, which takes other memory and time, with the same results"},
     {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", Nothing, "",
      "[]|[\"moe.router.gate\"]", "activation_checkpoint.mode = \"full\" recomputes every product"},
     {"activation_checkpoint.early_stop", Nothing, "", "*", "recomputation computes only what is read"},
@@ -117,8 +118,10 @@ constexpr ForeignKey kKeys[] = {
      "true=quantize.linear.float8|false=", "model.converters = quantize.linear.float8 turns float8 on"},
     {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", Nothing, "", "*",
      "the scales of all weights are computed together, after the update"},
-    {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", Nothing, "", "*", "memory alone"},
-    {"quantize.linear.float8.emulate", Nothing, "", "*", "products of float8 are emulated on every device"},
+    {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", Nothing, "", "*",
+     "it saves memory only; the results do not change"},
+    {"quantize.linear.float8.emulate", Nothing, "", "false",
+     "float8 is emulated exactly where the device cannot multiply it"},
     {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", Nothing, "", "*",
      "there is one kernel for each device"},
     {"quantize.linear.mx.use_fp8_dim1_cast_triton_kernel", Nothing, "", "*",
@@ -179,7 +182,16 @@ constexpr FormerName kFormerNames[] = {
     {"quantize.linear.fp8.", "quantize.linear.float8."},
 };
 
+constexpr const char* kDefault = "TorchTitan's default";
+
 constexpr Implied kImplied[] = {
+    {"(model)", "model.name", "llama3", kDefault},
+    {"(model)", "model.flavor", "256x6x16", "TorchTitan's default, debugmodel"},
+    {"(checkpoints)", "checkpoint.async_mode", "disabled", kDefault},
+    {"(last checkpoint)", "checkpoint.last_save_model_only", "true", kDefault},
+    {"(last checkpoint)", "checkpoint.export_dtype", "float32", kDefault},
+    {"(validation)", "validation.local_batch_size", "8", kDefault},
+    {"(validation)", "validation.seq_len", "2048", kDefault},
     {"(weight decay)", "optimizer.decay_all_parameters", "true", "TorchTitan decays norms too"},
     {"(order of the data)", "training.shuffle", "false",
      "TorchTitan reads its texts in order; true is better for most data"},

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kPeakSeconds = 0.3;
 constexpr double kComparisonSeconds = 0.05;  // for each of two types on a processor
+constexpr double kNoticed = 1.1;             // a factor between two types that deserves a warning
 constexpr int kVolta = 70, kAmpere = 80;  // capabilities: the first tensor cores, and the first with bfloat16
 
 bool processor_multiplies_bfloat16() {
@@ -48,10 +49,10 @@ std::string slow_type_on_gpu(const config::Training& training, const observe::Jo
     }
     if (training.mixed_precision_param != config::Precision::BFloat16 || capability >= kAmpere) return "";
     return fmt::format(
-        "this GPU (compute capability {}.{}) has no bfloat16: its tensor cores, a factor of about 8, compute "
-        "in "
-        "float16 only; set training.mixed_precision_param to float16",
-        capability / 10, capability % 10);
+        "this GPU (compute capability {}.{}) has no bfloat16{}; set training.mixed_precision_param to {}",
+        capability / 10, capability % 10,
+        capability >= kVolta ? ": its tensor cores, a factor of about 8, compute in float16 only" : "",
+        capability >= kVolta ? "float16" : "float32");
 }
 
 std::string slow_type_on_processor(const config::Training& training) {
@@ -61,6 +62,7 @@ std::string slow_type_on_processor(const config::Training& training) {
         return observe::measure_gemm_peak(type, kComparisonSeconds).flops_per_second;
     };
     const double factor = rate(at::kFloat) / rate(at::kBFloat16);
+    if (factor <= kNoticed) return "";
     return fmt::format(
         "this processor (kernels: {}) has no instructions for bfloat16; products of float32 have {:.1f} "
         "times their "

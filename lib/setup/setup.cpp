@@ -161,7 +161,6 @@ std::vector<int> stage_layers(const config::Parallelism& parallelism, const para
                                   parallelism.pipeline_parallel_last_stage_less_layers);
 }
 
-
 bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
     return wanted == config::LiveLine::Always ||
            (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
@@ -195,6 +194,17 @@ model::ModelSpec choose_model(const config::Model& model) {
     if (differences.empty()) return spec;
     throw UserError("the preset {} {} and {}/config.json are different models: {}; remove one of the two",
                     spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
+}
+
+void check_preset(config::Arrival& arrival) {
+    const config::Model& model = arrival.config.model;
+    if (!model.flavor && !model.hf_assets_path.empty()) return;  // a config.json may say it
+    try {
+        model::preset(model.name.value_or(config::Model::kDefaultName),
+                      model.flavor.value_or(config::Model::kDefaultFlavor));
+    } catch (const UserError& error) {
+        arrival.keys.push_back({config::Fate::Missing, "(preset)", "", error.what()});
+    }
 }
 
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,

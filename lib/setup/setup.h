@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "comm/group.h"
+#include "config/arrival.h"
 #include "config/job_config.h"
 #include "cublas/matmul.h"
 #include "layout/mesh_shape.h"
@@ -27,6 +28,9 @@ namespace argosy::setup {
 /// The architecture: that of the config.json in model.hf_assets_path or, without one, the preset. Throws
 /// UserError if both are given and differ, and if the folder has neither a config.json nor a tokenizer.
 model::ModelSpec choose_model(const config::Model& model);
+
+/// Adds a missing key to a translation if model.name and model.flavor are no preset.
+void check_preset(config::Arrival& arrival);
 
 /// `device`: the device on which this rank computes.
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""jobs/arrive.sh takes a TorchTitan TOML or a Lit-GPT YAML and texts to a run, and the commands of configs/ARRIVING.md work."""
+"""jobs/arrive.sh takes a TorchTitan TOML or a Lit-GPT YAML and texts to a run, and the pretrain commands of
+configs/ARRIVING.md work."""
 import json
 import os
 import re
@@ -108,20 +109,52 @@ class ArrivingTest(PretrainTest):
         metrics = (self.folder / "outputs" / "tiny" / "metrics.jsonl").read_text()
         self.assertEqual(metrics.count("\n"), 2)  # 256 tokens of 4 samples x 32
 
+    def test_other_texts_are_tokenized_again(self):
+        run = ("--training.steps", "1", "--ranks", "1", "--folder", "run")
+        code, table, log = self.arrive("tiny.toml", TITAN, *run)
+        self.assertEqual(code, 0, table + log)
+        code, _, log = self.arrive("tiny.toml", TITAN, *run)
+        self.assertIn("run/train.h5 is made of", log)
+        before = (self.folder / "run" / "train.json").read_text()
+        texts = self.folder / "others.jsonl"
+        texts.write_text(TEXTS.read_text().replace("the", "thee"))
+        os.utime(texts, (1, 1))  # older than the token file
+        code, _, log = self.arrive("tiny.toml", TITAN, *run, "--jsonl", texts)
+        self.assertEqual(code, 0, log)
+        self.assertIn("2. tokenizing", log)
+        self.assertNotEqual((self.folder / "run" / "train.json").read_text(), before)
+
     def test_mistakes(self):
+        (self.folder / "theirs.toml").write_text(TITAN)
         for words, part in ((["run.ini", "--jsonl", "x"], "neither"), (["run.toml"], "--jsonl is missing"),
                             (["run.toml", "--jsonl", "x", "--nonsense", "1"], "unknown option --nonsense"),
-                            (["absent.toml", "--jsonl", "x"], "cannot read --from-torchtitan absent.toml")):
+                            (["absent.toml", "--jsonl", "x"], "cannot read the configuration absent.toml"),
+                            (["theirs.toml", "--jsonl", "x"], "cannot read the texts x"),
+                            (["theirs.toml", "--jsonl", TEXTS, "--validation", "y"], "cannot read the texts y"),
+                            (["theirs.toml", "--jsonl", TEXTS, "--ranks", "0"], "--ranks 0 is not"),
+                            (["theirs.toml", "--jsonl", TEXTS, "--nodes", "two"], "--nodes two is not"),
+                            (["theirs.toml", "--jsonl", TEXTS, "--nodes", "2", "--ranks", "2"], "give one of them"),
+                            (["theirs.toml", "--job.dump_folder", "x"], "use --folder"),
+                            (["theirs.toml", "--training.dataset_path=x"], "use --jsonl"),
+                            (["theirs.toml", "--validation.dataset_path", "x"], "use --validation")):
             code, _, log = self.run_here(SOURCE / "jobs" / "arrive.sh", *words)
             self.assertEqual(code, 2, log)
             self.assertIn(part, log)
+        self.assertFalse((self.folder / "outputs").exists())
+        code, text, log = self.run_here(SOURCE / "jobs" / "arrive.sh", "--help")
+        self.assertEqual(code, 0, log)
+        self.assertRegex(text, r"\Aarrive.sh F.toml(.|\n)*--anyway(.|\n)*Exit codes: 3 ")
         (self.folder / "mine.toml").write_text("[training]\nsteps = 1\n")
-        (self.folder / "theirs.toml").write_text(TITAN)
-        code, _, log = self.run_here(PRETRAIN, "--from-torchtitan", "theirs.toml", "--output", "mine.toml")
-        self.assertEqual(code, 2, log)
+        code, text, log = self.run_here(PRETRAIN, "--from-torchtitan", "theirs.toml", "--output", "mine.toml")
+        self.assertEqual((code, text), (2, ""), log)
         self.assertIn("mine.toml", log)
+        code, text, log = self.run_here(PRETRAIN, "--from-torchtitan", "theirs.toml", "--model.flavor", "7B")
+        self.assertEqual(code, 3, log)
+        self.assertRegex(text, r"(?m)^missing +\(preset\) +no preset has model.name = \"llama3\" and model.flavor = \"7B\"")
+        code, _, log = self.run_here(PRETRAIN, "--from-litgpt", "theirs.toml", "--validation.enable", "true")
+        self.assertEqual(code, 2, log)
 
-    def test_the_commands_of_the_page_work(self):
+    def test_the_pretrain_commands_of_the_page_work(self):
         (self.folder / "llama3_8b.toml").write_text(TITAN)
         (self.folder / "tinyllama.yaml").write_text(LITGPT)
         page = PAGE.read_text()

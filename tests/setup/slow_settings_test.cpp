@@ -55,8 +55,25 @@ TEST(SlowType, NamesTheFactorThatIsLost) {
     EXPECT_EQ(slow_type(BFloat16, "NVIDIA H100 80GB HBM3", 90), "");
     EXPECT_NE(slow_type(BFloat16, "Tesla T4", 75).find("(compute capability 7.5) has no bfloat16"),
               std::string::npos);
+    EXPECT_EQ(
+        slow_type(BFloat16, "NVIDIA P100", 60),
+        "this GPU (compute capability 6.0) has no bfloat16; set training.mixed_precision_param to float32");
     EXPECT_EQ(slow_type(Float16, "Tesla T4", 75), "");
     EXPECT_EQ(slow_type(Float64, "NVIDIA H100 80GB HBM3", 90), "");  // to compare layouts
+}
+
+TEST(CheckPreset, NamesPairsThatAreNone) {
+    const auto missing = [](const char* name, const char* flavor) {
+        config::Arrival arrival;
+        arrival.config.model.name = name;
+        arrival.config.model.flavor = flavor;
+        check_preset(arrival);
+        return arrival.keys.empty() ? "" : arrival.keys[0].sentence;
+    };
+    EXPECT_EQ(missing("llama3", "8B"), "");
+    EXPECT_EQ(missing("qwen2", "7B"), "");
+    EXPECT_NE(missing("llama3", "7B").find("no preset has model.name = \"llama3\" and"), std::string::npos);
+    EXPECT_NE(missing("qwen3", "256x6x16").find("qwen3: 0.6B"), std::string::npos);
 }
 
 }  // namespace

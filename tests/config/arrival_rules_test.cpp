@@ -1,0 +1,258 @@
+// Translated configurations: defaults that a file leaves out, the command line over the file, and the tables.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "config/arrivals.h"
+
+namespace argosy::config {
+namespace {
+
+bool fits(const ForeignKey& row, std::string_view key) {
+    return row.key.ends_with('.') ? key.starts_with(row.key) : key == row.key;
+}
+
+/// The rows that fit none of `settings`, in the order of the table.
+std::vector<std::string_view> rows_without_setting(const ForeignTable& table,
+                                                   const std::vector<Setting>& settings) {
+    std::vector<std::string_view> rows;
+    for (const ForeignKey& row : table.keys) {
+        if (std::ranges::none_of(settings, [&](const Setting& setting) { return fits(row, setting.key); }))
+            rows.push_back(row.key);
+    }
+    return rows;
+}
+
+TEST(ArrivalRules, RowsSetKeysOfThisProgram) {
+    for (const ForeignTable* table : {&torchtitan_table(), &litgpt_table()}) {
+        for (const ForeignKey& row : table->keys) {
+            if (row.use != ForeignKey::Use::ToKey) continue;
+            std::istringstream ours{std::string(row.ours.empty() ? row.key : row.ours)};
+            for (std::string key; ours >> key;) EXPECT_TRUE(find_field(key)) << row.key;
+        }
+        for (const Implied& implied : table->implied)
+            EXPECT_TRUE(implied.ours.empty() || find_field(implied.ours)) << implied.what;
+    }
+}
+
+/// A row whose key is misspelled answers nothing, so each is a key of v0.2.2 or one of these older names.
+TEST(ArrivalRules, RowsAreKeysOfTorchTitan) {
+    const std::vector<std::string_view> older = {"job.print_args",
+                                                 "job.use_for_integration_test",
+                                                 "metrics.enable_color_printing",
+                                                 "metrics.rank_0_only",
+                                                 "model.norm_type",
+                                                 "model.use_flex_attn",
+                                                 "model.attn_mask_type",
+                                                 "optimizer.fused",
+                                                 "training.enable_compiled_autograd",
+                                                 "training.data_parallel_type",
+                                                 "parallelism.pipeline_parallel_split_points",
+                                                 "parallelism.pipeline_parallel_microbatches",
+                                                 "parallelism.enable_compiled_autograd",
+                                                 "checkpoint.interval_type",
+                                                 "quantize.linear.float8.enable",
+                                                 "quantize.linear.float8.force_recompute_fp8_weight_in_bwd",
+                                                 "quantize.linear.mx.use_fp8_dim1_cast_triton_kernel",
+                                                 "experimental.custom_model_path"};
+    EXPECT_EQ(rows_without_setting(torchtitan_table(), torchtitan_defaults()), older);
+}
+
+/// The keys that litgpt pretrain prints, and below them those of AdamW and of older versions.
+constexpr const char* kLitGptKeys = R"(
+model_name: m
+model_config.n_layer: 1
+out_dir: d
+precision: p
+initial_checkpoint_dir: d
+resume: false
+data.class_path: c
+train.save_interval: 1000
+train.log_interval: 1
+train.global_batch_size: 512
+train.micro_batch_size: 4
+train.lr_warmup_steps: 2000
+train.lr_warmup_fraction: 0
+train.epochs: 1
+train.max_tokens: 1
+train.max_steps: 1
+train.max_time: 1
+train.max_seq_length: 1
+train.tie_embeddings: false
+train.max_norm: 1
+train.min_lr: 1
+eval.interval: 1
+eval.max_new_tokens: 1
+eval.max_iters: 1
+eval.initial_validation: false
+eval.final_validation: true
+eval.evaluate_example: first
+log.project: p
+optimizer.class_path: torch.optim.AdamW
+optimizer.init_args.lr: 1
+optimizer.init_args.betas: [0.9, 0.95]
+optimizer.init_args.eps: 1
+optimizer.init_args.weight_decay: 1
+optimizer.init_args.amsgrad: false
+optimizer.init_args.maximize: false
+optimizer.init_args.foreach: false
+optimizer.init_args.capturable: false
+optimizer.init_args.differentiable: false
+optimizer.init_args.fused: true
+devices: 1
+num_nodes: 1
+tokenizer_dir: d
+logger_name: csv
+seed: 42
+model.name: m
+data: OpenWebText
+optimizer: AdamW
+train.learning_rate: 1
+train.weight_decay: 1
+train.beta1: 1
+train.beta2: 1
+)";
+
+TEST(ArrivalRules, RowsAreKeysOfLitGpt) {
+    EXPECT_EQ(rows_without_setting(litgpt_table(), read_yaml(kLitGptKeys, "F")),
+              std::vector<std::string_view>());
+}
+
+TEST(ArrivalRules, EachKeyOfThisProgramIsAnswered) {
+    for (const ForeignProgram program : {ForeignProgram::TorchTitan, ForeignProgram::LitGpt}) {
+        for (const std::string& key : keys()) {
+            for (const char* place : {"in F:1", "on the command line"}) {
+                for (const Value& value : {Value(true), Value(int64_t{1}), Value("foo")}) {
+                    const Arrival arrival = translate(program, {{key, value, "x", place}});
+                    EXPECT_NE(fate_of(arrival, key).find(": "), std::string::npos) << key;
+                }
+            }
+        }
+    }
+    const std::vector<std::string> words = {"validation.enable",
+                                            "true",
+                                            "validation.dataset_path",
+                                            "v.h5",
+                                            "checkpoint.initial_load_path",
+                                            "DIR"};
+    EXPECT_TRUE(litgpt("seed: 1\n", words).config.validation.enable);
+    EXPECT_EQ(litgpt("training:\n  dataset_path: foo\n").config.training.dataset_path, "foo");
+}
+
+TEST(ArrivalRules, WhatAFileLeavesOutHasTheDefaultsOfTorchTitan) {
+    JobConfig given = translate(ForeignProgram::TorchTitan, torchtitan_defaults()).config;
+    given.model.hf_assets_path.clear();  // a folder of TorchTitan's repository
+    given.job.description.clear();
+    EXPECT_EQ(titan("").config, given);
+    EXPECT_EQ(titan("").config.checkpoint.export_dtype, Precision::Float32);
+    // Not beside a last checkpoint that can be resumed, which has no export.
+    EXPECT_EQ(read_back(titan("[checkpoint]\nlast_save_model_only = false\n")).checkpoint.export_dtype,
+              std::nullopt);
+    EXPECT_EQ(titan("[checkpoint]\nexport_dtype = \"bfloat16\"\n").config.checkpoint.export_dtype,
+              Precision::BFloat16);
+}
+
+TEST(ArrivalRules, WhatAFileLeavesOutHasTheDefaultsOfLitGpt) {
+    const char* defaults =
+        "seed: 42\ntrain:\n  save_interval: 1000\n  global_batch_size: 512\n  micro_batch_size: 4\n"
+        "  lr_warmup_steps: 2000\n  max_tokens: 3e12\n  max_norm: 1\n  min_lr: 4e-5\neval:\n  interval: "
+        "1000\n"
+        "  max_iters: 100\noptimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 1e-3\n"
+        "    betas: [0.9, 0.999]\n    eps: 1e-8\n    weight_decay: 0.01\n";
+    EXPECT_EQ(litgpt("").config, litgpt(defaults).config);
+    const JobConfig config = litgpt("train:\n  min_lr: 1e-4\n").config;
+    EXPECT_EQ(config.optimizer.lr, 1e-3);
+    EXPECT_NEAR(config.lr_scheduler.min_lr_factor, 0.1, 1e-12);
+    EXPECT_EQ(config.training.steps, 2861022);  // 3e12 / 512 / 2048, rounded down
+}
+
+TEST(ArrivalRules, StepsOfTokensAreWholeOnes) {
+    const auto steps = [](const std::string& tokens, const std::string& batch) {
+        return litgpt("train:\n  max_tokens: " + tokens + "\n  global_batch_size: " + batch +
+                      "\n  micro_batch_size: 1\n  max_seq_length: 2048\n")
+            .config.training.steps;
+    };
+    EXPECT_EQ(steps("10000", "2"), 2);
+    EXPECT_EQ(steps("10", "2"), 1);
+    EXPECT_EQ(steps("9223372036854775807", "1000"), 4503599627370);
+}
+
+TEST(ArrivalRules, TheCommandLineComesAfterEachKeyOfTheFile) {
+    const std::string rates = "optimizer:\n  init_args:\n    lr: 4e-4\ntrain:\n  min_lr: 4e-5\n";
+    EXPECT_EQ(litgpt(rates, {"lr_scheduler.min_lr_factor", "0.5"}).config.lr_scheduler.min_lr_factor, 0.5);
+    EXPECT_NEAR(litgpt(rates, {"optimizer.lr", "8e-4"}).config.lr_scheduler.min_lr_factor, 0.05, 1e-12);
+    const Arrival arrival =
+        titan("[model]\nconverters = [\"float8\"]\n", {"quantize.linear.float8.enable", "false"});
+    EXPECT_TRUE(arrival.config.model.converters.empty());
+    EXPECT_EQ(fate_of(arrival, "model.converters"), "no such key");
+    const std::string llama = "model_name: Llama-3.1-8B\n";
+    const JobConfig qwen = litgpt(llama, {"model.name", "qwen3", "model.flavor", "14B"}).config;
+    EXPECT_EQ(qwen.model.name, "qwen3");
+    EXPECT_EQ(qwen.model.flavor, "14B");
+    EXPECT_EQ(litgpt(llama, {"model.flavor", "70B"}).config.model.name, "llama3");
+}
+
+TEST(ArrivalRules, FlavorsWithMasksOfDocumentsKeepThem) {
+    for (const char* flavor :
+         {"8B_flex", "8B_varlen", "70B_flex", "debugmodel_flex_attn", "debugmodel_varlen_attn"}) {
+        const Arrival arrival = titan(fmt::format("[model]\nflavor = \"{}\"\n", flavor));
+        EXPECT_EQ(arrival.count(Fate::Missing), 0) << arrival_text(arrival, {});
+        EXPECT_FALSE(read_back(arrival).training.attend_across_documents) << flavor;
+    }
+    const Arrival plain = titan("[model]\nflavor = \"8B\"\n");
+    EXPECT_EQ(fate_of(plain, "model.flavor"), "taken: the same key here");
+    EXPECT_TRUE(read_back(plain).training.attend_across_documents);
+}
+
+TEST(ArrivalRules, ValuesThatChangeTheRunAreNotPassedOver) {
+    const auto fate = [](const Arrival& arrival, const char* key) {
+        const std::string answer = fate_of(arrival, key);
+        return answer.substr(0, answer.find(':'));
+    };
+    const auto titan_fate = [&](const char* section, const char* key, const char* value) {
+        return fate(titan(fmt::format("[{}]\n{} = {}\n", section, key, value)),
+                    fmt::format("{}.{}", section, key).c_str());
+    };
+    EXPECT_EQ(titan_fate("quantize.linear.float8", "emulate", "true"), "missing");
+    EXPECT_EQ(titan_fate("quantize.linear.float8", "emulate", "false"), "harmless");
+    for (const char* path : {"out/step-10", "/a/lit_model.pth"})
+        EXPECT_EQ(fate(litgpt(fmt::format("resume: {}\n", path)), "resume"), "missing");
+    for (const char* word : {"false", "true", "auto"})
+        EXPECT_EQ(fate(litgpt(fmt::format("resume: {}\n", word)), "resume"), "equivalent");
+    EXPECT_EQ(fate(litgpt("train:\n  tie_embeddings: false\n"), "train.tie_embeddings"), "missing");
+    for (const char* zero : {"0", "0.0"})
+        EXPECT_EQ(
+            fate(litgpt(fmt::format("train:\n  lr_warmup_fraction: {}\n", zero)), "train.lr_warmup_fraction"),
+            "harmless");
+    EXPECT_EQ(
+        fate(litgpt("optimizer:\n  init_args:\n    betas: [0.9, 0.95, 0.99]\n"), "optimizer.init_args.betas"),
+        "missing");
+    EXPECT_EQ(fate(litgpt("\xEF\xBB\xBFseed: 7\n"), "seed"), "equivalent");
+}
+
+TEST(ArrivalRules, OtherOptionsBesideATranslationAreRefused) {
+    for (const std::vector<std::string>& more : {std::vector<std::string>{"--config", "G.toml"},
+                                                 {"--plan"},
+                                                 {"--gpus", "4"},
+                                                 {"--json"},
+                                                 {"--print-config"},
+                                                 {"--version"},
+                                                 {"--from-torchtitan", "G.toml"},
+                                                 {"--from-litgpt", "G.yaml"}}) {
+        for (const bool first : {true, false}) {
+            std::vector<std::string> words = {"--from-torchtitan", "F.toml"};
+            words.insert(first ? words.begin() : words.end(), more.begin(), more.end());
+            EXPECT_THROW(parse_command_line(words), UserError) << more[0];
+        }
+    }
+}
+
+TEST(ArrivalRules, TheCommandToStartQuotesTheFile) {
+    const Arrival arrival = titan("");
+    EXPECT_NE(arrival_text(arrival, {.output = "my run's.toml"}).find("--config 'my run'\\''s.toml' --"),
+              std::string::npos);
+    EXPECT_NE(arrival_text(arrival, {.output = "a/run.toml"}).find("--config a/run.toml --"),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace argosy::config
