@@ -11,7 +11,7 @@
 namespace argosy::cublas {
 namespace {
 
-constexpr std::string_view kBegin = "cublasLt", kFormat = "3";  // changes with the fields of a line
+constexpr std::string_view kBegin = "cublasLt", kFormat = "4";  // changes with the fields of a line
 constexpr const char* kAddends[] = {"set", "add", "plus"};      // in the order of Addend
 constexpr const char* kScales[] = {"unscaled", "matrix", "line", "block"};  // in the order of ScaleMode
 constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16,    ElementType::Float32,
@@ -101,7 +101,7 @@ Problem problem_of(Words& words) {
     p.type_b = words.type();
     p.result_type = words.type();
     p.scales = words.one_of<ScaleMode>(kScales);
-    p.fast_sums = words.is_first_of_two("fast", "exact");
+    p.fast_sums = words.is_first_of_two("fast", "promoted");
     p.transpose_a = words.is_first_of_two("T", "N");
     p.transpose_b = words.is_first_of_two("T", "N");
     for (int64_t* number : {&p.m, &p.n, &p.k, &p.stride_a, &p.stride_b, &p.stride_d}) {
@@ -122,7 +122,7 @@ std::string line_of(const Choice& choice, const Origin& origin) {
     return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
                        kFormat, origin.version, origin.device, name(p.type_a), name(p.type_b),
                        name(p.result_type), kScales[static_cast<int>(p.scales)],
-                       p.fast_sums ? "fast" : "exact", p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N",
+                       p.fast_sums ? "fast" : "promoted", p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N",
                        p.m, p.n, p.k, p.stride_a, p.stride_b, p.stride_d,
                        kAddends[static_cast<int>(p.addend)], p.bias ? "bias" : "plain", p.alignment_a,
                        p.alignment_b, p.alignment_c, p.alignment_d, p.alignment_bias, hex(choice.algorithm));

@@ -1,13 +1,13 @@
 // The text form of chosen cuBLASLt algorithms, one line for each problem:
 //
-//   cublasLt 3 13.1.0 NVIDIA-H200 bf16 bf16 fp32 unscaled exact T N 4096 1024 8192 8192 8192 4096 add plain
-//   256 256 256 256 256 <hex>
+//   cublasLt 4 13.1.0 NVIDIA-H200 bf16 bf16 fp32 unscaled promoted T N 4096 1024 8192 8192 8192 4096 add
+//   plain 256 256 256 256 256 <hex>
 //
 // The fields are the number of this format; the cuBLASLt version and the device that the algorithm is for;
 // the problem's types of A, B and the result; "unscaled", or what shares a scale: "matrix", "line" or
-// "block"; "exact" or "fast" sums; transpositions of A and B, m, n, k, strides of A, B and D, "set" D, "add"
-// to it, or the sum "plus" another matrix, "bias" or "plain", alignments of A, B, C, D and the bias in bytes;
-// the algorithm's bytes in hex.
+// "block"; "promoted" or "fast" sums; transpositions of A and B, m, n, k, strides of A, B and D, "set" D,
+// "add" to it, or the sum "plus" another matrix, "bias" or "plain", alignments of A, B, C, D and the bias in
+// bytes; the algorithm's bytes in hex.
 #pragma once
 
 #include <array>

@@ -150,6 +150,12 @@ std::string refusal(const Float8Product& product, const Target& target) {
     return {};
 }
 
+void check_target(const Product& product, const Problem& p, const Target& target) {
+    if (!is_float8(p.type_a)) return;
+    const std::string reason = refusal({p.type_a, p.type_b, p.result_type, p.scales, p.m, p.k}, target);
+    ARGOSY_CHECK(reason.empty(), "{}: {}", reason, describe(product));
+}
+
 int64_t span_of(int64_t rows, int64_t columns, int64_t stride) {
     return rows == 0 || columns == 0 ? 0 : (columns - 1) * stride + rows;
 }

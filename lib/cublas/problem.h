@@ -47,6 +47,9 @@ struct Operands {
 /// shapes.
 Operands operands_of(const Product& product);
 
+/// Asserts that cuBLASLt has the product there, if it is of float8.
+void check_target(const Product& product, const Problem& problem, const Target& target);
+
 /// Elements from the first to the last of a column-major matrix, gaps between its columns included.
 int64_t span_of(int64_t rows, int64_t columns, int64_t stride);
 

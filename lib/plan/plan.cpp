@@ -11,6 +11,7 @@
 #include "observe/peak_flops.h"
 #include "plan/links.h"
 #include "setup/element_types.h"
+#include "setup/product_casts.h"
 #include "setup/setup.h"
 #include "train/dry_step.h"
 
@@ -121,6 +122,7 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
             throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
                             fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
         }
+        setup::refuse_sums_of_processors(config);
         machine->ranks_per_node = request.gpus_per_node;
         return *machine;
     };

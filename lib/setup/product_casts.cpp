@@ -95,6 +95,13 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
             is_float8 && config.float8.enable_fsdp_float8_all_gather};
 }
 
+void refuse_sums_of_processors(const config::JobConfig& config) {
+    if (emulated_accumulation(config) == ops::Accumulation::Float32) return;
+    throw UserError(
+        "quantize.linear.float8.emulated_accumulation = hopper is for processors, but this job has GPUs; "
+        "remove the key, or set ARGOSY_DEVICE=cpu (in a plan: --gpu cpu)");
+}
+
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
                        const layout::MeshShape& mesh, const cublas::Target& target) {
     if (config.model.converters.empty()) return;
@@ -118,7 +125,9 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
     spdlog::info(
         "{}: the products of {} matrices cast their operands to eight bits{}; {}", recipe_name(config),
         cast.size(), kept.empty() ? "" : fmt::format(", those of {} do not", fmt::join(kept, ", ")),
-        ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
+        config.debug.plain_operations
+            ? "all emulated, because debug.plain_operations is true"
+            : ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
 }
 
 }  // namespace argosy::setup

@@ -15,6 +15,9 @@ namespace argosy::setup {
 /// Throws UserError if a rank's tokens are no whole blocks.
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens);
 
+/// Throws UserError if the config asks for sums that only processors emulate.
+void refuse_sums_of_processors(const config::JobConfig& config);
+
 /// Logs the recipe, which of its products the device computes in float8 and which are emulated, and why, the
 /// matrices whose products do not cast, and filters without effect.
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,

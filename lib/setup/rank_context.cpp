@@ -14,6 +14,7 @@
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/communicator.h"
+#include "setup/product_casts.h"
 #include "setup/setup.h"
 #include "train/run_limits.h"
 
@@ -74,11 +75,7 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     set_determinism(config, environment);
     separate_streams(config.parallelism);
     const c10::Device device = choose_device(ranks, environment);
-    if (device.is_cuda() && config.float8.emulated_accumulation == config::EmulatedAccumulation::Hopper) {
-        throw UserError(
-            "quantize.linear.float8.emulated_accumulation = hopper is for processors, but this job has GPUs; "
-            "remove the key, or set ARGOSY_DEVICE=cpu");
-    }
+    if (device.is_cuda()) refuse_sums_of_processors(config);
     return device;
 }
 

@@ -39,7 +39,7 @@ Choice choice() {
 TEST(Choices, AreLinesThatReadBack) {
     const std::string line = line_of(choice(), kHere);
     EXPECT_EQ(line.substr(0, line.rfind(' ')),
-              "cublasLt 3 13.1.0 NVIDIA-H200 bf16 bf16 fp32 unscaled exact N T 4096 1024 16384 4096 2048 "
+              "cublasLt 4 13.1.0 NVIDIA-H200 bf16 bf16 fp32 unscaled promoted N T 4096 1024 16384 4096 2048 "
               "4097 add plain 256 16 8 "
               "4 256");
     EXPECT_EQ(line.back(), '\n');
@@ -80,7 +80,7 @@ TEST(Choices, InvalidLinesAreUserErrors) {
         return std::string(line).replace(line.find(what), what.size(), by);
     };
     EXPECT_ERROR(choices_in(line + line.substr(0, line.size() - 2), kHere), UserError, "line 2",
-                 "cublasLt 3 13");
+                 "cublasLt 4 13");
     for (const std::string& bad :
          {line.substr(0, 40), std::string("hello\n"), std::string("\n"), std::string("cublasLt"),
           replaced("bf16", "bf17"), replaced(" N ", " M "), replaced(" 4096 ", " 4096x "),

@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -221,44 +220,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuFloat8,
                              return "cc" + std::to_string(info.param.capability) + "_" +
                                     toString(info.param.type);
                          });
-
-TEST(Float8Choices, SayWhyAProductIsEmulated) {
-    const auto way = [](const char* name, int capability, int64_t terms = 64) {
-        return choose_float8(find_recipe(name)->forward, at::kBFloat16, 32, terms, {capability, 130000});
-    };
-    EXPECT_EQ(way("tensorwise", 90).way, Float8Way::Native);
-    EXPECT_EQ(way("rowwise", 90).way, Float8Way::Native);
-    EXPECT_EQ(way("rowwise", 100).way, Float8Way::ScaledAfter);
-    EXPECT_EQ(way("mxfp8_cublas", 100).way, Float8Way::Native);
-    EXPECT_EQ(way("mxfp8_cublas", 90).way, Float8Way::Emulated);
-    EXPECT_NE(way("mxfp8_cublas", 90).reason.find("blocks"), std::string::npos);
-    EXPECT_EQ(way("tensorwise", 90, 72).way, Float8Way::Emulated);
-    EXPECT_EQ(way("tensorwise", 80).way, Float8Way::Emulated);
-}
-
-// What a plan sees: the types of products, and the bytes of the passes around them.
-TEST(Float8Choices, APlannedGpuReportsItsWork) {
-    const OpsContext context;
-    const auto work_on = [](int capability) {
-        const PlannedGpu gpu(capability);
-        std::map<std::string, double> seen;  // flops of products by type, and bytes of passes
-        const WorkObserver observer([&](const Work& work) {
-            work.kind == WorkKind::Product ? seen[toString(work.type)] += work.flops
-                                           : seen["passes"] += work.bytes;
-        });
-        const auto options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
-        const at::Tensor x = at::zeros({64, 96}, options), weight = at::zeros({32, 96}, options);
-        const Cast& how = find_recipe("tensorwise")->forward.left;
-        linear(cast(x, how, 1, largest_magnitude(x)),
-               Stack::of(weight).cast(how, 1, largest_magnitude(weight)));
-        return seen;
-    };
-    const double elements = 64 * 96 + 32 * 96, flops = 2.0 * 64 * 96 * 32;
-    const auto native = work_on(90), emulated = work_on(80);
-    EXPECT_EQ(native, (std::map<std::string, double>{{"Float8_e4m3fn", flops}, {"passes", elements * 5}}));
-    EXPECT_EQ(emulated.at("BFloat16"), flops);
-    EXPECT_EQ(emulated.at("passes"), elements * 8);
-}
 
 }  // namespace
 }  // namespace argosy::ops

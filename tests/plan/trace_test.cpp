@@ -79,6 +79,11 @@ TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
         return trace_rank(how, kOne, /*rank=*/0, machine).compute_seconds.at(ops::WorkKind::Product);
     };
     EXPECT_NEAR(seconds(90) / seconds(80), machine.narrow_flops / machine.float8_flops, 1e-9);
+    // A processor, which has no float8, computes the sums of Hopper in float32.
+    how.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Hopper);
+    const double emulated = seconds(0);
+    machine.float8_flops = 0;
+    EXPECT_EQ(seconds(0), emulated);
 }
 
 TEST(RankTrace, NamesTheMomentOfThePeak) {

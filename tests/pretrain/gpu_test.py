@@ -53,6 +53,12 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 found = self.train(self.gpu, num_ranks, name, **layout, **settings, **{gpu_run.GATHER: True})
                 self.assert_alike(found, expected, 5e-3)
 
+    def test_plain_operations_emulate_float8(self):
+        done = self.run_ranks(1, *self.small(**(gpu_run.SMALL | self.float8())), "--debug.plain_operations", "true",
+                              program=(GPU,))
+        self.assert_code(done, 0)
+        self.assertIn("all emulated, because debug.plain_operations is true", done.stderr)
+
     def test_mxfp8_runs_where_the_gpu_has_it(self):
         settings = self.float8("quantize.linear.mx")
         expected = self.train(self.cpu, 1, "cpu", **settings)

@@ -104,6 +104,7 @@ struct Multiplier::State {
         const auto own = own_workspaces.find(stream);
         return own == own_workspaces.end() ? workspace.bytes : own->second.bytes;
     }
+    /// Throws NoAlgorithm.
     Known& known(const Product& product, const Operands& operands, CUstream_st* stream);
     Algorithm choose(Plan& plan, const Product& product, const Operands& operands, CUstream_st* stream);
     Algorithm time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
@@ -124,11 +125,7 @@ struct Multiplier::State {
 Multiplier::State::Known& Multiplier::State::known(const Product& product, const Operands& operands,
                                                    CUstream_st* stream) {
     if (const auto found = problems.find(operands.problem); found != problems.end()) return found->second;
-    const Problem& p = operands.problem;
-    if (is_float8(p.type_a)) {
-        const std::string reason = refusal({p.type_a, p.type_b, p.result_type, p.scales, p.m, p.k}, target);
-        ARGOSY_CHECK(reason.empty(), "{}: {}", reason, describe(product));
-    }
+    check_target(product, operands.problem, target);
     const auto added = problems.try_emplace(operands.problem, operands).first;
     try {
         added->second.algorithm = choose(added->second.plan, product, operands, stream);
