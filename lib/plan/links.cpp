@@ -48,8 +48,7 @@ class Report {
         if (!json.is_object() || json.value("format", ordered_json()) != "argosy nccl-bench")
             refuse("is no report of nccl-bench; measure with: {}", kMeasure);
         if (const ordered_json version = json.value("version", ordered_json()); version != 2)
-            refuse("has version {} of nccl-bench's reports, and this program reads version 2",
-                   version.dump());
+            refuse("is a report of version {}, and this program reads version 2", version.dump());
         try {
             read(json);
         } catch (const nlohmann::json::exception& error) {
@@ -191,12 +190,8 @@ class Report {
         constexpr size_t kEnd = 3;
         std::set<double> sizes;
         for (const Sample& sample : samples) sizes.insert(sample.bytes);
-        if (sizes.size() < 2 * kEnd || *sizes.rbegin() < 1024 * *sizes.begin()) {
-            refuse(
-                "has too few sizes ({}): it takes 6 or more, the largest 1024 times the smallest; measure "
-                "with: {}",
-                sizes.size(), kMeasure);
-        }
+        if (sizes.size() < 2 * kEnd || *sizes.rbegin() < 1024 * *sizes.begin())
+            refuse("has too few sizes ({}) or too narrow a range; measure with: {}", sizes.size(), kMeasure);
         const double last_small = *std::next(sizes.begin(), kEnd - 1),
                      first_large = *std::next(sizes.rbegin(), kEnd - 1);
         Line line;

@@ -179,7 +179,7 @@ TEST_F(LinksOfAFile, RefuseFilesThatDoNotFit) {
     refused(write("{\"format\": 1}"), {"is no report of nccl-bench; measure with: nccl-bench all_gather"});
     ordered_json json = Report{}.json();
     json["version"] = 1;
-    refused(write(json.dump()), {"has version 1 of nccl-bench's reports, and this program reads version 2"});
+    refused(write(json.dump()), {"is a report of version 1, and this program reads version 2"});
     json = Report{}.json();
     json.erase("axes");
     refused(write(json.dump()), {"is not as nccl-bench writes it", "axes"});
