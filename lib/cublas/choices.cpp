@@ -122,8 +122,8 @@ std::string line_of(const Choice& choice, const Origin& origin) {
     return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
                        kFormat, origin.version, origin.device, name(p.type_a), name(p.type_b),
                        name(p.result_type), kScales[static_cast<int>(p.scales)],
-                       p.fast_sums ? "fast" : "promoted", p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N",
-                       p.m, p.n, p.k, p.stride_a, p.stride_b, p.stride_d,
+                       p.fast_sums ? "fast" : "promoted", p.transpose_a ? "T" : "N",
+                       p.transpose_b ? "T" : "N", p.m, p.n, p.k, p.stride_a, p.stride_b, p.stride_d,
                        kAddends[static_cast<int>(p.addend)], p.bias ? "bias" : "plain", p.alignment_a,
                        p.alignment_b, p.alignment_c, p.alignment_d, p.alignment_bias, hex(choice.algorithm));
 }

@@ -193,14 +193,13 @@ at::Tensor gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_colum
     if (x.is_meta()) return values;
     auto* const to = static_cast<uint8_t*>(values.mutable_data_ptr());
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        gpu_kernels<T>().cast_to_float8(
-            {.matrix = grouped_rows<T>(x, group_rows, group_columns),
-             .factors = first_element<float>(factors),
-             .factor_stride = factors.stride(0),
-             .type = float8_type(values),
-             .values = by_columns ? nullptr : to,
-             .value_stride = columns},
-            {by_columns ? to : nullptr, rows}, gpu::current_stream());
+        gpu_kernels<T>().cast_to_float8({.matrix = grouped_rows<T>(x, group_rows, group_columns),
+                                         .factors = first_element<float>(factors),
+                                         .factor_stride = factors.stride(0),
+                                         .type = float8_type(values),
+                                         .values = by_columns ? nullptr : to,
+                                         .value_stride = columns},
+                                        {by_columns ? to : nullptr, rows}, gpu::current_stream());
     });
     return values;
 }

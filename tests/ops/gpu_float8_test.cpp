@@ -204,7 +204,8 @@ TEST_P(GpuFloat8, AProductWithoutAlgorithmIsEmulated) {
         const Recipe& recipe = *find_recipe(name);
         const at::Tensor weight = uneven(48, 96);
         const Operand left = of(uneven(64, 96), recipe.forward.left, 1);
-        const Stack right = Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+        const Stack right =
+            Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
         for (int i = 0; i < 2; ++i) {
             at::Tensor y;
             EXPECT_EQ(float8_products([&] { y = linear(left, right); }), 0);

@@ -48,24 +48,6 @@ Origin origin_of(const cuda::Device& device) {
     return {version_text(), name};
 }
 
-/// Sets D to zero, or to the addend, which is the result if k = 0.
-void write_empty_sum(const Operands& operands, const cuda::StreamView& stream) {
-    const Problem& p = operands.problem;
-    if (p.addend == Addend::C) return;
-    const size_t size = size_bytes(p.result_type);
-    const bool dense = p.stride_d == p.m;
-    const size_t bytes = (dense ? p.m * p.n : p.m) * size;
-    for (int64_t column = 0; column < (dense ? 1 : p.n); ++column) {
-        const int64_t begin = column * p.stride_d * size;
-        auto* const to = static_cast<std::byte*>(operands.d) + begin;
-        if (p.addend == Addend::Another) {
-            cuda::copy_on_device(to, static_cast<const std::byte*>(operands.c) + begin, bytes, stream);
-        } else {
-            cuda::set_to_zero(to, bytes, stream);
-        }
-    }
-}
-
 }  // namespace
 
 int version() { return static_cast<int>(cublasLtGetVersion()); }

@@ -61,6 +61,9 @@ std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<co
                                const Operands& operands, std::span<std::byte> workspace,
                                const cuda::StreamView& stream);
 
+/// Sets D to zero, or to the addend, which is the result if k = 0.
+void write_empty_sum(const Operands& operands, const cuda::StreamView& stream);
+
 /// Returns cuBLASLt's name and text of a status, and advice: "CUBLAS_STATUS_... (...); use smaller sizes".
 std::string explain(int status);
 
