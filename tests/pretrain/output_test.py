@@ -182,7 +182,8 @@ class Metrics(run.PretrainTest):
             start = json.loads((self.folder / f"types{num_ranks}" / "starts.jsonl").read_text())
             stated += [start["number_types"]] + [step["number_types"] for step in self.steps(f"types{num_ranks}")]
             warning = re.findall(r"no instructions for bfloat16; products of float32 have (\d+\.\d) times", done.stderr)
-            self.assertEqual(len(warning), 1, done)
+            self.assertLessEqual(len(warning), 1, done)  # by a measurement: a busy machine may show no difference
+            self.assertTrue(all(float(factor) >= 1.1 for factor in warning), done)
         expected = {"compute": "bfloat16", "master": "float32", "reduce": "float32"}
         self.assertEqual(stated, [expected] * len(stated))
         done = self.run_ranks(1, *self.small("float32"), environment={"ARGOSY_CPU_KERNELS": "avx2"})
