@@ -64,8 +64,8 @@ std::string slow_type_on_processor(const config::Training& training) {
     const double factor = rate(at::kFloat) / rate(at::kBFloat16);
     if (factor <= kNoticed) return "";
     return fmt::format(
-        "this processor (kernels: {}) has no instructions for bfloat16; products of float32 have {:.1f} times "
-        "their speed here; set training.mixed_precision_param to float32",
+        "this processor (kernels: {}) has no instructions for bfloat16; products of float32 have {:.1f} "
+        "times their speed here; set training.mixed_precision_param to float32",
         kernels::table().name, factor);
 }
 
