@@ -1,4 +1,4 @@
-// What a translation prints, and the file that it writes.
+// The text that a translation prints, and the file that it writes.
 #include <fmt/format.h>
 
 #include <algorithm>

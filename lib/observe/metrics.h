@@ -23,9 +23,9 @@ struct JobFigures {
     PeakFlops datasheet = {}, compute_datasheet = {}, measured = {};
     /// Names of the types of matrix products, of the weights that are updated, and of sums over ranks.
     std::array<std::string, 3> number_types = {"bfloat16", "float32", "float32"};
-    /// The denominator of utilisation: the datasheet's peak if known, else the measured peak. With the
-    /// datasheet's, a run in fp32 has the same denominator as one in bf16, so that the faster run has the
-    /// higher utilisation; the measured peak is that of the run's own type.
+    /// The denominator of utilisation: the datasheet's peak if known, else the measured peak. The datasheet's
+    /// is the same for a run in fp32 and one in bf16, so that the faster run has the higher utilisation; the
+    /// measured peak is that of the run's own type.
     const PeakFlops& peak() const { return datasheet.known() ? datasheet : measured; }
 };
 
