@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/element_type.h"
+#include "ops/float8_products.h"
 #include "ops/matmul.h"
 #include "ops/ops_test.h"
 
@@ -150,16 +151,6 @@ class Float8Products : public OpsTest {
     }
     static Stack of(const Stack& weight, const Cast& how, int summed) {
         return weight.cast(how, summed, largest_magnitude(weight.whole()));
-    }
-    /// The result is rounded once, after sums in fp32.
-    void expect_product(const at::Tensor& found, const at::Tensor& a, const at::Tensor& b,
-                        const at::Tensor& addend = {}) {
-        at::Tensor expected = a.mm(b), size = a.abs().mm(b.abs());
-        if (addend.defined()) expected = expected + addend.to(at::kDouble);
-        const at::ScalarType type = found.scalar_type();
-        const double rounding = type == at::kBFloat16 ? 1.0 / 256 : type == at::kHalf ? 1.0 / 1024 : 1e-6;
-        const at::Tensor bound = size * 1e-5 + expected.abs() * rounding;
-        EXPECT_TRUE(found.to(at::kDouble).sub(expected).abs().le(bound).all().item<bool>());
     }
 };
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/float8_products.h"
 #include "ops/matmul.h"
 #include "ops/ops_test.h"
 #include "ops/work.h"
@@ -55,15 +56,6 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
     }
     static Operand of(const at::Tensor& x, const Cast& how, int summed) {
         return cast(x, how, summed, how.scaling == Scaling::Matrix ? largest_magnitude(x) : at::Tensor());
-    }
-    static void expect_product(const at::Tensor& found, const at::Tensor& a, const at::Tensor& b,
-                               const at::Tensor& addend = {}) {
-        at::Tensor expected = a.mm(b), size = a.abs().mm(b.abs());
-        if (addend.defined()) expected = expected + addend.to(at::kDouble);
-        const at::ScalarType type = found.scalar_type();
-        const double rounding = type == at::kBFloat16 ? 1.0 / 256 : type == at::kHalf ? 1.0 / 1024 : 1e-6;
-        const at::Tensor bound = size * 1e-5 + expected.abs() * rounding;
-        EXPECT_TRUE(found.to(at::kDouble).sub(expected).abs().le(bound).all().item<bool>());
     }
     /// Calls `compute` and counts the products that cuBLASLt computed in float8.
     template <class Compute>
