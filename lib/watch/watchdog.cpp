@@ -176,8 +176,8 @@ class Watchdog::Protocol {
     }
 
     /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
-    /// ranks fail. A rank may be between two waits when it is asked, and then seems to be missing. Rank 0
-    /// therefore asks again, for bounds_.answer at most, while a rank that has answered seems missing.
+    /// ranks fail. If a rank that has answered seems missing, it may be between two waits; if no rank is
+    /// missing, the last one may have just come. In both cases rank 0 asks again, for bounds_.answer at most.
     void end_late_waits() {
         any_rank_late_ = false;
         PollTimer grace(bounds_.answer);
@@ -186,9 +186,7 @@ class Watchdog::Protocol {
             const std::optional<Reports> reports = collect_reports();
             if (!reports) return;
             found = find_root_cause(*reports);
-            again = found && grace.has_time_left() &&
-                    std::ranges::any_of(found->cause.missing,
-                                        [&](int rank) { return reports->by_rank.contains(rank); });
+            again = found && grace.has_time_left() && may_pass(*found, *reports);
             if (again) handle(connections_.receive(bounds_.answer / 8));
             if (!found || again) continue;
             compare_operations(*reports, found->cause);
@@ -198,6 +196,12 @@ class Watchdog::Protocol {
         if (found && state_.gpu) end_all(found->message());
         if (found) fail_waits_of_all(*found);
         connections_.send_to_all({kNothingLate});
+    }
+
+    static bool may_pass(const RootCause& found, const Reports& reports) {
+        const std::vector<int>& missing = found.cause.missing;
+        if (missing.empty()) return found.error.empty();
+        return std::ranges::any_of(missing, [&](int rank) { return reports.by_rank.contains(rank); });
     }
 
     /// Compares the operations of the ranks that have answered, and lets them write their files. Waits for
