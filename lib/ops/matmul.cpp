@@ -15,6 +15,7 @@
 #include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/ops_context.h"
+#include "ops/product_grid.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -44,22 +45,23 @@ kernels::Product<T> product(const Factors& factors) {
             a.size(1)};
 }
 
-/// Cuts the longer dim of the result `out` over the threads. The share of a thread takes at least about 50
-/// us.
+/// Divides the result over the threads.
 template <class T, class Sum>
 void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernels::Matmul<T, Sum>& whole,
                     const at::Tensor& out) {
-    constexpr double kMinFlops = 4e6;
-    const int64_t rows = whole.row_end, columns = whole.column_end;
-    double flops_of_element = 2;
-    for (int64_t i = 0; i < whole.num_products; ++i) flops_of_element += 2.0 * whole.products[i].k;
-    const auto shorter = static_cast<double>(std::min(rows, columns));
-    const auto grain = static_cast<int64_t>(kMinFlops / flops_of_element / (shorter + 1)) + 1;
-    run_on_parts(out, std::max(rows, columns), grain, [&](int64_t begin, int64_t end) {
-        kernels::Matmul<T, Sum> part = whole;
-        (rows >= columns ? part.row_begin : part.column_begin) = begin;
-        (rows >= columns ? part.row_end : part.column_end) = end;
-        kernel(part);
+    int64_t k = 0;
+    for (int64_t i = 0; i < whole.num_products; ++i) k += whole.products[i].k;
+    const int num_threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+    const ProductGrid grid = divide_product(whole.row_end, whole.column_end, k, num_threads);
+    run_on_parts(out, grid.num_blocks(), /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
+        for (int64_t block = begin; block < end; ++block) {
+            kernels::Matmul<T, Sum> part = whole;
+            part.row_begin = block / grid.blocks_along_columns() * grid.block_rows;
+            part.row_end = std::min(grid.rows, part.row_begin + grid.block_rows);
+            part.column_begin = block % grid.blocks_along_columns() * grid.block_columns;
+            part.column_end = std::min(grid.columns, part.column_begin + grid.block_columns);
+            kernel(part);
+        }
     });
 }
 

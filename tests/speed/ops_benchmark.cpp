@@ -17,6 +17,7 @@
 #include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
+#include "ops/product_grid.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sums.h"
@@ -68,6 +69,49 @@ void linear_weight(benchmark::State& state, at::ScalarType type) {
     at::Tensor sum = random({kLayer.out, kLayer.in}, at::kFloat);
     for (auto _ : state) linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
     report_flops(state, kLayer.flops());
+}
+
+/// One thread computes its share of a product that `threads` threads divide: the first block of the grid.
+struct Share {
+    static constexpr int64_t kTokens = 2048, kIn = 4096, kOut = 4096;
+
+    int64_t rows, columns;
+    double flops;
+
+    static Share of(int64_t rows, int64_t columns, int64_t k, int threads) {
+        const ProductGrid grid = divide_product(rows, columns, k, threads);
+        return {grid.block_rows, grid.block_columns, 2.0 * grid.block_rows * grid.block_columns * k};
+    }
+};
+
+void share_of_forward(benchmark::State& state, at::ScalarType type, int threads) {
+    const Share share = Share::of(Share::kTokens, Share::kOut, Share::kIn, threads);
+    const at::Tensor x = random({Share::kTokens, Share::kIn}, type).narrow(0, 0, share.rows),
+                     w = random({Share::kOut, Share::kIn}, type).narrow(0, 0, share.columns);
+    const at::Tensor y =
+        random({Share::kTokens, Share::kOut}, type).narrow(0, 0, share.rows).narrow(1, 0, share.columns);
+    for (auto _ : state) write_linear(y, x, Stack::of(w), {});
+    report_flops(state, share.flops);
+}
+
+void share_of_input_gradient(benchmark::State& state, at::ScalarType type, int threads) {
+    const Share share = Share::of(Share::kTokens, Share::kIn, Share::kOut, threads);
+    const at::Tensor dy = random({Share::kTokens, Share::kOut}, type).narrow(0, 0, share.rows),
+                     w = random({Share::kOut, Share::kIn}, type).narrow(1, 0, share.columns);
+    const at::Tensor dx =
+        random({Share::kTokens, Share::kIn}, type).narrow(0, 0, share.rows).narrow(1, 0, share.columns);
+    for (auto _ : state) write_linear_input_gradient(dx, dy, Stack::of(w));
+    report_flops(state, share.flops);
+}
+
+void share_of_weight_gradient(benchmark::State& state, at::ScalarType type, int threads) {
+    const Share share = Share::of(Share::kOut, Share::kIn, Share::kTokens, threads);
+    const at::Tensor dy = random({Share::kTokens, Share::kOut}, type).narrow(1, 0, share.rows),
+                     x = random({Share::kTokens, Share::kIn}, type).narrow(1, 0, share.columns);
+    at::Tensor sum =
+        random({Share::kOut, Share::kIn}, at::kFloat).narrow(0, 0, share.rows).narrow(1, 0, share.columns);
+    for (auto _ : state) linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
+    report_flops(state, share.flops);
 }
 
 /// The memory's bandwidth: a copy between two buffers.
@@ -230,6 +274,24 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
     {"squared_norm", norm_of_gradient},
 };
 
+using ShareOf = void (*)(benchmark::State&, at::ScalarType, int threads);
+constexpr std::pair<const char*, ShareOf> kShares[] = {{"linear", share_of_forward},
+                                                       {"linear_input_gradient", share_of_input_gradient},
+                                                       {"linear_weight_gradient", share_of_weight_gradient}};
+
+void register_shares() {
+    for (const auto& [name, share] : kShares) {
+        for (const int threads : {1, 8, 32, 64, 128}) {
+            const std::string full_name = std::string("share/") + name + "/" + std::to_string(threads);
+            benchmark::RegisterBenchmark(full_name.c_str(), [share = share,
+                                                             threads](benchmark::State& state) {
+                const OpsContext tensors;
+                share(state, at::kBFloat16, threads);
+            })->Unit(benchmark::kMillisecond);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace argosy::ops
 
@@ -248,6 +310,7 @@ int main(int argc, char** argv) {
             }
         }
     }
+    argosy::ops::register_shares();
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
 }
