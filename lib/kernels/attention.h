@@ -11,8 +11,9 @@
 // to 1 MiB for blocks. The forward pass of one or two queries is bound by memory: it reads keys and values
 // where they are, once for each query head, and needs 4 bytes for each key.
 //
-// Each sum has one order, so that the same call gives the same bits. A NaN in k or v also reaches queries up
-// to one tile before its token, although their weight for that token is 0.
+// A call computes the whole group of heads or, so that several threads share it, the results of some blocks
+// of queries or keys. Each sum has one order, so that the bits do not depend on the parts. A NaN in k or v
+// also reaches queries up to one tile before its token, although their weight for that token is 0.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,16 @@
 namespace argosy::kernels {
 
 inline constexpr int64_t kNoWindow = std::numeric_limits<int64_t>::max();
+/// The number of queries, and of keys, in a block.
+inline constexpr int64_t kAttentionBlock = 96;
+
+/// Queries or keys of a sequence, whole blocks of them. The last block may be cut by the sequence's end.
+struct TokenRange {
+    int64_t begin, end;
+    bool empty() const { return begin >= end; }
+    /// Whether the block that begins at this token is in the range.
+    bool has_block(int64_t first) const { return begin <= first && first < end; }
+};
 
 struct AttentionShape {
     int64_t num_queries, num_keys, head_dim;
@@ -37,6 +48,14 @@ struct AttentionShape {
         const int64_t place = query_offset + query;
         return place > reach ? place - reach : 0;
     }
+    /// The keys that some of the queries see. Queries past the last one are ignored. REQUIRES: first_query <
+    /// num_queries.
+    TokenRange visible_keys(int64_t first_query, int64_t count) const {
+        const int64_t end_query = first_query + count < num_queries ? first_query + count : num_queries;
+        const int64_t end_place = query_offset + end_query;
+        return {first_key(first_query) / kAttentionBlock * kAttentionBlock,
+                end_place < num_keys ? end_place : num_keys};
+    }
 };
 
 /// A matrix of one head or of several side by side: the row of token t begins at data + t * stride.
@@ -49,6 +68,7 @@ struct TokenRows {
 template <class T>
 struct Attention {
     AttentionShape shape;
+    TokenRange queries;  // whose y and log_sum_exp are computed
     TokenRows<const T> q, k, v;
     TokenRows<T> y;
     float* log_sum_exp;            // [num_heads, num_queries], of scaled scores
@@ -58,9 +78,11 @@ struct Attention {
 template <class T>
 struct AttentionBackward {
     AttentionShape shape;
+    /// dq of these queries is the part of these keys, and dk and dv of these keys the part of these queries.
+    TokenRange queries, keys;
     TokenRows<const T> dy, q, k, v, y;
     const float* log_sum_exp;
-    TokenRows<T> dq, dk, dv;
+    TokenRows<T> dq = {}, dk = {}, dv = {};  // without data: not computed. Both dk and dv, or neither
 };
 
 }  // namespace argosy::kernels

@@ -10,19 +10,19 @@
 #include <ATen/ops/matmul.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <tuple>
 
 #include "gpu/device.h"
+#include "ops/cpu_attention.h"
 #include "ops/gpu_attention.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/work.h"
 
 // Four implementations: LibTorch's kernels for GPUs (ops/gpu_attention.h), Argosy's kernels for processors
-// (kernel_), LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations
-// (composed_).
+// (ops/cpu_attention.h), LibTorch's kernel for processors (plain_), and a composition of LibTorch's
+// operations (composed_).
 //
 // Shape suffixes: b sequences, h heads, g key heads, t query heads that share a key head, s tokens of a
 // sequence (queries or keys), d elements of a head.
@@ -114,105 +114,6 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
 }
 
-/// The factor of the scores.
-double scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<double>(shape.head_dim)); }
-
-/// The smallest work item of a thread: one key head of one sequence, and the query heads that share the key
-/// head. The offsets are those of the group's first element in the tensors.
-struct HeadGroup {
-    kernels::AttentionShape shape;
-    int64_t query, key;  // tokens
-    int64_t query_column, key_column, log_sum_exp;
-};
-
-template <class T>
-kernels::TokenRows<const T> token_rows(const at::Tensor& x, int64_t token, int64_t column) {
-    return {static_cast<const T*>(x.const_data_ptr()) + token * x.stride(0) + column, x.stride(0)};
-}
-template <class T>
-kernels::TokenRows<T> mutable_token_rows(const at::Tensor& x, int64_t token, int64_t column) {
-    return {static_cast<T*>(x.mutable_data_ptr()) + token * x.stride(0) + column, x.stride(0)};
-}
-
-struct HeadGroups {
-    HeadGroups(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
-               const at::Tensor& token_positions)
-        : num_kv_heads(k.size(1) / shape.head_dim),
-          num_groups(shape.num_sequences * num_kv_heads),
-          positions(token_positions.defined() ? token_positions.contiguous() : at::Tensor()),
-          kernel_shape{.num_queries = shape.q_len,
-                       .num_keys = shape.k_len,
-                       .head_dim = shape.head_dim,
-                       .num_heads = q.size(1) / k.size(1),
-                       .scale = static_cast<float>(scale_of(shape)),
-                       .query_offset = shape.q_offset,
-                       .window = shape.window} {}
-
-    HeadGroup operator[](int64_t i) const {
-        const int64_t sequence = i / num_kv_heads, kv_head = i % num_kv_heads;
-        const int64_t query = sequence * kernel_shape.num_queries;
-        HeadGroup group{.shape = kernel_shape,
-                        .query = query,
-                        .key = sequence * kernel_shape.num_keys,
-                        .query_column = kv_head * kernel_shape.num_heads * kernel_shape.head_dim,
-                        .key_column = kv_head * kernel_shape.head_dim,
-                        .log_sum_exp = i * kernel_shape.num_heads * kernel_shape.num_queries};
-        if (positions.defined()) group.shape.positions = positions.const_data_ptr<int64_t>() + query;
-        return group;
-    }
-
-    int64_t num_kv_heads, num_groups;
-    at::Tensor positions;
-    kernels::AttentionShape kernel_shape;
-};
-
-template <class T>
-void kernel_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const HeadGroups& groups,
-                    const AttentionOutput& output) {
-    const auto& kernel = kernels::table().of<T>();
-    const bool is_wide = output.y.scalar_type() != q.scalar_type();
-    run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-            const HeadGroup at = groups[i];
-            kernels::Attention<T> args{
-                .shape = at.shape,
-                .q = token_rows<T>(q, at.query, at.query_column),
-                .k = token_rows<T>(k, at.key, at.key_column),
-                .v = token_rows<T>(v, at.key, at.key_column),
-                .y = {},
-                .log_sum_exp = mutable_elements<float>(output.log_sum_exp) + at.log_sum_exp};
-            if (is_wide) {
-                args.wide_y = mutable_token_rows<float>(output.y, at.query, at.query_column);
-            } else {
-                args.y = mutable_token_rows<T>(output.y, at.query, at.query_column);
-            }
-            kernel.attention(args);
-        }
-    });
-}
-
-template <class T>
-void kernel_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const AttentionOutput& output, const HeadGroups& groups,
-                     const AttentionGradient& gradient) {
-    const auto& kernel = kernels::table().of<T>();
-    run_on_parts(q, groups.num_groups, /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-            const HeadGroup at = groups[i];
-            kernel.attention_backward({.shape = at.shape,
-                                       .dy = token_rows<T>(dy, at.query, at.query_column),
-                                       .q = token_rows<T>(q, at.query, at.query_column),
-                                       .k = token_rows<T>(k, at.key, at.key_column),
-                                       .v = token_rows<T>(v, at.key, at.key_column),
-                                       .y = token_rows<T>(output.y, at.query, at.query_column),
-                                       .log_sum_exp = elements<float>(output.log_sum_exp) + at.log_sum_exp,
-                                       .dq = mutable_token_rows<T>(gradient.dq, at.query, at.query_column),
-                                       .dk = mutable_token_rows<T>(gradient.dk, at.key, at.key_column),
-                                       .dv = mutable_token_rows<T>(gradient.dv, at.key, at.key_column)});
-        }
-    });
-}
-
 /// Returns x as [b, g, t, s, d] in the accumulation type. For keys and values, t is 1.
 at::Tensor by_key_head(const at::Tensor& x, const AttentionShape& shape, int64_t num_key_heads) {
     return widened(x)
@@ -241,7 +142,7 @@ at::Tensor hidden_keys(const AttentionShape& shape, const at::Tensor& positions,
 at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
                          const at::Tensor& positions) {
     return at::matmul(q, k.transpose(-2, -1))
-        .mul_(scale_of(shape))
+        .mul_(shape.scale())
         .masked_fill_(hidden_keys(shape, positions, q.device()), -std::numeric_limits<double>::infinity());
 }
 
@@ -278,14 +179,7 @@ AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tenso
         return composed_forward(q, k, v, shape, positions, y_type);
     }
     if (!has_kernels(q)) return with_output_type(plain_forward(q, k, v, shape), y_type);
-    const AttentionOutput output{at::empty(q.sizes(), q.options().dtype(y_type)),
-                                 at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.q_len},
-                                           q.options().dtype(at::kFloat))};
-    with_element_type(q.scalar_type(), [&]<class T>(T) {
-        kernel_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
-                          {q, k, shape, positions}, output);
-    });
-    return output;
+    return cpu_attention(q, k, v, shape, positions, y_type);
 }
 
 }  // namespace
@@ -323,15 +217,7 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
         return composed_attention_backward(dy, q, k, v, output, shape, positions);
     }
     if (!has_kernels(q)) return plain_backward(dy, q, k, v, output, shape);
-    const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
-                                     at::empty_like(k, at::MemoryFormat::Contiguous),
-                                     at::empty_like(v, at::MemoryFormat::Contiguous)};
-    with_element_type(q.scalar_type(), [&]<class T>(T) {
-        kernel_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
-                           {with_dense_rows(output.y), output.log_sum_exp.contiguous()},
-                           {q, k, shape, positions}, gradient);
-    });
-    return gradient;
+    return cpu_attention_backward(dy, q, k, v, output, shape, positions);
 }
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -353,7 +239,7 @@ AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Te
     const at::Tensor weights = (masked_scores(wide_q, wide_k, shape, positions) - log_sum_exp).exp_();
     const at::Tensor projection = (wide_dy * split(output.y)).sum(-1, /*keepdim=*/true);
     const at::Tensor dscores =
-        (at::matmul(wide_dy, split(v).transpose(-2, -1)) - projection).mul_(weights).mul_(scale_of(shape));
+        (at::matmul(wide_dy, split(v).transpose(-2, -1)) - projection).mul_(weights).mul_(shape.scale());
     const auto of_key_head = [](const at::Tensor& x) { return x.sum(2, /*keepdim=*/true); };
     return {rows(at::matmul(dscores, wide_k), q),
             rows(of_key_head(at::matmul(dscores.transpose(-2, -1), wide_q)), k),

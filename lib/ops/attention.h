@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/attention.h"
@@ -29,6 +30,8 @@ struct AttentionShape {
                                              int64_t window = kNoWindow) {
         return {num_sequences, seq_len, seq_len, head_dim, 0, window, {}};
     }
+    /// The factor of the scores.
+    double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }
 };
 
 struct AttentionOutput {

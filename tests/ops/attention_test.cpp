@@ -449,24 +449,25 @@ TEST_P(AttentionTest, RowsMayBeStrided) {
     for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(identical(again[i], once[i])) << i;
 }
 
-// fp64 uses LibTorch's attention, whose products round differently depending on memory alignment, which
-// differs between threads.
+// LibTorch's attention rounds differently depending on memory alignment, which differs between threads.
 TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
-    const bool is_fp64 = GetParam().type == at::kDouble;
-    const Case c{3, 130, 4, 2, 32};
-    const AttentionShape shape = whole(c);
-    const std::vector<at::Tensor> in = inputs(c);
+    const bool is_exact = GetParam().path == Path::Fused;
     const int threads = at::get_num_threads();
-    at::set_num_threads(1);
-    const std::vector<at::Tensor> once = results(in, shape);
-    for (const int number : {2, 3}) {
-        at::set_num_threads(number);
-        const std::vector<at::Tensor> again = results(in, shape);
-        for (size_t i = 0; i < once.size(); ++i) {
-            if (is_fp64) {
-                EXPECT_TRUE(close(again[i], once[i], 1e-12)) << i;
-            } else {
-                EXPECT_TRUE(identical(again[i], once[i])) << i;
+    for (const Case& c : {Case{3, 130, 4, 2, 32}, Case{1, 500, 4, 2, 32}}) {
+        AttentionShape shape = whole(c);
+        const std::vector<at::Tensor> in = inputs(c);
+        for (const int64_t window : {kNoWindow, int64_t{150}}) {
+            shape.window = window;
+            at::set_num_threads(1);
+            const std::vector<at::Tensor> once = results(in, shape);
+            for (const int number : {2, 3, 16}) {
+                at::set_num_threads(number);
+                const std::vector<at::Tensor> again = results(in, shape);
+                for (size_t i = 0; i < once.size(); ++i) {
+                    EXPECT_TRUE(is_exact ? identical(again[i], once[i])
+                                         : close(again[i], once[i], GetParam().tolerance))
+                        << i << " on " << number;
+                }
             }
         }
     }

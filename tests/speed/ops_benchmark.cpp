@@ -3,6 +3,7 @@
 // the mathematics needs, so a composition of several passes shows less than the memory's bandwidth, which
 // `copy` shows. Sizes: 2048 tokens of a model 512 wide with 8 heads, hidden size 1344, vocabulary 8192.
 // tests/ops verifies the results.
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
@@ -201,6 +202,25 @@ void attention_gradient(benchmark::State& state, at::ScalarType type) {
     report_flops(state, 5 * in.product_flops);
 }
 
+/// One sequence of 8 key heads, by this number of threads. On fewer processors, rates are of the sum of all
+/// threads' times: what a thread spends on its share.
+struct ThreadCount {
+    const int before = at::get_num_threads();
+    explicit ThreadCount(int threads) { at::set_num_threads(threads); }
+    ThreadCount(const ThreadCount&) = delete;
+    ~ThreadCount() { at::set_num_threads(before); }
+};
+constexpr AttentionSize kOneSequence{1, 4096, 32, 8, 128};
+
+void attention_of_threads(benchmark::State& state, at::ScalarType type, int threads) {
+    const ThreadCount count(threads);
+    attention_forward<kOneSequence>(state, type);
+}
+void attention_gradient_of_threads(benchmark::State& state, at::ScalarType type, int threads) {
+    const ThreadCount count(threads);
+    attention_gradient<kOneSequence>(state, type);
+}
+
 constexpr int64_t kChunk = 512;  // rows of logits at a time
 
 void loss_sums(benchmark::State& state, at::ScalarType type) {
@@ -277,17 +297,21 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
 using ShareOf = void (*)(benchmark::State&, at::ScalarType, int threads);
 constexpr std::pair<const char*, ShareOf> kShares[] = {{"linear", share_of_forward},
                                                        {"linear_input_gradient", share_of_input_gradient},
-                                                       {"linear_weight_gradient", share_of_weight_gradient}};
+                                                       {"linear_weight_gradient", share_of_weight_gradient},
+                                                       {"attention", attention_of_threads},
+                                                       {"attention_backward", attention_gradient_of_threads}};
 
 void register_shares() {
     for (const auto& [name, share] : kShares) {
         for (const int threads : {1, 8, 32, 64, 128}) {
             const std::string full_name = std::string("share/") + name + "/" + std::to_string(threads);
-            benchmark::RegisterBenchmark(full_name.c_str(), [share = share,
-                                                             threads](benchmark::State& state) {
-                const OpsContext tensors;
-                share(state, at::kBFloat16, threads);
-            })->Unit(benchmark::kMillisecond);
+            benchmark::RegisterBenchmark(full_name.c_str(),
+                                         [share = share, threads](benchmark::State& state) {
+                                             const OpsContext tensors;
+                                             share(state, at::kBFloat16, threads);
+                                         })
+                ->Unit(benchmark::kMillisecond)
+                ->MeasureProcessCPUTime();
         }
     }
 }

@@ -1,5 +1,5 @@
-// The forward pass of attention. Keys and values are packed once for all heads. For each block of queries of
-// a head:
+// The forward pass of attention. The keys and values that are seen are packed once for all heads. For each
+// block of queries of a head:
 //   1. scores of the queries with a block of keys
 //   2. weights exp(score - maximum of the scores so far); a new maximum rescales the sums so far
 //   3. sums of weights * values, and of weights
@@ -60,9 +60,11 @@ class Forward {
     explicit Forward(const Attention<T>& args) : args_(args), shape_(args.shape), buffers_(args.shape) {}
 
     void run() {
-        for (int64_t first = 0; first < shape_.num_keys; first += kBlock) pack_keys(first);
+        const auto [begin, end] = args_.queries;
+        const TokenRange visible = shape_.visible_keys(begin, end - begin);
+        for (int64_t first = visible.begin; first < visible.end; first += kBlock) pack_keys(first);
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
-            for (int64_t first = 0; first < shape_.num_queries; first += kBlock) attend(head, first);
+            for (int64_t first = begin; first < end; first += kBlock) attend(head, first);
         }
     }
 
@@ -87,15 +89,15 @@ class Forward {
                       begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
         pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, buffers_.queries);
-        const VisibleKeys visible = visible_keys(shape_, first_query, num_queries);
+        const TokenRange visible = shape_.visible_keys(first_query, num_queries);
         for (int64_t first_key = visible.begin; first_key < visible.end; first_key += kBlock) {
             for (int64_t column = 0; column < num_queries; column += kColumns) {
-                const VisibleKeys seen = visible_keys(shape_, first_query + column, kColumns);
+                const TokenRange seen = shape_.visible_keys(first_query + column, kColumns);
                 if (seen.has_block(first_key)) add_block(first_query, column, first_key, seen.begin);
             }
         }
         for (int64_t column = 0; column < num_queries; column += kColumns) {
-            if (visible_keys(shape_, first_query + column, kColumns).empty()) clear(column);
+            if (shape_.visible_keys(first_query + column, kColumns).empty()) clear(column);
             finish(first_query + column, column, args_.log_sum_exp + head * shape_.num_queries);
             if (args_.wide_y.data != nullptr) {
                 write(first_query + column, column, begin, args_.wide_y);

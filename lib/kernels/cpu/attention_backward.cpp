@@ -68,21 +68,40 @@ class Backward {
         : args_(args), shape_(args.shape), buffers_(args.shape) {}
 
     void run() {
-        for (float* sums : {buffers_.dkeys, buffers_.dvalues}) {
-            for (int64_t i = 0; i < (shape_.num_keys + kRows) * buffers_.extents.columns; ++i) sums[i] = 0;
-        }
+        const auto [begin, end] = args_.queries;
         for (int64_t i = 0; i < kBlock; ++i) buffers_.scales[i] = shape_.scale;
-        for (int64_t first = 0; first < shape_.num_keys; first += kBlock) pack_keys(first);
+        if (wants_keys()) clear_sums_of_keys();
+        const TokenRange keys =
+            begin < end ? seen_of(shape_.visible_keys(begin, end - begin)) : args_.queries;
+        for (int64_t first = keys.begin; first < keys.end; first += kBlock) pack_keys(first);
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
-            for (int64_t first = 0; first < shape_.num_queries; first += kBlock) differentiate(head, first);
+            for (int64_t first = begin; first < end; first += kBlock) differentiate(head, first);
         }
-        for (int64_t token = 0; token < shape_.num_keys; ++token) {
+        if (wants_keys()) write_keys();
+    }
+
+  private:
+    bool wants_queries() const { return args_.dq.data != nullptr; }
+    bool wants_keys() const { return args_.dk.data != nullptr; }
+    /// The visible keys that are among those of this call.
+    TokenRange seen_of(TokenRange visible) const {
+        return {larger(visible.begin, args_.keys.begin), smaller(visible.end, args_.keys.end)};
+    }
+
+    void clear_sums_of_keys() {
+        const int64_t columns = buffers_.extents.columns;
+        for (float* sums : {buffers_.dkeys, buffers_.dvalues}) {
+            for (int64_t i = args_.keys.begin * columns; i < (args_.keys.end + kRows) * columns; ++i)
+                sums[i] = 0;
+        }
+    }
+    void write_keys() {
+        for (int64_t token = args_.keys.begin; token < args_.keys.end; ++token) {
             write_row(buffers_.dkeys + token * buffers_.extents.columns, shape_.scale, args_.dk, token);
             write_row(buffers_.dvalues + token * buffers_.extents.columns, 1.0f, args_.dv, token);
         }
     }
 
-  private:
     int64_t keys_of_block(int64_t first) const { return smaller(kBlock, shape_.num_keys - first); }
     int64_t queries_of_block(int64_t first) const { return smaller(kBlock, shape_.num_queries - first); }
     int64_t panels_of_block(int64_t first) const {
@@ -100,32 +119,40 @@ class Backward {
                      buffers_.keys + panels_of_block(first));
         pack_a<Tile>(Operand<T>{v, args_.v.stride, 1}, num_keys, head_dim,
                      buffers_.values + panels_of_block(first));
+        if (!wants_queries()) return;
         pack_a<Tile>(Operand<T>{k, 1, args_.k.stride}, head_dim, num_keys,
                      buffers_.keys_transposed + first * buffers_.extents.rows);
     }
 
     /// Computes dq for one head and the block of queries that begins at `first_query`, and adds the block's
-    /// part to dk and dv.
+    /// part to dk and dv, each if it is wanted.
     void differentiate(int64_t head, int64_t first_query) {
-        const int64_t num_queries = queries_of_block(first_query), begin = head * shape_.head_dim;
+        const int64_t num_queries = queries_of_block(first_query);
+        const TokenRange visible = seen_of(shape_.visible_keys(first_query, num_queries));
+        if (visible.empty() && !wants_queries()) return;
         pack_block_of_queries(head, first_query);
-        const VisibleKeys visible = visible_keys(shape_, first_query, num_queries);
         for (int64_t first_key = visible.begin; first_key < visible.end; first_key += kBlock) {
             int64_t end = 0;  // of the queries that see one of these keys
             for (int64_t column = 0; column < num_queries; column += kColumns) {
-                const VisibleKeys seen = visible_keys(shape_, first_query + column, kColumns);
+                const TokenRange seen = seen_of(shape_.visible_keys(first_query + column, kColumns));
                 if (!seen.has_block(first_key)) continue;
                 differentiate_strip(first_query, column, first_key, seen.begin);
                 end = column + kColumns;
             }
+            if (!wants_keys()) continue;
             add_to_keys(buffers_.weight_panels, buffers_.token_doutputs, {first_query, end}, first_key,
                         buffers_.dvalues);
             add_to_keys(buffers_.dscore_panels, buffers_.token_queries, {first_query, end}, first_key,
                         buffers_.dkeys);
         }
+        if (wants_queries()) write_queries(head, first_query);
+    }
+
+    void write_queries(int64_t head, int64_t first_query) {
+        const int64_t num_queries = queries_of_block(first_query);
         for (int64_t column = 0; column < num_queries; column += kColumns) {
-            if (visible_keys(shape_, first_query + column, kColumns).empty()) clear(column);
-            T* dq = args_.dq.data + (first_query + column) * args_.dq.stride + begin;
+            if (seen_of(shape_.visible_keys(first_query + column, kColumns)).empty()) clear(column);
+            T* dq = args_.dq.data + (first_query + column) * args_.dq.stride + head * shape_.head_dim;
             write_transposed<T>(buffers_.dqueries + column * buffers_.extents.rows, kColumns, buffers_.scales,
                                 smaller(kColumns, num_queries - column), shape_.head_dim,
                                 {dq, args_.dq.stride});
@@ -139,9 +166,12 @@ class Backward {
         const T* y = args_.y.data + first_query * args_.y.stride + begin;
         pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, buffers_.queries);
         pack_b<Tile>(Operand<T>{dy, args_.dy.stride, 1}, num_queries, shape_.head_dim, buffers_.doutputs);
-        pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, buffers_.token_queries);
-        pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries,
-                     buffers_.token_doutputs);
+        if (wants_keys()) {
+            pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries,
+                         buffers_.token_queries);
+            pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries,
+                         buffers_.token_doutputs);
+        }
         const float* log_sums = args_.log_sum_exp + head * shape_.num_queries + first_query;
         for (int64_t i = 0; i < kBlock; ++i) {
             // Weights past the last query are 0, and those of a query that sees no key.
@@ -179,6 +209,7 @@ class Backward {
         mask_strip<Tile>(buffers_.weights, shape_, first_query + column, first_key, num_keys, panel_rows);
         for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
         for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
+        if (!wants_queries()) return;
         round_to_panel<Tile>(buffers_.dscores, num_rows);
         const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
         float* dquery = buffers_.dqueries + column * buffers_.extents.rows;
@@ -204,7 +235,7 @@ class Backward {
                 store(weights + i, weight);
                 store(dscores + i, weight * (load(dscores + i) - load(buffers_.means + column + i)));
             }
-            for (int64_t i = 0; i < kColumns; i += Tile::kDepth) {
+            for (int64_t i = 0; i < kColumns && wants_keys(); i += Tile::kDepth) {
                 const int64_t to = panel + i * kRows + row * Tile::kDepth;
                 store(reinterpret_cast<float*>(buffers_.weight_panels + to), Words::along_k(weights + i));
                 store(reinterpret_cast<float*>(buffers_.dscore_panels + to), Words::along_k(dscores + i));

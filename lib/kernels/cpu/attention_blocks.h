@@ -11,8 +11,7 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// The number of queries, and of keys, in a block.
-inline constexpr int64_t kBlock = 96;
+inline constexpr int64_t kBlock = kAttentionBlock;
 
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -101,20 +100,6 @@ void pack_queries(const Operand<T>& queries, int64_t num_queries, const Attentio
         const int64_t size = packed_b_size<Tile>(num_queries, shape.head_dim);
         for (int64_t i = 0; i < size; i += kLanes) store(panels + i, load(panels + i) * set(shape.scale));
     }
-}
-
-/// The keys that queries see, as a range of whole blocks; the last block may be cut.
-struct VisibleKeys {
-    int64_t begin, end;  // begin is a multiple of kBlock
-    bool empty() const { return begin >= end; }
-    bool has_block(int64_t first_key) const { return begin <= first_key && first_key < end; }
-};
-
-/// REQUIRES: first_query < shape.num_queries. Queries beyond those of the shape are ignored.
-inline VisibleKeys visible_keys(const AttentionShape& shape, int64_t first_query, int64_t num_queries) {
-    const int64_t end_query = smaller(first_query + num_queries, shape.num_queries);
-    return {shape.first_key(first_query) / kBlock * kBlock,
-            smaller(shape.num_keys, shape.query_offset + end_query)};
 }
 
 /// The number of a strip's rows that a product over keys needs: the keys of the block up to the last query of
