@@ -12,6 +12,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace argosy::kernels {
 
@@ -67,7 +68,15 @@ void add_tables_of_instruction_sets(std::vector<const Table*>& found) {
     if (processor_has_avx2()) found.push_back(&avx2::kTable);
     if (processor_has_avx512()) found.push_back(&avx512::kTable);
     if (processor_has_avx512_bf16()) found.push_back(&avx512_bf16::kTable);
-    if (processor_has_amx()) found.push_back(&amx::kTable);
+    if (!processor_has_amx()) return;
+    if (multiply_alike(amx::kTable, avx512_bf16::kTable)) {
+        found.push_back(&amx::kTable);
+    } else {
+        spdlog::warn(
+            "the AMX kernels multiply wrongly on this processor, so those of AVX512_BF16 are used; please "
+            "report "
+            "the processor's model (lscpu)");
+    }
 }
 
 }  // namespace
@@ -100,6 +109,32 @@ const Table& choose() {
 }
 
 }  // namespace
+
+bool multiply_alike(const Table& a, const Table& b) {
+    // More than a tile in each dim, and no whole tiles. Small integers: all products and sums are exact.
+    constexpr int64_t kRows = 45, kColumns = 83, kTerms = 70;
+    const auto integers = [](int64_t count, int64_t seed) {
+        constexpr uint16_t kIntegers[] = {0xC040, 0xC000, 0xBF80, 0, 0x3F80, 0x4000, 0x4040};  // -3 to 3
+        std::vector<BFloat16> made;
+        for (int64_t i = 0; i < count; ++i) made.push_back({kIntegers[(i * i + seed * i) % 7]});
+        return made;
+    };
+    const std::vector<BFloat16> left = integers(kRows * kTerms, 3), right = integers(kTerms * kColumns, 5);
+    const Product<BFloat16> product{{left.data(), kTerms, 1}, {right.data(), 1, kColumns}, kTerms};
+    const auto multiply = [&](const Table& table) {
+        std::vector<float> c(kRows * kColumns);
+        table.bf16.matmul_to_float({.products = &product,
+                                    .num_products = 1,
+                                    .row_begin = 0,
+                                    .row_end = kRows,
+                                    .column_begin = 0,
+                                    .column_end = kColumns,
+                                    .c = c.data(),
+                                    .c_stride = kColumns});
+        return c;
+    };
+    return multiply(a) == multiply(b);
+}
 
 std::span<const Table* const> available_tables() {
     static const std::vector<const Table*> available = find_available();

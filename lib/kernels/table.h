@@ -63,7 +63,12 @@ struct Table {
     }
 };
 
-/// The tables that this processor supports, the best last.
+/// Whether the tables give the same bits for a product of integers in bf16: a test of instructions that have
+/// not run on this processor before.
+bool multiply_alike(const Table& a, const Table& b);
+
+/// The tables that this processor supports, the best last. AMX is left out, with a warning, if it does not
+/// multiply like AVX512_BF16.
 std::span<const Table* const> available_tables();
 
 /// The best available table, or the table that ARGOSY_CPU_KERNELS names. Throws UserError if the processor

@@ -170,6 +170,32 @@ TEST_P(AgreeTest, SumsInBFloat16HaveTheBitsOfTheReference) {
     }
 }
 
+TEST_P(AgreeTest, PassesTheTestOfNewInstructions) {
+    EXPECT_TRUE(multiply_alike(*GetParam(), *available_tables()[0]));
+}
+
+TEST(MultiplyAlike, ShowsOneWrongElement) {
+    Table broken = *available_tables()[0];
+    broken.bf16.matmul_to_float = [](const Matmul<BFloat16, float>& args) {
+        available_tables()[0]->bf16.matmul_to_float(args);
+        args.c[args.row_end * args.c_stride - 1] += 1;
+    };
+    EXPECT_FALSE(multiply_alike(broken, *available_tables()[0]));
+}
+
+TEST(MultiplyAlike, ShowsAFactorThatIsReadTransposed) {
+    Table broken = *available_tables()[0];
+    broken.bf16.matmul_to_float = [](const Matmul<BFloat16, float>& args) {
+        Product<BFloat16> product = args.products[0];
+        std::swap(product.a.lane_stride, product.a.k_stride);
+        Matmul<BFloat16, float> wrong = args;
+        wrong.products = &product;
+        wrong.row_end = 1;
+        available_tables()[0]->bf16.matmul_to_float(wrong);
+    };
+    EXPECT_FALSE(multiply_alike(broken, *available_tables()[0]));
+}
+
 ARGOSY_FOR_EACH_TABLE(AgreeTest);
 
 }  // namespace

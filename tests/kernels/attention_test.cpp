@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/cpu/vector.h"
@@ -78,8 +80,38 @@ struct Problem {
     }
 
     void run() {
-        attention<T>({shape, q, k, v, y, log_sum_exp.data()});
-        attention_backward<T>({shape, dy, q, k, v, y, log_sum_exp.data(), dq, dk, dv});
+        const TokenRange queries{0, shape.num_queries}, keys{0, shape.num_keys};
+        attention<T>({shape, queries, q, k, v, y, log_sum_exp.data()});
+        attention_backward<T>({shape, queries, keys, dy, q, k, v, y, log_sum_exp.data(), dq, dk, dv});
+    }
+
+    /// The same in parts of one block of queries or two blocks of keys.
+    void run_in_parts() {
+        const TokenRange all_queries{0, shape.num_queries}, all_keys{0, shape.num_keys};
+        for (const TokenRange& queries : parts(shape.num_queries, kAttentionBlock)) {
+            attention<T>({shape, queries, q, k, v, y, log_sum_exp.data()});
+        }
+        for (const TokenRange& queries : parts(shape.num_queries, kAttentionBlock)) {
+            attention_backward<T>({shape, queries, all_keys, dy, q, k, v, y, log_sum_exp.data(), dq, {}, {}});
+        }
+        for (const TokenRange& keys : parts(shape.num_keys, 2 * kAttentionBlock)) {
+            attention_backward<T>({shape, all_queries, keys, dy, q, k, v, y, log_sum_exp.data(), {}, dk, dv});
+        }
+    }
+
+    /// The bytes of all results. They are NaN before a pass writes them.
+    std::string results() {
+        std::string bytes(reinterpret_cast<const char*>(log_sum_exp.data()),
+                          sizeof(float) * log_sum_exp.size());
+        for (const Rows<T>* rows : {&y, &dq, &dk, &dv})
+            bytes.append(reinterpret_cast<const char*>(rows->elements.data()),
+                         sizeof(T) * rows->elements.size());
+        return bytes;
+    }
+    void forget_results() {
+        for (Rows<T>* rows : {&y, &dq, &dk, &dv})
+            std::memset(rows->elements.data(), 0xFF, sizeof(T) * rows->elements.size());
+        log_sum_exp.assign(log_sum_exp.size(), std::nanf(""));
     }
 
     AttentionShape shape;
@@ -88,6 +120,13 @@ struct Problem {
     std::vector<double> exact_log_sum_exp;
 
   private:
+    static std::vector<TokenRange> parts(int64_t num_tokens, int64_t size) {
+        std::vector<TokenRange> made;
+        for (int64_t begin = 0; begin < num_tokens; begin += size)
+            made.push_back({begin, std::min(begin + size, num_tokens)});
+        return made;
+    }
+
     void solve(int64_t head, int64_t query) {
         const int64_t begin = head * shape.head_dim, place = shape.query_offset + query;
         std::vector<double> weights(shape.num_keys), dweights(shape.num_keys);
@@ -124,7 +163,12 @@ void check(const AttentionShape& shape, double tolerance) {
     SCOPED_TRACE(::testing::PrintToString(std::vector{shape.num_queries, shape.num_keys, shape.head_dim,
                                                       shape.num_heads, shape.query_offset, shape.window}));
     Problem<T> problem(shape);
+    problem.forget_results();
     problem.run();
+    const std::string whole = problem.results();
+    problem.forget_results();
+    problem.run_in_parts();
+    EXPECT_TRUE(problem.results() == whole);
     for (Rows<T>* rows : {&problem.y, &problem.dq, &problem.dk, &problem.dv})
         EXPECT_LE(rows->error(), tolerance);
     for (size_t i = 0; i < problem.log_sum_exp.size(); ++i) {

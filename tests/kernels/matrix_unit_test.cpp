@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/tile.h"
+#include "kernels/table.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
@@ -21,6 +22,12 @@ TEST(MatrixUnitTest, AProductConfiguresItsThreadAndReleasesIt) {
     run();
     std::thread(run).join();
     run();
+}
+
+TEST(MatrixUnitTest, PassesTheTestOfNewInstructions) {
+    Table emulated{};
+    emulated.bf16.matmul_to_float = matmul<BFloat16, float>;
+    EXPECT_TRUE(multiply_alike(emulated, *available_tables()[0]));
 }
 
 TEST(MatrixUnitTest, OutsideASessionItFaults) {
