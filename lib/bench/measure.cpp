@@ -227,21 +227,22 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
     std::vector<Call> calls;
     for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));
     try {
-        double wrong = 0;
+        int64_t wrong = 0;
         for (int i = 0; i < options_.checks; ++i) {
             refill(kind, pattern, calls);
             control_.barrier(what);
             start(kind, calls);
             backend_.wait();
-            wrong += static_cast<double>(count_wrong(kind, pattern, calls));
+            wrong += count_wrong(kind, pattern, calls);
         }
         if (options_.checks == 0) refill(kind, pattern, calls);
         const Samples samples = run_to_time(kind, calls, what);
         if (options_.checks > 0 && placement == Placement::OutOfPlace) {
-            wrong += static_cast<double>(count_wrong(kind, pattern, calls));
+            wrong += count_wrong(kind, pattern, calls);
         }
         Timing timing = evaluate(kind, samples);
-        std::vector<double> sum = {wrong};
+        timing.own_wrong = wrong;
+        std::vector<double> sum = {static_cast<double>(wrong)};
         combine(sum, mpi::Reduction::Sum);
         if (options_.checks > 0) timing.num_wrong = static_cast<int64_t>(sum[0]);
         return timing;

@@ -63,6 +63,7 @@ struct Timing {
     Distribution slowest;      // seconds per operation on the slowest rank of each iteration
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second
     std::optional<int64_t> num_wrong;                   // wrong elements on all ranks; none: not verified
+    int64_t own_wrong = 0;                              // wrong elements on this rank
 };
 
 class Measurement {
@@ -76,7 +77,7 @@ class Measurement {
     /// COLLECTIVE over the backend's group: runs one operation to set up connections, and ignores the result.
     void connect(const Case& kind);
 
-    /// COLLECTIVE over the world. All ranks get the same Timing, except for `own_seconds`.
+    /// COLLECTIVE over the world. All ranks get the same Timing, except for what is their own.
     Timing measure(const Case& kind, Placement placement);
 
   private:

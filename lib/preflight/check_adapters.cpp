@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/median.h"
 #include "preflight/diagnose.h"
@@ -20,8 +21,8 @@ std::string full_name(const AdapterPort& port) {
     return port.port == 1 ? port.adapter : fmt::format("{}:{}", port.adapter, port.port);
 }
 
-NameList choice_on(const NodeFacts& node, const Cluster& cluster) {
-    const Variable* variable = variable_on(node, kChoice, cluster);
+NameList choice_on(const NodeFacts& node, const RanksByNode& ranks) {
+    const Variable* variable = ranks.variable(kChoice, node);
     return {variable ? variable->value : "", NameList::Syntax::Nccl};
 }
 
@@ -30,20 +31,42 @@ Severity fail_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 ? Severity::Fail : Severity::Warn;
 }
 
-/// The ports of the same name and number on all nodes, including `port`.
-std::vector<const AdapterPort*> peers_of(const AdapterPort& port, const Cluster& cluster) {
-    std::vector<const AdapterPort*> peers;
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort& other : node.adapter_ports) {
-            if (other.adapter == port.adapter && other.port == port.port) peers.push_back(&other);
+/// What the ports of one name and number are on all nodes.
+class PeerPorts {
+  public:
+    explicit PeerPorts(const Cluster& cluster) {
+        for (const NodeFacts& node : cluster.nodes) {
+            for (const AdapterPort& port : node.adapter_ports) {
+                Ports& peers = ports_[{port.adapter, port.port}];
+                ++peers.count;
+                if (!port.active()) continue;
+                ++peers.num_active;
+                peers.rates[port.link_layer].push_back(port.gigabits);
+            }
+        }
+        for (auto& [name, peers] : ports_) {
+            for (const auto& [link_layer, rates] : peers.rates)
+                peers.usual_rate[link_layer] = upper_median(rates);
         }
     }
-    return peers;
-}
 
-bool half_are_active(const std::vector<const AdapterPort*>& peers) {
-    return 2 * std::ranges::count_if(peers, &AdapterPort::active) >= std::ssize(peers);
-}
+    bool half_are_active(const AdapterPort& port) const {
+        const Ports& peers = of(port);
+        return 2 * peers.num_active >= peers.count;
+    }
+    /// The median of those that are active and have the same link layer.
+    double usual_rate(const AdapterPort& port) const { return of(port).usual_rate.at(port.link_layer); }
+
+  private:
+    struct Ports {
+        int count = 0, num_active = 0;
+        std::map<std::string, std::vector<double>> rates;  // by link layer
+        std::map<std::string, double> usual_rate;
+    };
+    const Ports& of(const AdapterPort& port) const { return ports_.at({port.adapter, port.port}); }
+
+    std::map<std::pair<std::string, int>, Ports> ports_;
+};
 
 std::vector<const AdapterPort*> chosen_and_active(const NodeFacts& node, const NameList& choice) {
     std::vector<const AdapterPort*> ports;
@@ -59,8 +82,8 @@ bool of_several_kinds(const std::vector<const AdapterPort*>& ports) {
     });
 }
 
-/// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. "=" requires whole names: without
-/// it "mlx5_1" also matches mlx5_10.
+/// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. "=" requires whole names:
+/// without it "mlx5_1" also matches mlx5_10.
 std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     const auto order = [](const AdapterPort* port) { return std::pair(port->infiniband(), port->gigabits); };
     const auto best = order(*std::ranges::max_element(ports, {}, order));
@@ -132,8 +155,9 @@ class Chosen {
 /// Reports only the most serious problem of each node.
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = variable_on(node, choice.variable, cluster);
+        const Variable* variable = ranks.variable(choice.variable, node);
         if (!variable) continue;
         const NameList list(variable->value, choice.syntax);
         if (list.entries().empty()) continue;
@@ -163,8 +187,9 @@ void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Find
 
 std::vector<Finding> check_named_adapters(const Cluster& cluster) {
     NodeFindings found(kChoice);
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const NameList choice = choice_on(node, cluster);
+        const NameList choice = choice_on(node, ranks);
         for (const NameList::Entry& entry : choice.entries()) {
             const bool there = std::ranges::any_of(node.adapter_ports, [&](const AdapterPort& port) {
                 return choice.matches(entry, port.adapter, port.port);
@@ -182,14 +207,16 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
 /// port unless NCCL_IB_HCA has the full name of its adapter.
 std::vector<Finding> check_adapter_links(const Cluster& cluster) {
     NodeFindings found("adapters' links", Blame::Always);
+    const RanksByNode ranks(cluster);
+    const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const NameList choice = choice_on(node, cluster);
+        const NameList choice = choice_on(node, ranks);
         for (const AdapterPort& port : node.adapter_ports) {
             if (port.active() || !choice.chooses(port.adapter, port.port)) continue;
             const bool named = !choice.excludes() &&
                                std::ranges::find(choice.entries(), port.adapter, &NameList::Entry::name) !=
                                    choice.entries().end();
-            if (!named && !half_are_active(peers_of(port, cluster))) continue;
+            if (!named && !peers.half_are_active(port)) continue;
             found.add(node.name, {fail_between_nodes(cluster),
                                   fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", full_name(port),
                                               port.state, port.physical_state),
@@ -201,13 +228,11 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster) {
 
 std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
     NodeFindings found("adapters' rates", Blame::Always);
+    const RanksByNode ranks(cluster);
+    const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, cluster))) {
-            std::vector<double> rates;
-            for (const AdapterPort* peer : peers_of(*port, cluster)) {
-                if (peer->active() && peer->link_layer == port->link_layer) rates.push_back(peer->gigabits);
-            }
-            const double expected = upper_median(rates);
+        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, ranks))) {
+            const double expected = peers.usual_rate(*port);
             if (port->gigabits >= expected) continue;
             found.add(node.name, {fail_between_nodes(cluster),
                                   fmt::format("{} runs at {} Gb/s, but at {} on other nodes",
@@ -221,9 +246,10 @@ std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
 std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
     NodeFindings found(kChoice);
     if (cluster.nodes.size() < 2) return {};
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = variable_on(node, kChoice, cluster);
-        const auto ports = chosen_and_active(node, choice_on(node, cluster));
+        const Variable* variable = ranks.variable(kChoice, node);
+        const auto ports = chosen_and_active(node, choice_on(node, ranks));
         const bool infiniband = std::ranges::any_of(ports, &AdapterPort::infiniband);
         if (variable && infiniband && !std::ranges::all_of(ports, &AdapterPort::infiniband)) {
             found.add(node.name,
@@ -246,8 +272,9 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
 
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     NodeFindings found("adapters' PCIe links");
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, cluster))) {
+        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, ranks))) {
             const bool narrow = port->pcie_lanes && port->pcie_lanes < port->most_pcie_lanes;
             const bool slow = port->pcie_transfers && port->pcie_transfers < port->most_pcie_transfers;
             if (!narrow && !slow) continue;

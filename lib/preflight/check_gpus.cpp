@@ -239,8 +239,9 @@ std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
     NodeFindings found("GPU compute mode");
     constexpr const char* kRemedy = "run nvidia-smi -c DEFAULT";
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const bool shared = ranks_on(node, cluster).size() > node.gpus.size();
+        const bool shared = ranks.on(node).size() > node.gpus.size();
         for (const Gpu& gpu : node.gpus) {
             if (gpu.compute_mode == "Prohibited") {
                 found.add(node.name,

@@ -175,9 +175,10 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
 
 std::vector<Finding> check_locked_memory(const Cluster& cluster) {
     NodeFindings found("locked memory");
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         if (std::ranges::none_of(node.adapter_ports, &AdapterPort::active)) continue;
-        for (const RankFacts* rank : ranks_on(node, cluster)) {
+        for (const RankFacts* rank : ranks.on(node)) {
             if (rank->memlock_bytes == kUnlimited) continue;
             const bool fails = rank->memlock_bytes < kGibi && cluster.nodes.size() > 1;
             found.add(node.name,
@@ -211,8 +212,9 @@ std::vector<Finding> check_open_files(const Cluster& cluster) {
 std::vector<Finding> check_shared_memory(const Cluster& cluster) {
     constexpr int64_t kBytesPerRank = 64 * kMebi;
     NodeFindings found("/dev/shm");
+    const RanksByNode by_node(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const int64_t ranks = std::ssize(ranks_on(node, cluster));
+        const int64_t ranks = std::ssize(by_node.on(node));
         if (!node.shared_memory || ranks < 2 || node.shared_memory->free_bytes >= ranks * kBytesPerRank)
             continue;
         found.add(node.name,
@@ -227,9 +229,10 @@ std::vector<Finding> check_shared_memory(const Cluster& cluster) {
 /// Checks ranks that are bound to some of a node's CPUs. Ranks that may use all CPUs are fine.
 std::vector<Finding> check_binding(const Cluster& cluster) {
     NodeFindings found("CPUs of the ranks");
+    const RanksByNode by_node(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         std::map<std::string, int> ranks_by_cpus;
-        const std::vector<const RankFacts*> ranks = ranks_on(node, cluster);
+        const std::vector<const RankFacts*>& ranks = by_node.on(node);
         for (const RankFacts* rank : ranks) {
             if (rank->num_cpus == 0 || rank->num_cpus >= node.num_cpus) continue;
             if (rank->num_cpus == 1 && node.num_cpus >= 2 * std::ssize(ranks)) {
@@ -254,10 +257,11 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
 /// while no rank may run on another CPU of the node.
 std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
     NodeFindings found("CPUs that ranks share");
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         std::map<int, int> ranks_by_cpu;
         std::set<std::string> masks;
-        for (const RankFacts* rank : ranks_on(node, cluster)) {
+        for (const RankFacts* rank : ranks.on(node)) {
             if (rank->cpus.empty()) continue;
             masks.insert(rank->cpus);
             for (const int cpu : parse_cpu_list(rank->cpus)) ++ranks_by_cpu[cpu];
@@ -280,8 +284,9 @@ std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
 std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     std::vector<int> far;
     std::string example;
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (size_t number = 0; const RankFacts* rank : ranks_on(node, cluster)) {
+        for (size_t number = 0; const RankFacts* rank : ranks.on(node)) {
             const Gpu* const gpu = gpu_of(*rank, number++, node);
             const std::vector<int> cpus = parse_cpu_list(rank->cpus);
             const std::vector<int> near = parse_cpu_list(gpu ? gpu->near_cpus : "");

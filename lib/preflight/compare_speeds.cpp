@@ -7,8 +7,8 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 
-#include "base/median.h"
 #include "bench/collective.h"
 #include "preflight/finding.h"
 #include "preflight/sources.h"
@@ -97,6 +97,74 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
     }
 }
 
+/// The finding on a rank that exchanges slowly with the ranks at its place on other nodes.
+Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& speeds, const Cluster& cluster,
+                  const RanksByNode& ranks) {
+    const std::string& name = cluster.nodes[node].name;
+    return {
+        severity_of(one),
+        "rails between nodes",
+        describe_ranks({ranks.on(cluster.nodes[node])[place]->rank}, cluster),
+        fmt::format("the rank sends at most {:.3g} GB/s to the ranks at its place on other nodes, {}",
+                    speeds.rails[node][place] / 1e9, compared_with(one, "the same rank of other nodes")),
+        "check the adapter nearest to its GPU (ibstat, nvidia-smi topo -m), the cable and the switch port; "
+        "or leave the node out",
+        at_fault(one, {name})};
+}
+
+/// Compares the ranks at the same place on all nodes: a job waits for its slowest rail, which hardly shows in
+/// the sum of eight. Nodes that are slow as a whole are left to compare_nodes(). Of two nodes, both measure
+/// the same pairs, so their rails are compared with each other, and neither node is named as bad.
+void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+    const RanksByNode ranks(cluster);
+    if (speeds.rails.size() == 2) {
+        for (const Outlier& one : slow_outliers(speeds.rails[0])) {
+            Finding finding = slow_rail(0, one.index, one, speeds, cluster, ranks);
+            finding.severity = Severity::Warn;
+            finding.where += fmt::format(" and its counterpart on {}", cluster.nodes[1].name);
+            finding.what = fmt::format("the pair exchanges {:.3g} GB/s, {}", speeds.rails[0][one.index] / 1e9,
+                                       compared_with(one, "the other pairs"));
+            finding.bad_nodes.clear();
+            findings.push_back(std::move(finding));
+        }
+        return;
+    }
+    std::set<size_t> slow_nodes;
+    for (const Outlier& one : slow_outliers(speeds.nodes)) slow_nodes.insert(one.index);
+    size_t num_places = 0;
+    for (const auto& rails : speeds.rails) num_places = std::max(num_places, rails.size());
+    for (size_t place = 0; place < num_places; ++place) {
+        std::vector<double> rates;
+        for (const auto& rails : speeds.rails) rates.push_back(place < rails.size() ? rails[place] : 0);
+        for (const Outlier& one : slow_outliers(rates)) {
+            if (slow_nodes.contains(one.index)) continue;
+            findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
+        }
+    }
+}
+
+/// A node is bad if data was corrupted between it and several others.
+std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& cluster) {
+    std::map<int, int> num_partners;
+    for (const WrongPair& pair : speeds.wrong_pairs) ++num_partners[pair.first], ++num_partners[pair.second];
+    std::vector<Finding> findings;
+    for (const WrongPair& pair : speeds.wrong_pairs) {
+        const std::vector<std::string> names = {cluster.nodes[pair.first].name,
+                                                cluster.nodes[pair.second].name};
+        std::vector<std::string> bad;
+        for (const int node : {pair.first, pair.second}) {
+            if (num_partners[node] > 1) bad.push_back(cluster.nodes[node].name);
+        }
+        findings.push_back(
+            {Severity::Fail, "pairs of nodes", describe_nodes(names, cluster),
+             fmt::format("{} elements that they exchanged are wrong", pair.num_wrong),
+             "an adapter, cable or switch between them corrupts data: exchange with other nodes "
+             "(nccl-bench sendrecv) to find the one at fault, and leave it out",
+             bad});
+    }
+    return findings;
+}
+
 constexpr double kMaxShare = 0.9, kMinZscore = 3.5;
 // The standard deviation of a normal distribution divided by its median absolute deviation.
 constexpr double kDeviations = 1.4826;
@@ -109,6 +177,21 @@ constexpr double kMinDirectShare = 0.25;  // below this share, data does not tak
 constexpr double kMinNvlinkShare = 0.5;
 constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
+/// The median of sorted values without one of them. REQUIRES: `one` is among them, and another value.
+double median_without(const std::vector<double>& sorted, double one) {
+    const auto skipped = static_cast<size_t>(std::ranges::lower_bound(sorted, one) - sorted.begin());
+    const size_t count = sorted.size() - 1;
+    const auto value = [&](size_t i) { return sorted[i < skipped ? i : i + 1]; };
+    return count % 2 == 1 ? value(count / 2) : (value(count / 2 - 1) + value(count / 2)) / 2;
+}
+
+std::vector<double> sorted_distances(const std::vector<double>& values, double from) {
+    std::vector<double> distances;
+    for (const double value : values) distances.push_back(std::abs(value - from));
+    std::ranges::sort(distances);
+    return distances;
+}
+
 struct NvlinkRate {
     std::string_view name;  // the start of the driver's name for the GPU, without "NVIDIA "
     double bytes;           // per second
@@ -119,8 +202,8 @@ constexpr NvlinkRate kNvlinkRates[] = {
     {"H200", 450e9},      {"H20", 450e9},       {"B200", 900e9},           {"GB200", 900e9},
 };
 
-std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluster) {
-    const Variable* variable = variable_on(node, "NCCL_IB_HCA", cluster);
+std::optional<double> adapters_rate(const NodeFacts& node, const RanksByNode& ranks) {
+    const Variable* variable = ranks.variable("NCCL_IB_HCA", node);
     const NameList choice(variable ? variable->value : "", NameList::Syntax::Nccl);
     std::vector<double> rates;
     for (const AdapterPort& port : node.adapter_ports) {
@@ -129,21 +212,21 @@ std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluste
     }
     std::ranges::sort(rates, std::greater());
     // Each rank sends through one adapter.
-    rates.resize(std::min(rates.size(), ranks_on(node, cluster).size()));
+    rates.resize(std::min(rates.size(), ranks.on(node).size()));
     const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
-NameList interfaces_chosen(const NodeFacts& node, const Cluster& cluster) {
-    if (const Variable* nccl = variable_on(node, "NCCL_SOCKET_IFNAME", cluster)) {
+NameList interfaces_chosen(const NodeFacts& node, const RanksByNode& ranks) {
+    if (const Variable* nccl = ranks.variable("NCCL_SOCKET_IFNAME", node)) {
         return {nccl->value, NameList::Syntax::Nccl};
     }
-    const Variable* mpi = variable_on(node, "OMPI_MCA_btl_tcp_if_include", cluster);
+    const Variable* mpi = ranks.variable("OMPI_MCA_btl_tcp_if_include", node);
     return {mpi ? mpi->value : "", NameList::Syntax::WholeNames};
 }
 
-std::optional<double> interfaces_rate(const NodeFacts& node, const Cluster& cluster) {
-    const NameList choice = interfaces_chosen(node, cluster);
+std::optional<double> interfaces_rate(const NodeFacts& node, const RanksByNode& ranks) {
+    const NameList choice = interfaces_chosen(node, ranks);
     double sum = 0, fastest = 0;
     for (const Interface& one : node.interfaces) {
         if (!one.leaves_the_machine || one.state == "down" || !one.megabits || !choice.chooses(one.name))
@@ -159,10 +242,11 @@ std::optional<double> interfaces_rate(const NodeFacts& node, const Cluster& clus
 /// if the finding is a FAIL and does not cover all nodes.
 void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     if (num_machines(cluster) < cluster.nodes.size()) return;  // no fabric connects nodes on one machine
+    const RanksByNode ranks(cluster);
     std::vector<std::string> below;
     double lowest = kMinLineShare;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {
-        const std::optional<double> rate = line_rate(cluster.nodes[i], cluster);
+        const std::optional<double> rate = line_rate(cluster.nodes[i], ranks);
         if (!rate || speeds.nodes[i] > kMinLineShare * *rate) continue;
         below.push_back(cluster.nodes[i].name);
         lowest = std::min(lowest, speeds.nodes[i] / *rate);
@@ -208,16 +292,23 @@ void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vec
 
 }  // namespace
 
-std::vector<Finding> find_wrong_results(const Speeds& speeds) {
+std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;
     for (const OperationSpeed& speed : speeds.operations) {
-        if (speed.num_wrong == 0) continue;
+        std::vector<int> ranks;
+        int64_t count = 0;
+        for (size_t rank = 0; rank < speed.num_wrong.size(); ++rank) {
+            count += speed.num_wrong[rank];
+            if (speed.num_wrong[rank] > 0) ranks.push_back(static_cast<int>(rank));
+        }
+        if (count == 0) continue;
         findings.push_back(
-            {Severity::Fail, name_of(speed.operation), "at least one rank",
-             fmt::format("{} elements of the result are wrong", speed.num_wrong),
-             "a device, link or library corrupts data: run nccl-bench on half of the nodes, then on half of "
-             "those, to find it"});
+            {Severity::Fail, name_of(speed.operation), describe_ranks(ranks, cluster),
+             fmt::format("{} elements of the result are wrong", count),
+             "a device, link or library of these ranks or of their groups corrupts data: run nccl-bench on "
+             "half of the nodes, then on half of those, to find it"});
     }
+    append(find_wrong_pairs(speeds, cluster), findings);
     return findings;
 }
 
@@ -226,29 +317,32 @@ std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster
     compare_products(speeds, cluster, findings);
     for (const OperationSpeed& speed : speeds.operations) compare_groups(speed, cluster, findings);
     compare_nodes(speeds, cluster, findings);
+    compare_rails(speeds, cluster, findings);
     return findings;
 }
 
 std::vector<Outlier> slow_outliers(std::span<const double> rates) {
+    std::vector<double> measured;
+    std::ranges::copy_if(rates, std::back_inserter(measured), [](double rate) { return rate > 0; });
+    std::ranges::sort(measured);
+    std::map<double, std::vector<double>> deviations;  // by the median of the others, which has few values
     std::vector<Outlier> outliers;
     for (size_t i = 0; i < rates.size(); ++i) {
-        std::vector<double> others, deviations;
-        for (size_t j = 0; j < rates.size(); ++j) {
-            if (j != i && rates[j] > 0) others.push_back(rates[j]);
-        }
-        if (others.empty() || rates[i] <= 0) continue;
-        const double middle = median(others);
-        for (const double other : others) deviations.push_back(std::abs(other - middle));
-        const double deviation = std::max(kDeviations * median(deviations), kMinDeviation * middle);
+        if (rates[i] <= 0 || measured.size() < 2) continue;
+        const double middle = median_without(measured, rates[i]);
+        std::vector<double>& from_middle = deviations[middle];
+        if (from_middle.empty()) from_middle = sorted_distances(measured, middle);
+        const double others = median_without(from_middle, std::abs(rates[i] - middle));
+        const double deviation = std::max(kDeviations * others, kMinDeviation * middle);
         const Outlier one{i, rates[i] / middle, (middle - rates[i]) / deviation};
         if (one.share < kMaxShare && one.zscore > kMinZscore) outliers.push_back(one);
     }
     return outliers;
 }
 
-std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster) {
-    const auto adapters = adapters_rate(node, cluster);
-    return adapters ? adapters : interfaces_rate(node, cluster);
+std::optional<double> line_rate(const NodeFacts& node, const RanksByNode& ranks) {
+    const auto adapters = adapters_rate(node, ranks);
+    return adapters ? adapters : interfaces_rate(node, ranks);
 }
 
 std::optional<double> nvlink_rate(std::string_view gpu) {

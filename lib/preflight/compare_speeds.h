@@ -14,12 +14,12 @@
 
 namespace argosy::preflight {
 
-/// A FAIL for each collective whose result had wrong elements, at any speed.
-std::vector<Finding> find_wrong_results(const Speeds& speeds);
+/// A FAIL for each collective whose result had wrong elements, and for each such pair of nodes, at any speed.
+std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster);
 
-/// Findings for slow_outliers() among the ranks, groups and nodes. An outlier gets WARN. An outlier below
-/// three quarters of the others' median gets FAIL, because the job would wait for it at every step, unless it
-/// is a group across nodes. REQUIRES: ranks do not share cores.
+/// Findings for slow_outliers() among the ranks, groups, nodes and rails. An outlier gets WARN. An outlier
+/// below three quarters of the others' median gets FAIL, because the job would wait for it at every step,
+/// unless it is a group across nodes. REQUIRES: ranks do not share cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 /// A rate that is far below the others, measured by how much the others differ.
@@ -36,7 +36,7 @@ std::vector<Outlier> slow_outliers(std::span<const double> rates);
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
 /// over at most one adapter for each rank of the node. Without adapters: the sum over the interfaces that
 /// NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, else the rate of the fastest interface. None: unknown.
-std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
+std::optional<double> line_rate(const NodeFacts& node, const RanksByNode& ranks);
 
 /// Bytes a second that one GPU can send to the others of its node over NVLink. `gpu` is the driver's name of
 /// the GPU. None: the GPU has no NVLink, or its rate is unknown.

@@ -79,17 +79,19 @@ std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& 
     return nodes;
 }
 
-std::vector<const RankFacts*> ranks_on(const NodeFacts& node, const Cluster& cluster) {
-    std::vector<const RankFacts*> ranks;
-    for (const RankFacts& rank : cluster.ranks) {
-        if (rank.node == node.name) ranks.push_back(&rank);
-    }
-    return ranks;
+RanksByNode::RanksByNode(const Cluster& cluster) {
+    for (const RankFacts& rank : cluster.ranks) ranks_[rank.node].push_back(&rank);
 }
 
-const Variable* variable_on(const NodeFacts& node, const std::string& name, const Cluster& cluster) {
-    const auto rank = std::ranges::find(cluster.ranks, node.name, &RankFacts::node);
-    return rank == cluster.ranks.end() ? nullptr : rank->variable(name);
+const std::vector<const RankFacts*>& RanksByNode::on(const NodeFacts& node) const {
+    static const std::vector<const RankFacts*> none;
+    const auto found = ranks_.find(node.name);
+    return found == ranks_.end() ? none : found->second;
+}
+
+const Variable* RanksByNode::variable(const std::string& name, const NodeFacts& node) const {
+    const auto& ranks = on(node);
+    return ranks.empty() ? nullptr : ranks.front()->variable(name);
 }
 
 size_t num_machines(const Cluster& cluster) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace argosy::preflight {
@@ -126,12 +127,20 @@ struct Cluster {
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.
 std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
 
-/// The ranks on a node, ascending.
-std::vector<const RankFacts*> ranks_on(const NodeFacts& node, const Cluster& cluster);
+/// The ranks of each node. REQUIRES: the cluster outlives the object.
+class RanksByNode {
+  public:
+    explicit RanksByNode(const Cluster& cluster);
 
-/// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable that
-/// differs between ranks.
-const Variable* variable_on(const NodeFacts& node, const std::string& name, const Cluster& cluster);
+    /// The ranks on a node, ascending.
+    const std::vector<const RankFacts*>& on(const NodeFacts& node) const;
+    /// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable
+    /// that differs between ranks.
+    const Variable* variable(const std::string& name, const NodeFacts& node) const;
+
+  private:
+    std::unordered_map<std::string, std::vector<const RankFacts*>> ranks_;
+};
 
 /// The number of machines that the nodes are. In tests, several nodes are one machine.
 size_t num_machines(const Cluster& cluster);

@@ -1,6 +1,7 @@
 #include "preflight/preflight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -45,7 +46,7 @@ Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& cont
     for (const std::string& text : control.exchange_texts(own_node)) {
         if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
-    cluster.clock_offsets = clock_offsets(world, control);
+    cluster.clock_offsets = clock_offsets(control);
     return cluster;
 }
 
@@ -62,46 +63,6 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
         }
     }
     return "";
-}
-
-constexpr int kClockRounds = 4;
-constexpr const char* kClockOperation = "comparing the clocks";
-
-/// The buffers of one exchange: a question from rank 0, and the other rank's time as the answer. Variables of
-/// this type are static, because a request that was abandoned after a timeout may still write to them.
-struct Exchange {
-    char question = '?';
-    double answer = 0;
-};
-
-double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
-    static Exchange exchange;
-    double fastest = std::numeric_limits<double>::infinity(), offset = 0;
-    for (int round = 0; round < kClockRounds; ++round) {
-        const double start = clock();
-        const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), ElementType::UInt8, rank);
-        control.wait(comm.send(&exchange.question, 1, ElementType::UInt8, rank, /*synchronous=*/false),
-                     kClockOperation);
-        control.wait(answer, kClockOperation);
-        const double end = clock();
-        if (end - start < fastest) {
-            fastest = end - start;
-            offset = exchange.answer - (start + end) / 2;
-        }
-    }
-    return offset;
-}
-
-/// Answers rank 0's questions. Rank 0 asks one rank after the other, so the first question may come late.
-void answer_rank_0(const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
-    static Exchange exchange;
-    for (int round = 0; round < kClockRounds; ++round) {
-        control.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kClockOperation);
-        exchange.answer = clock();
-        control.wait(
-            comm.send(&exchange.answer, sizeof(double), ElementType::UInt8, 0, /*synchronous=*/false),
-            kClockOperation);
-    }
 }
 
 }  // namespace
@@ -121,7 +82,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     report.speeds = measure_speeds(world, control, report.nodes,
                                    step_operations(job.step, job.mesh, options.max_bytes), options);
     report.findings = diagnose(report.cluster);
-    append(find_wrong_results(report.speeds), report.findings);
+    append(find_wrong_results(report.speeds, report.cluster), report.findings);
     if (report.not_compared.empty()) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
@@ -133,14 +94,17 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
 
 double time_of_day() { return seconds_since_1970(); }
 
-std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlChannel& control, Clock clock) {
-    std::vector<double> offsets(world.size(), 0.0);
-    if (world.rank() != 0) answer_rank_0(world, control, clock);
-    for (int rank = 1; world.rank() == 0 && rank < world.size(); ++rank) {
-        offsets[rank] = offset_of(rank, world, control, clock);
+std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock) {
+    constexpr int kRounds = 3;  // the best one counts, because a rank may leave a barrier late
+    std::vector<double> offsets(control.ranks().size(), std::numeric_limits<double>::infinity());
+    for (int round = 0; round < kRounds; ++round) {
+        control.barrier("comparing the clocks");
+        const std::vector<double> times = control.exchange(clock());
+        for (size_t rank = 0; rank < times.size(); ++rank) {
+            const double offset = times[rank] - times[0];
+            if (std::abs(offset) < std::abs(offsets[rank])) offsets[rank] = offset;
+        }
     }
-    control.wait(world.broadcast(offsets.data(), offsets.size() * sizeof(double), ElementType::UInt8, 0),
-                 kClockOperation);
     return offsets;
 }
 

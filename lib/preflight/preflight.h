@@ -45,14 +45,11 @@ struct Report {
 using Clock = double (*)();
 double time_of_day();
 
-/// COLLECTIVE over `world`: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks.
-/// Offsets matter because people compare logs of several nodes, and programs compare the times of files.
-/// One rank after the other answers rank 0 a few times, and the fastest answer counts. The exchange takes
-/// well under a millisecond per rank if each rank has a core. REQUIRES: nothing else uses `world` meanwhile.
-/// (A duplicate of `world` would avoid that, but making one could wait forever.) Throws TimeoutError, which
-/// names the missing ranks.
-std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlChannel& control,
-                                  Clock clock = time_of_day);
+/// COLLECTIVE: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks. Offsets matter
+/// because people compare logs of several nodes, and programs compare the times of files. All ranks read
+/// their clocks after a barrier, so offsets have the error with which ranks leave it: milliseconds if each
+/// rank has a core. Throws TimeoutError, which names the missing ranks.
+std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
 
 /// COLLECTIVE over `world`: all ranks get the same report, except for `seconds`. Throws TimeoutError, which
 /// names the missing ranks.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/median.h"
 #include "base/program.h"
@@ -52,7 +53,7 @@ Json operation_json(const OperationSpeed& speed) {
             {"type", bench::name(speed.operation.kind.type)},
             {"bytes", speed.operation.kind.bytes},
             {"step_bytes", speed.operation.launch_bytes},
-            {"nwrong", speed.num_wrong},
+            {"nwrong", std::accumulate(speed.num_wrong.begin(), speed.num_wrong.end(), int64_t{0})},
             {"groups", groups}};
 }
 
@@ -72,7 +73,11 @@ Json speeds_json(const Report& report) {
         collectives.push_back(operation_json(speed));
     }
     for (size_t i = 0; i < report.speeds.nodes.size(); ++i) {
-        nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
+        Json rails = Json::array();
+        for (const double rate : report.speeds.rails[i]) rails.push_back(rate / kGiga);
+        nodes.push_back({{"node", report.nodes[i].name},
+                         {"bandwidth", report.speeds.nodes[i] / kGiga},
+                         {"rails", rails}});
     }
     return {{"judged", report.not_compared.empty()},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},

@@ -59,24 +59,22 @@ class Meter {
         return speed;
     }
 
-    std::vector<double> nodes(const std::vector<Node>& nodes) const {
+    /// Measures the pairs of nodes and writes what belongs to them.
+    void pairs_of_nodes(const std::vector<Node>& nodes, Speeds& speeds) const {
         const size_t bytes = std::min(kMaxPairBytes, options_.max_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
                                .type = ElementType::Float32,
                                .reduction = bench::Reduction::None,
                                .chunk_elements = bytes / sizeof(float),
                                .bytes = bytes};
-        std::vector<double> best;
         for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
-            best.resize(nodes.size());
+            speeds.nodes.resize(nodes.size());
+            speeds.rails.resize(nodes.size());
             const Measured measured = measure(kind, *backend_on(pair_of_own(nodes, round)));
-            for (size_t node = 0; node < nodes.size(); ++node) {
-                if (round[node] == static_cast<int>(node)) continue;  // alone in this round
-                const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, measured);
-                best[node] = std::max(best[node], rate);
+            for (int node = 0; node < std::ssize(nodes); ++node) {
+                if (round[node] != node) add_pair(nodes, node, round[node], measured, speeds);
             }
         }
-        return best;
     }
 
   private:
@@ -88,9 +86,9 @@ class Meter {
     }
 
     struct Measured {
-        bench::Case kind;             // with as many bytes as the time allows
-        std::vector<double> seconds;  // time of one operation by rank, the better of two measurements
-        int64_t num_wrong;            // wrong elements in all groups
+        bench::Case kind;                // with as many bytes as the time allows
+        std::vector<double> seconds;     // time of one operation by rank, the better of two measurements
+        std::vector<int64_t> num_wrong;  // elements by rank
     };
 
     bench::Options bench_options() const {
@@ -134,7 +132,7 @@ class Meter {
             best[rank] = std::min(best[rank], second);
             ++rank;
         }
-        return {kind, best, first.num_wrong.value_or(0)};
+        return {kind, best, control_.exchange(first.own_wrong)};
     }
 
     /// COLLECTIVE: returns `wanted`, or the same case with fewer bytes if one operation of `wanted` would
@@ -164,14 +162,24 @@ class Meter {
         return {world_.rank()};
     }
 
-    static double rate_of(const std::vector<int>& own, const std::vector<int>& others,
-                          const Measured& measured) {
+    /// Adds what `node` and its partner measured, as seen by `node`.
+    static void add_pair(const std::vector<Node>& nodes, int node, int partner, const Measured& measured,
+                         Speeds& speeds) {
         const auto& [kind, seconds, num_wrong] = measured;
+        const std::vector<int>&own = nodes[node].ranks, &others = nodes[partner].ranks;
+        std::vector<double>& rails = speeds.rails[node];
+        rails.resize(own.size());
         double rate = 0;
+        int64_t wrong = 0;
         for (size_t i = 0; i < std::min(own.size(), others.size()); ++i) {
-            rate += static_cast<double>(kind.bytes) / std::max(seconds[own[i]], seconds[others[i]]);
+            const double rail =
+                static_cast<double>(kind.bytes) / std::max(seconds[own[i]], seconds[others[i]]);
+            rails[i] = std::max(rails[i], rail);
+            rate += rail;
+            wrong += num_wrong[own[i]] + num_wrong[others[i]];
         }
-        return rate;
+        speeds.nodes[node] = std::max(speeds.nodes[node], rate);
+        if (wrong > 0 && node < partner) speeds.wrong_pairs.push_back({node, partner, wrong});
     }
 
     const mpi::Comm& world_;
@@ -244,7 +252,7 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& contr
     for (const StepOperation& operation : operations) {
         speeds.operations.push_back(meter.operation(operation));
     }
-    speeds.nodes = meter.nodes(nodes);
+    meter.pairs_of_nodes(nodes, speeds);
     return speeds;
 }
 

@@ -63,8 +63,14 @@ struct SpeedOptions {
 
 struct OperationSpeed {
     StepOperation operation;
-    std::vector<double> bus_bandwidths;  // bytes a second, for each group
-    int64_t num_wrong = 0;               // wrong elements in all groups
+    std::vector<double> bus_bandwidths;   // bytes a second, for each group
+    std::vector<int64_t> num_wrong = {};  // wrong elements of the result, by rank
+};
+
+/// Two nodes between which data was corrupted.
+struct WrongPair {
+    int first, second;  // nodes
+    int64_t num_wrong;  // elements
 };
 
 struct Speeds {
@@ -73,6 +79,10 @@ struct Speeds {
     /// For each node, the bytes a second that all of its ranks together send to another node while they
     /// receive as much: the maximum over several partner nodes. Empty if there is only one node.
     std::vector<double> nodes;
+    /// The same for each rank of each node, which exchanges with the rank at its place on the other node.
+    /// 0: no partner had as many ranks.
+    std::vector<std::vector<double>> rails = {};
+    std::vector<WrongPair> wrong_pairs = {};
     std::string library = {};      // name and version of the library that moved the data
     bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
 };

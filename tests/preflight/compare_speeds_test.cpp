@@ -24,7 +24,7 @@ Cluster measured_cluster() {
 OperationSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups,
                         std::vector<double> rates) {
     const bench::Case kind{.collective = &bench::collective_named(collective)};
-    return {{"dp_shard", std::move(groups), kind, 0}, std::move(rates), 0};
+    return {{"dp_shard", std::move(groups), kind, 0}, std::move(rates)};
 }
 
 TEST(CompareSpeeds, FindsNothingIfAllSpeedsAreEqual) {
@@ -86,12 +86,71 @@ TEST(CompareSpeeds, ComparesGroupsOnEquallyManyNodes) {
 
 TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
     Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}}, {5e9})}, {}};
-    EXPECT_TRUE(find_wrong_results(speeds).empty());
-    speeds.operations[0].num_wrong = 12;
-    const auto findings = find_wrong_results(speeds);
+    EXPECT_TRUE(find_wrong_results(speeds, measured_cluster()).empty());
+    speeds.operations[0].num_wrong = {0, 0, 5, 7};
+    const auto findings = find_wrong_results(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].what, "12 elements of the result are wrong");
+}
+
+TEST(CompareSpeeds, NamesTheNodeWithWhichSeveralExchangeWrongData) {
+    Speeds speeds;
+    speeds.wrong_pairs = {{0, 2, 5}};
+    auto findings = find_wrong_results(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].where, "n1, n3");
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_TRUE(findings[0].bad_nodes.empty()) << "one of them";
+
+    speeds.wrong_pairs.push_back({2, 3, 1});
+    findings = find_wrong_results(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 2);
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
+    EXPECT_EQ(findings[1].bad_nodes, Names{"n3"});
+}
+
+/// Of eight rails one has half the speed: the node still sends at 94 %.
+TEST(CompareSpeeds, NamesASlowRail) {
+    Cluster cluster;
+    for (int rank = 0; rank < 32; ++rank) {
+        if (rank % 8 == 0) cluster.nodes.push_back({.name = "n" + std::to_string(rank / 8)});
+        cluster.ranks.push_back({.rank = rank, .node = cluster.nodes.back().name});
+    }
+    Speeds speeds;
+    speeds.nodes = {400e9, 400e9, 375e9, 400e9};
+    speeds.rails.assign(4, std::vector<double>(8, 50e9));
+    EXPECT_TRUE(compare_speeds(speeds, cluster).empty());
+    speeds.rails[2][5] = 25e9;
+    auto findings = compare_speeds(speeds, cluster);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].check, "rails between nodes");
+    EXPECT_EQ(findings[0].where, "rank 21 on n2");
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
+
+    for (auto& rails : speeds.rails) rails[5] = 25e9;
+    EXPECT_TRUE(compare_speeds(speeds, cluster).empty()) << "by design";
+    speeds.rails[1].assign(8, 5e9);
+    speeds.nodes[1] = 40e9;
+    findings = compare_speeds(speeds, cluster);
+    ASSERT_EQ(findings.size(), 1) << "the whole node";
+    EXPECT_EQ(findings[0].check, "pairs of nodes");
+}
+
+TEST(CompareSpeeds, NamesASlowRailOfTwoNodesWithoutABadOne) {
+    Cluster cluster = measured_cluster();
+    cluster.nodes.resize(2);
+    cluster.ranks.resize(4);
+    Speeds speeds;
+    speeds.nodes = {55e9, 55e9};
+    speeds.rails = {{50e9, 5e9}, {50e9, 5e9}};
+    const auto findings = compare_speeds(speeds, cluster);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].where, "rank 1 on n1 and its counterpart on n2");
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
 }
 
 }  // namespace

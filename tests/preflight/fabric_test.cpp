@@ -35,22 +35,22 @@ void set(Cluster& cluster, const char* name, const char* value) {
 
 TEST(LineRate, IsThatOfTheChosenAdapters) {
     Cluster one = cluster();
-    EXPECT_EQ(line_rate(one.nodes[0], one), 100e9);
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), 100e9);
     set(one, "NCCL_IB_HCA", "mlx5_1");
-    EXPECT_EQ(line_rate(one.nodes[0], one), 50e9);
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), 50e9);
     one.nodes[0].adapter_ports[1].state = "DOWN";
-    EXPECT_EQ(line_rate(one.nodes[0], one), 25e9 / 8) << "what is left is Ethernet";
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), 25e9 / 8) << "what is left is Ethernet";
     set(one, "NCCL_SOCKET_IFNAME", "ib");
-    EXPECT_EQ(line_rate(one.nodes[0], one), std::nullopt);
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), std::nullopt);
     one = cluster();
     one.ranks[1].node = "n2";
-    EXPECT_EQ(line_rate(one.nodes[0], one), 50e9) << "one rank fills one adapter";
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), 50e9) << "one rank fills one adapter";
     one = cluster();
     for (NodeFacts& node : one.nodes) node.adapter_ports.clear();
     one.nodes[0].interfaces.push_back({"eth1", "up", 100000, true});
-    EXPECT_EQ(line_rate(one.nodes[0], one), 100e9 / 8) << "the fastest";
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), 100e9 / 8) << "the fastest";
     set(one, "OMPI_MCA_btl_tcp_if_include", "eth0,eth1");
-    EXPECT_EQ(line_rate(one.nodes[0], one), 125e9 / 8) << "both";
+    EXPECT_EQ(line_rate(one.nodes[0], RanksByNode(one)), 125e9 / 8) << "both";
 }
 
 TEST(NvlinkRate, IsKnownByName) {
@@ -87,7 +87,7 @@ TEST(Fabric, IsNotExpectedOnOneMachine) {
 
 TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     const bench::Case kind{.collective = &bench::collective_named("all_gather"), .bytes = 64 << 20};
-    Speeds speeds{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}},
+    Speeds speeds{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}}},
                   .between_devices = true};
     const auto findings = compare_with_fabric(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
@@ -96,7 +96,7 @@ TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     speeds.between_devices = false;
     EXPECT_TRUE(compare_with_fabric(speeds, cluster()).empty());
 
-    const Speeds all{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}, 0}},
+    const Speeds all{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}}},
                      .between_devices = true};
     const auto one = compare_with_fabric(all, cluster());
     ASSERT_EQ(one.size(), 1) << "alike on all nodes";

@@ -72,7 +72,8 @@ TEST(GpuQuery, FindsNothingWithoutTheProgram) {
 
 TEST(GpuQuery, AcceptsNewNamesAndOmitsUnknownOnes) {
     const Tree tree;
-    tree.put_nvidia_smi(R"(for field in clocks_throttle_reasons.active mig.mode.current fabric.state fabric.status fabric.clusterUuid \
+    tree.put_nvidia_smi(
+        R"(for field in clocks_throttle_reasons.active mig.mode.current fabric.state fabric.status fabric.clusterUuid \
     fabric.cliqueId; do
     case $1 in *$field*) echo "Field \"$field\" is not a valid field to query."; exit 2 ;; esac
 done

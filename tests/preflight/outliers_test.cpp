@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <random>
 #include <vector>
+
+#include "base/median.h"
 
 namespace argosy::preflight {
 namespace {
@@ -37,6 +42,28 @@ TEST(Outliers, HaveTheirDistance) {
     ASSERT_EQ(outliers.size(), 1);
     EXPECT_DOUBLE_EQ(outliers[0].share, 0.5);
     EXPECT_NEAR(outliers[0].zscore, 50 / (1.4826 * 2), 1e-9);
+}
+
+/// As defined: for each rate the median of the others, and the median of their distances from it.
+TEST(Outliers, AreThoseOfTheDefinition) {
+    std::mt19937 engine(5);
+    for (int round = 0; round < 200; ++round) {
+        std::vector<double> rates(1 + engine() % 12);
+        for (double& rate : rates) rate = static_cast<double>(engine() % 8) * 20;
+        std::vector<size_t> expected;
+        for (size_t i = 0; i < rates.size(); ++i) {
+            std::vector<double> others, distances;
+            for (size_t j = 0; j < rates.size(); ++j) {
+                if (j != i && rates[j] > 0) others.push_back(rates[j]);
+            }
+            if (others.empty() || rates[i] <= 0) continue;
+            const double middle = median(others);
+            for (const double other : others) distances.push_back(std::abs(other - middle));
+            const double deviation = std::max(1.4826 * median(distances), 0.01 * middle);
+            if (rates[i] < 0.9 * middle && middle - rates[i] > 3.5 * deviation) expected.push_back(i);
+        }
+        EXPECT_EQ(slow(rates), expected);
+    }
 }
 
 TEST(Outliers, IgnoreRatesThatWereNotMeasured) {
