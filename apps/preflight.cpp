@@ -34,6 +34,7 @@ constexpr const char* kHelp =
 struct Arguments {
     std::filesystem::path json;
     std::string config;
+    std::vector<std::string> only_warn;
     preflight::SpeedOptions options;
 };
 
@@ -48,6 +49,9 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
         ->capture_default_str();
+    app.add_option("--only-warn", arguments.only_warn,
+                   "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")
+        ->delimiter(',');
     app.allow_extras();
 }
 
@@ -84,7 +88,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const config::CommandLine command = config::parse_command_line(configuration);
     bench::check_timeout(arguments.options.timeout_seconds);
     const ops::OpsContext tensors(setup::operation_path(command.config));
-    const preflight::Job job = job_of(command.config, world.size());
+    preflight::Job job = job_of(command.config, world.size());
+    job.only_warn = arguments.only_warn;
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     std::optional<ResultFile> json;
     if (world.rank() == 0 && !arguments.json.empty())

@@ -30,7 +30,9 @@ constexpr Property kProperties[] = {
 };
 
 /// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
-constexpr std::array kHardwareXids = {48, 62, 64, 74, 79, 95, 119, 120, 140, 143};
+/// 144 to 150 are errors of NVLink 5; 154 asks for a reset or restart.
+constexpr std::array kHardwareXids = {48,  62,  64,  74,  79,  95,  119, 120, 140,
+                                      143, 144, 145, 146, 147, 148, 149, 150, 154};
 /// XIDs of memory errors that the GPU has corrected or contained.
 constexpr std::array kMemoryXids = {63, 92, 94};
 constexpr double kRecentHours = 24;
@@ -61,9 +63,16 @@ std::string slowed_by_hardware(const Gpu& gpu) {
     return "the hardware lowers the clocks, maybe only for a moment";
 }
 
-std::string memory_errors(const Gpu& gpu) {
+std::string count_memory_errors(const Gpu& gpu) {
     const int64_t errors = gpu.uncorrected_errors.value_or(0);
     return errors > 0 ? fmt::format("{} uncorrected memory errors since the driver was loaded", errors) : "";
+}
+/// A GPU that remaps rows ends only the program that read the broken memory (XID 94; XID 95 if it could not),
+/// and then uses other memory.
+bool contains_errors(const Gpu& gpu) { return gpu.remapping_failed.has_value(); }
+std::string memory_errors(const Gpu& gpu) { return contains_errors(gpu) ? "" : count_memory_errors(gpu); }
+std::string contained_memory_errors(const Gpu& gpu) {
+    return contains_errors(gpu) ? count_memory_errors(gpu) : "";
 }
 
 std::string remapping_failed(const Gpu& gpu) {
@@ -110,14 +119,18 @@ struct State {
     Severity severity;
     const char* check;
     const char* remedy;
+    Blame blame = Blame::Always;
 };
 constexpr State kStates[] = {
-    {heat_or_power_brake, Severity::Fail, "GPU clocks", "leave the node out; check its cooling and power"},
+    {heat_or_power_brake, Severity::Fail, "GPU clocks", "leave the node out; check its cooling and power",
+     Blame::Minority},
     {slowed_by_hardware, Severity::Warn, "GPU clocks", "check again with nvidia-smi -q -d PERFORMANCE"},
     {memory_errors, Severity::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
+    {contained_memory_errors, Severity::Warn, "GPU memory errors",
+     "if their number grows, have the GPU replaced"},
     {remapping_failed, Severity::Fail, "GPU memory errors", "leave the node out; replace the GPU"},
     {remapping_pending, Severity::Warn, "GPU memory errors", "reset the GPU"},
-    {narrow_link, Severity::Fail, "GPU PCIe link", "leave the node out; reseat the GPU"},
+    {narrow_link, Severity::Fail, "GPU PCIe link", "leave the node out; reseat the GPU", Blame::Minority},
     {occupied, Severity::Fail, "GPU memory in use", "leave the node out; end the processes left there"},
     {partly_occupied, Severity::Warn, "GPU memory in use", "see in nvidia-smi whose processes they are"},
     {divided, Severity::Warn, "MIG", "run nvidia-smi -mig 0"},
@@ -126,7 +139,7 @@ constexpr State kStates[] = {
 
 /// Adds one finding, "GPU 0, 3: ...", for each text that GPUs of a node have for this state.
 void apply(const State& state, const Cluster& cluster, std::vector<Finding>& findings) {
-    NodeFindings found(state.check, Blame::Always);
+    NodeFindings found(state.check, state.blame);
     for (const NodeFacts& node : cluster.nodes) {
         std::map<std::string, std::string> gpus_by_problem;
         for (size_t i = 0; i < node.gpus.size(); ++i) {

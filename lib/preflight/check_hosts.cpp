@@ -177,7 +177,7 @@ std::vector<Finding> check_locked_memory(const Cluster& cluster) {
     NodeFindings found("locked memory");
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        if (std::ranges::none_of(node.adapter_ports, &AdapterPort::active)) continue;
+        if (std::ranges::none_of(node.adapter_ports, &AdapterPort::carries_data)) continue;
         for (const RankFacts* rank : ranks.on(node)) {
             if (rank->memlock_bytes == kUnlimited) continue;
             const bool fails = rank->memlock_bytes < kGibi && cluster.nodes.size() > 1;

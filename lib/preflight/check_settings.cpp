@@ -97,7 +97,7 @@ Severity severity_of_difference(const std::string& name) {
 
 bool fabric_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 && std::ranges::any_of(cluster.nodes, [](const NodeFacts& node) {
-               return std::ranges::any_of(node.adapter_ports, &AdapterPort::active);
+               return std::ranges::any_of(node.adapter_ports, &AdapterPort::carries_data);
            });
 }
 

@@ -63,6 +63,9 @@ struct AdapterPort {
         return state == "ACTIVE" && (physical_state.empty() || physical_state == "LinkUp");
     }
     bool infiniband() const { return link_layer == "InfiniBand"; }
+    /// Whether it is part of a fabric for data, and not an Ethernet adapter for management.
+    bool carries_data() const { return active() && (infiniband() || gigabits >= kSlowestFabric); }
+    static constexpr double kSlowestFabric = 50;  // Gb/s of Ethernet
 };
 
 struct Gpu {

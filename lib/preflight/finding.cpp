@@ -32,6 +32,15 @@ void append(std::vector<Finding> more, std::vector<Finding>& findings) {
     std::ranges::move(more, std::back_inserter(findings));
 }
 
+void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings) {
+    for (Finding& finding : findings) {
+        if (finding.severity != Severity::Fail || std::ranges::find(checks, finding.check) == checks.end())
+            continue;
+        finding.severity = Severity::Warn;
+        finding.bad_nodes.clear();
+    }
+}
+
 Severity worst_severity(const std::vector<Finding>& findings) {
     Severity worst = Severity::Pass;
     for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
@@ -69,14 +78,17 @@ void NodeFindings::add(const std::string& node, Problem problem) {
 std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
     std::vector<Finding> findings;
     for (const auto& [problem, nodes] : found_) {
-        const bool all = nodes.size() == cluster.nodes.size();
-        const bool bad = problem.severity == Severity::Fail && (blame_ == Blame::Always || !all);
-        findings.push_back({.severity = problem.severity,
-                            .check = check_,
-                            .where = describe_nodes(nodes, cluster),
-                            .what = problem.what,
-                            .remedy = problem.remedy,
-                            .bad_nodes = bad ? nodes : std::vector<std::string>{}});
+        const size_t num_nodes = cluster.nodes.size();
+        const bool fails = problem.severity == Severity::Fail;
+        const bool by_design = blame_ == Blame::Minority && num_nodes > 1 && 2 * nodes.size() > num_nodes;
+        const bool bad = fails && !by_design && (blame_ != Blame::Deviants || nodes.size() < num_nodes);
+        findings.push_back(
+            {.severity = by_design ? Severity::Warn : problem.severity,
+             .check = check_,
+             .where = describe_nodes(nodes, cluster),
+             .what = problem.what + (fails && by_design ? ", as on most nodes, so perhaps by design" : ""),
+             .remedy = problem.remedy,
+             .bad_nodes = bad ? nodes : std::vector<std::string>{}});
     }
     return findings;
 }

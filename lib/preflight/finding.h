@@ -27,6 +27,9 @@ struct Finding {
 /// Moves `more` to the end of `findings`.
 void append(std::vector<Finding> more, std::vector<Finding>& findings);
 
+/// Turns the FAIL of findings of these checks into a WARN that marks no node.
+void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings);
+
 /// The worst severity of the findings; Pass if there are none.
 Severity worst_severity(const std::vector<Finding>& findings);
 
@@ -42,7 +45,9 @@ std::string describe(const Variable& variable);
 /// The nodes that a FAIL marks as bad. A WARN marks no node.
 ///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
 ///   Always    the nodes that have the problem: for broken parts
-enum class Blame { Deviants, Always };
+///   Minority  the nodes that have the problem. If more than half of several nodes have it, it may be so by
+///             design, and the FAIL becomes a WARN
+enum class Blame { Deviants, Always, Minority };
 
 /// Collects the problems that one check finds on nodes. Equal problems of several nodes become one finding,
 /// which lists each node once.

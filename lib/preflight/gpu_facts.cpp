@@ -10,6 +10,8 @@
 namespace argosy::preflight {
 namespace {
 
+/// nvidia-smi's exit code if a GPU's infoROM is corrupt. It prints all rows, and a warning.
+constexpr int kCorruptInfoRom = 14;
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
 
 /// The number in a text such as "0x0000000000000040".
@@ -122,10 +124,13 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
         const CommandResult command = run_command({sources.nvidia_smi, question + names, kFormat}, seconds);
         answer.hung = command.end == CommandResult::End::Hung;
         if (command.end != CommandResult::End::Exited) return answer;
-        if (command.status == 0) {
+        if (command.status == 0 || command.status == kCorruptInfoRom) {
             for (const std::string_view line : split(command.output, '\n')) {
-                if (!line.empty()) read_row(line, fields, answer);
+                if (line.empty() || (command.status != 0 && line.starts_with("WARNING"))) continue;
+                read_row(line, fields, answer);
             }
+            if (command.status == kCorruptInfoRom && answer.problem.empty())
+                answer.problem = "the infoROM of a GPU is corrupt (exit code 14)";
             return answer;
         }
         const std::string refused = refused_field(command.output);

@@ -87,6 +87,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         append(compare_speeds(report.speeds, report.cluster), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
+    only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
     report.seconds = seconds_now() - started;
     return report;

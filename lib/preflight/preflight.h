@@ -24,6 +24,7 @@ struct Job {
     layout::MeshShape mesh;
     std::vector<StepLaunches> step;  // of a rank of each pipeline stage
     std::filesystem::path dump_folder;
+    std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
 };
 
 struct Report {

@@ -107,6 +107,15 @@ TEST(GpuQuery, ReportsTheErrorOfNvidiaSmi) {
     EXPECT_EQ(query_gpus(tree.sources()).problem, "it says: No devices were found");
 }
 
+TEST(GpuQuery, ReadsTheRowsBesideACorruptInfoRom) {
+    const Tree tree;
+    tree.put_nvidia_smi(std::string(kTwoGpus) +
+                        "echo 'WARNING: infoROM is corrupted at gpu 00000000:43:00.0'\nexit 14\n");
+    const GpuAnswer answer = query_gpus(tree.sources());
+    EXPECT_EQ(answer.gpus.size(), 2u);
+    EXPECT_EQ(answer.problem, "the infoROM of a GPU is corrupt (exit code 14)");
+}
+
 TEST(GpuQuery, KeepsTheGpusBesideALostOne) {
     const Tree tree;
     tree.put_nvidia_smi(std::string(kTwoGpus) +

@@ -31,8 +31,14 @@ INSTANTIATE_TEST_SUITE_P(
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Severity::Fail,
                 "the power brake"},
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Severity::Warn, "the hardware"},
-        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Severity::Fail,
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Severity::Warn,
                 "GPU 1: 2 uncorrected"},
+        GpuCase{"GPU memory errors",
+                [](Gpu& gpu) {
+                    gpu.uncorrected_errors = 2;
+                    gpu.remapping_failed.reset();
+                },
+                Severity::Fail, "GPU 1: 2 uncorrected"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Severity::Fail,
                 "no spare rows"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Severity::Warn, "reset"},
@@ -71,6 +77,30 @@ TEST(Gpus, WithEqualFaultsAreOneFinding) {
     const Finding finding = only_finding(cluster, "GPU persistence");
     EXPECT_EQ(finding.where, "all nodes");
     expect_says(finding, {"GPU 0, 1: "});
+}
+
+/// A slot of eight lanes on every node must not stop all jobs.
+TEST(Gpus, ThatAreSlowByDesignMakeNoNodeBad) {
+    Cluster cluster = good_cluster(4);
+    for (int node = 0; node < 2; ++node) cluster.nodes[node].gpus[0].pcie_lanes = 8;
+    EXPECT_EQ(only_finding(cluster, "GPU PCIe link").bad_nodes, (Names{"n0", "n1"}));
+    cluster.nodes[2].gpus[0].pcie_lanes = 8;
+    const Finding finding = only_finding(cluster, "GPU PCIe link");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_TRUE(finding.bad_nodes.empty());
+    expect_says(finding, {"perhaps by design"});
+}
+
+TEST(Gpus, OfASiteThatWantsNoFailGetAWarning) {
+    Cluster cluster = good_cluster(3);
+    cluster.nodes[1].gpus[0].pcie_lanes = 8;
+    cluster.nodes[1].gpus[1].used_mebibytes = 70000;
+    std::vector<Finding> findings = diagnose(cluster);
+    only_warn({"GPU PCIe link", "MIG"}, findings);
+    ASSERT_EQ(checks_of(findings), (Names{"GPU PCIe link", "GPU memory in use"}));
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
+    EXPECT_EQ(findings[1].severity, Severity::Fail);
 }
 
 TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {

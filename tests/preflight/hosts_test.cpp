@@ -96,6 +96,17 @@ TEST(DumpFolder, ThatIsNearlyFullGetsAWarning) {
     expect_says(only_finding(cluster, "dump folder"), {"has 3 GiB free"});
 }
 
+TEST(Hosts, WithAnAdapterForManagementOnlyHaveNoFabric) {
+    Cluster cluster = good_cluster();
+    for (RankFacts& rank : cluster.ranks) rank.memlock_bytes = 64 << 10;
+    set_everywhere(cluster, "NCCL_IB_DISABLE", "1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"NCCL_IB_DISABLE", "locked memory"}));
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports = {adapter_port("mlx5_bond_0", "Ethernet", 25)};
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports = {adapter_port("mlx5_0", "Ethernet", 100)};
+    EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"NCCL_IB_DISABLE", "locked memory"}));
+}
+
 TEST(Hosts, HarmfulSettingsGetAWarning) {
     Cluster cluster = good_cluster();
     for (const char* harmless : {"always", "madvise", ""}) {
