@@ -47,28 +47,12 @@ here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
 settings=$(settings_of "$config" "${options[@]}") || exit 2
-degree() { value parallelism "$1" <<<"$settings"; }
 run=$(run_of "$settings")
 check_path job.dump_folder "$run"
 check_path "the working folder" "$PWD"
 
-# Prints the template with the configuration's mesh; the degree that grows with the number of nodes may differ.
-choose_template() {
-    local replicas shards tensor stages context
-    replicas=$(degree data_parallel_replicate_degree) shards=$(degree data_parallel_shard_degree)
-    tensor=$(degree tensor_parallel_degree) stages=$(degree pipeline_parallel_degree)
-    context=$(degree context_parallel_degree)
-    if [ -n "$points" ]; then echo sweep
-    elif [ "$stages" -gt 1 ] && [ "$tensor" = "$here" ]; then
-        if [ "$shards" -gt 0 ] && [ $((nodes * here)) -ge 512 ]; then echo 4d; else echo 3d; fi
-    elif [ $((tensor * stages * context)) -gt 1 ]; then echo configured
-    elif [ "$nodes" = 1 ]; then echo single_node
-    elif [ "$replicas" = 1 ]; then echo fsdp
-    elif [ "$shards" = "$here" ]; then echo hsdp
-    else echo configured
-    fi
-}
-template=${template:-$(choose_template)}
+if [ -n "$points" ]; then template=${template:-sweep}; fi
+template=${template:-$(template_of "$settings" "$nodes" "$here")}
 [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
 if [ -n "$spares" ]; then
     grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" && [ "$template" != sweep ] ||

@@ -1,4 +1,4 @@
-"""status.sh --compare: the figures of runs in per cent of the first one's, from made-up runs."""
+"""status.sh --compare: the figures of runs in per cent of the first one's, and a run's efficiency, from made-up runs."""
 import csv
 import io
 import os
@@ -76,6 +76,22 @@ class CompareRuns(unittest.TestCase):
         self.compare(self.first, self.other, "--svg", figure)
         lines = xml.etree.ElementTree.parse(figure).findall(".//{*}polyline")
         self.assertEqual(len(lines), 4, "two curves, and their marks in the legend")
+
+    def status(self, *words):
+        return subprocess.run([STATUS, *words], capture_output=True, text=True, check=True).stdout
+
+    def test_efficiency(self):
+        """The run's metrics.baseline, or the run on the command line; steps 1 and 2 do not count."""
+        base, slow = self.folder / "base", self.folder / "slow"
+        made_up_runs.plain_run(base, 30, tokens_per_second_per_device=200.0)
+        lines = [made_up_runs.line_of(step, tokens_per_second_per_device=1.0 if step < 3 else 174.0) for step in range(1, 6)]
+        slow.mkdir()
+        made_up_runs.write_lines(slow / "metrics.jsonl", lines)
+        self.assertNotIn("efficiency", self.status(slow))
+        (slow / "effective.toml").write_text(f'[metrics]\nbaseline = "{base}/metrics.jsonl"\n')
+        self.assertIn(f"efficiency 87 % of {base}/metrics.jsonl, 174 and 200 tokens/s a GPU", self.status(slow))
+        self.assertIn(f"efficiency 35 % of {self.other}, ", self.status(slow, "--baseline", self.other))
+        self.assertIn("efficiency unknown: /nowhere has no step yet", self.status("--baseline=/nowhere", slow))
 
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))

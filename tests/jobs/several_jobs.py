@@ -102,11 +102,12 @@ class SeveralJobs(Scenarios):
     @scenario
     def bringup(self):
         """One node passes. Two nodes never have a thousand times the speed of one, so a gate of 1000 stops; a low gate
-        passes."""
+        passes, on one rank (the proxy), one node and two nodes."""
         run = self.new_run()
         done = self.bring_up(run, "--gate", 1000, "--sbatch", "--comment=ours")
         self.assertEqual(done.returncode, 3, done.stderr)
-        for part in ("measuring collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
+        for part in ("measuring collectives on 2 nodes", "nodes-1: running ", "no stage to compare with", "FAILED: nodes-2: a rank has ",
+                     "below 1000"):
             self.assertIn(part, done.stderr)
         report = json.loads((run.folder / "bringup" / "collectives" / "all_reduce.json").read_text())
         self.assertEqual([row["size"] for row in report["results"]], [16384, 65536])
@@ -116,14 +117,23 @@ class SeveralJobs(Scenarios):
             self.assertEqual(self.cluster.job(log.stem)["Comment"], "ours")
         names = self.cluster.job(next((run.folder / "bringup" / "nodes-2" / "logs").glob("*.log")).stem)["NodeList"]
         good = self.cluster.folder / "good"
-        done = self.bring_up(run, "--gate", 0.0001, "--nodelist", names, good=good)
+        done = self.bring_up(run, "--gate", 0.0001, "--nodelist", names, "--ranks-per-node", 2, "--proxy",
+                             SOURCE / "configs" / "debug_cpu.toml", good=good)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("passed: 2 nodes", done.stderr)
         for stage in ("collectives", "nodes-2"):
             log = next((run.folder / "bringup" / stage / "logs").glob("*.log"))
             self.assertEqual(self.cluster.job(log.stem)["ReqNodeList"], names)
+        stages = [json.loads(line) for line in (run.folder / "bringup" / "stages.jsonl").read_text().splitlines()]
+        self.assertEqual([(stage["stage"], stage["ranks"], stage["mesh"]) for stage in stages],
+                         [("ranks-1", 1, "one rank"), ("nodes-1", 2, "dp_shard 2"), ("nodes-2", 4, "dp_shard 4")])
+        self.assertEqual([stage["baseline"] and pathlib.Path(stage["baseline"]).name for stage in stages], [None, "ranks-1", "nodes-1"])
+        speeds = [stage["tokens_per_second_per_device"] for stage in stages]
+        self.assertAlmostEqual(stages[2]["efficiency"], speeds[2] / speeds[1], places=3)
+        said = run.call("status.sh", run.folder / "bringup")
+        self.assertRegex(said, rf"nodes-2 .* efficiency {100 * stages[2]['efficiency']:.0f} % of nodes-1 \(.*debug_cpu.toml, dp_shard 4\)")
         lines = [line.split() for line in good.read_text().splitlines()]
-        self.assertEqual([line[:4] for line in lines], [["main", "2", "1", name] for name in (
+        self.assertEqual([line[:4] for line in lines], [["main", "2", "2", name] for name in (
             "all_gather", "all_reduce", "reduce_scatter", "sendrecv")])
 
     def bring_up(self, run, *words, good="/nowhere/good"):
