@@ -7,7 +7,7 @@
 # per cent of the first run's (compare_runs.py).
 set -euo pipefail
 [ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
-runs=() page= baseline=
+runs=() page='' baseline=''
 while [ $# -gt 0 ]; do
     case $1 in
         --html) page=${2:?status: --html needs the name of a file}; shift 2 ;;

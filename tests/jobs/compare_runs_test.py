@@ -47,6 +47,25 @@ class CompareRuns(unittest.TestCase):
         lines = self.compare(self.first, self.other, "--format", "markdown").splitlines()
         self.assertEqual({line.count("|") for line in lines[:4]}, {14})
 
+    def test_expected_speeds_of_a_sweep(self):
+        """The points of a sweep beside expected speeds, by their folders' names, and beside an earlier sweep's CSV."""
+        sweep, expected = self.folder / "sweep", self.folder / "expected.csv"
+        for number, speed in enumerate((90.0, 220.0)):
+            made_up_runs.plain_run(sweep / f"point-000{number}", 30, tokens_per_second_per_device=speed)
+        (sweep / "point-0002").mkdir()
+        (sweep / "points").write_text("--a 1\n--a 2\n--a 3\n")
+        expected.write_text("run,tokens/s a GPU,memory GiB\npoint-0000,100,1.5\npoint-0001,200,1.5\n")
+        first, second = csv.DictReader(io.StringIO(self.compare(sweep, "--expected", expected, "--format", "csv")))
+        self.assertEqual([(row["expected tokens/s"], row["expected tokens/s %"]) for row in (first, second)],
+                         [("100.0", "90.0"), ("200.0", "110.0")])
+        self.assertRegex(self.compare(sweep, "--expected", expected), r"(?m)^point-0001 .* 200 +110\.0$")
+        expected.write_text(self.compare(sweep, "--format", "csv"))
+        self.assertRegex(self.compare(sweep / "point-0001", "--expected", expected), r"(?m)^point-0001 .* 220 +100\.0$")
+        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* - +-$")
+        expected.write_text("run,speed\na,1\n")
+        self.assertIn("has no columns `run` and `tokens/s a GPU`", self.compare(sweep, "--expected", expected, code=2))
+        self.assertIn("cannot be read", self.compare(sweep, "--expected", self.folder / "none.csv", code=2))
+
     def test_a_speed_of_nothing_and_a_bar_in_a_name(self):
         still = self.folder / "a|b"
         made_up_runs.plain_run(still, 30, tokens_per_second_per_device=0.0)

@@ -100,6 +100,19 @@ refused "the options in line 2 of $folder/points are wrong" --sweep "$folder/poi
 echo "--job.dump_folder elsewhere" >"$folder/points"
 refused "line 1 of $folder/points sets job.dump_folder" --sweep "$folder/points"
 
+printf -- '--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n' >"$folder/points"
+refused "there is no $folder/earlier/points of an earlier sweep" --sweep "$folder/points" --baseline "$folder/earlier"
+refused "there is no $folder/earlier" --baseline "$folder/earlier"
+
+# A sweep whose points have those of an earlier sweep as baselines.
+mkdir -p "$folder/earlier/point-0001"
+: >"$folder/earlier/points"
+echo '{}' >"$folder/earlier/point-0001/metrics.jsonl"
+said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
+[ "$(cat "$run/points")" = "--optimizer.lr 1e-3"$'\n'"--optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001" ] &&
+    grep -q "^submit: warning: $folder/earlier/point-0000 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
+rm -r "$run" "$folder/submitted"
+
 # Nodes that are down may return, so the job is submitted with a warning.
 echo "main*|up|infinite|drain" >"$folder/partitions"
 echo "Requested node configuration is not available" >"$folder/test-only"

@@ -34,6 +34,38 @@ class SeveralJobs(Scenarios):
         calls = (self.cluster.folder / "container-calls").read_text().split("\n")
         self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
 
+    @scenario
+    def sweep_with_a_baseline(self):
+        """A sweep is compared with expected speeds, and is the baseline of the next one."""
+        run, points, csv = self.new_run(), self.cluster.folder / "two-points", self.cluster.folder / "expected.csv"
+        again = Run(self.cluster, run.name + "-next")
+        points.write_text("--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n")
+        for sweep, words in ((run, ()), (again, ("--baseline", run.folder))):
+            job = sweep.submit("--sweep", points, "--ranks-per-node", 1, *words, training__steps=5)
+            for task in (0, 1):
+                self.assertEqual(sweep.wait(f"{job}_{task}"), ("COMPLETED", 0))
+            csv.write_text(csv.read_text() if words else run.call("status.sh", "--compare", run.folder, "--format", "csv") + "\n")
+        self.assertIn("too few steps to compare with", "".join(path.read_text() for path in (again.folder / "logs").iterdir()))
+        table = again.call("status.sh", "--compare", again.folder, "--expected", csv).splitlines()
+        self.assertEqual([line.split()[0] for line in table[1:3]], ["point-0000", "point-0001"])
+        self.assertEqual([line.split()[-1].replace(".", "").isdigit() for line in table[1:3]], [True, True], table)
+        said = again.call("status.sh", again.folder)
+        for point in ("point-0000", "point-0001"):
+            self.assertRegex(said, rf"efficiency \d+ % of {run.folder}/{point}, ")
+
+    @scenario
+    def arriving(self):
+        """arrive.sh takes a TorchTitan TOML and texts to a job that trains on two nodes."""
+        run = self.new_run()
+        file = self.cluster.folder / "theirs.toml"
+        file.write_text('[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nlocal_batch_size = 2\nseq_len = 32\nsteps = 3\n'
+                        '[parallelism]\ndata_parallel_shard_degree = -1\n')
+        job = run.call("arrive.sh", file, "--jsonl", SOURCE / "data" / "tiny.jsonl", "--tokenizer", "bytes", "--folder", run.folder,
+                       "--nodes", 2, environment={"ARGOSY_RANKS_PER_NODE": "1"}).splitlines()[-1]
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        self.assertIn("(dp_shard 2)", run.log(job))
+        self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
+
     def container(self, run):
         """A stand-in for Apptainer that runs its command outside of any container and records it."""
         script = f'echo "${{@:1:6}}" >>{self.cluster.folder}/container-calls\nexec "${{@:6}}"'
