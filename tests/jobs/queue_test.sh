@@ -163,7 +163,7 @@ echo "17 RUNNING \$2" >$folder/queue
 echo 17
 SBATCH
 export ARGOSY_GOOD_BANDWIDTH=$folder/good
-bring_up() { "$jobs/bringup.sh" "$config" --nodes 1 "$@" 2>&1; }
+bring_up() { rm -f "$folder/queue"; "$jobs/bringup.sh" "$config" --nodes 1 "$@" 2>&1; }
 echo COMPLETED >"$folder/state"
 if said=$(bring_up --floor 200); then fail "passed below the floor"; fi
 [[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 200 GB/s (the floor): "* ]] || fail "below the floor: $said"
@@ -173,6 +173,19 @@ if said=$(bring_up); then fail "passed below the best run"; fi
     fail "below the best run: $said"
 bring_up --without-collectives >"$folder/said" || true  # the stand-in trains nothing
 grep -q "^#SBATCH --no-requeue" "$folder/outputs/debug_cpu/bringup/nodes-1/job.sbatch" || fail "a stage may be requeued"
+# --baseline names a run to compare with.
+cp "$folder/bin/sbatch" "$folder/sbatch"
+printf '{"tokens_per_second_per_device":90.0}\n%.0s' {1..30} >"$folder/speeds"
+sed "s|^echo 17\$|cp $folder/speeds \"\$(dirname \"\$2\")/metrics.jsonl\"; echo 17|" "$folder/sbatch" >"$folder/bin/sbatch"
+mkdir "$folder/good-run"
+sed 's/90/120/' "$folder/speeds" >"$folder/good-run/metrics.jsonl"
+status=0
+said=$(bring_up --without-collectives --baseline "$folder/good-run") || status=$?
+[ "$status" = 3 ] && [[ $said = *"FAILED: nodes-1: a rank has 0.7500 of the speed of $folder/good-run, below 0.8: "* ]] ||
+    fail "slower than the baseline: status $status: $said"
+said=$(bring_up --without-collectives --baseline "$folder/good-run" --gate 0.7) || fail "faster than the gate: $said"
+grep -qF "\"baseline\":\"$folder/good-run\",\"efficiency\":0.7500}" "$folder/outputs/debug_cpu/bringup/stages.jsonl" || fail "no result"
+cp "$folder/sbatch" "$folder/bin/sbatch"
 # The bandwidth that is kept is the best one.
 (eval "$(sed -n '/^keep_bandwidth()/,/^}/p' "$jobs/bringup.sh")"
  good=$(printf '%s\n' "default 1 1 all_reduce 100" "default 1 1 sendrecv 9e1") ARGOSY_GOOD_BANDWIDTH=$folder/good keep_bandwidth)
