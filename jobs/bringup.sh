@@ -176,6 +176,7 @@ fits() {
     [ "$ARGOSY_PLAN" != no ] || { [ "$enough" = yes ]; return; }
     answer=$(ARGOSY_LOG=warn ask_pretrain "$config" "${options[@]}" --training.global_batch_size -1 "$@" --plan --gpus "$ranks" \
              --gpus-per-node $((ranks < here ? ranks : here)) --gpu "$ARGOSY_PLAN" 2>&1) || code=$?
+    [ "$code" != 2 ] || say "$config cannot run on $ranks ranks: $answer"  # for another reason than memory
     case $code in 0 | 2 | 3) return "$code" ;; esac
     fail "pretrain --plan ended with $code: $answer"
 }

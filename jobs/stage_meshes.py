@@ -27,11 +27,15 @@ def stages(nodes, here):
     return [*inside, *between, nodes * here]
 
 
-def target_degrees(degrees, here, template, given):
-    """The degrees by axis that the template makes; any number of replicas follows the number of ranks."""
+def target_degrees(degrees, nodes, here, template, given):
+    """The degrees by axis that the template makes."""
     made = {"single_node": {"dp_replicate": 1, "dp_shard": ALL}, "fsdp": {"dp_replicate": 1, "dp_shard": ALL},
-            "hsdp": {"dp_shard": here}, "3d": {"tp": here, "dp_replicate": 1, "dp_shard": ALL}, "4d": {"tp": here}}
-    return {**degrees, **made.get(template, {}), **given}
+            "hsdp": {"dp_replicate": nodes, "dp_shard": here}, "3d": {"tp": here, "dp_replicate": 1, "dp_shard": ALL}, "4d": {"tp": here}}
+    target = {**degrees, **made.get(template, {}), **given}
+    if template == "4d" and "dp_replicate" not in given:
+        copy = product(degree for axis, degree in target.items() if axis != "dp_replicate")
+        target["dp_replicate"] = max(1, nodes * here // copy)
+    return target
 
 
 def mesh_of(target, ranks):
@@ -55,12 +59,12 @@ def lines(settings, nodes, here, template, words):
     axes = {"parallelism." + key: axis for axis, key in AXES.items()}
     configured = {axis: int(keys[key]) for key, axis in axes.items()}
     given = {axes[name[2:]]: int(value) for name, value in zip(words[::2], words[1::2]) if name[2:] in axes}
-    target = target_degrees(configured, here, template, given)
+    target = target_degrees(configured, nodes, here, template, given)
     model = {axis: target[axis] for axis in ("pp", "cp", "tp")}
     min_ranks = product(model.values()) * configured["dp_shard"] if configured["dp_shard"] != ALL else here
     whole = mesh_of(target, nodes * here)
-    if template == "configured" and any(target[axis] not in (whole[axis], ALL) for axis in AXES):
-        sys.exit(f"stage_meshes: the configuration's mesh is {in_words(target)}, which {nodes} nodes with {here} ranks cannot have: "
+    if template != "any" and any(target[axis] not in (whole[axis], ALL) for axis in AXES):
+        sys.exit(f"stage_meshes: the mesh of the template '{template}' is {in_words(target)}, which {nodes} nodes with {here} ranks cannot have: "
                  f"change --nodes, --ranks-per-node or the degrees")
     for ranks in stages(nodes, here):
         mesh = mesh_of(target, ranks)

@@ -80,11 +80,13 @@ class StageMeshes(unittest.TestCase):
                                  {"--parallelism." + AXES[axis]: degree for axis, degree in expected.items()}, template)
 
     def test_degrees_of_the_command_line_override_the_template(self):
-        found = meshes(2, 8, "fsdp", "--parallelism.data_parallel_shard_degree", "8", "--training.steps", "1", dp_shard=8)
+        found = meshes(2, 8, "fsdp", "--parallelism.data_parallel_replicate_degree", "2", "--training.steps", "1", dp_shard=8)
         self.assertEqual(found[16], (True, "dp_replicate 2 x dp_shard 8"))
+        with self.assertRaisesRegex(SystemExit, "the mesh of the template 'fsdp' is dp_shard 3, which 2 nodes with 8 ranks cannot have"):
+            meshes(2, 8, "fsdp", "--parallelism.data_parallel_shard_degree", "3")
 
     def test_a_mesh_that_the_nodes_cannot_have(self):
-        with self.assertRaisesRegex(SystemExit, "mesh is dp_replicate 2 x dp_shard 16, which 3 nodes with 8 ranks cannot have"):
+        with self.assertRaisesRegex(SystemExit, "is dp_replicate 2 x dp_shard 16, which 3 nodes with 8 ranks cannot have"):
             meshes(3, 8, "configured", dp_replicate=2, dp_shard=16)
 
 
@@ -119,7 +121,9 @@ class DryRun(unittest.TestCase):
         self.assertEqual(stages["nodes-4"], "llama3_70b_3d.toml: pp 4 x tp 8")
 
     def test_refused(self):
-        self.assertIn("does not fit on 1 nodes of 8 GPUs (h100)", self.stages("llama3_70b_3d.toml", 1, code=2, ARGOSY_PLAN="h100"))
+        self.assertIn("does not fit on 1 nodes of 1 GPUs (h100)", self.stages("llama3_8b_1node.toml", 1, "--ranks-per-node", "1", code=2,
+                                                                             ARGOSY_PLAN="h100"))
+        self.assertIn("is pp 4 x tp 8, which 1 nodes with 8 ranks cannot have", self.stages("llama3_70b_3d.toml", 1, code=2))
         self.assertIn("there is no template 'none'", self.stages("llama3_8b_1node.toml", 1, "--template", "none", code=2))
         self.assertIn("--ranks-per-node 0 is not", self.stages("llama3_8b_1node.toml", 1, "--ranks-per-node", "0", code=2))
 
