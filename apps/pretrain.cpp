@@ -175,6 +175,7 @@ struct Run {
                                         .layer_grad_norms = result.unit_grad_norms,
                                         .validation = validated,
                                         .evaluation = evaluated,
+                                        .baseline_tokens_per_second = baseline.tokens_per_second(),
                                         .times = timer.finish_step()};
         metrics.write(step);
         diagnosis.add(step);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares runs with the first one: speed, memory, utilisation (MFU), exposed communication and loss, and the settings
-that differ. Needs Python 3.9. `status.sh --compare RUN RUN ...` calls it."""
+that differ; and their speeds with expected ones. Needs Python 3.9. `status.sh --compare RUN RUN ...` calls it."""
 import argparse
 import csv
 import io
@@ -15,6 +15,7 @@ from run_record import is_number, read_run
 
 NEWEST, FIRST = 50, 2  # the steps that count: the newest ones, without the first ones of a short run
 POINTS = 12  # of a curve
+SPEED = "tokens/s a GPU"
 IGNORED = ("job.dump_folder", "job.description")
 
 
@@ -29,7 +30,7 @@ class RunFigures:
         exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.") or name == "time_ms.bubble"]
         waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
         self.figures = {
-            "tokens/s a GPU": self.median("tokens_per_second_per_device"),
+            SPEED: self.median("tokens_per_second_per_device"),
             "memory GiB": max(self.known("memory_peak_gib"), default=None),
             "MFU": self.median("mfu_causal"),
             "exposed ms": statistics.median(waits) if exposed else None,
@@ -72,6 +73,30 @@ class RunFigures:
                 for begin, end in zip([0, *ends], ends)]
 
 
+def with_steps(folders):
+    """Leaves out the points of a sweep that have no step, and names them."""
+    kept = []
+    for folder in folders:
+        metrics = folder / "metrics.jsonl"
+        if metrics.exists() and metrics.stat().st_size > 0 or not (folder.parent / "points").exists():
+            kept.append(folder)
+        else:
+            print(f"{folder}: no step yet, left out", file=sys.stderr)
+    return kept
+
+
+def read_expected(path):
+    """Tokens/s a GPU by the name of a run's folder, from a file as `--format csv` prints it."""
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {pathlib.PurePath(row["run"]).name: float(row[SPEED]) for row in rows}
+    except OSError as error:
+        fail(f"the expected speeds cannot be read: {error}")
+    except (KeyError, TypeError, ValueError):
+        fail(f"{path} has no columns `run` and `{SPEED}`, the latter with numbers: --format csv prints such a file")
+
+
 def figures_of(folders):
     runs = [read_run(folder, name) for folder, name in zip(folders, names_of(folders))]
     metrics = [read_metrics(run.folder / "metrics.jsonl") for run in runs]
@@ -86,15 +111,19 @@ def share(value, first):
     return 100 * value / first if is_number(value) and is_number(first) and first else None
 
 
-def rows_of(runs):
-    """The header and a row for each run: values, each followed by what per cent of the first run's it is."""
+def rows_of(runs, expected):
+    """The header and a row for each run: values, each followed by what per cent of the first run's it is; then the expected
+    speed, followed by what per cent of it the run reaches."""
     figures = list(runs[0].figures)
     header = ["run", "steps", *(cell for name in figures for cell in (name, "%")), "speed ± %"]
     rows = []
     for one in runs:
         pairs = [(one.figures[name], share(one.figures[name], runs[0].figures[name])) for name in figures]
         rows.append([one.run.name, one.metrics.steps[-1], *(cell for pair in pairs for cell in pair), one.noise()])
-    return header, rows
+        if expected is not None:
+            target = expected.get(one.run.folder.name)
+            rows[-1] += [target, share(one.figures[SPEED], target)]
+    return header + (["expected tokens/s", "%"] if expected is not None else []), rows
 
 
 def written(cell, column):
@@ -151,10 +180,14 @@ def parse(words):
     parser = argparse.ArgumentParser(prog="status.sh --compare", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of a sweep; the first is compared with")
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
+    parser.add_argument("--expected", metavar="FILE.csv", type=pathlib.Path,
+                        help="the speeds to reach: configs/expected/*.csv, or what --format csv printed of an earlier sweep")
     parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="draws the losses")
     options = parser.parse_args(words)
-    options.folders = folders_of(options.runs)
-    if len(options.folders) < 2:
+    options.folders = with_steps(folders_of(options.runs))
+    if not options.folders:
+        fail("no run has a step yet")
+    if len(options.folders) < 2 and not options.expected:
         fail("one run alone; name the runs to compare with it")
     return options
 
@@ -162,7 +195,7 @@ def parse(words):
 def main():
     options = parse(sys.argv[1:])
     runs, common = figures_of(options.folders)
-    header, rows = rows_of(runs)
+    header, rows = rows_of(runs, read_expected(options.expected) if options.expected else None)
     if options.svg:
         try:
             options.svg.write_text(losses_svg(runs))

@@ -30,6 +30,25 @@ ask_pretrain() {
     "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@"
 }
 
+# degree SETTINGS AXIS: prints the degree of an axis of the mesh, as pipeline_parallel.
+degree() { value parallelism "$2_degree" <<<"$1"; }
+
+# template_of SETTINGS NODES RANKS_PER_NODE: prints the template with the configuration's mesh; the degree that grows with the
+# number of nodes may differ.
+template_of() {
+    local nodes=$2 here=$3 replicas shards tensor stages context
+    replicas=$(degree "$1" data_parallel_replicate) shards=$(degree "$1" data_parallel_shard)
+    tensor=$(degree "$1" tensor_parallel) stages=$(degree "$1" pipeline_parallel) context=$(degree "$1" context_parallel)
+    if [ "$stages" -gt 1 ] && [ "$tensor" = "$here" ]; then
+        if [ "$shards" -gt 0 ] && [ $((nodes * here)) -ge 512 ]; then echo 4d; else echo 3d; fi
+    elif [ $((tensor * stages * context)) -gt 1 ]; then echo configured
+    elif [ "$nodes" = 1 ]; then echo single_node
+    elif [ "$replicas" = 1 ]; then echo fsdp
+    elif [ "$shards" = "$here" ]; then echo hsdp
+    else echo configured
+    fi
+}
+
 # fill TEMPLATE "--option=value ..." WORD ...: prints the template as a complete script for sbatch. These #SBATCH options
 # replace the template's options of the same name, and the words become its arguments.
 fill() {

@@ -25,6 +25,7 @@ OF_STEP = {
     "argosy_model_flops_per_second_per_device": ("model_tflops_per_device", TERA, "Model FLOP/s of a device, causal."),
     "argosy_mfu_causal_ratio": ("mfu_causal", 1, "Model FLOP utilisation, causal formula."),
     "argosy_mfu_noncausal_ratio": ("mfu_noncausal", 1, "Model FLOP utilisation, non-causal formula."),
+    "argosy_efficiency_ratio": ("efficiency", 1, "Tokens/s of the newest step over those of metrics.baseline."),
     "argosy_memory_peak_bytes": ("memory_peak_gib", GIB, "Peak of rank 0's tensors within the newest step."),
     "argosy_memory_reserved_bytes": ("memory_reserved_gib", GIB, "Peak of what rank 0's GPU allocator reserved."),
     "argosy_resident_bytes": ("rss_gib", GIB, "Resident set of rank 0 at the end of the newest step."),

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# status.sh RUN ... [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it waits,
-# pre-flight, step, loss, speed, time to go, newest checkpoint. FILE becomes a page with their curves (report.py).
+# status.sh RUN ... [--baseline OTHER] [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it
+# waits, pre-flight, step, loss, speed, efficiency, time to go, newest checkpoint; of RUN/bringup the stages of bringup.sh.
+# Efficiency: tokens/s a GPU in per cent of OTHER's, or of the run's metrics.baseline. FILE becomes a page with the runs' curves
+# (report.py).
 # status.sh --compare RUN RUN ... [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures, each also in
 # per cent of the first run's (compare_runs.py).
 set -euo pipefail
 [ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
-runs=() page=
+runs=() page='' baseline=''
 while [ $# -gt 0 ]; do
     case $1 in
         --html) page=${2:?status: --html needs the name of a file}; shift 2 ;;
         --html=*) page=${1#*=}; shift ;;
+        --baseline) baseline=${2:?status: --baseline needs the folder of a run}; shift 2 ;;
+        --baseline=*) baseline=${1#*=}; shift ;;
         --compare) echo "status: --compare comes first: status.sh --compare RUN RUN ..." >&2; exit 2 ;;
         *) runs+=("$1"); shift ;;
     esac
 done
 [ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--html FILE], the folders of runs" >&2; exit 2; }
-PYTHONPATH=$(cd "$(dirname "$0")" && pwd) python3 -B - "${runs[@]}" <<'PYTHON'
+PYTHONPATH=$(cd "$(dirname "$0")" && pwd) python3 -B - "$baseline" "${runs[@]}" <<'PYTHON'
 import collections
 import datetime
 import json
@@ -27,7 +31,8 @@ import time
 
 from run_record import config_text, objects, read_config
 
-NEWEST = 50  # steps whose median is the speed
+NEWEST, FIRST = 50, 2  # the steps whose median is the speed: the newest ones, without the first ones
+BASELINE = sys.argv[1]
 TAIL_BYTES = 1 << 18
 
 # The columns that squeue prints. The script is the last one, because its path may contain "|".
@@ -131,11 +136,32 @@ def show_job(folder, queued, started):
         show("job", f"not in the queue, and left no exit code ({name})")
 
 
-def total_steps(folder):
-    """training.steps of the newest start's configuration."""
+def config_of(folder):
+    """The keys of the newest start's configuration."""
     text, _ = config_text(folder, list(objects(folder / "starts.jsonl")))
-    steps = read_config(text)[0].get("training.steps", "")
+    return read_config(text)[0]
+
+
+def total_steps(config):
+    steps = config.get("training.steps", "")
     return int(steps) if steps.isdecimal() else None
+
+
+def speed_of(steps):
+    """The median of the newest steps' tokens/s a GPU, without the first steps of a short run; None if there is none."""
+    speeds = [step["tokens_per_second_per_device"] for step in steps[FIRST:][-NEWEST:]]
+    return statistics.median(speeds) if speeds else None
+
+
+def show_efficiency(steps, config):
+    """The speed of a GPU in per cent of the baseline's."""
+    name = BASELINE or config.get("metrics.baseline")
+    if not name:
+        return
+    path = pathlib.Path(name)
+    speed, before = speed_of(steps), speed_of(last_lines(path / "metrics.jsonl" if path.is_dir() else path))
+    show("efficiency", f"{100 * speed / before:.0f} % of {name}, {speed:.5g} and {before:.5g} tokens/s a GPU"
+         if speed and before else f"unknown: {name if speed else 'this run'} has no step yet that counts")
 
 
 def show(name, text):
@@ -178,7 +204,9 @@ def show_checkpoint(folder, newest_step):
 def show_steps_of(folder):
     steps = last_lines(folder / "metrics.jsonl")
     if steps:
-        show_steps(steps, total_steps(folder))
+        config = config_of(folder)
+        show_steps(steps, total_steps(config))
+        show_efficiency(steps, config)
     else:
         show("step", "none yet")
     show_checkpoint(folder, steps[-1]["step"] if steps else 0)
@@ -205,13 +233,28 @@ def show_sweep(folder, queued):
         show_run(point, None if queued is None else [job for job in queued if started and job["id"] == started[-1]["job"]])
 
 
-missing = [name for name in sys.argv[1:] if not pathlib.Path(name).is_dir()]
+def show_bringup(folder, queued):
+    """The stages that have ended, as bringup.sh left them, then the one that runs."""
+    print(folder)
+    for stage in objects(folder / "stages.jsonl"):
+        name, efficiency = pathlib.Path(stage["baseline"] or ""), stage["efficiency"]
+        shown = name.name if name.parent == folder.resolve() else name
+        share = "no stage to compare with" if efficiency is None else f"efficiency {100 * efficiency:.0f} % of {shown}"
+        show(stage["stage"], f"{stage['tokens_per_second_per_device']:.5g} tokens/s a GPU, {share} ({stage['config']}, "
+                             f"{stage['mesh']})")
+    for path in sorted(folder.glob("*/job.sbatch")):
+        for job in (jobs_of or {}).get(path.parent.resolve(), []):
+            show(path.parent.name, f"{in_words(job)} ({job['id']})")
+
+
+missing = [name for name in sys.argv[2:] if not pathlib.Path(name).is_dir()]
 if missing:
     sys.exit(f"status: there is no folder {missing[0]}")
 jobs_of = queue()
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     folder = pathlib.Path(name)
-    show_one = show_sweep if (folder / "points").exists() else show_run
+    show_one = (show_sweep if (folder / "points").exists() else
+                show_bringup if (folder / "stages.jsonl").exists() else show_run)
     show_one(folder, None if jobs_of is None else jobs_of[folder.resolve()])
 PYTHON
 # After the status, so that a page that cannot be made hides nothing.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # submit.sh CONFIG [--nodes N] [--spares K] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
-#           [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
+#           [--baseline RUN] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
-# and the job starts failed ranks again on good nodes of its own (see README.md). --dry-run prints the filled script instead.
+# and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the earlier run, or for each point of a sweep the same point of the earlier
+# sweep RUN. --dry-run prints the filled script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
 # configuration or options, or a folder in use, ends with exit code 2 before anything is submitted.
 set -euo pipefail
@@ -12,7 +13,7 @@ say() { echo "submit: $*" >&2; }
 fail() { say "$*"; exit 2; }
 
 unset ARGOSY_RECORD  # of a job that submits another
-config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' options=()
+config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' baseline='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
         --dry-run) dry=yes; shift; continue ;;
@@ -28,6 +29,7 @@ while [ $# -gt 0 ]; do
         --time) time=$2 ;;
         --sweep) points=$(realpath "$2") ;;
         --after) after=$2 ;;
+        --baseline) baseline=$(realpath "$2") ;;
         --site) site=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;
@@ -46,29 +48,17 @@ read_site "$site"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
+if [ -n "$baseline" ]; then
+    [ -e "$baseline${points:+/points}" ] || fail "--baseline: there is no $baseline${points:+/points of an earlier sweep}"
+    [ -n "$points" ] || options+=(--metrics.baseline "$baseline")
+fi
 settings=$(settings_of "$config" "${options[@]}") || exit 2
-degree() { value parallelism "$1" <<<"$settings"; }
 run=$(run_of "$settings")
 check_path job.dump_folder "$run"
 check_path "the working folder" "$PWD"
 
-# Prints the template with the configuration's mesh; the degree that grows with the number of nodes may differ.
-choose_template() {
-    local replicas shards tensor stages context
-    replicas=$(degree data_parallel_replicate_degree) shards=$(degree data_parallel_shard_degree)
-    tensor=$(degree tensor_parallel_degree) stages=$(degree pipeline_parallel_degree)
-    context=$(degree context_parallel_degree)
-    if [ -n "$points" ]; then echo sweep
-    elif [ "$stages" -gt 1 ] && [ "$tensor" = "$here" ]; then
-        if [ "$shards" -gt 0 ] && [ $((nodes * here)) -ge 512 ]; then echo 4d; else echo 3d; fi
-    elif [ $((tensor * stages * context)) -gt 1 ]; then echo configured
-    elif [ "$nodes" = 1 ]; then echo single_node
-    elif [ "$replicas" = 1 ]; then echo fsdp
-    elif [ "$shards" = "$here" ]; then echo hsdp
-    else echo configured
-    fi
-}
-template=${template:-$(choose_template)}
+if [ -n "$points" ]; then template=${template:-sweep}; fi
+template=${template:-$(template_of "$settings" "$nodes" "$here")}
 [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
 if [ -n "$spares" ]; then
     grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" && [ "$template" != sweep ] ||
@@ -145,8 +135,22 @@ fi
 
 mkdir -p "$run/logs"
 keep config.toml <"$config"
+# Prints the points, each with the same point of the earlier sweep as its baseline, if that one has a step.
+points_with_baselines() {
+    local line number=0 earlier
+    while IFS= read -r line; do
+        earlier=$baseline/point-$(printf %04d "$number") number=$((number + 1))
+        if [ -s "$earlier/metrics.jsonl" ]; then
+            line+=" --metrics.baseline $earlier"
+        elif [ -n "$baseline" ]; then
+            say "warning: $earlier has no metrics.jsonl, so this point is not compared"
+        fi
+        echo "$line"
+    done < <(grep '[^[:space:]]' "$points")
+}
+
 if [ -n "$points" ]; then
-    grep '[^[:space:]]' "$points" | keep points
+    points_with_baselines | keep points
 else
     keep_settings "$settings"
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """plan_expected.py PRETRAIN: plans the named runs and the points of the grids with `pretrain --plan`, and writes the tables of
-the page README.md beside this script."""
+the page README.md beside this script, and a CSV beside each file of points, for `jobs/status.sh --compare SWEEP --expected CSV`."""
 import concurrent.futures
+import csv
 import json
 import pathlib
 import shlex
@@ -41,9 +42,12 @@ def plan(pretrain, config, gpus, gpu, words=()):
     return json.loads(done.stdout)
 
 
+def memory_gib(found):
+    return max(rank["memory"]["peak_bytes"] for rank in found["ranks"]) / 2**30
+
+
 def speed_and_memory(found):
-    memory = max(rank["memory"]["peak_bytes"] for rank in found["ranks"]) / 2**30
-    return f"{found['tokens_per_second_per_device']:,.0f} | {memory:.1f}{'' if found['fits'] else ' (does not fit)'}"
+    return f"{found['tokens_per_second_per_device']:,.0f} | {memory_gib(found):.1f}{'' if found['fits'] else ' (does not fit)'}"
 
 
 def table_of_runs(plans):
@@ -72,6 +76,15 @@ def table_of_grid(points, plans, published):
             "| ---: | --- | --- | --- | ---: | ---: | ---: | ---: |\n" + "".join(rows))
 
 
+def write_csv(path, plans):
+    """Some of the columns of `jobs/status.sh --compare SWEEP --format csv`."""
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["run", "tokens/s a GPU", "memory GiB"])
+        out.writerows([f"point-{number:04}", f"{found['tokens_per_second_per_device']:.0f}", f"{memory_gib(found):.1f}"]
+                      for number, found in enumerate(plans))
+
+
 def main():
     pretrain = sys.argv[1]
     grids = [[shlex.split(line) for line in (HERE / file).read_text().splitlines()] for file, *_ in GRIDS]
@@ -80,7 +93,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         plans = list(pool.map(lambda job: plan(pretrain, *job), jobs))
     tables, plans = [table_of_runs(plans[:len(RUNS)])], plans[len(RUNS):]
-    for points, (*_, published) in zip(grids, GRIDS):
+    for points, (file, *_, published) in zip(grids, GRIDS):
+        write_csv((HERE / file).with_suffix(".csv"), plans[:len(points)])
         tables.append(table_of_grid(points, plans[:len(points)], published))
         plans = plans[len(points):]
     page = HERE / "README.md"

@@ -13,6 +13,8 @@ const CURVES = [
      none: "no peak of this device is known",
      series: [{key: "mfu_causal", label: "causal formula", factor: 100},
               {key: "mfu_noncausal", label: "non-causal formula", factor: 100}]},
+    {title: "Efficiency", unit: "%", zero: true, quiet: true, about: "tokens/s in per cent of the run metrics.baseline",
+     series: [{key: "efficiency", label: "of the baseline", factor: 100}]},
     {title: "Memory of rank 0", unit: "GiB", zero: true,
      series: [{key: "memory_peak_gib", label: "peak of tensors"},
               {key: "memory_reserved_gib", label: "reserved on the GPU"},

@@ -210,6 +210,7 @@ Baseline::Baseline(const std::string& path, const std::string& own_folder, int64
     const Workload workload{tokens, job.num_devices, job.flops_per_token.causal,
                             job.datasheet.flops_per_second / 1e12};
     earlier_ = read_speeds(path, metrics, workload);
+    if (earlier_->size() > 0) earlier_tokens_per_second_ = earlier_->median();
     if (earlier_->size() >= kMinCounted) return;
     spdlog::warn(
         "metrics.baseline = {}: only {} steps there count, and {} are needed, so this run will not be "

@@ -68,6 +68,9 @@ class Baseline {
     /// Takes the next step.
     void add(const StepMetrics& step);
 
+    /// The median of the earlier run's steps that count; none if there are none, and on ranks other than 0.
+    std::optional<double> tokens_per_second() const { return earlier_tokens_per_second_; }
+
     /// REQUIRES: rank 0, and a baseline.
     Comparison comparison() const { return compare(*earlier_, run_, path_); }
 
@@ -78,6 +81,7 @@ class Baseline {
   private:
     std::string path_;
     std::optional<StepSpeeds> earlier_;  // on rank 0
+    std::optional<double> earlier_tokens_per_second_;
     StepSpeeds run_;
 };
 

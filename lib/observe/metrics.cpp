@@ -186,6 +186,8 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         line["validation_tokens"] = metrics.validation->num_tokens;
     }
     for (const TaskMetrics& task : metrics.evaluation) line["evaluation"][task.task] = metrics_object(task);
+    if (metrics.baseline_tokens_per_second)
+        line["efficiency"] = rates.tokens_per_second / *metrics.baseline_tokens_per_second;
     return line.dump();
 }
 

@@ -77,6 +77,7 @@ struct StepMetrics {
     std::vector<std::pair<std::string, double>> layer_grad_norms = {};
     std::optional<ValidationMetrics> validation = {};  // of the steps with a validation
     std::vector<TaskMetrics> evaluation = {};          // of the steps with an evaluation
+    std::optional<double> baseline_tokens_per_second = {};  // of metrics.baseline; none if there is none
     StepTimes times;
 
     bool finite() const;  // whether loss and norm are finite
@@ -111,7 +112,8 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   parts of time_ms.compute; StepTimes), layer_grad_norms {unit: norm} (only if requested),
 ///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
 ///   the run was validated), evaluation {task: {metric: value, metric_stderr: value}} (only of steps after
-///   which tasks were evaluated; metric_stderr only if the metric has a standard error)
+///   which tasks were evaluated; metric_stderr only if the metric has a standard error), efficiency
+///   (tokens_per_second over the median of metrics.baseline; only with a baseline)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);

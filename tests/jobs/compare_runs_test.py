@@ -1,4 +1,4 @@
-"""status.sh --compare: the figures of runs in per cent of the first one's, from made-up runs."""
+"""status.sh --compare: the figures of runs in per cent of the first one's, and a run's efficiency, from made-up runs."""
 import csv
 import io
 import os
@@ -47,6 +47,25 @@ class CompareRuns(unittest.TestCase):
         lines = self.compare(self.first, self.other, "--format", "markdown").splitlines()
         self.assertEqual({line.count("|") for line in lines[:4]}, {14})
 
+    def test_expected_speeds_of_a_sweep(self):
+        """The points of a sweep beside expected speeds, by their folders' names, and beside an earlier sweep's CSV."""
+        sweep, expected = self.folder / "sweep", self.folder / "expected.csv"
+        for number, speed in enumerate((90.0, 220.0)):
+            made_up_runs.plain_run(sweep / f"point-000{number}", 30, tokens_per_second_per_device=speed)
+        (sweep / "point-0002").mkdir()
+        (sweep / "points").write_text("--a 1\n--a 2\n--a 3\n")
+        expected.write_text("run,tokens/s a GPU,memory GiB\npoint-0000,100,1.5\npoint-0001,200,1.5\n")
+        first, second = csv.DictReader(io.StringIO(self.compare(sweep, "--expected", expected, "--format", "csv")))
+        self.assertEqual([(row["expected tokens/s"], row["expected tokens/s %"]) for row in (first, second)],
+                         [("100.0", "90.0"), ("200.0", "110.0")])
+        self.assertRegex(self.compare(sweep, "--expected", expected), r"(?m)^point-0001 .* 200 +110\.0$")
+        expected.write_text(self.compare(sweep, "--format", "csv"))
+        self.assertRegex(self.compare(sweep / "point-0001", "--expected", expected), r"(?m)^point-0001 .* 220 +100\.0$")
+        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* - +-$")
+        expected.write_text("run,speed\na,1\n")
+        self.assertIn("has no columns `run` and `tokens/s a GPU`", self.compare(sweep, "--expected", expected, code=2))
+        self.assertIn("cannot be read", self.compare(sweep, "--expected", self.folder / "none.csv", code=2))
+
     def test_a_speed_of_nothing_and_a_bar_in_a_name(self):
         still = self.folder / "a|b"
         made_up_runs.plain_run(still, 30, tokens_per_second_per_device=0.0)
@@ -76,6 +95,22 @@ class CompareRuns(unittest.TestCase):
         self.compare(self.first, self.other, "--svg", figure)
         lines = xml.etree.ElementTree.parse(figure).findall(".//{*}polyline")
         self.assertEqual(len(lines), 4, "two curves, and their marks in the legend")
+
+    def status(self, *words):
+        return subprocess.run([STATUS, *words], capture_output=True, text=True, check=True).stdout
+
+    def test_efficiency(self):
+        """The run's metrics.baseline, or the run on the command line; steps 1 and 2 do not count."""
+        base, slow = self.folder / "base", self.folder / "slow"
+        made_up_runs.plain_run(base, 30, tokens_per_second_per_device=200.0)
+        lines = [made_up_runs.line_of(step, tokens_per_second_per_device=1.0 if step < 3 else 174.0) for step in range(1, 6)]
+        slow.mkdir()
+        made_up_runs.write_lines(slow / "metrics.jsonl", lines)
+        self.assertNotIn("efficiency", self.status(slow))
+        (slow / "effective.toml").write_text(f'[metrics]\nbaseline = "{base}/metrics.jsonl"\n')
+        self.assertIn(f"efficiency 87 % of {base}/metrics.jsonl, 174 and 200 tokens/s a GPU", self.status(slow))
+        self.assertIn(f"efficiency 35 % of {self.other}, ", self.status(slow, "--baseline", self.other))
+        self.assertIn("efficiency unknown: /nowhere has no step yet", self.status("--baseline=/nowhere", slow))
 
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))

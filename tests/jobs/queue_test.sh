@@ -100,6 +100,19 @@ refused "the options in line 2 of $folder/points are wrong" --sweep "$folder/poi
 echo "--job.dump_folder elsewhere" >"$folder/points"
 refused "line 1 of $folder/points sets job.dump_folder" --sweep "$folder/points"
 
+printf -- '--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n' >"$folder/points"
+refused "there is no $folder/earlier/points of an earlier sweep" --sweep "$folder/points" --baseline "$folder/earlier"
+refused "there is no $folder/earlier" --baseline "$folder/earlier"
+
+# A sweep whose points have those of an earlier sweep as baselines.
+mkdir -p "$folder/earlier/point-0001"
+: >"$folder/earlier/points"
+echo '{}' >"$folder/earlier/point-0001/metrics.jsonl"
+said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
+[ "$(cat "$run/points")" = "--optimizer.lr 1e-3"$'\n'"--optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001" ] &&
+    grep -q "^submit: warning: $folder/earlier/point-0000 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
+rm -r "$run" "$folder/submitted"
+
 # Nodes that are down may return, so the job is submitted with a warning.
 echo "main*|up|infinite|drain" >"$folder/partitions"
 echo "Requested node configuration is not available" >"$folder/test-only"
@@ -150,7 +163,7 @@ echo "17 RUNNING \$2" >$folder/queue
 echo 17
 SBATCH
 export ARGOSY_GOOD_BANDWIDTH=$folder/good
-bring_up() { "$jobs/bringup.sh" "$config" --nodes 1 "$@" 2>&1; }
+bring_up() { rm -f "$folder/queue"; "$jobs/bringup.sh" "$config" --nodes 1 "$@" 2>&1; }
 echo COMPLETED >"$folder/state"
 if said=$(bring_up --floor 200); then fail "passed below the floor"; fi
 [[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 200 GB/s (the floor): "* ]] || fail "below the floor: $said"
@@ -160,6 +173,19 @@ if said=$(bring_up); then fail "passed below the best run"; fi
     fail "below the best run: $said"
 bring_up --without-collectives >"$folder/said" || true  # the stand-in trains nothing
 grep -q "^#SBATCH --no-requeue" "$folder/outputs/debug_cpu/bringup/nodes-1/job.sbatch" || fail "a stage may be requeued"
+# --baseline names a run to compare with.
+cp "$folder/bin/sbatch" "$folder/sbatch"
+printf '{"tokens_per_second_per_device":90.0}\n%.0s' {1..30} >"$folder/speeds"
+sed "s|^echo 17\$|cp $folder/speeds \"\$(dirname \"\$2\")/metrics.jsonl\"; echo 17|" "$folder/sbatch" >"$folder/bin/sbatch"
+mkdir "$folder/good-run"
+sed 's/90/120/' "$folder/speeds" >"$folder/good-run/metrics.jsonl"
+status=0
+said=$(bring_up --without-collectives --baseline "$folder/good-run") || status=$?
+[ "$status" = 3 ] && [[ $said = *"FAILED: nodes-1: a rank has 0.7500 of the speed of $folder/good-run, below 0.8: "* ]] ||
+    fail "slower than the baseline: status $status: $said"
+said=$(bring_up --without-collectives --baseline "$folder/good-run" --gate 0.7) || fail "faster than the gate: $said"
+grep -qF "\"baseline\":\"$folder/good-run\",\"efficiency\":0.7500}" "$folder/outputs/debug_cpu/bringup/stages.jsonl" || fail "no result"
+cp "$folder/sbatch" "$folder/bin/sbatch"
 # The bandwidth that is kept is the best one.
 (eval "$(sed -n '/^keep_bandwidth()/,/^}/p' "$jobs/bringup.sh")"
  good=$(printf '%s\n' "default 1 1 all_reduce 100" "default 1 1 sendrecv 9e1") ARGOSY_GOOD_BANDWIDTH=$folder/good keep_bandwidth)

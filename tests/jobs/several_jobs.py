@@ -34,6 +34,38 @@ class SeveralJobs(Scenarios):
         calls = (self.cluster.folder / "container-calls").read_text().split("\n")
         self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
 
+    @scenario
+    def sweep_with_a_baseline(self):
+        """A sweep is compared with expected speeds, and is the baseline of the next one."""
+        run, points, csv = self.new_run(), self.cluster.folder / "two-points", self.cluster.folder / "expected.csv"
+        again = Run(self.cluster, run.name + "-next")
+        points.write_text("--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n")
+        for sweep, words in ((run, ()), (again, ("--baseline", run.folder))):
+            job = sweep.submit("--sweep", points, "--ranks-per-node", 1, *words, training__steps=5)
+            for task in (0, 1):
+                self.assertEqual(sweep.wait(f"{job}_{task}"), ("COMPLETED", 0))
+            csv.write_text(csv.read_text() if words else run.call("status.sh", "--compare", run.folder, "--format", "csv") + "\n")
+        self.assertIn("too few steps to compare with", "".join(path.read_text() for path in (again.folder / "logs").iterdir()))
+        table = again.call("status.sh", "--compare", again.folder, "--expected", csv).splitlines()
+        self.assertEqual([line.split()[0] for line in table[1:3]], ["point-0000", "point-0001"])
+        self.assertEqual([line.split()[-1].replace(".", "").isdigit() for line in table[1:3]], [True, True], table)
+        said = again.call("status.sh", again.folder)
+        for point in ("point-0000", "point-0001"):
+            self.assertRegex(said, rf"efficiency \d+ % of {run.folder}/{point}, ")
+
+    @scenario
+    def arriving(self):
+        """arrive.sh takes a TorchTitan TOML and texts to a job that trains on two nodes."""
+        run = self.new_run()
+        file = self.cluster.folder / "theirs.toml"
+        file.write_text('[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nlocal_batch_size = 2\nseq_len = 32\nsteps = 3\n'
+                        '[parallelism]\ndata_parallel_shard_degree = -1\n')
+        job = run.call("arrive.sh", file, "--jsonl", SOURCE / "data" / "tiny.jsonl", "--tokenizer", "bytes", "--folder", run.folder,
+                       "--nodes", 2, environment={"ARGOSY_RANKS_PER_NODE": "1"}).splitlines()[-1]
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        self.assertIn("(dp_shard 2)", run.log(job))
+        self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
+
     def container(self, run):
         """A stand-in for Apptainer that runs its command outside of any container and records it."""
         script = f'echo "${{@:1:6}}" >>{self.cluster.folder}/container-calls\nexec "${{@:6}}"'
@@ -102,11 +134,12 @@ class SeveralJobs(Scenarios):
     @scenario
     def bringup(self):
         """One node passes. Two nodes never have a thousand times the speed of one, so a gate of 1000 stops; a low gate
-        passes."""
+        passes, on one rank (the proxy), one node and two nodes."""
         run = self.new_run()
         done = self.bring_up(run, "--gate", 1000, "--sbatch", "--comment=ours")
         self.assertEqual(done.returncode, 3, done.stderr)
-        for part in ("measuring collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
+        for part in ("measuring collectives on 2 nodes", "nodes-1: running ", "no stage to compare with", "FAILED: nodes-2: a rank has ",
+                     "below 1000"):
             self.assertIn(part, done.stderr)
         report = json.loads((run.folder / "bringup" / "collectives" / "all_reduce.json").read_text())
         self.assertEqual([row["size"] for row in report["results"]], [16384, 65536])
@@ -116,14 +149,23 @@ class SeveralJobs(Scenarios):
             self.assertEqual(self.cluster.job(log.stem)["Comment"], "ours")
         names = self.cluster.job(next((run.folder / "bringup" / "nodes-2" / "logs").glob("*.log")).stem)["NodeList"]
         good = self.cluster.folder / "good"
-        done = self.bring_up(run, "--gate", 0.0001, "--nodelist", names, good=good)
+        done = self.bring_up(run, "--gate", 0.0001, "--nodelist", names, "--ranks-per-node", 2, "--proxy",
+                             SOURCE / "configs" / "debug_cpu.toml", good=good)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("passed: 2 nodes", done.stderr)
         for stage in ("collectives", "nodes-2"):
             log = next((run.folder / "bringup" / stage / "logs").glob("*.log"))
             self.assertEqual(self.cluster.job(log.stem)["ReqNodeList"], names)
+        stages = [json.loads(line) for line in (run.folder / "bringup" / "stages.jsonl").read_text().splitlines()]
+        self.assertEqual([(stage["stage"], stage["ranks"], stage["mesh"]) for stage in stages],
+                         [("ranks-1", 1, "one rank"), ("nodes-1", 2, "dp_shard 2"), ("nodes-2", 4, "dp_shard 4")])
+        self.assertEqual([stage["baseline"] and pathlib.Path(stage["baseline"]).name for stage in stages], [None, "ranks-1", "nodes-1"])
+        speeds = [stage["tokens_per_second_per_device"] for stage in stages]
+        self.assertAlmostEqual(stages[2]["efficiency"], speeds[2] / speeds[1], places=3)
+        said = run.call("status.sh", run.folder / "bringup")
+        self.assertRegex(said, rf"nodes-2 .* efficiency {100 * stages[2]['efficiency']:.0f} % of nodes-1 \(.*debug_cpu.toml, dp_shard 4\)")
         lines = [line.split() for line in good.read_text().splitlines()]
-        self.assertEqual([line[:4] for line in lines], [["main", "2", "1", name] for name in (
+        self.assertEqual([line[:4] for line in lines], [["main", "2", "2", name] for name in (
             "all_gather", "all_reduce", "reduce_scatter", "sendrecv")])
 
     def bring_up(self, run, *words, good="/nowhere/good"):

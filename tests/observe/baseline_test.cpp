@@ -181,6 +181,9 @@ TEST_F(BaselineFile, MustBeOfTheSameWork) {
 TEST_F(BaselineFile, GivesTheSpeedsOfItsSteps) {
     const auto path = file(lines(2000));
     Baseline of_run = baseline(path);
+    EXPECT_EQ(of_run.tokens_per_second(), 2048) << "4096 tokens in 2 s";
+    EXPECT_FALSE(baseline(path, 4096, /*rank=*/1).tokens_per_second());
+    EXPECT_FALSE(baseline("").tokens_per_second());
     for (int64_t step = 1; step <= 30; ++step) of_run.add(metrics(step, 2500));
     const Comparison found = of_run.comparison();
     EXPECT_EQ(found.change, Change::Slower);

@@ -100,6 +100,14 @@ TEST(JsonLine, HasTheLossScaleIfThereIsOne) {
     EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss_scale"], 32768.0);
 }
 
+TEST(JsonLine, HasTheEfficiencyIfThereIsABaseline) {
+    StepMetrics metrics = sample_step(1);
+    EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("efficiency"));
+    const double speed = json::parse(json_line(metrics, sample_job()))["tokens_per_second"];
+    metrics.baseline_tokens_per_second = 4 * speed;
+    EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["efficiency"], 0.25);
+}
+
 TEST(JsonLine, HasTheFiguresOfAGpusAllocator) {
     StepMetrics metrics = sample_step(1);
     metrics.memory.allocator = {.peak_reserved_bytes = int64_t{7} << 28, .num_retries = 3};
