@@ -128,8 +128,8 @@ preflight() {
     rm -f "$run/preflight.json"  # an earlier start on other nodes left it
     [ "$ARGOSY_PREFLIGHT" != no ] || return 0
     ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
-        --config "$run/effective.toml" --json "$run/preflight.json" \
-        ${ARGOSY_PREFLIGHT_WARN:+--only-warn "$ARGOSY_PREFLIGHT_WARN"} || code=$?
+        --config "$run/effective.toml" ${ARGOSY_PREFLIGHT_WARN:+--only-warn "$ARGOSY_PREFLIGHT_WARN"} \
+        --json "$run/preflight.json" || code=$?
     [ "$code" != 3 ] || preflight_failed=yes
     return "$code"
 }

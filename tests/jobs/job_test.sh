@@ -153,12 +153,15 @@ asks n3,n4
 # damaged: the job ends, also if the pre-flight has passed with a remark on a node.
 stand_in programs/preflight <<PREFLIGHT
 printf '{"bad_nodes": ["n6"]}' >"\${@: -1}"
+echo "pre-flight: \$*" >&2
 exit \$(cat $folder/check)
 PREFLIGHT
-sed -i 's/^export ARGOSY_PREFLIGHT=no/export ARGOSY_PREFLIGHT=yes/' "$run/job.sbatch"
+sed -i -e 's/^export ARGOSY_PREFLIGHT=no/export ARGOSY_PREFLIGHT=yes/' \
+    -e 's/^export ARGOSY_PREFLIGHT_WARN=.*/export ARGOSY_PREFLIGHT_WARN="MIG,GPU clocks"/' "$run/job.sbatch"
 echo 3 | tee "$folder/check" >"$folder/code"
 job 9
 says "exit 3; requeueing job 17 without n6"
+says "effective.toml --only-warn MIG,GPU clocks --json"
 echo 0 >"$folder/check"
 job 9
 [ "$status" = 3 ] && [ ! -s "$folder/asked" ] || fail "status $status, asked: $(<"$folder/asked")"
