@@ -147,6 +147,16 @@ export_fabric() {
     done <"$file"
 }
 
+# profile_names PROFILE: prints the names of its variables. profile_values PROFILE: prints NAME=VALUE of those that have a
+# value here, whatever this shell has set.
+profile_names() { sed -n 's/^\([A-Z][A-Za-z0-9_]*\)=.*/\1/p' "$ARGOSY_JOBS/fabric/$1.conf"; }
+profile_values() (
+    for name in $(profile_names "$1"); do unset "$name"; done
+    fabric_names=()
+    export_fabric "$1"
+    for name in "${fabric_names[@]}"; do printf '%s=%s\n' "$name" "${!name}"; done
+)
+
 load_modules() {
     [ -n "$ARGOSY_MODULES" ] || return 0
     set +u  # the scripts of the modules read unset variables

@@ -1,0 +1,106 @@
+"""Compares variants that ran alternately on the same nodes: what differs by more than noise, and by how much.
+
+In each round every variant ran once, and the baseline at the start and at the end. A variant's change is the mean over the
+rounds of log(value / reference's value in that round), so a drift from round to round cancels out. The noise of a change is
+the largest of
+- 1 %: smaller changes are not worth a setting;
+- three standard errors. The standard deviation is pooled over all variants and the pairs of baselines, because two or three
+  rounds of one variant tell little;
+- half the range of the variant's own rounds, for a variant that is less steady than the others.
+"""
+import math
+import statistics
+
+MIN_NOISE = 0.01
+STANDARD_ERRORS = 3
+
+
+def ratios_of(values, reference):
+    """log(value / reference) by round, of the rounds that have both. `values`: lists by round; a round of the baseline has
+    two numbers, and a round that failed has none."""
+    return [math.log(statistics.fmean(own) / statistics.fmean(other)) for own, other in zip(values, reference) if own and other]
+
+
+def deviation(rounds, reference):
+    """The standard deviation of a log ratio; None if nothing ran twice."""
+    squares, degrees = 0.0, 0
+    for name, values in rounds.items():
+        ratios = ratios_of(values, rounds[reference]) if name != reference else []
+        if len(ratios) > 1:
+            squares += sum((ratio - statistics.fmean(ratios))**2 for ratio in ratios)
+            degrees += len(ratios) - 1
+        for pair in values:
+            if len(pair) == 2:  # its difference has twice the variance of a run, a ratio to a mean of two 1.5 times
+                squares += 0.75 * math.log(pair[1] / pair[0])**2
+                degrees += 1
+    return math.sqrt(squares / degrees) if degrees else None
+
+
+class Change:
+    """How a variant differs from the reference: `percent` and its `noise`, both in per cent of the reference; `differs` by
+    more than noise; `median` of the variant's own values. `percent` is None if the variant has no round."""
+
+    def __init__(self, values, reference, spread):
+        known = [number for pair in values for number in pair]
+        ratios = ratios_of(values, reference)
+        self.median = statistics.median(known) if known else None
+        self.percent = self.noise = None
+        self.differs = False
+        if not ratios or spread is None:
+            return
+        mean = statistics.fmean(ratios)
+        noise = max(MIN_NOISE, STANDARD_ERRORS * spread / math.sqrt(len(ratios)), (max(ratios) - min(ratios)) / 2)
+        self.percent, self.noise = 100 * math.expm1(mean), 100 * math.expm1(noise)
+        self.differs = abs(mean) > noise
+
+
+def compare(rounds, reference):
+    """The Change of each variant from the variant `reference`. `rounds`: {variant: [values of round 1, of round 2, ...]}."""
+    spread = deviation(rounds, reference)
+    return {name: Change(values, rounds[reference], spread) for name, values in rounds.items()}
+
+
+def table(header, rows):
+    """Text with aligned columns: the first and the last one to the left, numbers to the right."""
+    cells = [header, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return "".join("  ".join(cell.rjust(width) if 0 < i < len(header) - 1 else cell.ljust(width)
+                             for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in cells)
+
+
+def in_words(change, lower_is_better):
+    """The last column of a table."""
+    if change.percent is None:
+        return "not compared"
+    if not change.differs:
+        return "no difference"
+    return "faster" if (change.percent < 0) == lower_is_better else "slower"
+
+
+def last_error(path):
+    """What a failed run says: its last line with `error`, else its last line."""
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()] if path.exists() else []
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["it left no message"])[-1][:300]
+
+
+class Attempts:
+    """What alternate.sh has left in a folder: round-R/NAME/{code,log,...}; the baseline's second run is NAME-again."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.num_rounds = len(list(folder.glob("round-*")))
+
+    def of(self, name):
+        """By round: the folders of the runs that succeeded."""
+        return [[path for path in (self.folder / f"round-{number}" / one for one in (name, f"{name}-again"))
+                 if (path / "code").exists() and (path / "code").read_text().strip() == "0"]
+                for number in range(1, self.num_rounds + 1)]
+
+    def failure(self, name):
+        """The message of a run that failed; empty if none failed."""
+        for path in sorted(self.folder.glob(f"round-*/{name}")) + sorted(self.folder.glob(f"round-*/{name}-again")):
+            code = (path / "code").read_text().strip() if (path / "code").exists() else "none"
+            if code != "0":
+                return f"failed with exit code {code}: {last_error(path / 'log')}"
+        return "" if any(self.of(name)) else "did not run"
