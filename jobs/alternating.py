@@ -36,9 +36,19 @@ def deviation(rounds, reference):
     return math.sqrt(squares / degrees) if degrees else None
 
 
+def noise_of(rounds, reference):
+    """The noise of a change of a steady variant, in per cent; None if nothing ran twice."""
+    spread = deviation(rounds, reference)
+    return None if spread is None else 100 * math.expm1(steady_noise(spread, len(rounds[reference])))
+
+
+def steady_noise(spread, num_rounds):
+    return max(MIN_NOISE, STANDARD_ERRORS * spread / math.sqrt(num_rounds))
+
+
 class Change:
-    """How a variant differs from the reference: `percent` and its `noise`, both in per cent of the reference; `differs` by
-    more than noise; `median` of the variant's own values. `percent` is None if the variant has no round."""
+    """How a variant differs from the reference: by `percent` ± `noise`, both in per cent of the reference; `differs` by more
+    than noise; `median` of the variant's own values. `percent` is None if the variant has no round."""
 
     def __init__(self, values, reference, spread):
         known = [number for pair in values for number in pair]
@@ -49,8 +59,8 @@ class Change:
         if not ratios or spread is None:
             return
         mean = statistics.fmean(ratios)
-        noise = max(MIN_NOISE, STANDARD_ERRORS * spread / math.sqrt(len(ratios)), (max(ratios) - min(ratios)) / 2)
-        self.percent, self.noise = 100 * math.expm1(mean), 100 * math.expm1(noise)
+        noise = max(steady_noise(spread, len(ratios)), (max(ratios) - min(ratios)) / 2)
+        self.percent, self.noise = 100 * math.expm1(mean), 100 * math.exp(mean) * math.sinh(noise)
         self.differs = abs(mean) > noise
 
 

@@ -13,7 +13,7 @@ import shlex
 import statistics
 import sys
 
-from alternating import Attempts, compare, in_words, table
+from alternating import Attempts, compare, in_words, noise_of, table
 from run_metrics import read_metrics
 from run_record import newest_lines, objects, read_config
 from slow_variants import Job, variants_of
@@ -100,7 +100,7 @@ def step_ms(path, steps):
 
 def slow_ranks(paths, warmup):
     """What the baseline's runs say at their end about slow ranks, if more than half of them do: (the sentences of the newest
-    one, the share of the step that the slowest rank computes longer than the median rank)."""
+    one, the share of the step by which the slowest rank computes longer than the median rank, half the range of that share)."""
     said, shares = [], []
     for path in paths:
         text = (path / "log").read_text(errors="replace")
@@ -111,29 +111,30 @@ def slow_ranks(paths, warmup):
         said.append(found)
         excess, total = 0.0, 0.0
         for window in objects(path / "ranks.jsonl"):
-            if window.get("step", 0) - window.get("num_steps", 0) >= 1 and window["step"] > warmup:
+            if window.get("step", 0) > warmup:
                 times = [compute + data for compute, data in zip(window["compute_ms"], window["data_ms"])]
                 excess += window["num_steps"] * (max(times) - statistics.median_low(times))
                 total += window["num_steps"] * statistics.fmean(window["total_ms"])
         shares.append(excess / total if total else 0)
-    return (said[-1], statistics.median(shares)) if 2 * len(said) > len(paths) else ([], 0.0)
+    if 2 * len(said) <= len(paths):
+        return [], 0.0, 0.0
+    return said[-1], statistics.median(shares), (max(shares) - min(shares)) / 2
 
 
-def explain(facts, changes, ranks_said, rank_share):
-    """The candidates: (share of the step's time, what it is, what to do), the largest first."""
+def explain(facts, changes, ranks_said, rank_share, rank_noise):
+    """The candidates: (share of the step's time, its noise, what it is, what to do), the largest first."""
     found = []
     if ranks_said:
-        found.append((rank_share, "a slow rank: " + "; ".join(ranks_said), "preflight --config " + facts["run"] +
+        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), "preflight --config " + facts["run"] +
                       "/effective.toml on the run's nodes, then the run without that node (sbatch --exclude=NODE)"))
     for one in facts["variants"]:
         change = changes[one["name"]]
-        if change.percent is None or not change.differs or change.percent >= 0:
-            continue
-        share = -change.percent / 100
-        if one["ranks"]:  # fewer ranks also do without the slow one, which has its own line
-            share -= rank_share
-        if share > 0:
-            found.append((share, one["factor"], one["remedy"]))
+        if change.differs and change.percent < 0:
+            share, noise = -change.percent / 100, change.noise / 100
+            if one["ranks"]:  # fewer ranks also do without the slow one, which has its own line
+                share -= rank_share
+            if share > noise:
+                found.append((share, noise, one["factor"], one["remedy"]))
     return sorted(found, key=lambda one: -one[0])
 
 
@@ -172,17 +173,17 @@ def report(folder):
     print(table(["variant", "ms a step", "change %", "noise %", "the variant is"], rows), end="")
     for name, why in facts["left_out"]:
         print(f"left out: {name}: {why}")
-    said, share = slow_ranks([path for paths in attempts.of(BASELINE) for path in paths], warmup_of(steps))
-    noise = min((one.noise for one in changes.values() if one.noise is not None), default=1.0)
+    slow = slow_ranks([path for paths in attempts.of(BASELINE) for path in paths], warmup_of(steps))
+    noise = noise_of(rounds, BASELINE) or 1.0
     print(own_speed(facts, changes[BASELINE].median, noise), end="")
-    found = explain(facts, changes, said, share)
+    found = explain(facts, changes, *slow)
     if not found:
-        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} % or more).")
+        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %).")
         return 0
-    (size, what, remedy), *others = found
-    print(f"Factor: {what}. It takes {100 * size:.0f} % of a step (noise {noise:.1f} %).\nTo change it: {remedy}")
-    for size, what, remedy in others:
-        print(f"Also: {what} ({100 * size:.0f} %): {remedy}")
+    (share, noise, what, remedy), *others = found
+    print(f"Factor: {what}. It takes {100 * share:.0f} % of a step (noise {100 * noise:.1f} %).\nTo change it: {remedy}")
+    for share, noise, what, remedy in others:
+        print(f"Also: {what} ({100 * share:.0f} %, noise {100 * noise:.1f} %): {remedy}")
     return 0
 
 
