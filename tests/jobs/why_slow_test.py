@@ -1,5 +1,4 @@
 """why_slow.sh on runs with planted slowness: it names the right factor. The first argument is the library of slow_parts.c."""
-import json
 import os
 import pathlib
 import re
@@ -8,9 +7,8 @@ import sys
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-sys.path[:0] = [str(SOURCE / "tests" / "pretrain"), str(SOURCE / "jobs")]
+sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
 import run  # noqa: E402
-import slow_variants  # noqa: E402
 
 LIBRARY = pathlib.Path(sys.argv.pop(1)).resolve()
 REAL = pathlib.Path(os.environ["ARGOSY_BIN"])
@@ -41,7 +39,7 @@ class WhySlow(run.PretrainTest):
         return done.stdout
 
     def explained(self, ranks, only, settings=None, **environment):
-        """Trains a run with planted slowness, and what why_slow.sh says about it: (factor, share, noise, everything)."""
+        """Trains a run with planted slowness, and what why_slow.sh says about it: (factor, everything)."""
         words = self.small(training__steps=12, training__seq_len=64, **(settings or {}))
         done = self.run_ranks(ranks, *words, environment=environment, program=(self.bin / "pretrain",))
         self.assert_code(done, 0)
@@ -49,30 +47,53 @@ class WhySlow(run.PretrainTest):
         found = LINE.search(said)
         self.assertTrue(found, said)
         factor, share, noise = found[1], float(found[2]), float(found[3])
-        self.assertGreater(share, 3 * noise, said)
-        if "SHOW" in os.environ: print(said)
-        return factor, share, noise, said
+        self.assertGreater(share, 50, said)
+        self.assertGreater(share, noise, said)
+        return factor, said
 
     def test_a_slow_link(self):
-        factor, share, _, said = self.explained(2, "one_rank,small_data,ddp", {"comm__shared_memory": False}, SLOW_LINK="800e6")
+        factor, said = self.explained(2, "one_rank,small_data,ddp", {"comm__shared_memory": False}, SLOW_LINK="800e6")
         self.assertTrue(factor.startswith("communication between ranks"), said)
-        self.assertGreater(share, 50, said)
 
     def test_a_slow_rank(self):
-        factor, share, _, said = self.explained(2, "one_rank,small_data", SLOW_RANK="1")
+        factor, said = self.explained(2, "one_rank,small_data", SLOW_RANK="1")
         self.assertRegex(factor, r"^a slow rank: rank 1 \(host \S+\) computes \d+ % slower than the median of 2 ranks", said)
-        self.assertGreater(share, 50, said)
 
     def test_a_slow_loader(self):
-        factor, share, _, said = self.explained(1, "small_data,compile_off", SLOW_FILE="tiny.h5", SLOW_READ="0.012")
+        factor, said = self.explained(1, "small_data,compile_off", SLOW_FILE="tiny.h5", SLOW_READ="0.012")
         self.assertEqual(factor, f"reading the data ({self.tokens})", said)
-        self.assertGreater(share, 50, said)
 
     def test_a_variable(self):
-        factor, share, _, said = self.explained(1, "without_ARGOSY_CPU_KERNELS,small_data", ARGOSY_CPU_KERNELS="portable")
+        factor, said = self.explained(1, "without_ARGOSY_CPU_KERNELS,small_data", ARGOSY_CPU_KERNELS="portable")
         self.assertEqual(factor, "the variable ARGOSY_CPU_KERNELS=portable", said)
         self.assertIn("\nTo change it: unset ARGOSY_CPU_KERNELS,", said)
-        self.assertGreater(share, 50, said)
+
+    def test_an_experiment_that_fails_is_a_row(self):
+        self.steps_of(1, training__steps=12)
+        kept = self.steps()
+        (self.bin / "prepare-data").unlink()
+        said = self.script(self.folder / "run", "--local=1", "--rounds", 2, "--steps", 12, "--only", "small_data")
+        self.assertRegex(said, r"\nsmall_data +- +- +- +failed with exit code 2: pretrain: error: .*tokens.h5")
+        self.assertIn("\nNo factor: no experiment is faster than the baseline by more than noise", said)
+        self.assertTrue(said.endswith(self.script(self.folder / "run", "--report")), said)
+        self.assertEqual(self.steps(), kept)  # the run's own files stay
+
+    def test_wrong_use(self):
+        self.steps_of(1, training__steps=2)
+        here = self.folder / "run"
+        for words, part in (((), "the run is missing"), ((self.folder,), "has no effective.toml: give the folder of a run"),
+                            ((here, "--local", 1, "--rounds", 1), "one round shows no noise"),
+                            ((here, "--local", 1, "--steps", 11), "--steps 11: give 12 or more"),
+                            ((here, "--local", 1, "--only", "compile"), "--only compile names no experiment; there are compile_off"),
+                            ((here, "--local", 1, "--training.stepps", 3), "training.stepps"), ((here, "--fast", 1), "unknown option"),
+                            ((here, "--report"), "has no result"), ((here, here), "give one run")):
+            self.assertIn(part, self.script(*words, code=2))
+        said = self.script(here, "--local", 1, "--dry-run", "--activation_checkpoint.mode", "full")
+        self.assertIn("\n  recompute_none: --activation_checkpoint.mode none\n", said)
+        self.assertIn("\n  left out: one_rank: the run has one rank\n", said)
+        self.assertFalse(list(here.glob("why_slow/round-*")))
+        said = self.script(here, "--local", 1, "--training.dataset_path", "/nowhere/t.h5", "--only", "compile_off", code=1)
+        self.assertIn("why_slow: nothing was measured, because the baseline failed with exit code 2: pretrain: error: ", said)
 
 
 if __name__ == "__main__":
