@@ -106,9 +106,7 @@ open_folder() {
 experiment() {
     local folder=$1 script
     if [ -n "$local_ranks" ]; then
-        trap 'exit 130' INT
-        trap 'exit 143' TERM HUP
-        (close_lock; start() { "$ARGOSY_JOBS/mpirun.sh" "$@"; }; alternate_twice "$@")
+        run_here "$@"
         return
     fi
     check_path "the folder" "$folder"
@@ -120,6 +118,17 @@ experiment() {
     job=$(submit "$folder/job.sbatch" <<<"$script") || return 1
     say "job $job on $nodes nodes, whose log is $folder/logs/$job.log"
     succeeded "$job" "$folder/job.sbatch"
+}
+
+# On this machine: in a process group of its own, which a signal to this script ends; mpirun.sh then stops the ranks.
+run_here() {
+    set -m
+    (close_lock; start() { "$ARGOSY_JOBS/mpirun.sh" "$@"; }; alternate_twice "$@") </dev/null &
+    set +m
+    local group=$!
+    trap "kill -TERM -- -$group 2>/dev/null; say interrupted; exit 130" INT
+    trap "kill -TERM -- -$group 2>/dev/null; say interrupted; exit 143" TERM HUP
+    wait "$group"
 }
 job_script() {
     fill alternate "--job-name=$(basename "$0" .sh) --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here

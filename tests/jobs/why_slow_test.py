@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
@@ -19,6 +20,15 @@ export LD_PRELOAD={library} ASAN_OPTIONS=verify_asan_link_order=0
 [ "${{SLOW_RANK-}}" != "${{OMPI_COMM_WORLD_RANK-}}" ] || export ARGOSY_CPU_KERNELS=portable
 exec {real}/pretrain "$@"
 """
+
+
+def command_lines():
+    """Of all processes."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended meanwhile
 
 
 class WhySlow(run.PretrainTest):
@@ -77,6 +87,25 @@ class WhySlow(run.PretrainTest):
         self.assertIn("\nNo factor: no experiment is faster than the baseline by more than noise", said)
         self.assertTrue(said.endswith(self.script(self.folder / "run", "--report")), said)
         self.assertEqual(self.steps(), kept)  # the run's own files stay
+
+    def test_a_signal_ends_it_with_its_ranks(self):
+        self.steps_of(1, training__steps=2)
+        words = [SOURCE / "jobs" / "why_slow.sh", self.folder / "run", "--local", "1", "--steps", "900000", "--only", "small_data"]
+        with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"ARGOSY_GPUS": "no"}) as script:
+            metrics = self.folder / "run" / "why_slow" / "round-1" / "baseline" / "metrics.jsonl"
+            self.wait_until(lambda: metrics.exists() or script.poll() is not None)
+            self.assertEqual(self.script(self.folder / "run", "--local", 1, code=2).count("why_slow is in use ("), 1)
+            script.terminate()
+            self.assertEqual(script.wait(run.LIMIT_SECONDS), 143)
+        dump = f"{metrics.parent}\0".encode()
+        self.wait_until(lambda: not any(dump in words for words in command_lines()))
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + run.LIMIT_SECONDS
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
 
     def test_wrong_use(self):
         self.steps_of(1, training__steps=2)
