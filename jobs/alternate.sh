@@ -82,17 +82,14 @@ read_option() {
 
 # check_options: reads the site and ends, through `fail`, if an option has no sense. Sets nodes=1 and here=N for --local N.
 check_options() {
-    local name value
+    local number='^[1-9][0-9]{0,5}$'
     [ -z "$local_ranks" ] || nodes=1 here=$local_ranks
     read_site "$site"
     here=${here:-$ARGOSY_RANKS_PER_NODE}
-    for name in nodes here rounds; do
-        value=${!name}
-        [[ $value =~ ^[1-9][0-9]{0,5}$ ]] ||
-            fail "'$value' is not a number of $name: give --nodes N, or --local N to start N ranks on this machine; --rounds is" \
-                 "2 or more"
-    done
-    [ "$rounds" -ge 2 ] || fail "--rounds $rounds: one round shows no noise; give 2 or more"
+    [ -n "$nodes" ] || fail "give --nodes N for a job, or --local N to start N ranks on this machine"
+    [[ $nodes =~ $number ]] || fail "--nodes $nodes is not a number of nodes"
+    [[ $here =~ $number ]] || fail "--local or --ranks-per-node $here is not a number of ranks"
+    [[ $rounds =~ $number ]] && [ "$rounds" -ge 2 ] || fail "--rounds $rounds: one round shows no noise; give 2 or more"
     command -v python3 >/dev/null || fail "there is no python3 on $(hostname), which plans and explains the experiments"
 }
 
@@ -125,10 +122,15 @@ run_here() {
     set -m
     (close_lock; start() { "$ARGOSY_JOBS/mpirun.sh" "$@"; }; alternate_twice "$@") </dev/null &
     set +m
-    local group=$!
-    trap "kill -TERM -- -$group 2>/dev/null; say interrupted; exit 130" INT
-    trap "kill -TERM -- -$group 2>/dev/null; say interrupted; exit 143" TERM HUP
+    group=$!
+    trap 'end_here 130' INT
+    trap 'end_here 143' TERM HUP
     wait "$group"
+}
+end_here() {
+    kill -TERM -- "-$group" 2>/dev/null || true
+    say "interrupted"
+    exit "$1"
 }
 job_script() {
     fill alternate "--job-name=$(basename "$0" .sh) --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here

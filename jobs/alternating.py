@@ -5,14 +5,16 @@ rounds of log(value / reference's value in that round), so a drift from round to
 the largest of
 - 1 %: smaller changes are not worth a setting;
 - three standard errors. The standard deviation is pooled over all variants and the pairs of baselines, because two or three
-  rounds of one variant tell little;
-- half the range of the variant's own rounds, for a variant that is less steady than the others.
+  rounds of one variant tell little, and comes from the median of their deviations, which a run that something disturbed does
+  not raise;
+- half the range of the variant's own rounds, or the range of two: a disturbed run of its own.
 """
 import math
 import statistics
 
 MIN_NOISE = 0.01
 STANDARD_ERRORS = 3
+MEDIAN_OF_NORMAL = 0.6745  # of the absolute value, in standard deviations
 
 
 def ratios_of(values, reference):
@@ -22,18 +24,15 @@ def ratios_of(values, reference):
 
 
 def deviation(rounds, reference):
-    """The standard deviation of a log ratio; None if nothing ran twice."""
-    squares, degrees = 0.0, 0
+    """The standard deviation of a log ratio, larger the fewer runs tell it; None if nothing ran twice."""
+    found = []
     for name, values in rounds.items():
         ratios = ratios_of(values, rounds[reference]) if name != reference else []
-        if len(ratios) > 1:
-            squares += sum((ratio - statistics.fmean(ratios))**2 for ratio in ratios)
-            degrees += len(ratios) - 1
-        for pair in values:
-            if len(pair) == 2:  # its difference has twice the variance of a run, a ratio to a mean of two 1.5 times
-                squares += 0.75 * math.log(pair[1] / pair[0])**2
-                degrees += 1
-    return math.sqrt(squares / degrees) if degrees else None
+        if len(ratios) > 1:  # the mean of n takes a share 1 / n of the variance
+            found += [abs(ratio - statistics.fmean(ratios)) * math.sqrt(len(ratios) / (len(ratios) - 1)) for ratio in ratios]
+        # Two runs differ by twice the variance of a run, a ratio to a mean of two has 1.5 times that variance.
+        found += [abs(math.log(pair[1] / pair[0])) * math.sqrt(0.75) for pair in values if len(pair) == 2]
+    return statistics.median(found) / MEDIAN_OF_NORMAL * (1 + 3 / len(found)) if found else None
 
 
 def noise_of(rounds, reference):
@@ -59,8 +58,9 @@ class Change:
         if not ratios or spread is None:
             return
         mean = statistics.fmean(ratios)
-        noise = max(steady_noise(spread, len(ratios)), (max(ratios) - min(ratios)) / 2)
-        self.percent, self.noise = 100 * math.expm1(mean), 100 * math.exp(mean) * math.sinh(noise)
+        noise = max(steady_noise(spread, len(ratios)), (max(ratios) - min(ratios)) * (0.5 if len(ratios) > 2 else 1))
+        self.percent = 100 * math.expm1(mean)
+        self.noise = 100 * math.exp(mean) * (math.expm1(noise) if mean < 0 else -math.expm1(-noise))  # towards no change
         self.differs = abs(mean) > noise
 
 

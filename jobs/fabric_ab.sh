@@ -12,6 +12,7 @@
 # the profile is set, or unset, whatever the site and the shell say. FOLDER is fabric_ab in ARGOSY_SCRATCH, the sizes are
 # ARGOSY_BENCHMARK_SIZES unless --sizes gives others.
 # Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
+# shellcheck disable=SC2154
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -23,7 +24,7 @@ fabric_ab() { PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/fabric_ab.py" "$@"
 profile=h200-rescue folder='' collectives=all_reduce,all_gather,reduce_scatter sizes='' output='' dry='' report=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --help | -h) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        --help | -h) sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --report) report=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -39,10 +40,7 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-check_options
-[ "$nodes$local_ranks" != 1 ] || say "warning: on one node nothing crosses the fabric"
-[ -e "$ARGOSY_JOBS/fabric/$profile.conf" ] ||
-    fail "there is no profile '$profile' in $ARGOSY_JOBS/fabric: $(basename -as .conf "$ARGOSY_JOBS"/fabric/*.conf | paste -sd' ')"
+if [ -n "$report" ]; then read_site "$site"; else check_options; fi
 folder=$(realpath -m "${folder:-$ARGOSY_SCRATCH/fabric_ab}")
 output=$(realpath -m "${output:-$folder/measured.conf}")
 if [ -n "$report" ]; then
@@ -50,6 +48,9 @@ if [ -n "$report" ]; then
     fabric_ab report "$folder"
     exit
 fi
+[ "$nodes$local_ranks" != 1 ] || say "warning: on one node nothing crosses the fabric"
+[ -e "$ARGOSY_JOBS/fabric/$profile.conf" ] ||
+    fail "there is no profile '$profile' in $ARGOSY_JOBS/fabric: $(basename -as .conf "$ARGOSY_JOBS"/fabric/*.conf | paste -sd' ')"
 values=$(profile_values "$profile")
 [ -n "$values" ] || fail "no variable of the profile '$profile' has a value here: set ARGOSY_INTERFACE and ARGOSY_HCA in $ARGOSY_SITE"
 if [ -e "$output" ] && ! head -n 1 "$output" | grep -q '^# Measured by fabric_ab.sh'; then

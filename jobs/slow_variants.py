@@ -86,7 +86,7 @@ def of_mesh(job):
             yield name, f"the run has this mesh already ({mesh[0]} replicas of {mesh[1]} shards)"
         else:
             words = mesh_words(*mesh)
-            yield Variant(name, f"the mesh: {own[0]} replicas of {own[1]} shards communicate more than {name.upper()}",
+            yield Variant(name, f"the mesh: {name.upper()} is faster than {own[0]} replicas of {own[1]} shards",
                           f"{' '.join(words)}, if the memory suffices (pretrain --plan)", words)
 
 

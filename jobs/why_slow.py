@@ -98,14 +98,22 @@ def step_ms(path, steps):
     return statistics.median(known) if known else None
 
 
+def diagnoses(path):
+    """What a run says at its end about its own speed (lib/observe/diagnosis.h)."""
+    lines = (path / "log").read_text(errors="replace").splitlines()
+    return [line.partition("diagnosis: ")[2] for line in lines if "diagnosis: " in line]
+
+
+def is_of_ranks(sentence):
+    return " slower than the median of " in sentence or " more than the median of " in sentence
+
+
 def slow_ranks(paths, warmup):
     """What the baseline's runs say at their end about slow ranks, if more than half of them do: (the sentences of the newest
     one, the share of the step by which the slowest rank computes longer than the median rank, half the range of that share)."""
     said, shares = [], []
     for path in paths:
-        text = (path / "log").read_text(errors="replace")
-        found = [line.partition("diagnosis: ")[2] for line in text.splitlines()
-                 if "diagnosis: " in line and (" slower than the median of " in line or " more than the median of " in line)]
+        found = [sentence for sentence in diagnoses(path) if is_of_ranks(sentence)]
         if not found:
             continue
         said.append(found)
@@ -149,7 +157,8 @@ def own_speed(facts, baseline, noise):
     if own <= baseline * (1 + noise / 100):
         return f"The run itself has {own:.1f} ms a step (the median of its newest {len(times)}).\n"
     return (f"The run itself has {own:.1f} ms a step, {100 * (own / baseline - 1):.0f} % more than the baseline: the rest is in what "
-            "the baseline leaves out (saves, validation, evaluation, traces), in other nodes, or in what ran beside it.\n")
+            "the baseline leaves out (saves, validation, evaluation, traces), in other nodes or variables, or in what ran beside "
+            "it.\n")
 
 
 def report(folder):
@@ -173,7 +182,10 @@ def report(folder):
     print(table(["variant", "ms a step", "change %", "noise %", "the variant is"], rows), end="")
     for name, why in facts["left_out"]:
         print(f"left out: {name}: {why}")
-    slow = slow_ranks([path for paths in attempts.of(BASELINE) for path in paths], warmup_of(steps))
+    paths = [path for of_round in attempts.of(BASELINE) for path in of_round]
+    for sentence in diagnoses(paths[-1]):
+        print(f"The baseline's diagnosis: {sentence}")
+    slow = slow_ranks(paths, warmup_of(steps))
     noise = noise_of(rounds, BASELINE) or 1.0
     print(own_speed(facts, changes[BASELINE].median, noise), end="")
     found = explain(facts, changes, *slow)

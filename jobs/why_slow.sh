@@ -11,6 +11,7 @@
 # --report the result of the last call again. A job has the variables of the communication libraries with which RUN was
 # submitted (RUN/job.sbatch), else those of this shell.
 # Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
+# shellcheck disable=SC2154
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -22,7 +23,7 @@ why_slow() { PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/why_slow.py" "$@"; 
 run='' steps=20 only='' dry='' report='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --help | -h) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        --help | -h) sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --report) report=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -56,6 +57,7 @@ of_start() { tail -n 1 "$run/starts.jsonl" 2>/dev/null | sed -n "s/.*\"$1\":\([0
 if [ -e "$run/job.sbatch" ] && [ -z "$local_ranks" ]; then
     cd "$(option chdir "$(<"$run/job.sbatch")")" || fail "the working folder of $run/job.sbatch is gone"
     for name in $(compgen -e | grep -E "^($library_variables)_"); do unset "$name"; done
+    # shellcheck disable=SC1090
     source <(grep -E "^export ($library_variables)_[A-Za-z0-9_]*=" "$run/job.sbatch")
     here=${here:-$(option ntasks-per-node "$(<"$run/job.sbatch")")}
 fi
