@@ -39,7 +39,7 @@ run_words() (
 )
 
 # alternate FOLDER ROUNDS: runs all variants in each round, between two runs of the baseline. Every second round has the
-# opposite order, so that a steady drift does no variant an injustice. A variant that has failed does not run again. Returns 1
+# opposite order, so that a steady drift within the rounds cancels out. A variant that has failed does not run again. Returns 1
 # if the baseline fails.
 alternate() {
     local folder=$1 rounds=$2 round name names baseline failed=' '

@@ -6,8 +6,8 @@
 # file), alternate with the baseline inside one job, or with --local on N ranks of this machine. The last lines name the factor
 # that takes most of a step, its size, the noise, and the settings that change it.
 #
-# Saves, validation, evaluation and traces are off; the files are in RUN/why_slow. An experiment that does not apply is left out
-# and said why; one that fails (for example without enough memory) is a row with its message. --dry-run prints the experiments,
+# Saves, validation, evaluation and traces are off; the files are in RUN/why_slow. An experiment that does not apply is listed
+# with the reason; one that fails (for example without enough memory) is a row with its message. --dry-run prints the experiments,
 # --report the result of the last call again. A job has the variables of the communication libraries with which RUN was
 # submitted (RUN/job.sbatch), else those of this shell.
 # Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
