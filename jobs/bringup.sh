@@ -88,22 +88,6 @@ trap 'cancel 129' HUP
 # first N: prints the option of sbatch that selects the first N of the named nodes; nothing if none are named.
 first() { [ ${#named[@]} -eq 0 ] || echo "--nodelist=$(IFS=,; echo "${named[*]:0:$1}")"; }
 
-# succeeded JOB: waits for the end of the job. Returns 0 if it succeeded. The jobs are not requeued: a requeue could exclude
-# a node without which the job waits for ever, and a node that fails is a result of the test. A job has not ended while Slurm
-# does not answer.
-succeeded() {
-    local state jobs
-    while :; do
-        state=$(scontrol show job -o "$1" 2>/dev/null | tr ' ' '\n' | sed -n 's/^JobState=//p') || state=
-        case $state in
-            PENDING | RUNNING | COMPLETING | CONFIGURING | SUSPENDED | REQUEUED | "") ;;
-            *) [ "$state" = COMPLETED ]; return ;;
-        esac
-        if [ -z "$state" ] && jobs=$(jobs_of "$own/job.sbatch") && [ -z "$jobs" ]; then return 1; fi  # Slurm forgot the job
-        sleep 2
-    done
-}
-
 try_collectives() {
     local job script
     own=$folder/collectives
@@ -114,7 +98,7 @@ try_collectives() {
         --output=$own/logs/%j.log $(first "$nodes") --no-requeue $more" "$own")
     check_accepted "$script"
     mkdir -p "$own/logs"
-    job=$(submit "$own/job.sbatch" <<<"$script") && succeeded "$job" || stop "the collectives; see $own/logs"
+    job=$(submit "$own/job.sbatch" <<<"$script") && succeeded "$job" "$own/job.sbatch" || stop "the collectives; see $own/logs"
     judge_bandwidth
 }
 
@@ -239,7 +223,7 @@ try_stage() {
     job=$("$ARGOSY_JOBS/submit.sh" "${config_of[$1]}" --nodes "$some" --ranks-per-node $((ranks / some)) "${words[@]}" \
         --template configured --sbatch "$(first "$some") --no-requeue $more" \
         "${options[@]}" "${degrees[@]}" --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
-        --job.dump_folder "$own") && succeeded "$job" || stop "$name; see $own/logs"
+        --job.dump_folder "$own") && succeeded "$job" "$own/job.sbatch" || stop "$name; see $own/logs"
     tokens=$(speed "$own")
     [ -n "$tokens" ] || stop "$name left no speed in $own/metrics.jsonl: --steps $steps may be too few"
     judge_speed "$1" "$name"

@@ -181,3 +181,19 @@ submit() {
     mkdir -p "$(dirname "$1")"
     cat >"$1.new" && chmod +x "$1.new" && mv "$1.new" "$1" && sbatch --parsable "$1" | sed 's/;.*//'
 }
+
+# succeeded JOB SCRIPT: waits for the end of the job. Returns 0 if it succeeded. It is for jobs that are not requeued: a requeue
+# could exclude a node without which the job waits for ever, and a node that fails is a result. A job has not ended while
+# Slurm does not answer.
+succeeded() {
+    local state jobs
+    while :; do
+        state=$(scontrol show job -o "$1" 2>/dev/null | tr ' ' '\n' | sed -n 's/^JobState=//p') || state=
+        case $state in
+            PENDING | RUNNING | COMPLETING | CONFIGURING | SUSPENDED | REQUEUED | "") ;;
+            *) [ "$state" = COMPLETED ]; return ;;
+        esac
+        if [ -z "$state" ] && jobs=$(jobs_of "$2") && [ -z "$jobs" ]; then return 1; fi  # Slurm forgot the job
+        sleep 2
+    done
+}

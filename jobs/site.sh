@@ -128,10 +128,6 @@ nccl_hca() {
     esac
 }
 
-# ARGOSY_HCA in the syntax of UCX_NET_DEVICES, which needs a port. Prints nothing for a list of excluded adapters: bind.sh
-# then chooses one for each rank.
-ucx_devices() { case $ARGOSY_HCA in "" | ^*) ;; *) sed 's/[^,]*/&:1/g; s/\(:[0-9]*\):1/\1/g' <<<"$ARGOSY_HCA" ;; esac; }
-
 # Exports the variables of a fabric profile. A variable that the site or the user has set keeps its value; a variable
 # whose value would be empty is not set. `fabric_names` lists what was exported.
 fabric_names=()
@@ -141,11 +137,20 @@ export_fabric() {
         [[ $name =~ ^[A-Z] ]] || continue
         value=${value//@NCCL_INTERFACE@/${ARGOSY_INTERFACE:+=$ARGOSY_INTERFACE}}
         value=${value//@INTERFACE@/$ARGOSY_INTERFACE}
-        value=${value//@UCX_DEVICES@/$(ucx_devices)}
         value=${value//@NCCL_HCA@/$(nccl_hca)}
         if [ -n "$value" ] && [ -z "${!name+set}" ]; then export "$name=$value"; fabric_names+=("$name"); fi
     done <"$file"
 }
+
+# profile_names PROFILE: prints the names of its variables. profile_values PROFILE: prints NAME=VALUE of those that have a
+# value here, whatever this shell has set.
+profile_names() { sed -n 's/^\([A-Z][A-Za-z0-9_]*\)=.*/\1/p' "$ARGOSY_JOBS/fabric/$1.conf"; }
+profile_values() (
+    for name in $(profile_names "$1"); do unset "$name"; done
+    fabric_names=()
+    export_fabric "$1"
+    for name in "${fabric_names[@]}"; do printf '%s=%s\n' "$name" "${!name}"; done
+)
 
 load_modules() {
     [ -n "$ARGOSY_MODULES" ] || return 0

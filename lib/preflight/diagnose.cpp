@@ -17,6 +17,7 @@ constexpr Row kChecks[] = {
     {check_slow_settings},
     {check_interfaces},
     {check_named_adapters},
+    {check_ucx_devices},
     {check_adapter_links},
     {check_adapter_rates},
     {check_adapter_choice},

@@ -25,6 +25,7 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster);
 
 // check_adapters.cpp
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
+std::vector<Finding> check_ucx_devices(const Cluster& cluster);
 std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);

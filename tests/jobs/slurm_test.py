@@ -11,6 +11,7 @@ import shutil
 import signal
 
 import slurm
+from experiments import Experiments
 from scenarios import add_tests, scenario
 from several_jobs import SeveralJobs
 from spares import Spares
@@ -20,7 +21,7 @@ CHECKED = {"ARGOSY_PREFLIGHT": "yes"}
 ERROR = re.compile(r"pretrain: error.*")
 
 
-class Slurm(SeveralJobs, Spares):
+class Slurm(SeveralJobs, Spares, Experiments):
     @scenario
     def time_limit(self):
         """The signal before the time limit saves the run; the job is requeued and resumes."""

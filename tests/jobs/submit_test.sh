@@ -130,9 +130,10 @@ expect_fabric() { # EXPECTED VARIABLE=VALUE ...
     got=$(fabric "${@:2}") || true
     [ "${got%%;*}" = "$1" ] || fail "the fabric of ${*:2} is '$got', not '$1'"
 }
-expect_fabric "=mlx5_0,mlx5_3:2 mlx5_0:1,mlx5_3:2 =ib0 ib0" ARGOSY_HCA=mlx5_0,mlx5_3:2 ARGOSY_INTERFACE=ib0
-expect_fabric "^=mlx5_1  =eth0,eth1 eth0,eth1" ARGOSY_HCA=^mlx5_1 ARGOSY_INTERFACE=eth0,eth1
-expect_fabric "   " ARGOSY_HCA= ARGOSY_INTERFACE=
+rescue=ibp0:1,ibp1:1,ibp2:1,ibp3:1,ibp4:1,ibp5:1,ibp6:1,ibp7:1
+expect_fabric "=mlx5_0,mlx5_3:2 $rescue =ib0 ib0" ARGOSY_HCA=mlx5_0,mlx5_3:2 ARGOSY_INTERFACE=ib0
+expect_fabric "^=mlx5_1 mlx5_1:1 =eth0,eth1 eth0,eth1" UCX_NET_DEVICES=mlx5_1:1 ARGOSY_HCA=^mlx5_1 ARGOSY_INTERFACE=eth0,eth1
+expect_fabric " $rescue  " ARGOSY_HCA= ARGOSY_INTERFACE=
 expect_fabric "ARGOSY_HCA is '=mlx5_0'" ARGOSY_HCA==mlx5_0
 expect_fabric "ARGOSY_HCA is 'mlx5_0:x'" ARGOSY_HCA=mlx5_0:x
 expect_fabric "ARGOSY_INTERFACE is '^docker0'" ARGOSY_INTERFACE=^docker0

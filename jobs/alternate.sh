@@ -1,0 +1,144 @@
+# shellcheck shell=bash
+# Runs variants alternately, for why_slow.sh and fabric_ab.sh, and for the template `alternate`, which defines
+# `start RANKS COMMAND ...` for the ranks of a job.
+#
+# FOLDER/plan has a line of shell words for each command: NAME RANKS [VARIABLE=VALUE | -VARIABLE] ... -- COMMAND ...
+# -VARIABLE unsets the variable. Several lines with one name are one variant, which ends at its first command that fails. The
+# first name is the baseline's. Lines of the name `once` run before the first round. @HERE@ in a command is the folder of the
+# run, FOLDER/round-R/NAME, which keeps `log` and `code`, the exit code.
+
+# run_variant FOLDER NAME HERE: runs the lines of that name. Returns the code of the first one that fails.
+run_variant() {
+    local folder=$1 name=$2 here=$3 line words code=0
+    mkdir -p "$here"
+    while IFS= read -r line <&3; do
+        [ "${line%% *}" = "$name" ] || continue
+        eval "words=($line)"
+        code=0
+        run_words "${words[@]:1}" >>"$here/log" 2>&1 </dev/null || code=$?
+        [ "$code" = 0 ] || break
+    done 3<"$folder/plan"
+    echo "$code" >"$here/code"
+    [ "$code" = 0 ] || say "$name failed with exit code $code; see $here/log"
+    return "$code"
+}
+
+# run_words RANKS [VARIABLE=VALUE | -VARIABLE] ... -- COMMAND ...
+run_words() (
+    ranks_of_run=$1
+    shift
+    while [ "$1" != -- ]; do
+        case $1 in
+            -*) unset "${1#-}" ;;
+            *) export "${1?}" ;;
+        esac
+        shift
+    done
+    shift
+    start "$ranks_of_run" "${@//@HERE@/$here}"
+)
+
+# alternate FOLDER ROUNDS: runs all variants in each round, between two runs of the baseline. Every second round has the
+# opposite order, so that a steady drift within the rounds cancels out. A variant that has failed does not run again. Returns 1
+# if the baseline fails.
+alternate() {
+    local folder=$1 rounds=$2 round name names baseline failed=' '
+    mapfile -t names < <(cut -d' ' -f1 "$folder/plan" | awk '$1 != "once" && !seen[$1]++')
+    baseline=${names[0]}
+    if grep -q '^once ' "$folder/plan"; then run_variant "$folder" once "$folder/once" || true; fi
+    for ((round = 1; round <= rounds; round++)); do
+        say "round $round of $rounds: ${names[*]}"
+        run_variant "$folder" "$baseline" "$folder/round-$round/$baseline" || return 1
+        for name in $(order "$round" "${names[@]:1}"); do
+            [[ $failed = *" $name "* ]] || run_variant "$folder" "$name" "$folder/round-$round/$name" || failed+="$name "
+        done
+        run_variant "$folder" "$baseline" "$folder/round-$round/$baseline-again" || return 1
+    done
+}
+order() { if [ $(($1 % 2)) = 1 ]; then printf '%s\n' "${@:2}"; else printf '%s\n' "${@:2}" | tac; fi; }
+
+# alternate_twice FOLDER ROUNDS [COMMAND ...]: as alternate; then the command may write FOLDER/confirm/plan, which runs too.
+alternate_twice() {
+    alternate "$1" "$2" || return 1
+    [ $# -gt 2 ] || return 0
+    "${@:3}" || return 1
+    [ ! -e "$1/confirm/plan" ] || alternate "$1/confirm" "$2"
+}
+
+# The options of why_slow.sh and fabric_ab.sh. read_option NAME VALUE: returns 1 if it is none of them.
+nodes='' here='' local_ranks='' rounds=3 time=01:00:00 site='' more=''
+read_option() {
+    case $1 in
+        --nodes) nodes=$2 ;;
+        --ranks-per-node) here=$2 ;;
+        --local) local_ranks=$2 ;;
+        --rounds) rounds=$2 ;;
+        --time) time=$2 ;;
+        --site) site=$2 ;;
+        --sbatch) more=$2 ;;
+        *) return 1 ;;
+    esac
+}
+
+# check_options: reads the site and ends, through `fail`, if an option has no sense. Sets nodes=1 and here=N for --local N.
+check_options() {
+    local number='^[1-9][0-9]{0,5}$'
+    [ -z "$local_ranks" ] || nodes=1 here=$local_ranks
+    read_site "$site"
+    here=${here:-$ARGOSY_RANKS_PER_NODE}
+    [ -n "$nodes" ] || fail "give --nodes N for a job, or --local N to start N ranks on this machine"
+    [[ $nodes =~ $number ]] || fail "--nodes $nodes is not a number of nodes"
+    [[ $here =~ $number ]] || fail "--local or --ranks-per-node $here is not a number of ranks"
+    [[ $rounds =~ $number ]] && [ "$rounds" -ge 2 ] || fail "--rounds $rounds: one round shows no noise; give 2 or more"
+    command -v python3 >/dev/null || fail "there is no python3 on $(hostname), which plans and explains the experiments"
+}
+
+# open_folder FOLDER: takes the folder's lock for the life of this shell, and removes what an earlier call left there.
+open_folder() {
+    try_lock "$1" "$0, process $$ on $(hostname)" || fail "$1 is in use ($(holder_of "$1")): wait for its end"
+    rm -rf "$1"/round-* "$1"/once "$1"/confirm "$1"/logs "$1"/plan
+}
+
+# experiment FOLDER ROUNDS [COMMAND ...]: alternate_twice with these words, on this machine or in a job, for whose end it waits.
+experiment() {
+    local folder=$1 script
+    if [ -n "$local_ranks" ]; then
+        run_here "$@"
+        return
+    fi
+    check_path "the folder" "$folder"
+    script=$(job_script "$@")
+    check_accepted "$script"
+    mkdir -p "$folder/logs"
+    trap 'end_job 130' INT
+    trap 'end_job 143' TERM HUP
+    job=$(submit "$folder/job.sbatch" <<<"$script") || return 1
+    say "job $job on $nodes nodes, whose log is $folder/logs/$job.log"
+    succeeded "$job" "$folder/job.sbatch"
+}
+
+# On this machine: in a process group of its own, which a signal to this script ends; mpirun.sh then stops the ranks.
+run_here() {
+    set -m
+    (close_lock; start() { "$ARGOSY_JOBS/mpirun.sh" "$@"; }; alternate_twice "$@") </dev/null &
+    set +m
+    group=$!
+    trap 'end_here 130' INT
+    trap 'end_here 143' TERM HUP
+    wait "$group"
+}
+end_here() {
+    kill -TERM -- "-$group" 2>/dev/null || true
+    say "interrupted"
+    exit "$1"
+}
+job_script() {
+    fill alternate "--job-name=$(basename "$0" .sh) --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
+        --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=$time --chdir=$PWD $(site_options) --output=$1/logs/%j.log --no-requeue
+        $more" "$@"
+}
+job=
+end_job() {
+    [ -z "$job" ] || { scancel "$job" && say "interrupted: cancelled job $job"; }
+    exit "$1"
+}

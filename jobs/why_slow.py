@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Plans the experiments of why_slow.sh and explains their results; why_slow.sh calls it.
+
+  why_slow.py plan FOLDER ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh) and variants.json
+  why_slow.py show FOLDER       prints what the plan tries, and what it leaves out
+  why_slow.py report FOLDER     prints the table and the factor; ends with 1 if nothing was measured
+"""
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import sys
+
+from alternating import Attempts, compare, in_words, noise_of, table
+from run_metrics import read_metrics
+from run_record import newest_lines, objects, read_config
+from slow_variants import Job, variants_of
+
+NEWEST = 50  # steps of the run itself whose median is its speed
+BASELINE = "baseline"
+# What a run does beside training: it would add to the time of single steps.
+TURNED_OFF = {"checkpoint.enable": "false", "validation.enable": "false", "evaluation.tasks": "[]", "metrics.baseline": "",
+              "metrics.enable_tensorboard": "false", "profiling.enable_profiling": "false",
+              "profiling.enable_memory_snapshot": "false", "checkpoint.initial_load_path": "",
+              "checkpoint.initial_load_in_hf": "false", "checkpoint.last_save_in_hf": "false"}
+
+
+def warmup_of(steps):
+    """The steps that do not count: they allocate memory, connect ranks and record graphs."""
+    return max(3, steps // 4)
+
+
+def base_options(config, steps):
+    options = [word for key, value in TURNED_OFF.items() if config.get(key, value) != value
+               for word in ("--" + key, "" if value == "[]" else value)]
+    return [*options, "--training.steps", str(steps), "--metrics.log_freq", str(max(1, steps // 4)),
+            "--metrics.live_line", "never"]
+
+
+def line_of(name, ranks, environment, command):
+    return " ".join(map(shlex.quote, [name, str(ranks), *environment, "--", *command])) + "\n"
+
+
+def write_tokens(folder, config, bin_folder):
+    """The command that makes the small token file: random tokens below 250, which every vocabulary has."""
+    length = int(config["training.seq_len"]) + 1
+    with open(folder / "tokens.jsonl", "w") as file:
+        for number in range(64):
+            file.write(json.dumps({"tokens": [(7 * i * i + 31 * i + number) % 250 for i in range(length)]}) + "\n")
+    return [f"{bin_folder}/prepare-data", "tokenize", "--input", str(folder / "tokens.jsonl"), "--output",
+            str(folder / "tokens.h5")]
+
+
+def plan(arguments):
+    folder = arguments.folder
+    config, _ = read_config((folder / "config.toml").read_text())
+    job = Job(config, arguments.nodes, arguments.ranks_per_node, folder,
+              fabric=[tuple(line.split(" ")) for line in arguments.fabric.splitlines()], environment=os.environ)
+    variants, left_out = variants_of(job)
+    if arguments.only:
+        unknown = set(arguments.only) - {one.name for one in variants} - {name for name, _ in left_out}
+        if unknown:
+            names = ", ".join([one.name for one in variants] + [name for name, _ in left_out])
+            print(f"why_slow: --only {','.join(sorted(unknown))} names no experiment; there are {names}", file=sys.stderr)
+            sys.exit(2)
+        variants = [one for one in variants if one.name in arguments.only]
+        left_out = [(name, why) for name, why in left_out if name in arguments.only]
+    base = [f"{arguments.bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, arguments.steps),
+            "--job.dump_folder", "@HERE@"]
+    lines = [line_of(BASELINE, job.ranks, [], base)]
+    if any(one.name == "small_data" for one in variants):
+        lines.append(line_of("once", 1, [], write_tokens(folder, config, arguments.bin)))
+    lines += [line_of(one.name, one.ranks or job.ranks, one.environment, [*base, *one.options]) for one in variants]
+    (folder / "plan").write_text("".join(lines))
+    (folder / "variants.json").write_text(json.dumps({
+        "run": str(arguments.run), "ranks": job.ranks, "steps": arguments.steps, "left_out": left_out,
+        "variants": [vars(one) for one in variants]}, indent=1))
+
+
+def show(folder):
+    facts = json.loads((folder / "variants.json").read_text())
+    print(f"the baseline: the run's configuration on {facts['ranks']} ranks, {facts['steps']} steps, without saves, validation, "
+          "evaluation and traces. Each experiment changes one thing:")
+    for one in facts["variants"]:
+        print(f"  {one['name']}: {' '.join([*one['environment'], *one['options']])}"
+              f"{' on %d ranks' % one['ranks'] if one['ranks'] else ''}")
+    for name, why in facts["left_out"]:
+        print(f"  left out: {name}: {why}")
+
+
+def step_ms(path, steps):
+    """The median time of a run's steps after its warm-up; None if they are missing."""
+    metrics = read_metrics(path / "metrics.jsonl")
+    known = [ms for step, ms in zip(metrics.steps, metrics.columns["time_ms.total"])
+             if step > warmup_of(steps) and ms is not None]
+    return statistics.median(known) if known else None
+
+
+def diagnoses(path):
+    """What a run says at its end about its own speed (lib/observe/diagnosis.h)."""
+    lines = (path / "log").read_text(errors="replace").splitlines()
+    return [line.partition("diagnosis: ")[2] for line in lines if "diagnosis: " in line]
+
+
+def is_of_ranks(sentence):
+    return " slower than the median of " in sentence or " more than the median of " in sentence
+
+
+def slow_ranks(paths, warmup):
+    """What the baseline's runs say at their end about slow ranks, if more than half of them do: (the sentences of the newest
+    one, the share of the step by which the slowest rank computes longer than the median rank, half the range of that share)."""
+    said, shares = [], []
+    for path in paths:
+        found = [sentence for sentence in diagnoses(path) if is_of_ranks(sentence)]
+        if not found:
+            continue
+        said.append(found)
+        excess, total = 0.0, 0.0
+        for window in objects(path / "ranks.jsonl"):
+            if window.get("step", 0) > warmup:
+                times = [compute + data for compute, data in zip(window["compute_ms"], window["data_ms"])]
+                excess += window["num_steps"] * (max(times) - statistics.median_low(times))
+                total += window["num_steps"] * statistics.fmean(window["total_ms"])
+        shares.append(excess / total if total else 0)
+    if 2 * len(said) <= len(paths):
+        return [], 0.0, 0.0
+    return said[-1], statistics.median(shares), (max(shares) - min(shares)) / 2
+
+
+def explain(facts, changes, ranks_said, rank_share, rank_noise):
+    """The candidates: (share of the step's time, its noise, what it is, what to do), the largest first."""
+    found = []
+    if ranks_said:
+        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), "preflight --config " + facts["run"] +
+                      "/effective.toml on the run's nodes, then the run without that node (sbatch --exclude=NODE)"))
+    for one in facts["variants"]:
+        change = changes[one["name"]]
+        if change.differs and change.percent < 0:
+            share, noise = -change.percent / 100, change.noise / 100
+            if one["ranks"]:  # fewer ranks also do without the slow one, which has its own line
+                share -= rank_share
+            if share > noise:
+                found.append((share, noise, one["factor"], one["remedy"]))
+    return sorted(found, key=lambda one: -one[0])
+
+
+def own_speed(facts, baseline, noise):
+    """A sentence if the run itself is slower than the same steps here."""
+    run = pathlib.Path(facts["run"])
+    times = [line["time_ms"]["total"] for line in newest_lines(run / "metrics.jsonl")[-NEWEST:] if line.get("time_ms")]
+    starts = list(objects(run / "starts.jsonl"))
+    if not times or not starts or starts[-1].get("ranks") != facts["ranks"]:
+        return ""
+    own = statistics.median(times)
+    if own <= baseline * (1 + noise / 100):
+        return f"The run itself has {own:.1f} ms a step (the median of its newest {len(times)}).\n"
+    return (f"The run itself has {own:.1f} ms a step, {100 * (own / baseline - 1):.0f} % more than the baseline: the rest is in what "
+            "the baseline leaves out (saves, validation, evaluation, traces), in other nodes or variables, or in what ran beside "
+            "it.\n")
+
+
+def report(folder):
+    facts = json.loads((folder / "variants.json").read_text())
+    attempts, steps = Attempts(folder), facts["steps"]
+    names = [BASELINE, *(one["name"] for one in facts["variants"])]
+    rounds = {name: [[ms for ms in (step_ms(path, steps) for path in paths) if ms is not None] for paths in attempts.of(name)]
+              for name in names}
+    if not any(rounds[BASELINE]):
+        print(f"why_slow: nothing was measured, because the baseline {attempts.failure(BASELINE)}. See {folder}/round-1/"
+              f"{BASELINE}/log", file=sys.stderr)
+        return 1
+    changes = compare(rounds, BASELINE)
+    rows = []
+    for name in names:
+        change, failure = changes[name], attempts.failure(name)
+        if change.percent is None or name == BASELINE:
+            rows.append([name, f"{change.median:.1f}" if change.median else "-", "-", "-", failure])
+        else:
+            rows.append([name, f"{change.median:.1f}", f"{change.percent:+.1f}", f"{change.noise:.1f}", in_words(change, True)])
+    print(table(["variant", "ms a step", "change %", "noise %", "the variant is"], rows), end="")
+    for name, why in facts["left_out"]:
+        print(f"left out: {name}: {why}")
+    paths = [path for of_round in attempts.of(BASELINE) for path in of_round]
+    for sentence in diagnoses(paths[-1]):
+        print(f"The baseline's diagnosis: {sentence}")
+    slow = slow_ranks(paths, warmup_of(steps))
+    noise = noise_of(rounds, BASELINE) or 1.0
+    print(own_speed(facts, changes[BASELINE].median, noise), end="")
+    found = explain(facts, changes, *slow)
+    if not found:
+        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %).")
+        return 0
+    (share, noise, what, remedy), *others = found
+    print(f"Factor: {what}. It takes {100 * share:.0f} % of a step (noise {100 * noise:.1f} %).\nTo change it: {remedy}")
+    for share, noise, what, remedy in others:
+        print(f"Also: {what} ({100 * share:.0f} %, noise {100 * noise:.1f} %): {remedy}")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("plan", "show", "report"))
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--run", help="the run's folder")
+    parser.add_argument("--bin", help="the folder of the binaries")
+    parser.add_argument("--nodes", type=int)
+    parser.add_argument("--ranks-per-node", type=int)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--fabric", default="", help="lines `PROFILE with|without NAME=VALUE ...`")
+    arguments = parser.parse_args()
+    if arguments.action == "report":
+        sys.exit(report(arguments.folder))
+    if arguments.action == "show":
+        show(arguments.folder)
+    else:
+        plan(arguments)
+
+
+if __name__ == "__main__":
+    main()

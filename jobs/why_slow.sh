@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# why_slow.sh RUN [--nodes N] [--ranks-per-node G] [--local N] [--rounds 3] [--steps 20] [--only NAME,...] [--time 01:00:00]
+#             [--site FILE] [--sbatch "OPTIONS"] [--dry-run | --report] [--section.key value ...]
+# Finds out by experiment why the run in the folder RUN is slow. Short runs of RUN's configuration, each with one thing changed
+# (compile, recomputation, the mesh, one node or one rank, the fabric's profiles, variables that slow runs down, a small token
+# file), alternate with the baseline inside one job, or with --local on N ranks of this machine. The last lines name the factor
+# that takes most of a step, its size, the noise, and the settings that change it.
+#
+# Saves, validation, evaluation and traces are off; the files are in RUN/why_slow. An experiment that does not apply is listed
+# with the reason; one that fails (for example without enough memory) is a row with its message. --dry-run prints the experiments,
+# --report the result of the last call again. A job has the variables of the communication libraries with which RUN was
+# submitted (RUN/job.sbatch), else those of this shell.
+# Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
+# shellcheck disable=SC2154
+set -euo pipefail
+ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
+source "$ARGOSY_JOBS/fill.sh"
+source "$ARGOSY_JOBS/alternate.sh"
+say() { echo "why_slow: $*" >&2; }
+fail() { say "$*"; exit 2; }
+why_slow() { PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/why_slow.py" "$@"; }
+
+run='' steps=20 only='' dry='' report='' options=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help | -h) sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        --dry-run) dry=yes; shift; continue ;;
+        --report) report=yes; shift; continue ;;
+        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    esac
+    case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
+    case $1 in
+        --steps) steps=$2 ;;
+        --only) only=$2 ;;
+        --*.*) options+=("$1" "$2") ;;
+        --*) read_option "$1" "$2" || fail "unknown option $1; why_slow.sh --help lists the options" ;;
+        *) [ -z "$run" ] || fail "give one run, not '$run' and '$1'"
+           run=$1; shift; continue ;;
+    esac
+    shift 2
+done
+[ -n "$run" ] || fail "the run is missing; usage: why_slow.sh RUN, the folder of a run"
+[ -f "$run/effective.toml" ] || fail "$run has no effective.toml: give the folder of a run (job.dump_folder) that has started"
+run=$(realpath "$run")
+folder=$run/why_slow
+if [ -n "$report" ]; then
+    [ -e "$folder/variants.json" ] || fail "$folder has no result: call why_slow.sh without --report first"
+    why_slow report "$folder"
+    exit
+fi
+[[ $steps =~ ^[0-9]{1,6}$ ]] && [ "$steps" -ge 12 ] || fail "--steps $steps: give 12 or more, so that enough follow the warm-up"
+
+# of_start KEY: prints the number of the run's newest start.
+of_start() { tail -n 1 "$run/starts.jsonl" 2>/dev/null | sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p"; }
+
+# What the run was submitted with: its variables of the communication libraries, and its working folder.
+if [ -e "$run/job.sbatch" ] && [ -z "$local_ranks" ]; then
+    cd "$(option chdir "$(<"$run/job.sbatch")")" || fail "the working folder of $run/job.sbatch is gone"
+    for name in $(compgen -e | grep -E "^($library_variables)_"); do unset "$name"; done
+    # shellcheck disable=SC1090
+    source <(grep -E "^export ($library_variables)_[A-Za-z0-9_]*=" "$run/job.sbatch")
+    here=${here:-$(option ntasks-per-node "$(<"$run/job.sbatch")")}
+fi
+ranks=$(of_start ranks)
+if [ -z "$nodes$local_ranks" ] && [ -n "$ranks" ] && [ -n "$here" ]; then nodes=$((ranks / here)); fi
+check_options
+settings=$(settings_of "$run/effective.toml" "${options[@]}") || exit 2
+
+# Lines `PROFILE with|without NAME=VALUE ...`: the profiles in use, and those that may be added.
+profiles() {
+    local name how
+    for name in "$ARGOSY_JOBS"/fabric/*.conf; do
+        name=$(basename "$name" .conf)
+        case " $ARGOSY_FABRIC $ARGOSY_FABRIC_MORE " in
+            *" $name "*) how=without ;;
+            *) case $name in infiniband | roce | ethernet) continue ;; *) how=with ;; esac ;;
+        esac
+        echo "$name $how $(profile_values "$name" | paste -sd' ')"
+    done
+}
+
+if [ -n "$dry" ]; then
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+else
+    open_folder "$folder"
+fi
+echo "$settings" >"$folder/config.toml"
+why_slow plan "$folder" --run "$run" --bin "$ARGOSY_BIN" --nodes "$nodes" --ranks-per-node "$here" --steps "$steps" \
+    --fabric "$(profiles)" ${only:+--only "$only"} || exit 2
+why_slow show "$folder"
+[ -z "$dry" ] || exit 0
+experiment "$folder" "$rounds" || say "the experiments did not end well; what was measured:"
+why_slow report "$folder"

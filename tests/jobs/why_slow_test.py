@@ -1,0 +1,129 @@
+"""why_slow.sh on runs with planted slowness: it names the right factor. The first argument is the library of slow_parts.c."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
+import run  # noqa: E402
+
+LIBRARY = pathlib.Path(sys.argv.pop(1)).resolve()
+REAL = pathlib.Path(os.environ["ARGOSY_BIN"])
+LINE = re.compile(r"^Factor: (.*)\. It takes (\d+) % of a step \(noise (\d+\.\d) %\)\.$", re.MULTILINE)
+# The slow rank is rank 1, also of a job of one node. Programs start with the library, and the sanitizers' comes after it.
+PRETRAIN = """#!/bin/bash
+export LD_PRELOAD={library} ASAN_OPTIONS=verify_asan_link_order=0
+[ "${{SLOW_RANK-}}" != "${{OMPI_COMM_WORLD_RANK-}}" ] || export ARGOSY_CPU_KERNELS=portable
+exec {real}/pretrain "$@"
+"""
+
+
+def command_lines():
+    """Of all processes."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended meanwhile
+
+
+class WhySlow(run.PretrainTest):
+    def setUp(self):
+        super().setUp()
+        self.bin = self.folder / "programs"
+        self.bin.mkdir()
+        (self.bin / "pretrain").write_text(PRETRAIN.format(library=LIBRARY, real=REAL))
+        (self.bin / "pretrain").chmod(0o755)
+        (self.bin / "prepare-data").symlink_to(REAL / "prepare-data")
+
+    def script(self, *words, code=0, **environment):
+        """Output of why_slow.sh, which it also checks for the exit code."""
+        done = subprocess.run([SOURCE / "jobs" / "why_slow.sh", *map(str, words)], text=True, timeout=300, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=os.environ | {"ARGOSY_BIN": str(self.bin), "ARGOSY_GPUS": "no"} | environment)
+        self.assertEqual(done.returncode, code, done.stdout)
+        return done.stdout
+
+    def explained(self, ranks, only, settings=None, **environment):
+        """Trains a run with planted slowness, and what why_slow.sh says about it: (factor, everything)."""
+        words = self.small(training__steps=12, training__seq_len=64, **(settings or {}))
+        done = self.run_ranks(ranks, *words, environment=environment, program=(self.bin / "pretrain",))
+        self.assert_code(done, 0)
+        said = self.script(self.folder / "run", "--local", ranks, "--rounds", 2, "--steps", 12, "--only", only, **environment)
+        found = LINE.search(said)
+        self.assertTrue(found, said)
+        factor, share, noise = found[1], float(found[2]), float(found[3])
+        self.assertGreater(share, 50, said)
+        self.assertGreater(share, noise, said)
+        return factor, said
+
+    def test_a_slow_link(self):
+        factor, said = self.explained(2, "one_rank,small_data,ddp", {"comm__shared_memory": False}, SLOW_LINK="800e6")
+        self.assertTrue(factor.startswith("communication between ranks"), said)
+
+    def test_a_slow_rank(self):
+        factor, said = self.explained(2, "one_rank,small_data", SLOW_RANK="1")
+        self.assertRegex(factor, r"^a slow rank: rank 1 \(host \S+\) computes \d+ % slower than the median of 2 ranks", said)
+
+    def test_a_slow_loader(self):
+        factor, said = self.explained(1, "small_data,compile_off", SLOW_FILE="tiny.h5", SLOW_READ="0.012")
+        self.assertEqual(factor, f"reading the data ({self.tokens})", said)
+
+    def test_a_variable(self):
+        factor, said = self.explained(1, "without_ARGOSY_CPU_KERNELS,small_data", ARGOSY_CPU_KERNELS="portable")
+        self.assertEqual(factor, "the variable ARGOSY_CPU_KERNELS=portable", said)
+        self.assertIn("\nTo change it: unset ARGOSY_CPU_KERNELS,", said)
+
+    def test_an_experiment_that_fails_is_a_row(self):
+        self.steps_of(1, training__steps=12)
+        kept = self.steps()
+        (self.bin / "prepare-data").unlink()
+        said = self.script(self.folder / "run", "--local=1", "--rounds", 2, "--steps", 12, "--only", "small_data")
+        self.assertRegex(said, r"\nsmall_data +- +- +- +failed with exit code 2: pretrain: error: .*tokens.h5")
+        self.assertIn("\nNo factor: no experiment is faster than the baseline by more than noise", said)
+        self.assertTrue(said.endswith(self.script(self.folder / "run", "--report")), said)
+        self.assertEqual(self.steps(), kept)  # the run's own files stay
+
+    def test_a_signal_ends_it_with_its_ranks(self):
+        self.steps_of(1, training__steps=2)
+        words = [SOURCE / "jobs" / "why_slow.sh", self.folder / "run", "--local", "1", "--steps", "900000", "--only", "small_data"]
+        with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"ARGOSY_GPUS": "no"}) as script:
+            metrics = self.folder / "run" / "why_slow" / "round-1" / "baseline" / "metrics.jsonl"
+            self.wait_until(lambda: metrics.exists() or script.poll() is not None)
+            self.assertEqual(self.script(self.folder / "run", "--local", 1, code=2).count("why_slow is in use ("), 1)
+            script.terminate()
+            self.assertEqual(script.wait(run.LIMIT_SECONDS), 143)
+        dump = f"{metrics.parent}\0".encode()
+        self.wait_until(lambda: not any(dump in words for words in command_lines()))
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + run.LIMIT_SECONDS
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+
+    def test_wrong_use(self):
+        self.steps_of(1, training__steps=2)
+        here = self.folder / "run"
+        for words, part in (((), "the run is missing"), ((self.folder,), "has no effective.toml: give the folder of a run"),
+                            ((here, "--local", 1, "--rounds", 1), "one round shows no noise"),
+                            ((here, "--local", 1, "--steps", 11), "--steps 11: give 12 or more"),
+                            ((here, "--local", 1, "--only", "compile"), "--only compile names no experiment; there are compile_off"),
+                            ((here, "--local", 1, "--training.stepps", 3), "training.stepps"), ((here, "--fast", 1), "unknown option"),
+                            ((here, "--report"), "has no result"), ((here, here), "give one run")):
+            self.assertIn(part, self.script(*words, code=2))
+        said = self.script(here, "--local", 1, "--dry-run", "--activation_checkpoint.mode", "full")
+        self.assertIn("\n  recompute_none: --activation_checkpoint.mode none\n", said)
+        self.assertIn("\n  left out: one_rank: the run has one rank\n", said)
+        self.assertFalse(list(here.glob("why_slow/round-*")))
+        said = self.script(here, "--local", 1, "--training.dataset_path", "/nowhere/t.h5", "--only", "compile_off", code=1)
+        self.assertIn("why_slow: nothing was measured, because the baseline failed with exit code 2: pretrain: error: ", said)
+
+
+if __name__ == "__main__":
+    run.main()
