@@ -1,6 +1,5 @@
 // Checks the InfiniBand and RoCE adapters that the ranks will use: whether they exist, are up, are as fast as
-// the same adapters on other nodes, and all belong to one fabric. Also checks the network interfaces that
-// variables choose: whether they exist, are up, and lead to other nodes.
+// the same adapters on other nodes, and all belong to one fabric.
 
 #include <fmt/format.h>
 
@@ -94,64 +93,6 @@ std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     return fmt::format("set {}=={}", kChoice, names);
 }
 
-struct Choice {
-    const char* variable;
-    NameList::Syntax syntax;
-};
-constexpr Choice kChoices[] = {
-    {"NCCL_SOCKET_IFNAME", NameList::Syntax::Nccl},
-    {"OMPI_MCA_btl_tcp_if_include", NameList::Syntax::WholeNames},
-    {"OMPI_MCA_oob_tcp_if_include", NameList::Syntax::WholeNames},
-};
-
-bool is_up(const Interface& interface) { return interface.state == "up" || interface.state == "unknown"; }
-
-std::string names_of(const std::vector<Interface>& interfaces) {
-    std::string names;
-    for (const Interface& interface : interfaces) names += (names.empty() ? "" : ", ") + interface.name;
-    return names;
-}
-
-/// The interfaces that a variable chooses on one node.
-class Chosen {
-  public:
-    Chosen(const Variable& variable, const NameList& choice, const NodeFacts& node)
-        : variable_(variable), choice_(choice) {
-        for (const Interface& interface : node.interfaces) {
-            if (!choice.chooses(interface.name)) continue;
-            (is_up(interface) ? up_ : down_).push_back(interface);
-        }
-    }
-
-    bool has_none() const { return up_.empty() && down_.empty(); }
-    bool all_down() const { return up_.empty() && !down_.empty(); }
-
-    /// Lists the entries that match no interface that is up. Empty if there is none.
-    std::string unusable_entries() const {
-        std::string text;
-        if (choice_.excludes()) return text;
-        for (const NameList::Entry& entry : choice_.entries()) {
-            const auto fits = [&](const Interface& interface) {
-                return choice_.matches(entry, interface.name);
-            };
-            if (std::ranges::any_of(up_, fits)) continue;
-            const bool down = std::ranges::any_of(down_, fits);
-            text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "absent");
-        }
-        return text;
-    }
-
-    bool only_inside() const { return std::ranges::none_of(up_, &Interface::leaves_the_machine); }
-    std::string down() const { return names_of(down_); }
-    std::string up() const { return names_of(up_); }
-    std::string setting() const { return describe(variable_); }
-
-  private:
-    const Variable& variable_;
-    const NameList& choice_;
-    std::vector<Interface> up_, down_;
-};
-
 constexpr const char* kUcxChoice = "UCX_NET_DEVICES";
 
 /// Whether the node has this device of UCX: a port of an adapter, as mlx5_0:1, or an interface. Patterns of
@@ -164,37 +105,6 @@ bool has_ucx_device(const NodeFacts& node, const NameList& list, const NameList:
                                }) ||
            std::ranges::any_of(node.interfaces,
                                [&](const Interface& interface) { return interface.name == entry.name; });
-}
-
-/// Reports only the most serious problem of each node.
-void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
-    NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = ranks.variable(choice.variable, node);
-        if (!variable) continue;
-        const NameList list(variable->value, choice.syntax);
-        if (list.entries().empty()) continue;
-        const Chosen chosen(*variable, list, node);
-        if (chosen.has_none()) {
-            settings.add(node.name, {Severity::Fail, chosen.setting() + " matches no interface of the node",
-                                     "name an interface that `ip link` shows on every node"});
-        } else if (chosen.all_down()) {
-            links.add(node.name,
-                      {Severity::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
-                       "leave the node out, or bring the interface up"});
-        } else if (chosen.only_inside() && num_machines(cluster) > 1) {
-            settings.add(node.name, {Severity::Warn,
-                                     fmt::format("{} chooses {}, which does not leave the machine",
-                                                 chosen.setting(), chosen.up()),
-                                     "name the interface that leads to the other nodes"});
-        } else if (const std::string unusable = chosen.unusable_entries(); !unusable.empty()) {
-            settings.add(node.name, {Severity::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
-                                     "name interfaces that are up on every node"});
-        }
-    }
-    append(settings.findings(cluster), findings);
-    append(links.findings(cluster), findings);
 }
 
 }  // namespace
@@ -329,12 +239,6 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
         }
     }
     return found.findings(cluster);
-}
-
-std::vector<Finding> check_interfaces(const Cluster& cluster) {
-    std::vector<Finding> findings;
-    for (const Choice& choice : kChoices) check_choice(choice, cluster, findings);
-    return findings;
 }
 
 }  // namespace argosy::preflight

@@ -30,6 +30,8 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
+
+// check_interfaces.cpp
 std::vector<Finding> check_interfaces(const Cluster& cluster);
 
 // check_gpus.cpp
