@@ -28,11 +28,13 @@ class TracedWait : public Completion {
     uint64_t launch_;
 };
 
-/// "dp_shard all_gather, 12.3 MB": the first operation and the bytes of all.
+/// "dp_shard all_gather, 12.3 MB", "tp all_gather of wo, 12.3 MB": the first operation and the bytes of all.
 std::string launch_name(const std::string& group, std::span<const Op> ops) {
     double bytes = 0;
     for (const Op& op : ops) bytes += static_cast<double>((op.out.defined() ? op.out : op.in).nbytes());
-    return fmt::format("{} {}, {:.4g} MB", group, kind_name(ops[0].kind), bytes / 1e6);
+    const std::string work = ops[0].purpose.work;
+    return fmt::format("{} {}{}, {:.4g} MB", group, kind_name(ops[0].kind), work.empty() ? "" : " of " + work,
+                       bytes / 1e6);
 }
 
 std::vector<int> numbers_below(int size) {

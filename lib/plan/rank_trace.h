@@ -50,9 +50,10 @@ struct Event {
         Wait,    // for the end of a launch
     };
     Kind kind;
-    double seconds = 0;         // of Compute
-    bool is_optimizer = false;  // of Compute: the optimizer's update
-    int64_t launch = -1;        // of Launch and Wait: an index into RankTrace::launches
+    double seconds = 0;          // of Compute
+    double product_seconds = 0;  // of Compute: in matrix products
+    bool is_optimizer = false;   // of Compute: the optimizer's update
+    int64_t launch = -1;         // of Launch and Wait: an index into RankTrace::launches
 };
 
 /// Operations that are launched together in one group of ranks.
@@ -62,6 +63,10 @@ struct Launch {
     double seconds = 0;
     /// Messages: the world's ranks to which this rank sends, and from which it receives.
     std::vector<int> send_to = {}, receive_from = {};
+    const char* pass = "";  // the kind of work in which it is launched (observe::ComputeKind): "forward", ...
+    comm::OpKind kind = comm::OpKind::AllGather;  // of the first operation
+    comm::Purpose purpose = {};                   // of the first operation
+    comm::MovedBytes moved = {};
     bool is_message() const { return !send_to.empty() || !receive_from.empty(); }
 };
 

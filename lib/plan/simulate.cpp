@@ -42,7 +42,9 @@ class Simulation {
 
   private:
     struct Rank {
-        explicit Rank(const RankTrace& events) : trace(events), ends(events.launches.size()) {}
+        explicit Rank(const RankTrace& events) : trace(events), ends(events.launches.size()) {
+            time.exposed_of_launches.resize(events.launches.size());
+        }
 
         const RankTrace& trace;
         size_t next = 0;  // event
@@ -115,6 +117,7 @@ class Simulation {
         time.total += late;
         const double exposed = std::max(0.0, end - time.total);
         if (exposed > 0) time.exposed[launch.group] += exposed;
+        time.exposed_of_launches[index] = exposed;
         time.total += exposed;
         return true;
     }

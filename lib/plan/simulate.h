@@ -10,6 +10,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plan/rank_trace.h"
 
@@ -19,8 +20,9 @@ namespace argosy::plan {
 struct RankTime {
     double total = 0;
     double compute = 0, optimizer = 0;
-    double bubble = 0;                      // waits for another stage that has not launched its message
-    std::map<std::string, double> exposed;  // waits for operations under way, by group
+    double bubble = 0;                        // waits for another stage that has not launched its message
+    std::map<std::string, double> exposed;    // waits for operations under way, by group
+    std::vector<double> exposed_of_launches;  // the same by RankTrace::launches
 };
 
 /// The times of the ranks in `traces`, which has one rank of each pipeline stage. Throws RunError if they

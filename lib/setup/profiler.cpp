@@ -57,26 +57,6 @@ double seconds_of_an_event() {
     return (thread_seconds() - start) / static_cast<double>(timeline.num_events());
 }
 
-observe::ComputeKind kind_of(parallel::UnitOpKind op) {
-    using observe::ComputeKind;
-    switch (op) {
-        case parallel::UnitOpKind::Forward:
-            return ComputeKind::Forward;
-        case parallel::UnitOpKind::Recompute:
-            return ComputeKind::Recompute;
-        case parallel::UnitOpKind::Loss:
-        case parallel::UnitOpKind::LossInput:
-        case parallel::UnitOpKind::ForwardLoss:
-            return ComputeKind::Head;
-        case parallel::UnitOpKind::BackwardInput:
-            return ComputeKind::Backward;
-        case parallel::UnitOpKind::BackwardWeight:
-            return ComputeKind::Weights;
-        default:
-            return ComputeKind::Other;
-    }
-}
-
 }  // namespace
 
 double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank) {
@@ -120,6 +100,26 @@ void Profiler::finish_step() {
             .write(trace);
     } catch (const std::exception& error) {  // a run does not end because a trace cannot be written
         spdlog::warn("no trace of step {}: {}", step_, error.what());
+    }
+}
+
+observe::ComputeKind kind_of(parallel::UnitOpKind op) {
+    using observe::ComputeKind;
+    switch (op) {
+        case parallel::UnitOpKind::Forward:
+            return ComputeKind::Forward;
+        case parallel::UnitOpKind::Recompute:
+            return ComputeKind::Recompute;
+        case parallel::UnitOpKind::Loss:
+        case parallel::UnitOpKind::LossInput:
+        case parallel::UnitOpKind::ForwardLoss:
+            return ComputeKind::Head;
+        case parallel::UnitOpKind::BackwardInput:
+            return ComputeKind::Backward;
+        case parallel::UnitOpKind::BackwardWeight:
+            return ComputeKind::Weights;
+        default:
+            return ComputeKind::Other;
     }
 }
 

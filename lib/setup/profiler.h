@@ -9,8 +9,10 @@
 #include "base/timeline.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
+#include "observe/gpu_kinds.h"
 #include "observe/memory.h"
 #include "observe/step_timer.h"
+#include "parallel/lowering.h"
 #include "train/trainer.h"
 
 namespace argosy::setup {
@@ -45,6 +47,9 @@ class Profiler {
     int64_t step_ = 0;          // the one that is traced
     double start_seconds_ = 0;  // of it, by thread_seconds()
 };
+
+/// The kind of work of an operation, by which its time is split.
+observe::ComputeKind kind_of(parallel::UnitOpKind op);
 
 /// The options with an observer that tells `timeline`, `timer` and `memory` each operation. REQUIRES: they
 /// outlive the trainer.
