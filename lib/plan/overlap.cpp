@@ -48,8 +48,12 @@ std::vector<Neighbours> neighbours_of(const RankTrace& trace) {
     return found;
 }
 
-/// Why a collective with these neighbours does not overlap. `any_in_parts`: collectives of the step do.
-std::string why_not(comm::OpKind kind, const Neighbours& products, bool any_in_parts) {
+constexpr const char* kOnProcessors = "processors move the data themselves";
+
+/// Why collectives like the launch, with these neighbours, do not overlap. `any_in_parts`: others of the step
+/// are in parts.
+std::string why_not(comm::OpKind kind, const Launch& launch, const Neighbours& products, bool any_in_parts) {
+    if (!launch.is_beside) return kOnProcessors;
     if (products.meanwhile > 0) return "";
     if (kind == comm::OpKind::ReduceScatter && products.before == 0) return "no product before it";
     if (kind == comm::OpKind::AllGather && products.after == 0) return "no product after it";
@@ -74,26 +78,17 @@ std::optional<Machine> machine_of(const std::string& driver_name) {
     return std::nullopt;
 }
 
+OverlapChoice off(const std::string& why) { return {.text = "async tensor parallelism off: " + why}; }
+
 /// The choice for the device of this rank.
 OverlapChoice choose_for_device(const JobConfig& config, const setup::RankContext& context,
                                 int ranks_per_node) {
-    const auto off = [](std::string why) {
-        return OverlapChoice{.text = "async tensor parallelism off: " + std::move(why)};
-    };
-    const int num_ranks = context.world->size();
-    if (context.device.is_cuda()) {
-        const std::string name = cuda::describe_device(cuda::current_device()).name;
-        std::optional<Machine> machine = machine_of(name);
-        if (!machine)
-            return off(
-                fmt::format("no plan knows {}; enable_async_tensor_parallel = true turns it on", name));
-        machine->ranks_per_node = ranks_per_node;
-        return choose_overlap(config, num_ranks, *machine);
-    }
-    if (config.debug.deterministic)
-        return off("debug.deterministic excludes a choice by measured times; set true or false");
-    if (ranks_per_node < num_ranks) return off("no plan knows the links between nodes of processors");
-    return choose_overlap(config, num_ranks, choose_machine(config, {.num_ranks = num_ranks}));
+    if (!context.device.is_cuda()) return off(kOnProcessors);
+    const std::string name = cuda::describe_device(cuda::current_device()).name;
+    std::optional<Machine> machine = machine_of(name);
+    if (!machine) return off(fmt::format("no plan knows {}; true in place of auto turns it on", name));
+    machine->ranks_per_node = ranks_per_node;
+    return choose_overlap(config, context.world->size(), *machine);
 }
 
 bool has_choice(const JobConfig& config) {
@@ -110,7 +105,8 @@ std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const lay
     const bool any_in_parts = std::ranges::any_of(trace.launches, is_in_parts);
     const std::vector<Neighbours> neighbours = neighbours_of(trace);
     std::vector<TensorCollective> found;
-    std::vector<Neighbours> sums;  // of the rows
+    std::vector<Neighbours> sums;         // of the rows
+    std::vector<const Launch*> launches;  // the first of each row
     for (size_t i = 0; i < trace.launches.size(); ++i) {
         const Launch& launch = trace.launches[i];
         // 1. the row of the launch
@@ -125,6 +121,7 @@ std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const lay
         if (row == found.end()) {
             row = found.insert(row, std::move(one));
             sums.emplace_back();
+            launches.push_back(&launch);
         }
         // 2. its figures
         ++row->number;
@@ -139,7 +136,7 @@ std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const lay
     }
     for (size_t i = 0; i < found.size(); ++i) {
         found[i].product_seconds = sums[i].meanwhile;
-        found[i].why_not = why_not(found[i].kind, sums[i], any_in_parts);
+        found[i].why_not = why_not(found[i].kind, *launches[i], sums[i], any_in_parts);
         if (found[i].in_parts) found[i].number /= degree - 1;
     }
     return found;
@@ -165,6 +162,7 @@ std::string tensor_text(const Plan& plan) {
 }
 
 OverlapChoice choose_overlap(const JobConfig& config, int num_ranks, const Machine& machine) {
+    if (!machine.is_gpu) return off(kOnProcessors);
     constexpr double kMinGain = 0.02;  // of a step's time; a plan's error is larger, but alike for both
     const auto seconds = [&](Switch value) {
         JobConfig tried = config;

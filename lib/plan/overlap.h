@@ -43,8 +43,9 @@ struct OverlapChoice {
     std::string text = {};
 };
 
-/// The choice by two rough plans: on if a step takes less time by more than 2 %. REQUIRES: an ops::OpsContext
-/// exists.
+/// The choice by two rough plans: on if a step takes less time by more than 2 %. Off on processors: a rank
+/// moves the data itself while it waits, so parts of products only add messages. REQUIRES: an
+/// ops::OpsContext exists.
 OverlapChoice choose_overlap(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 /// The configuration with a choice in place of "auto". Without a tensor axis there is none to make.
@@ -55,10 +56,8 @@ struct Settled {
 /// REQUIRES: as choose_overlap().
 Settled settled(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
-/// The same for a run. Rank 0 plans for its own device, which takes seconds on a processor, logs the choice
-/// and tells it to the others. Without a plan the choice is off: for a GPU that plan/machine.h does not know,
-/// for processors on several nodes, and with debug.deterministic on processors, because measured times do not
-/// repeat. COLLECTIVE over `ranks`, those of the context.
+/// The same for a run. Rank 0 plans for its own device, logs the choice and tells it to the others. Off for a
+/// GPU that plan/machine.h does not know. COLLECTIVE over `ranks`, those of the context.
 config::JobConfig settled(const config::JobConfig& config, const mpi::Comm& ranks,
                           const setup::RankContext& context);
 

@@ -139,6 +139,7 @@ class Tracer {
         const auto& group = dynamic_cast<const comm::RecordingCommunicator&>(recorded.group);
         Launch launch{.group = group.name(),
                       .channel = channel_of(group),
+                      .is_beside = machine_.is_gpu,
                       .pass = pass_,
                       .kind = recorded.ops[0].kind,
                       .purpose = recorded.purpose};

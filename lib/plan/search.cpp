@@ -170,7 +170,7 @@ class Searcher {
     /// Tries asynchronous tensor parallelism and other schedules.
     void refine(JobConfig config) {
         auto& mesh = config.parallelism;
-        if (has_tensor_axis(config) && mesh.enable_async_tensor_parallel == Switch::Off) {
+        if (machine_.is_gpu && has_tensor_axis(config) && mesh.enable_async_tensor_parallel == Switch::Off) {
             mesh.enable_async_tensor_parallel = Switch::On;
             consider(config);
         }
@@ -265,7 +265,7 @@ class Searcher {
     /// axis.
     std::string reason_for_overlap() const {
         const Candidate& best = found_.best.front();
-        if (!has_tensor_axis(best.config)) return "";
+        if (!machine_.is_gpu || !has_tensor_axis(best.config)) return "";
         const JobConfig other = with_other_overlap(best.config);
         const bool is_on = best.config.parallelism.enable_async_tensor_parallel == Switch::On;
         const Plan plan = make_plan(other, num_ranks_, machine_);

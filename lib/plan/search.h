@@ -11,8 +11,8 @@
 // that its rank holds, and planned for the fastest. Casts of products to eight bits (float8, MXFP8) are tried
 // in the best configuration where the machine multiplies them, and listed likewise.
 //
-// Asynchronous tensor parallelism is tried on and off for the promising meshes with a tensor axis, whatever
-// the given configuration says.
+// Asynchronous tensor parallelism is tried on and off for the promising meshes with a tensor axis of GPUs,
+// whatever the given configuration says.
 #pragma once
 
 #include <optional>

@@ -112,6 +112,7 @@ class Simulation {
             end = begin + launch.seconds;
         }
         RankTime& time = rank.time;
+        if (!launch.is_beside) end = std::max(begin, time.total) + launch.seconds;
         const double late = std::max(0.0, begin - time.total);
         time.bubble += late;
         time.total += late;

@@ -2,9 +2,10 @@
 // the same at the same time.
 //
 // The idea: each rank computes and launches in order. The launches of a group run one after another, beside
-// the rank's computation. A message begins when both ranks have launched it. A rank that waits for a launch
-// which has not ended stands still. Three simplifications make a plan optimistic: groups share no link,
-// communication does not slow computation, and messages between stages do not wait for each other.
+// the rank's computation on GPUs; a processor moves the data itself while it waits (comm/exchange.h). A
+// message begins when both ranks have launched it. A rank that waits for a launch which has not ended stands
+// still. Three simplifications make a plan optimistic: groups share no link, communication does not slow
+// computation, and messages between stages do not wait for each other.
 #pragma once
 
 #include <map>

@@ -131,7 +131,21 @@ TEST(TensorCollectives, SayWhetherTheyOverlapAndWhyNot) {
     EXPECT_TRUE(table(true, 1).empty()) << "there is no tensor axis";
 }
 
-/// A machine whose links take about as long as its products, if `hop_seconds` is 0.
+// A transfer between processors takes the time of the rank that waits for it, whatever runs before.
+TEST(TensorCollectives, OfProcessorsDoNotOverlap) {
+    const ops::OpsContext tensors;
+    Machine machine = *find_machine("h100");
+    machine.is_gpu = false;
+    const layout::MeshShape mesh{{1, 1, 1, 1, 2}};
+    RankPlan plan{.trace = trace_rank(trainer(true), mesh, /*rank=*/0, machine), .time = {}};
+    plan.time = simulate_step({&plan.trace, 1})[0];
+    for (const TensorCollective& each : tensor_collectives(plan, mesh)) {
+        EXPECT_EQ(each.why_not, "processors move the data themselves");
+        EXPECT_NEAR(each.exposed_seconds, each.seconds, 1e-12) << each.work;
+    }
+}
+
+/// A machine with fast links, whose hops take `hop_seconds`.
 Machine machine_with(double hop_seconds) {
     Machine machine = *find_machine("h100");
     machine.launch_seconds = 0;
@@ -157,6 +171,11 @@ TEST(ChooseOverlap, TakesWhatThePlanGainsBy) {
     EXPECT_NE(fast.text.find("% less time with it"), std::string::npos) << fast.text;
     EXPECT_EQ(slow.value, Switch::Off);
     EXPECT_NE(slow.text.find("async tensor parallelism off: "), std::string::npos) << slow.text;
+    Machine processor = machine_with(0);
+    processor.is_gpu = false;
+    const OverlapChoice off = choose_overlap(tensor_config(), 4, processor);
+    EXPECT_EQ(off.value, Switch::Off);
+    EXPECT_EQ(off.text, "async tensor parallelism off: processors move the data themselves");
 }
 
 TEST(ChooseOverlap, PutsTheChoiceInPlaceOfAuto) {

@@ -173,24 +173,17 @@ class Metrics(run.PretrainTest):
         self.assertIn("enable_async_tensor_parallel has no effect: parallelism.tensor_parallel_degree is 1", done.stderr)
 
     def test_overlap_of_tensor_parallelism_is_chosen_and_said(self):
-        """All ranks take rank 0's choice: the run ends, with the losses of either. effective.toml has the choice."""
+        """All ranks take rank 0's choice, which is off on processors; effective.toml has it."""
         losses = {}
-        for name, value, more in (("auto", "auto", {}), ("repeats", "auto", {"debug__deterministic": True}),
-                                  ("on", "true", {}), ("off", "false", {})):
-            done = self.run_ranks(2, *self.small(name, parallelism__tensor_parallel_degree=2,
-                                                 parallelism__enable_async_tensor_parallel=value, **more))
+        for value in ("auto", "false"):
+            done = self.run_ranks(2, *self.small(value, parallelism__tensor_parallel_degree=2,
+                                                 parallelism__enable_async_tensor_parallel=value))
             self.assert_code(done, 0)
-            losses[name] = [step["loss"] for step in self.steps(name)]
-            said = re.findall(r"async tensor parallelism (on|off): (.*)", done.stderr)
-            self.assertEqual(len(said), int(value == "auto"), done)
-            if said:
-                keys = (self.folder / name / "effective.toml").read_text()
-                self.assertIn(f"enable_async_tensor_parallel = {'true' if said[0][0] == 'on' else 'false'}\n", keys)
-                reason = "debug.deterministic excludes " if more else "the plan for cpu predicts that a step takes "
-                self.assertTrue(said[0][1].startswith(reason), done)
-        for name, found in losses.items():
-            for one, other in zip(found, losses["off"], strict=True):
-                self.assertAlmostEqual(one, other, delta=1e-5, msg=name)
+            losses[value] = [step["loss"] for step in self.steps(value)]
+            said = re.findall(r"async tensor parallelism (.*)", done.stderr)
+            self.assertEqual(said, ["off: processors move the data themselves"] if value == "auto" else [], done)
+            self.assertIn("enable_async_tensor_parallel = false\n", (self.folder / value / "effective.toml").read_text())
+        self.assertEqual(losses["auto"], losses["false"])
 
     def test_number_types_are_stated_alike_on_any_number_of_ranks(self):
         stated = []
