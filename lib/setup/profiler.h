@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/timeline.h"
@@ -25,6 +26,11 @@ struct Rounds {
 /// each round bounds the offset from both sides, loosely if a rank was held up. The middle of the bounds is
 /// off by at most half the time of the fastest round.
 double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank);
+
+/// The time in submissions of and waits for operations between ranks in a trace (base/timeline.h), by group,
+/// kind and purpose with the number of waits, the longest first: "tp all-gather of wo 1.2 ms (4); ...". For
+/// traces of processors: a GPU's host does not wait.
+std::string exposed_text(const std::string& trace);
 
 class Profiler {
   public:
