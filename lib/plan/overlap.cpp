@@ -64,20 +64,6 @@ std::string why_not(comm::OpKind kind, const Launch& launch, const Neighbours& p
 
 bool is_in_parts(const Launch& launch) { return launch.purpose.part_of.has_value(); }
 
-/// The row of the table of GPUs with the driver's name of a GPU. None for another product, also of the same
-/// chip: its links differ.
-std::optional<Machine> machine_of(const std::string& driver_name) {
-    std::string name = driver_name;
-    std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
-    const double peak = observe::datasheet_peak(driver_name, at::kBFloat16).flops_per_second;
-    for (const std::string& row : machine_names()) {
-        const std::optional<Machine> machine = find_machine(row);
-        const bool is_row = name.find(row) != name.npos && name.find("pcie") == name.npos;
-        if (is_row && std::abs(machine->narrow_flops / peak - 1) < 1e-9) return machine;
-    }
-    return std::nullopt;
-}
-
 OverlapChoice off(const std::string& why) { return {.text = "async tensor parallelism off: " + why}; }
 
 /// The choice for the device of this rank.
@@ -85,7 +71,7 @@ OverlapChoice choose_for_device(const JobConfig& config, const setup::RankContex
                                 int ranks_per_node) {
     if (!context.device.is_cuda()) return off(kOnProcessors);
     const std::string name = cuda::describe_device(cuda::current_device()).name;
-    std::optional<Machine> machine = machine_of(name);
+    std::optional<Machine> machine = machine_of_gpu(name);
     if (!machine) return off(fmt::format("no plan knows {}; true in place of auto turns it on", name));
     machine->ranks_per_node = ranks_per_node;
     return choose_overlap(config, context.world->size(), *machine);
@@ -159,6 +145,21 @@ std::string tensor_text(const Plan& plan) {
             1e3 * row.exposed_seconds, row.why_not.empty() ? "yes" : "no: " + row.why_not);
     }
     return text;
+}
+
+std::optional<Machine> machine_of_gpu(const std::string& driver_name) {
+    std::string words = " " + driver_name + " ";
+    std::ranges::transform(words, words.begin(), [](unsigned char letter) {
+        return std::isalnum(letter) ? static_cast<char>(std::tolower(letter)) : ' ';
+    });
+    const auto has = [&](const std::string& word) { return words.find(" " + word + " ") != words.npos; };
+    const double peak = observe::datasheet_peak(driver_name, at::kBFloat16).flops_per_second;
+    for (const std::string& row : machine_names()) {
+        const std::optional<Machine> machine = find_machine(row);
+        const bool is_row = has(row) && !has("pcie");
+        if (is_row && std::abs(machine->narrow_flops - peak) < 1e-9 * peak) return machine;
+    }
+    return std::nullopt;
 }
 
 OverlapChoice choose_overlap(const JobConfig& config, int num_ranks, const Machine& machine) {

@@ -1,10 +1,11 @@
 // The collectives of tensor parallelism in a planned step: which of them overlap with matrix products, and
-// why the others do not. And the choice of parallelism.enable_async_tensor_parallel = "auto" by two plans.
+// why the others do not. Two plans choose parallelism.enable_async_tensor_parallel = "auto".
 //
 // The table stands on the events of a rank's step (rank_trace.h): a collective overlaps if matrix products
-// run between its launch and the wait for its end. Its operations carry their purpose (comm::Purpose).
+// run between its launch and the wait for its end. Operations carry their purpose (comm::Purpose).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@ std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const lay
 
 /// A table of the slowest rank for people. Empty if the mesh has no tensor axis.
 std::string tensor_text(const Plan& plan);
+
+/// The row of the table of GPUs for the driver's name of a GPU ("NVIDIA H100 80GB HBM3"). None for another
+/// product, also of the same chip, since its links differ.
+std::optional<Machine> machine_of_gpu(const std::string& driver_name);
 
 /// The choice between products with and without overlap, and the sentence that says it.
 struct OverlapChoice {

@@ -147,18 +147,6 @@ std::string links_text(const Plan& plan) {
 
 double peak_gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
 
-/// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
-std::string largest_growth(const Plan& from, const Plan& to) {
-    const auto before = parts_of(from.slowest().time);
-    std::pair<std::string, double> largest = {"", 0};
-    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
-        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
-        const double growth = seconds - (same == before.end() ? 0 : same->second);
-        if (growth > largest.second) largest = {name, growth};
-    }
-    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
-}
-
 std::string row(const Candidate& candidate, const std::string& number) {
     const Plan& plan = candidate.plan;
     std::vector<std::string> others;
@@ -187,6 +175,17 @@ std::string toml_of(const std::vector<std::pair<std::string, std::string>>& chan
 }
 
 }  // namespace
+
+std::string largest_growth(const Plan& from, const Plan& to) {
+    const auto before = parts_of(from.slowest().time);
+    std::pair<std::string, double> largest = {"", 0};
+    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
+        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
+        const double growth = seconds - (same == before.end() ? 0 : same->second);
+        if (growth > largest.second) largest = {name, growth};
+    }
+    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
+}
 
 std::string plan_text(const Plan& plan) {
     const RankPlan& fullest = plan.fullest();
@@ -284,9 +283,17 @@ std::string narrower_text(const Search& found) {
     std::string rows, meanings, keys;
     char letter = 'A';
     const Narrower* const shown = shown_in_full(found);
+    const Plan* before = nullptr;
     for (const auto& [meaning, candidate] : found.narrower) {
         rows += row(candidate, std::string(1, letter));
-        meanings += fmt::format("{}: {}: {}\n", letter, meaning, gain(candidate.plan, found));
+        meanings += fmt::format("{}: {}: {}", letter, meaning, gain(candidate.plan, found));
+        if (before != nullptr && candidate.plan.fits() && candidate.plan.seconds > before->seconds) {
+            meanings +=
+                fmt::format(", {:.1f} % more than {}{}", 100 * (candidate.plan.seconds / before->seconds - 1),
+                            char(letter - 1), largest_growth(*before, candidate.plan));
+        }
+        meanings += "\n";
+        before = &candidate.plan;
         if (shown != nullptr && &shown->candidate == &candidate)
             keys = fmt::format("\n# {} is the given configuration with these keys:\n{}", letter,
                                toml_of(candidate.changes));

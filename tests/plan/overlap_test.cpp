@@ -178,6 +178,22 @@ TEST(ChooseOverlap, TakesWhatThePlanGainsBy) {
     EXPECT_EQ(off.text, "async tensor parallelism off: processors move the data themselves");
 }
 
+TEST(ChooseOverlap, KnowsGpusByTheirDriversNames) {
+    const std::pair<const char*, const char*> known[] = {{"NVIDIA H100 80GB HBM3", "h100"},
+                                                         {"NVIDIA H200", "h200"},
+                                                         {"NVIDIA A100-SXM4-80GB", "a100"},
+                                                         {"NVIDIA B200", "b200"}};
+    for (const auto& [name, row] : known) {
+        const auto machine = machine_of_gpu(name);
+        ASSERT_TRUE(machine) << name;
+        EXPECT_EQ(machine->name, row);
+    }
+    for (const char* name :
+         {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA A100-PCIE-40GB", "NVIDIA GH200 480GB",
+          "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GB200", "NVIDIA L40S", "", "h100"})
+        EXPECT_FALSE(machine_of_gpu(name)) << name;
+}
+
 TEST(ChooseOverlap, PutsTheChoiceInPlaceOfAuto) {
     const ops::OpsContext tensors;
     const Settled found = settled(tensor_config(), 4, machine_with(0));

@@ -214,6 +214,7 @@ TEST(Search, ListsFloat8OnlyWhereItGains) {
     EXPECT_EQ(value_of(first, "model.converters"), "[\"quantize.linear.float8\"]");
     EXPECT_LT(first.plan.seconds, 0.99 * gains.best[0].plan.seconds);
     EXPECT_EQ(value_of(gains.best[0], "model.converters"), std::nullopt) << "it changes the numbers";
+    EXPECT_NE(search_text(gains).find("% more than A: "), std::string::npos) << "why B loses to A";
     EXPECT_NE(search_text(gains).find("# A is the given configuration with these keys:\n"), std::string::npos)
         << search_text(gains);
     // Passes over memory that take long: the casts cost more than the products gain.
