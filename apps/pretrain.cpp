@@ -4,6 +4,7 @@
 
 #include "account/training_memory.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "config/arrival.h"
@@ -17,6 +18,7 @@
 #include "observe/skipped_updates.h"
 #include "ops/ops_context.h"
 #include "optim/lr_schedule.h"
+#include "plan/overlap.h"
 #include "plan/plan.h"
 #include "plan/report.h"
 #include "plan/search.h"
@@ -198,7 +200,9 @@ ExitCode print_plan(const config::CommandLine& line) {
         print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
         return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;
     }
-    const plan::Plan plan = plan::make_plan(line.config, request.num_ranks, machine);
+    const auto [config, choice] = plan::settled(line.config, request.num_ranks, machine);
+    const plan::Plan plan = plan::make_plan(config, request.num_ranks, machine);
+    if (!choice.empty()) spdlog::info("{}", choice);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
     return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
 }
@@ -231,7 +235,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     account::MemoryAccount account(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);
-        Run run{environment, line.config, account, context};
+        const config::JobConfig config = plan::settled(line.config, ranks, context);
+        Run run{environment, config, account, context};
         return mpi::print_errors_first("pretrain", ranks,
                                        [&] { return run.watch.explain([&] { return run.train(); }); });
     } catch (...) {

@@ -31,6 +31,12 @@ enum class Reduction { Sum, Max };
 
 const char* kind_name(OpKind kind);
 
+/// Names the use of an operation for plans and traces.
+struct Purpose {
+    const char* work = "";               // a literal: the product that needs the result or makes the input
+    std::optional<OpKind> part_of = {};  // of a message: the collective that it is a part of
+};
+
 /// One operation along dim 0. The tensors are contiguous and of one type; n is the same on every rank.
 ///   AllGather      out = [size * n, ...] from in = [n, ...]
 ///   ReduceScatter  out = [n, ...] from in = [size * n, ...]
@@ -44,6 +50,7 @@ struct Op {
     at::Tensor in = {};
     Reduction reduction = Reduction::Sum;
     int peer = -1;
+    Purpose purpose = {};
 };
 
 /// Whether the operation is between two ranks, and whether it reduces its input.

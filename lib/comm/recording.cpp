@@ -62,7 +62,8 @@ int64_t Recording::add(const Communicator& group, std::span<const Op> ops) {
         launch.push_back(record_of(group, op));
         ++counts_[launch.back()];
     }
-    if (observer_.launched && !launch.empty()) observer_.launched({num_launches_, group, launch});
+    if (observer_.launched && !launch.empty())
+        observer_.launched({num_launches_, group, launch, ops[0].purpose});
     return num_launches_++;
 }
 

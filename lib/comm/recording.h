@@ -52,6 +52,7 @@ class Recording {
         int64_t number;  // counts the submissions of all groups
         const Communicator& group;
         std::span<const RecordedOp> ops;
+        Purpose purpose;  // of the first operation
     };
     /// `launched` gets each submission and `waited` the number of a submission whose end the program waits
     /// for, both in the order of the program.

@@ -13,10 +13,10 @@ namespace {
 /// A wait for operations of a group, and the end of their flight.
 class TracedWait : public Completion {
   public:
-    TracedWait(Pending pending, Timeline& timeline, const std::string& group, uint64_t launch)
-        : pending_(std::move(pending)), timeline_(timeline), group_(group), launch_(launch) {}
+    TracedWait(Pending pending, Timeline& timeline, std::string name, uint64_t launch)
+        : pending_(std::move(pending)), timeline_(timeline), name_(std::move(name)), launch_(launch) {}
     void wait() override {
-        const Timeline::Span span(timeline_, "wait " + group_);
+        const Timeline::Span span(timeline_, name_);
         pending_.wait();
         timeline_.landed(launch_);
     }
@@ -24,15 +24,21 @@ class TracedWait : public Completion {
   private:
     Pending pending_;
     Timeline& timeline_;
-    std::string group_;
+    std::string name_;
     uint64_t launch_;
 };
 
-/// "dp_shard all_gather, 12.3 MB": the first operation and the bytes of all.
+/// "all-gather of wo": the first operation.
+std::string kind_and_work(std::span<const Op> ops) {
+    const std::string work = ops[0].purpose.work;
+    return kind_name(ops[0].kind) + (work.empty() ? "" : " of " + work);
+}
+
+/// "tp all-gather of wo, 12.3 MB": the first operation and the bytes of all.
 std::string launch_name(const std::string& group, std::span<const Op> ops) {
     double bytes = 0;
     for (const Op& op : ops) bytes += static_cast<double>((op.out.defined() ? op.out : op.in).nbytes());
-    return fmt::format("{} {}, {:.4g} MB", group, kind_name(ops[0].kind), bytes / 1e6);
+    return fmt::format("{} {}, {:.4g} MB", group, kind_and_work(ops), bytes / 1e6);
 }
 
 std::vector<int> numbers_below(int size) {
@@ -99,7 +105,8 @@ Pending TracedCommunicator::submit(std::span<const Op> ops) {
     note_flows(ops);  // also counts the messages of steps that are not recorded
     if (!noted) return inner_->submit(ops);
     const uint64_t launch = timeline_.launched(name);
-    return Pending(std::make_unique<TracedWait>(inner_->submit(ops), timeline_, this->name(), launch),
+    std::string wait = fmt::format("wait {}, {}", this->name(), kind_and_work(ops));
+    return Pending(std::make_unique<TracedWait>(inner_->submit(ops), timeline_, std::move(wait), launch),
                    /*tensors=*/{}, /*exposed_seconds=*/nullptr);
 }
 

@@ -45,6 +45,8 @@ template <class T>
 constexpr ValueType type_of() {
     if constexpr (std::is_same_v<T, bool>)
         return ValueType::Boolean;
+    else if constexpr (std::is_same_v<T, Switch>)
+        return ValueType::Switch;
     else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>)
         return ValueType::Integer;
     else if constexpr (std::is_same_v<T, double>)
@@ -71,6 +73,8 @@ template <class T>
 Value value_of(const T& member) {
     if constexpr (Bare<T>::kOptional)
         return member ? value_of(*member) : Value();
+    else if constexpr (std::is_same_v<T, Switch>)
+        return member == Switch::Auto ? Value(std::string(name_of(member))) : Value(member == Switch::On);
     else if constexpr (std::is_enum_v<T>)
         return std::string(name_of(member));
     else if constexpr (ChoicesIn<T>::kAny) {
@@ -95,6 +99,10 @@ Choice choice_called(const std::string& name) {
 
 template <class T>
 T member_from(const Value& value) {
+    if constexpr (std::is_same_v<T, Switch>) {
+        const bool* on = std::get_if<bool>(&value);
+        if (on) return *on ? Switch::On : Switch::Off;
+    }
     if constexpr (std::is_enum_v<T>)
         return choice_called<T>(std::get<std::string>(value));
     else if constexpr (ChoicesIn<T>::kAny) {

@@ -9,6 +9,10 @@
 
 namespace argosy::config {
 
+/// A key that is on, off, or left to the program: true, false or "auto".
+enum class Switch { Off, On, Auto };
+constexpr std::array<std::string_view, 3> names_of(Switch) { return {"false", "true", "auto"}; }
+
 enum class OptimizerName { AdamW };
 constexpr std::array<std::string_view, 1> names_of(OptimizerName) { return {"AdamW"}; }
 

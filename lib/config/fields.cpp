@@ -177,7 +177,8 @@ std::vector<Section> make_schema() {
              key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
                  "Ranks that split each matrix, and between matrices the sequence; should be within a node."),
              key("enable_async_tensor_parallel", &Parallelism::enable_async_tensor_parallel, any(),
-                 "Tensor-parallel products and their transfers in parts, one for each rank, that overlap."),
+                 "Overlap tensor-parallel products with their transfers, part by part; auto: if the plan "
+                 "gains by it."),
              key("disable_loss_parallel", &Parallelism::disable_loss_parallel, any(),
                  "Each tensor-parallel rank gathers all logits for the loss: slower, and takes more memory."),
              key("context_parallel_degree", &Parallelism::context_parallel_degree, at_least(1),

@@ -82,6 +82,7 @@ constexpr ForeignWord kWords[] = {
     {"tensor_model_parallel_size", "it is --parallelism.tensor_parallel_degree"},
     {"pipeline_model_parallel_size", "it is --parallelism.pipeline_parallel_degree"},
     {"context_parallel_size", "it is --parallelism.context_parallel_degree"},
+    {"tp_comm_overlap", "it is --parallelism.enable_async_tensor_parallel true, false or auto"},
     {"sequence_parallel",
      "the sequence is split between matrices whenever --parallelism.tensor_parallel_degree > 1"},
     {"num_layers_per_virtual_pipeline_stage",

@@ -122,7 +122,7 @@ struct Parallelism {
     int data_parallel_shard_degree = -1;
     ReshardAfterForward fsdp_reshard_after_forward = ReshardAfterForward::Default;
     int tensor_parallel_degree = 1;
-    bool enable_async_tensor_parallel = false;
+    Switch enable_async_tensor_parallel = Switch::Off;
     bool disable_loss_parallel = false;
     int context_parallel_degree = 1;
     RotateMethod context_parallel_rotate_method = RotateMethod::AllGather;

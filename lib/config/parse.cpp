@@ -77,7 +77,7 @@ const std::string& value_of(const Option& option) {
 Setting setting_of(const Option& option) {
     const Field* field = find_field(option.name);
     if (!field) refuse_unknown(option.name);
-    if (!option.value && field->type == ValueType::Boolean)
+    if (!option.value && (field->type == ValueType::Boolean || field->type == ValueType::Switch))
         return {option.name, true, "true", "on the command line"};
     const std::string& word = value_of(option);
     if (const auto range = exceeded_range(field->type, word); !range.empty()) {

@@ -22,6 +22,8 @@ std::string accepted(const Field& field) {
     switch (field.type) {
         case ValueType::Boolean:
             return "true|false";
+        case ValueType::Switch:
+            return "true|false|auto";
         case ValueType::Integer:
             return with_range("integer");
         case ValueType::Number:
@@ -76,15 +78,20 @@ constexpr const char* kUsage =
     "  --config F.toml      read keys from a file; the command line overrides it\n"
     "  --section.key VALUE  set a key, also as --section.key=VALUE; the last one wins; without VALUE: true\n"
     "  --print-config       print all keys as TOML that can be run again, and stop\n"
-    "  --plan               run a step without data on one processor, print the memory, traffic and time that\n"
+    "  --plan               run a step without data on one processor, print the memory, traffic and time "
+    "that\n"
     "                       each rank needs, and stop: with 0 if the run fits, with 3 if it does not.\n"
     "                       --gpus N (ranks; default: 1), --gpu cpu|a100|h100|h200|b200\n"
     "                       (default: cpu, which is measured), --gpus-per-node N (default: 8), --json,\n"
     "                       --links F.json,G.json (the speeds of links: reports of nccl-bench)\n"
-    "  --search             plan other meshes, microbatches, recomputation and schedules for the same model and\n"
-    "                       batch (powers of two; a context axis from 32768 tokens on), print the best that fit\n"
-    "                       and the keys to set, and apart from them bfloat16 in place of the given types if a\n"
-    "                       step then fits or is faster, and stop; options as --plan\n"
+    "  --search             plan other meshes, microbatches, recomputation, schedules and overlap of tensor\n"
+    "                       parallelism for the same model and batch (powers of two; a context axis from "
+    "32768\n"
+    "                       tokens on), print the best that fit and the keys to set, and apart from them "
+    "bfloat16\n"
+    "                       in place of the given types and products in float8 if a step then fits or is "
+    "faster,\n"
+    "                       and stop; options as --plan\n"
     "  --from-torchtitan F.toml, --from-litgpt F.yaml\n"
     "                       translate another program's configuration, with its keys on the command line,\n"
     "                       print what becomes of each key, write the TOML, and stop: with 0 if nothing is\n"

@@ -31,6 +31,12 @@ Value boolean_from(std::string_view word) {
     return word == "true" || word == "false" ? Value(word == "true") : Value();
 }
 
+/// true or false, or a name.
+Value switch_from(std::string_view word) {
+    const Value boolean = boolean_from(word);
+    return is_set(boolean) ? boolean : Value(std::string(word));
+}
+
 Value duration_value(std::string_view word) {
     const auto duration = duration_from(word);
     return duration ? Value(*duration) : Value();
@@ -142,6 +148,8 @@ bool holds(const Value& value) {
     return std::holds_alternative<T>(value);
 }
 
+bool holds_switch(const Value& value) { return holds<bool>(value) || holds<std::string>(value); }
+
 struct Type {
     ValueType type;
     std::string_view name;
@@ -151,6 +159,7 @@ struct Type {
 
 constexpr Type kTypes[] = {
     {ValueType::Boolean, "true or false", holds<bool>, boolean_from},
+    {ValueType::Switch, "true, false or \"auto\"", holds_switch, switch_from},
     {ValueType::Integer, "an integer", holds<int64_t>, number_from_word<int64_t>},
     {ValueType::Number, "a number", holds<double>, number_from_word<double>},
     {ValueType::String, "a string", holds<std::string>, string_from},

@@ -33,6 +33,7 @@ struct MixtureSource {
 
 enum class ValueType {
     Boolean,
+    Switch,  // a bool, or the string "auto"
     Integer,
     Number,
     String,

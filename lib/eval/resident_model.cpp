@@ -145,7 +145,8 @@ at::Tensor ResidentModel::run(int64_t unit, const model::TensorAxis& axis, const
 /// The logits of some tokens: this rank's columns, then all.
 at::Tensor ResidentModel::logits(const model::TensorAxis& axis, const at::Tensor& x,
                                  const at::Tensor& last_rows) {
-    const at::Tensor last = axis.gather_rows(x).index_select(0, last_rows);
+    const at::Tensor last =
+        axis.gather_rows(x, model::name_of(model::Role::Output)).index_select(0, last_rows);
     const at::Tensor own = model::Head(spec_, model::TensorAxis()).logits(units_->weights(head()), last);
     return axis.gather_columns(own, spec_.vocab_size).to(at::kFloat).contiguous();
 }

@@ -31,7 +31,8 @@ int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Te
 }
 
 at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) const {
-    return axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
+    return axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y,
+                             name_of(Role::Output));
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -98,7 +99,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const ops::Operand own_rows = axis_.cast_if_shared(norm.y, recipe);
     const std::vector<layout::Range> pieces = axis_.pieces(norm.y.size(0));
     const auto gather = [&](const layout::Range& piece) {
-        return axis_.start_gather(own_rows.narrow(0, piece.begin, piece.size));
+        return axis_.start_gather(own_rows.narrow(0, piece.begin, piece.size), output.name);
     };
     std::unique_ptr<ComingRows> gathered = gather(pieces[0]);
 
@@ -112,7 +113,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         const auto [loss, dnormed] =
             loss_of_piece(projection, normed, axis_.targets_of(pieces[i], batch.targets), scale, take);
         sum += loss;
-        reduced.push_back(axis_.start_reduce(dnormed, pieces[i].size));
+        reduced.push_back(axis_.start_reduce(dnormed, pieces[i].size, output.name));
     }
 
     // 3. wait for the sums over the ranks, and norm: dx [rows, dim]
@@ -163,7 +164,8 @@ Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)
 
 at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, RecomputeMode,
                               Tape&) const {
-    return axis_.reduce_rows(ops::embedding(weights[Role::Embedding], batch.tokens, first_token_));
+    return axis_.reduce_rows(ops::embedding(weights[Role::Embedding], batch.tokens, first_token_),
+                             name_of(Role::Embedding));
 }
 
 at::Tensor Embedding::backward_input(const Weights&, const at::Tensor& dy, const Batch& batch, Tape&,

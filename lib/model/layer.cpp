@@ -63,7 +63,8 @@ void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t
 void WeightWork::start_gathers() {
     for (Item& item : items_) {
         if (item.axis == nullptr) continue;
-        item.coming = std::exchange(item.axis, nullptr)->start_gather(std::exchange(item.rows(), {}));
+        const char* work = std::visit([](auto key) { return name_of(key); }, item.key);
+        item.coming = std::exchange(item.axis, nullptr)->start_gather(std::exchange(item.rows(), {}), work);
     }
 }
 

@@ -103,6 +103,28 @@ std::optional<Join> join_of(Role role) {
     return std::nullopt;
 }
 
+const char* name_of(Role role) {
+    if (const auto join = join_of(role)) return name_of(*join);
+    switch (role) {
+        case Role::Embedding:
+            return "tok_embeddings";
+        case Role::Wo:
+        case Role::BiasO:
+            return "wo";
+        case Role::Down:
+        case Role::BiasDown:
+            return "w2";
+        case Role::Output:
+            return "output";
+        default:
+            return "";
+    }
+}
+
+const char* name_of(Join join) {
+    return join == Join::Qkv || join == Join::QkvBias ? "wq, wk, wv" : "w1, w3";
+}
+
 void GradientSum::start_microbatch(int64_t microbatch) {
     if (!rounding || rounding->microbatch == microbatch) return;
     rounding->microbatch = microbatch;
@@ -120,14 +142,18 @@ void GradientSum::count_gradient() {
 }
 
 ops::Stack Weights::stack(Join join) const {
-    ops::Stack stack{.all = joined[join]};
+    ops::Stack stack{.all = joined[join], .name = name_of(join)};
     for (const Role role : roles_of(join)) {
         if ((*this)[role].defined()) stack.parts.push_back((*this)[role]);
     }
     return with_casts(std::move(stack), roles_of(join)[0]);
 }
 
-ops::Stack Weights::stack(Role role) const { return with_casts(ops::Stack::of((*this)[role]), role); }
+ops::Stack Weights::stack(Role role) const {
+    ops::Stack stack = ops::Stack::of((*this)[role]);
+    stack.name = name_of(role);
+    return with_casts(std::move(stack), role);
+}
 
 ops::Stack Weights::with_casts(ops::Stack stack, Role role) const {
     if (recipes[role] != nullptr) stack.recipe = recipes[role];

@@ -53,6 +53,10 @@ std::span<const Role> roles_of(Join join);
 /// The join that contains the role, if any.
 std::optional<Join> join_of(Role role);
 
+/// The layers whose weights these are, for plans: "wo", "wq, wk, wv". Empty for a norm.
+const char* name_of(Role role);
+const char* name_of(Join join);
+
 template <class Key, int kNumKeys, class T>
 class ByKey {
   public:

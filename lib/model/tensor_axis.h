@@ -39,17 +39,19 @@ class TensorAxis {
 
     /// Whether reduce_rows() sums over several ranks.
     virtual bool sums() const { return false; }
+    // `work` names the layers that the rows are for, or that made them (comm::Purpose).
     /// COLLECTIVE: this rank's rows -> all rows.
-    at::Tensor gather_rows(const at::Tensor& x) const { return gather(x).values; }
-    virtual ops::Operand gather(const ops::Operand& x) const { return x; }
+    at::Tensor gather_rows(const at::Tensor& x, const char* work) const { return gather(x, work).values; }
+    virtual ops::Operand gather(const ops::Operand& x, const char* /*work*/) const { return x; }
     /// COLLECTIVE: starts gather(x). x may also have equally many of the rows of each rank.
-    virtual std::unique_ptr<ComingRows> start_gather(const ops::Operand& x) const {
+    virtual std::unique_ptr<ComingRows> start_gather(const ops::Operand& x, const char* /*work*/) const {
         return std::make_unique<RowsHere>(x);
     }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
-    virtual at::Tensor reduce_rows(const at::Tensor& partial) const { return partial; }
+    virtual at::Tensor reduce_rows(const at::Tensor& partial, const char* /*work*/) const { return partial; }
     /// COLLECTIVE: starts reduce_rows(partial), which returns `num_rows` rows.
-    virtual std::unique_ptr<ComingRows> start_reduce(const at::Tensor& partial, int64_t /*num_rows*/) const {
+    virtual std::unique_ptr<ComingRows> start_reduce(const at::Tensor& partial, int64_t /*num_rows*/,
+                                                     const char* /*work*/) const {
         return std::make_unique<RowsHere>(partial);
     }
     /// The pieces of each rank's rows that the head takes one after the other; the next piece is gathered,
@@ -94,7 +96,7 @@ class TensorAxis {
     // weights' gradients need x_all, which model::WeightWork gathers.
     virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
         const auto& [left, right] = weight.recipe->forward;
-        return ops::linear(gather(cast(x, left, 1)), cast(weight, right, 1), bias);
+        return ops::linear(gather(cast(x, left, 1), weight.name), cast(weight, right, 1), bias);
     }
     struct ColumnGradient {
         at::Tensor dx;    // this rank's rows
@@ -103,7 +105,9 @@ class TensorAxis {
     virtual ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
         const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe);
-        return {reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0))), kept};
+        return {
+            reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0)), weight.name),
+            kept};
     }
 
     // COLLECTIVE: linear layers whose inputs are cut over the axis: y = b + sum over ranks of x W^T. x has
@@ -121,12 +125,12 @@ class TensorAxis {
         const ops::Operand operand = cast(x, left, 1);
         const ops::Stack cast_weight = cast(weight, right, 1);
         if (!sums()) return ops::add_linear(residual, operand, cast_weight, bias);
-        at::Tensor y = reduce_rows(ops::linear(operand, cast_weight)).add_(residual);
+        at::Tensor y = reduce_rows(ops::linear(operand, cast_weight), weight.name).add_(residual);
         return bias.defined() ? y.add_(bias) : y;
     }
     virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
-        const ops::Operand dy_all = gather(cast_dy_if_shared(dy, *weight.recipe));
+        const ops::Operand dy_all = gather(cast_dy_if_shared(dy, *weight.recipe), weight.name);
         return {ops::linear_input_gradient(cast(dy_all, left, 1), cast(weight, right, 0)), dy_all};
     }
 

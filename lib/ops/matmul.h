@@ -25,6 +25,7 @@ struct Stack {
     std::vector<at::Tensor> parts = {};  // empty for the biases of layers without biases
     Operand all = {};                    // in float8 without parts
     const Recipe* recipe = &kNoCasts;    // how products cast the operands
+    const char* name = "";               // of the layers, for plans: "wq, wk, wv"
 
     /// One layer.
     static Stack of(const at::Tensor& weight, const Recipe& recipe = kNoCasts);

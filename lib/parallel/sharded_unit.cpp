@@ -182,7 +182,8 @@ void ShardedUnit::sum() {
         sums[i] = parameter->wide_gradient();
         auto launch = std::ranges::find(launches, summed_over, [](const auto& each) { return each.first; });
         if (launch == launches.end()) launch = launches.insert(launch, {summed_over, {}});
-        launch->second.push_back({.kind = OpKind::AllReduce, .out = sums[i], .in = sums[i]});
+        launch->second.push_back(
+            {.kind = OpKind::AllReduce, .out = sums[i], .in = sums[i], .purpose = {"gradients"}});
     }
     // 2. start them
     for (const auto& [group, ops] : launches) summing_.push_back(group->submit(ops));

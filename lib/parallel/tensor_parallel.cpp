@@ -48,20 +48,30 @@ ops::Operand empty_rows(const comm::Communicator& group, const ops::Operand& x) 
     return {empty(x.values), has_scales_of_rows(x) ? empty(x.scale) : x.scale, x.type};
 }
 
-Op gather_op(const at::Tensor& all, const at::Tensor& own) {
-    return {
-        .kind = OpKind::AllGather, .out = ops::for_transfer(all), .in = ops::for_transfer(own.contiguous())};
+Op gather_op(const at::Tensor& all, const at::Tensor& own, const char* work) {
+    return {.kind = OpKind::AllGather,
+            .out = ops::for_transfer(all),
+            .in = ops::for_transfer(own.contiguous()),
+            .purpose = {work}};
 }
 
-void take_max(comm::Communicator& group, at::Tensor& values) {
-    group.run({.kind = OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
+void take_max(comm::Communicator& group, at::Tensor& values, const char* work) {
+    group.run({.kind = OpKind::AllReduce,
+               .out = values,
+               .in = values,
+               .reduction = comm::Reduction::Max,
+               .purpose = {work}});
 }
+
+// The names of sums and maxima, for plans.
+constexpr const char* kSoftmax = "softmax";
+constexpr const char* kScale = "a scale of float8";
 
 /// One rank of a tensor axis whose matrices are cut over a context axis.
 class ContextScales : public model::TensorAxis {
   public:
     explicit ContextScales(comm::Communicator& parts) : parts_(parts) {}
-    void max_of_parts(at::Tensor& values) const override { take_max(parts_, values); }
+    void max_of_parts(at::Tensor& values) const override { take_max(parts_, values, kScale); }
 
   private:
     comm::Communicator& parts_;
@@ -98,26 +108,31 @@ std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options
     return std::make_unique<TensorParallelAxis>(group, parts, num_tokens);
 }
 
-ops::Operand TensorParallelAxis::gather(const ops::Operand& x) const { return start_gather(x)->take(); }
+ops::Operand TensorParallelAxis::gather(const ops::Operand& x, const char* work) const {
+    return start_gather(x, work)->take();
+}
 
-std::unique_ptr<model::ComingRows> TensorParallelAxis::start_gather(const ops::Operand& x) const {
+std::unique_ptr<model::ComingRows> TensorParallelAxis::start_gather(const ops::Operand& x,
+                                                                    const char* work) const {
     const ops::Operand all = empty_rows(group_, x);
-    std::vector<Op> ops = {gather_op(all.values, x.values)};
-    if (has_scales_of_rows(x)) ops.push_back(gather_op(all.scale, x.scale));
+    std::vector<Op> ops = {gather_op(all.values, x.values, work)};
+    if (has_scales_of_rows(x)) ops.push_back(gather_op(all.scale, x.scale, work));
     return std::make_unique<PendingRows>(group_, ops,
                                          all.narrow(0, 0, std::min(all.values.size(0), num_tokens_)));
 }
 
-at::Tensor TensorParallelAxis::reduce_rows(const at::Tensor& partial) const {
-    return start_reduce(partial, largest_share(num_tokens_))->take().values;
+at::Tensor TensorParallelAxis::reduce_rows(const at::Tensor& partial, const char* work) const {
+    return start_reduce(partial, largest_share(num_tokens_), work)->take().values;
 }
 
 std::unique_ptr<model::ComingRows> TensorParallelAxis::start_reduce(const at::Tensor& partial,
-                                                                    int64_t num_rows) const {
+                                                                    int64_t num_rows,
+                                                                    const char* work) const {
     const at::Tensor own = at::empty({num_rows, partial.size(1)}, partial.options());
     const Op reduce{.kind = OpKind::ReduceScatter,
                     .out = own,
-                    .in = padded(partial, /*dim=*/0, num_rows * group_.size())};
+                    .in = padded(partial, /*dim=*/0, num_rows * group_.size()),
+                    .purpose = {work}};
     return std::make_unique<PendingRows>(group_, std::vector{reduce}, own);
 }
 
@@ -133,17 +148,18 @@ at::Tensor TensorParallelAxis::targets_of(const Range& piece, const at::Tensor& 
 at::Tensor TensorParallelAxis::gather_columns(const at::Tensor& x, int64_t num_columns) const {
     const int64_t num_own = largest_share(num_columns);
     const at::Tensor all = at::empty({group_.size(), x.size(0), num_own}, x.options());
-    group_.run({.kind = OpKind::AllGather, .out = all, .in = padded(x, /*dim=*/1, num_own)});
+    group_.run(
+        {.kind = OpKind::AllGather, .out = all, .in = padded(x, /*dim=*/1, num_own), .purpose = {kSoftmax}});
     return all.transpose(0, 1).reshape({x.size(0), -1}).narrow(1, 0, num_columns);
 }
 
 void TensorParallelAxis::sum(at::Tensor& values) const {
-    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values});
+    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values, .purpose = {kSoftmax}});
 }
 
-void TensorParallelAxis::max(at::Tensor& values) const { take_max(group_, values); }
+void TensorParallelAxis::max(at::Tensor& values) const { take_max(group_, values, kSoftmax); }
 
-void TensorParallelAxis::max_of_parts(at::Tensor& values) const { take_max(parts_, values); }
+void TensorParallelAxis::max_of_parts(at::Tensor& values) const { take_max(parts_, values, kScale); }
 
 OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts,
                                            int64_t num_tokens)
@@ -160,7 +176,7 @@ at::Tensor OverlappedTensorAxis::column(const at::Tensor& x, const ops::Stack& w
         [&](const ops::Operand& all, Range tokens) {
             ops::write_linear(rows_in(y, tokens), rows_in(all, tokens), cast_weight, bias);
         },
-        cast(x, left, 1));
+        cast(x, left, 1), weight.name);
     return y;
 }
 
@@ -170,10 +186,11 @@ model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at
     const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe);
     const ops::Operand operand = cast(kept, left, 1);
     const ops::Stack cast_weight = cast(weight, right, 0);
-    return {reduce_rows_of([&](Range tokens) {
-                return ops::linear_input_gradient(rows_in(operand, tokens), cast_weight);
-            }),
-            kept};
+    return {
+        reduce_rows_of(
+            [&](Range tokens) { return ops::linear_input_gradient(rows_in(operand, tokens), cast_weight); },
+            weight.name),
+        kept};
 }
 
 at::Tensor OverlappedTensorAxis::row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
@@ -182,11 +199,13 @@ at::Tensor OverlappedTensorAxis::row(const at::Tensor& x, const ops::Stack& weig
     const ops::Operand operand = cast(x, left, 1);
     const ops::Stack cast_weight = cast(weight, right, 1);
     const Range own = tokens_of(group_.rank());
-    return reduce_rows_of([&](Range tokens) {
-        const ops::Operand part = rows_in(operand, tokens);
-        if (tokens.begin != own.begin) return ops::linear(part, cast_weight);
-        return ops::add_linear(residual.narrow(0, 0, own.size), part, cast_weight, bias);
-    });
+    return reduce_rows_of(
+        [&](Range tokens) {
+            const ops::Operand part = rows_in(operand, tokens);
+            if (tokens.begin != own.begin) return ops::linear(part, cast_weight);
+            return ops::add_linear(residual.narrow(0, 0, own.size), part, cast_weight, bias);
+        },
+        weight.name);
 }
 
 model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tensor& dy,
@@ -199,7 +218,7 @@ model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tens
             ops::write_linear_input_gradient(rows_in(dx, tokens), cast(rows_in(all, tokens), left, 1),
                                              cast_weight);
         },
-        cast_dy_if_shared(dy, *weight.recipe));
+        cast_dy_if_shared(dy, *weight.recipe), weight.name);
     return {dx, dy_all};
 }
 
@@ -218,9 +237,9 @@ std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
     return pieces;
 }
 
-ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x) const {
+ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x, const char* work) const {
     ops::Operand all = empty_rows(group_, x);
-    if (has_scales_of_rows(x)) group_.run(gather_op(all.scale, x.scale));
+    if (has_scales_of_rows(x)) group_.run(gather_op(all.scale, x.scale, kScale));
     const int64_t num_rows = x.values.size(0);
     const auto rows_of = [&](int rank) {
         return ops::for_transfer(all.values).narrow(0, rank * num_rows, num_rows);
@@ -229,21 +248,22 @@ ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x) co
     for (int turn = 0; turn < group_.size(); ++turn) {
         const int rank = rank_before(turn);
         comm::Pending next;
-        if (turn + 1 < group_.size()) next = exchange(rows_of(rank), rows_of(rank_before(turn + 1)));
+        if (turn + 1 < group_.size())
+            next = exchange(rows_of(rank), rows_of(rank_before(turn + 1)), {work, OpKind::AllGather});
         use(all, tokens_of(rank));
         next.wait();
     }
     return all.narrow(0, 0, num_tokens_);
 }
 
-at::Tensor OverlappedTensorAxis::reduce_rows_of(Make make) const {
+at::Tensor OverlappedTensorAxis::reduce_rows_of(Make make, const char* work) const {
     at::Tensor sum;  // of the ranks so far, for the rows of the turn before
     for (int turn = 0; turn < group_.size(); ++turn) {
         at::Tensor received;
         comm::Pending exchanged;
         if (turn > 0) {
             received = at::empty_like(sum);
-            exchanged = exchange(sum, received);
+            exchanged = exchange(sum, received, {work, OpKind::ReduceScatter});
         }
         at::Tensor product =
             padded(make(tokens_of(rank_before(turn + 1))), /*dim=*/0, largest_share(num_tokens_));
@@ -257,10 +277,12 @@ int OverlappedTensorAxis::rank_before(int distance) const {
     return (group_.rank() + 2 * group_.size() - distance) % group_.size();
 }
 
-comm::Pending OverlappedTensorAxis::exchange(const at::Tensor& out, const at::Tensor& in) const {
+comm::Pending OverlappedTensorAxis::exchange(const at::Tensor& out, const at::Tensor& in,
+                                             const comm::Purpose& purpose) const {
     const int size = group_.size(), rank = group_.rank();
-    const Op ops[] = {{.kind = OpKind::Send, .in = out, .peer = (rank + 1) % size},
-                      {.kind = OpKind::Receive, .out = in, .peer = (rank + size - 1) % size}};
+    const Op ops[] = {
+        {.kind = OpKind::Send, .in = out, .peer = (rank + 1) % size, .purpose = purpose},
+        {.kind = OpKind::Receive, .out = in, .peer = (rank + size - 1) % size, .purpose = purpose}};
     return group_.submit(ops);
 }
 

@@ -44,11 +44,11 @@ class TensorParallelAxis : public model::TensorAxis {
     layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }
     int64_t largest_share(int64_t n) const override { return layout::chunk(n, group_.size(), 0).size; }
     bool sums() const override { return true; }
-    ops::Operand gather(const ops::Operand& x) const override;
-    std::unique_ptr<model::ComingRows> start_gather(const ops::Operand& x) const override;
-    at::Tensor reduce_rows(const at::Tensor& partial) const override;
-    std::unique_ptr<model::ComingRows> start_reduce(const at::Tensor& partial,
-                                                    int64_t num_rows) const override;
+    ops::Operand gather(const ops::Operand& x, const char* work) const override;
+    std::unique_ptr<model::ComingRows> start_gather(const ops::Operand& x, const char* work) const override;
+    at::Tensor reduce_rows(const at::Tensor& partial, const char* work) const override;
+    std::unique_ptr<model::ComingRows> start_reduce(const at::Tensor& partial, int64_t num_rows,
+                                                    const char* work) const override;
     at::Tensor targets_of(const layout::Range& piece, const at::Tensor& targets) const override;
     void sum(at::Tensor& values) const override;
     void max(at::Tensor& values) const override;
@@ -76,17 +76,17 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     /// gather(x). Calls use() for the tokens of one rank after the other, from its own on, as soon as they
     /// are in `all`; the next rank's rows travel meanwhile.
     using Use = c10::function_ref<void(const ops::Operand& all, layout::Range tokens)>;
-    ops::Operand gather_and(Use use, const ops::Operand& x) const;
+    ops::Operand gather_and(Use use, const ops::Operand& x, const char* work) const;
     /// reduce_rows() of a matrix that make() computes for the tokens of one rank after the other, this rank
     /// last; the sums of the rank before travel meanwhile. They are rounded after each addition.
     using Make = c10::function_ref<at::Tensor(layout::Range tokens)>;
-    at::Tensor reduce_rows_of(Make make) const;
+    at::Tensor reduce_rows_of(Make make, const char* work) const;
 
     /// The rank that is `distance` ranks before this one on the ring.
     int rank_before(int distance) const;
     layout::Range tokens_of(int rank) const { return layout::chunk(num_tokens_, group_.size(), rank); }
     /// Starts to send `out` to the next rank of the ring, and to receive `in` from the rank before.
-    comm::Pending exchange(const at::Tensor& out, const at::Tensor& in) const;
+    comm::Pending exchange(const at::Tensor& out, const at::Tensor& in, const comm::Purpose& purpose) const;
 };
 
 }  // namespace argosy::parallel

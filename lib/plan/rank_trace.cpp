@@ -7,6 +7,7 @@
 
 #include "ops/gpu_float8.h"
 #include "plan/dry_memory.h"
+#include "setup/profiler.h"
 #include "train/dry_step.h"
 
 namespace argosy::plan {
@@ -79,6 +80,7 @@ class Tracer {
         : options_(std::move(options)), shape_(shape), machine_(machine) {
         trace_.rank = rank;
         options_.observer = [this](const parallel::UnitOp* op) {
+            pass_ = observe::name_of(op ? setup::kind_of(op->kind) : observe::ComputeKind::Other);
             if (op) enter(parallel::describe(*op));
         };
     }
@@ -116,6 +118,7 @@ class Tracer {
             trace_.peak = {peak, held_bytes(trainer.model(), trainer.step().optimizer()), phase_};
         }
         phase_ = std::move(phase);
+        new_event_ = true;
     }
 
     void add_work(const ops::Work& work) {
@@ -123,17 +126,27 @@ class Tracer {
         trace_.flops += work.flops;
         if (!is_optimizer_) trace_.compute_seconds[work.kind] += seconds;
         auto& events = trace_.events;
-        const bool extends = !events.empty() && events.back().kind == Event::Kind::Compute &&
+        const bool extends = !std::exchange(new_event_, false) && !events.empty() &&
+                             events.back().kind == Event::Kind::Compute &&
                              events.back().is_optimizer == is_optimizer_;
         if (!extends) events.push_back({.kind = Event::Kind::Compute, .is_optimizer = is_optimizer_});
         events.back().seconds += seconds;
+        if (work.kind == ops::WorkKind::Product) events.back().product_seconds += seconds;
     }
 
     void add_launch(const comm::Recording::Launch& recorded) {
         shared_.launched(recorded);
         const auto& group = dynamic_cast<const comm::RecordingCommunicator&>(recorded.group);
-        Launch launch{.group = group.name(), .channel = channel_of(group)};
+        Launch launch{.group = group.name(),
+                      .channel = channel_of(group),
+                      .is_beside = machine_.is_gpu,
+                      .pass = pass_,
+                      .kind = recorded.ops[0].kind,
+                      .purpose = recorded.purpose};
         for (const comm::RecordedOp& op : recorded.ops) {
+            const comm::MovedBytes moved = comm::moved_bytes(op);
+            launch.moved.sent += moved.sent;
+            launch.moved.received += moved.received;
             if (op.kind == comm::OpKind::Send) launch.send_to.push_back(group.world_ranks()[op.peer]);
             if (op.kind == comm::OpKind::Receive) launch.receive_from.push_back(group.world_ranks()[op.peer]);
         }
@@ -162,6 +175,8 @@ class Tracer {
     int64_t before_bytes_ = 0;
     train::DryRank* dry_ = nullptr;  // null: under construction
     std::string phase_ = "the construction of the model";
+    const char* pass_ = observe::name_of(observe::ComputeKind::Other);
+    bool new_event_ = false;  // a Compute event has the work of one operation of the program
     bool is_optimizer_ = false;
     std::map<int64_t, int64_t> index_of_;  // launches under way, by their numbers
     std::map<std::string, std::map<const comm::Communicator*, int>> channels_;

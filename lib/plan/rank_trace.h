@@ -50,9 +50,10 @@ struct Event {
         Wait,    // for the end of a launch
     };
     Kind kind;
-    double seconds = 0;         // of Compute
-    bool is_optimizer = false;  // of Compute: the optimizer's update
-    int64_t launch = -1;        // of Launch and Wait: an index into RankTrace::launches
+    double seconds = 0;          // of Compute
+    double product_seconds = 0;  // of Compute: in matrix products
+    bool is_optimizer = false;   // of Compute: the optimizer's update
+    int64_t launch = -1;         // of Launch and Wait: an index into RankTrace::launches
 };
 
 /// Operations that are launched together in one group of ranks.
@@ -60,8 +61,13 @@ struct Launch {
     std::string group;  // the name of its axes
     int channel = 0;    // number of the group among this rank's groups of this name
     double seconds = 0;
+    bool is_beside = true;  // it runs beside the rank's computation; else the rank moves the data in its wait
     /// Messages: the world's ranks to which this rank sends, and from which it receives.
     std::vector<int> send_to = {}, receive_from = {};
+    const char* pass = "";  // the kind of work in which it is launched (observe::ComputeKind): "forward", ...
+    comm::OpKind kind = comm::OpKind::AllGather;  // of the first operation
+    comm::Purpose purpose = {};                   // of the first operation
+    comm::MovedBytes moved = {};
     bool is_message() const { return !send_to.empty() || !receive_from.empty(); }
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "observe/shortage.h"
+#include "plan/overlap.h"
 
 namespace argosy::plan {
 namespace {
@@ -58,7 +59,27 @@ ordered_json memory_json(const PeakMemory& peak) {
             {"gathered", peak.held.gathered},   {"other", peak.other_bytes()}};
 }
 
-ordered_json rank_json(const RankPlan& rank) {
+/// The table of tensor_collectives().
+ordered_json collectives_json(const RankPlan& rank, const layout::MeshShape& mesh) {
+    ordered_json rows = ordered_json::array();
+    for (const TensorCollective& row : tensor_collectives(rank, mesh)) {
+        rows.push_back({{"group", row.group},
+                        {"pass", row.pass},
+                        {"for", row.work},
+                        {"collective", comm::kind_name(row.kind)},
+                        {"in_parts", row.in_parts},
+                        {"number", row.number},
+                        {"sent", row.moved.sent},
+                        {"received", row.moved.received},
+                        {"seconds", row.seconds},
+                        {"exposed_seconds", row.exposed_seconds},
+                        {"product_seconds", row.product_seconds},
+                        {"why_not", row.why_not}});
+    }
+    return rows;
+}
+
+ordered_json rank_json(const RankPlan& rank, const layout::MeshShape& mesh) {
     const auto compute = [&](ops::WorkKind kind) {
         const auto found = rank.trace.compute_seconds.find(kind);
         return found == rank.trace.compute_seconds.end() ? 0.0 : found->second;
@@ -72,6 +93,7 @@ ordered_json rank_json(const RankPlan& rank) {
             {"shared_bytes", rank.trace.shared_bytes},
             {"mapped_shared_bytes", rank.trace.mapped_shared_bytes},
             {"moved_bytes", std::move(moved)},
+            {"tensor_collectives", collectives_json(rank, mesh)},
             {"flops", rank.trace.flops},
             {"seconds",
              {{"total", time.total},
@@ -125,18 +147,6 @@ std::string links_text(const Plan& plan) {
 
 double peak_gibibytes(const Plan& plan) { return gibibytes(plan.peak_bytes()); }
 
-/// "0.31 s more for exposed tp": the part of the time that grew most from one plan to the next.
-std::string largest_growth(const Plan& from, const Plan& to) {
-    const auto before = parts_of(from.slowest().time);
-    std::pair<std::string, double> largest = {"", 0};
-    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
-        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
-        const double growth = seconds - (same == before.end() ? 0 : same->second);
-        if (growth > largest.second) largest = {name, growth};
-    }
-    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
-}
-
 std::string row(const Candidate& candidate, const std::string& number) {
     const Plan& plan = candidate.plan;
     std::vector<std::string> others;
@@ -154,7 +164,7 @@ std::string row(const Candidate& candidate, const std::string& number) {
 std::string toml_of(const std::vector<std::pair<std::string, std::string>>& changes) {
     std::string text, section;
     for (const auto& [key, value] : changes) {
-        const size_t dot = key.find('.');
+        const size_t dot = key.rfind('.');
         if (key.substr(0, dot) != section) {
             section = key.substr(0, dot);
             text += fmt::format("[{}]\n", section);
@@ -165,6 +175,17 @@ std::string toml_of(const std::vector<std::pair<std::string, std::string>>& chan
 }
 
 }  // namespace
+
+std::string largest_growth(const Plan& from, const Plan& to) {
+    const auto before = parts_of(from.slowest().time);
+    std::pair<std::string, double> largest = {"", 0};
+    for (const auto& [name, seconds] : parts_of(to.slowest().time)) {
+        const auto same = std::ranges::find(before, name, [](const auto& part) { return part.first; });
+        const double growth = seconds - (same == before.end() ? 0 : same->second);
+        if (growth > largest.second) largest = {name, growth};
+    }
+    return largest.first.empty() ? "" : fmt::format(": {:.3g} s more for {}", largest.second, largest.first);
+}
 
 std::string plan_text(const Plan& plan) {
     const RankPlan& fullest = plan.fullest();
@@ -200,14 +221,14 @@ std::string plan_text(const Plan& plan) {
         text += fmt::format("traffic   {}: a rank sends {} and receives {} a step\n", group, gib(bytes.sent),
                             gib(bytes.received));
     }
-    return text + links_text(plan);
+    return text + links_text(plan) + tensor_text(plan);
 }
 
 namespace {
 
 ordered_json value_of(const Plan& plan) {
     ordered_json ranks = ordered_json::array();
-    for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
+    for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank, plan.mesh));
     return {{"model", plan.title},
             {"mesh", plan.mesh.name()},
             {"machine", plan.machine.name},
@@ -244,15 +265,36 @@ std::string gain(const Plan& plan, const Search& found) {
     return fmt::format("{:.1f} % {} time than 1", std::abs(share), share < 0 ? "less" : "more");
 }
 
+/// The row whose keys are printed: the fastest that fits, or the widest if no row of the given types fits.
+const Narrower* shown_in_full(const Search& found) {
+    const Narrower* shown = nullptr;
+    for (const Narrower& one : found.narrower) {
+        const Plan& plan = one.candidate.plan;
+        if (!plan.fits() || (shown && (found.best.empty() || plan.seconds >= shown->candidate.plan.seconds)))
+            continue;
+        shown = &one;
+    }
+    return shown;
+}
+
 /// Rows A, B, ... and what they mean.
 std::string narrower_text(const Search& found) {
     if (found.narrower.empty()) return "";
     std::string rows, meanings, keys;
     char letter = 'A';
+    const Narrower* const shown = shown_in_full(found);
+    const Plan* before = nullptr;
     for (const auto& [meaning, candidate] : found.narrower) {
         rows += row(candidate, std::string(1, letter));
-        meanings += fmt::format("{}: {}: {}\n", letter, meaning, gain(candidate.plan, found));
-        if (found.best.empty() && keys.empty() && candidate.plan.fits())
+        meanings += fmt::format("{}: {}: {}", letter, meaning, gain(candidate.plan, found));
+        if (before != nullptr && candidate.plan.fits() && candidate.plan.seconds > before->seconds) {
+            meanings +=
+                fmt::format(", {:.1f} % more than {}{}", 100 * (candidate.plan.seconds / before->seconds - 1),
+                            char(letter - 1), largest_growth(*before, candidate.plan));
+        }
+        meanings += "\n";
+        before = &candidate.plan;
+        if (shown != nullptr && &shown->candidate == &candidate)
             keys = fmt::format("\n# {} is the given configuration with these keys:\n{}", letter,
                                toml_of(candidate.changes));
         ++letter;

@@ -8,7 +8,11 @@
 
 namespace argosy::plan {
 
-/// The plan for people, some lines that end with a line break.
+/// ": 0.31 s more for exposed tp": the part of the time that grows most from one plan to the other. Empty if
+/// none grows.
+std::string largest_growth(const Plan& from, const Plan& to);
+
+/// The plan for people: some lines that end with a line break, and the table of tensor_text().
 std::string plan_text(const Plan& plan);
 
 /// One JSON object with the keys
@@ -16,7 +20,9 @@ std::string plan_text(const Plan& plan);
 ///   every other one), bytes_per_second, latency_seconds, source}]}, fits, memory_room_bytes, score_bytes,
 ///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory
 ///   {peak_bytes, moment, weights, copies, gradients, moments, gathered, other}, shared_bytes,
-///   mapped_shared_bytes, moved_bytes {axes: {sent, received}}, flops, seconds {total, compute, optimizer,
+///   mapped_shared_bytes, moved_bytes {axes: {sent, received}}, tensor_collectives [{group, pass, for,
+///   collective, in_parts, number, sent, received, seconds, exposed_seconds, product_seconds, why_not}]
+///   (overlap.h), flops, seconds {total, compute, optimizer,
 ///   bubble, exposed {axes: s}, products, attention, passes}}]
 /// Memory and bytes are exact for the tensors of a step on processors; the shared bytes (rank_trace.h) and
 /// times are estimates.

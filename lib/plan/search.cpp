@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <ranges>
@@ -13,6 +14,8 @@
 #include "base/program.h"
 #include "config/schema.h"
 #include "observe/shortage.h"
+#include "plan/overlap.h"
+#include "plan/report.h"
 #include "plan/search_space.h"
 
 namespace argosy::plan {
@@ -22,6 +25,7 @@ using config::JobConfig;
 using config::PipelineSchedule;
 using config::Precision;
 using config::RecomputeMode;
+using config::Switch;
 
 constexpr size_t kMaxRows = 6;
 
@@ -55,6 +59,9 @@ class Searcher {
             promising.push_back(candidate.config);
         for (const Tried* tried : fastest([&](const Tried& each) { return !each.fits && could_fit(each); }))
             promising.push_back(tried->config);
+        for (const Tried* tried :
+             fastest([&](const Tried& each) { return each.fits && has_tensor_axis(each.config); }))
+            promising.push_back(tried->config);
         for (const JobConfig& config : promising) refine(config);
         keep_front();
         plan_in_full();
@@ -62,7 +69,8 @@ class Searcher {
         narrow_types();
         if (found_.best.empty()) return std::move(found_);
         found_.nearest.clear();
-        found_.reason = reason_for_shards();
+        found_.reason = reason_for_shards() + reason_for_overlap();
+        cast_products();
         return std::move(found_);
     }
 
@@ -108,7 +116,8 @@ class Searcher {
 
     void plan_given() {
         try {
-            found_.given = Candidate{given_, {}, make_plan(given_, num_ranks_, machine_)};
+            const JobConfig config = settled(given_, num_ranks_, machine_).config;
+            found_.given = Candidate{config, {}, make_plan(config, num_ranks_, machine_)};
         } catch (const UserError& error) {
             first_refusal_ = error.what();
         }
@@ -162,8 +171,8 @@ class Searcher {
     /// Tries asynchronous tensor parallelism and other schedules.
     void refine(JobConfig config) {
         auto& mesh = config.parallelism;
-        if (mesh.tensor_parallel_degree > 1 && !mesh.enable_async_tensor_parallel) {
-            mesh.enable_async_tensor_parallel = true;
+        if (machine_.is_gpu && has_tensor_axis(config) && mesh.enable_async_tensor_parallel == Switch::Off) {
+            mesh.enable_async_tensor_parallel = Switch::On;
             consider(config);
         }
         if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) return;
@@ -232,7 +241,7 @@ class Searcher {
         const auto without_shards = [](JobConfig config) {
             auto& mesh = config.parallelism;
             mesh.data_parallel_shard_degree = mesh.data_parallel_replicate_degree = 1;
-            mesh.enable_async_tensor_parallel = false;
+            mesh.enable_async_tensor_parallel = Switch::Off;
             mesh.pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
             return config;
         };
@@ -247,14 +256,83 @@ class Searcher {
             refined.parallelism.data_parallel_replicate_degree =
                 other.parallelism.data_parallel_replicate_degree;
             const Plan plan = make_plan(refined, num_ranks_, machine_);
-            const double more = 100 * (plan.seconds / found_.best.front().plan.seconds - 1);
             return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
-                               plan.fits()
-                                   ? fmt::format("a step would take {:.2g} % {} time with these links",
-                                                 std::abs(more), more < 0 ? "less" : "more")
-                                   : "a rank would need " + observe::gibibytes_text(plan.peak_bytes()));
+                               difference(plan, found_.best.front().plan));
         }
         return "";
+    }
+
+    /// A line: the effect of asynchronous tensor parallelism on the best candidate. Empty without a tensor
+    /// axis.
+    std::string reason_for_overlap() const {
+        const Candidate& best = found_.best.front();
+        if (!machine_.is_gpu || !has_tensor_axis(best.config)) return "";
+        const JobConfig other = with_other_overlap(best.config);
+        const bool is_on = best.config.parallelism.enable_async_tensor_parallel == Switch::On;
+        const Plan plan = make_plan(other, num_ranks_, machine_);
+        return fmt::format("Async tensor parallelism is {}: {}, {}.\n", is_on ? "on" : "off",
+                           is_on ? "off" : "on", difference(plan, best.plan));
+    }
+
+    /// Tries the casts of products in the best configuration, in bfloat16 if that is given as float32. Casts
+    /// that make a step at least 1 % faster are listed, the others get a line of the reason.
+    void cast_products() {
+        const bool widens = given_.training.mixed_precision_param == Precision::Float32;
+        if (widens && found_.narrower.empty()) return;
+        JobConfig base = widens ? found_.narrower.front().candidate.config : found_.best.front().config;
+        for (const config::Converter converter : base.model.converters) {  // spell out the default recipe
+            if (converter == config::Converter::Float8)
+                base.float8.recipe_name = base.float8.recipe_name.value_or(config::Float8Recipe::Tensorwise);
+            if (converter == config::Converter::Mx)
+                base.mx.recipe_name = base.mx.recipe_name.value_or(config::MxRecipe::Floor);
+        }
+        const Plan base_plan = make_rough_plan(base, num_ranks_, machine_);
+        std::vector<Narrower> gaining;
+        for (const NumberTypes* casts : product_casts(given_, machine_)) {
+            JobConfig config = base;
+            casts->set(config);
+            if (config == base) continue;
+            const std::optional<Candidate> rough = with_faster_overlap(config);
+            if (!rough) continue;
+            if (rough->plan.fits() && rough->plan.seconds < 0.99 * base_plan.seconds) {
+                gaining.push_back(narrower(casts->meaning, rough->config));
+            } else {
+                found_.reason += fmt::format("{}: {}.\n", casts->meaning, difference(rough->plan, base_plan));
+            }
+        }
+        std::ranges::stable_sort(gaining, {}, [](const Narrower& one) { return one.candidate.plan.seconds; });
+        std::ranges::move(gaining, std::back_inserter(found_.narrower));
+    }
+
+    /// The faster of the configuration with and without asynchronous tensor parallelism, by rough plans. None
+    /// if a run with this configuration is refused.
+    std::optional<Candidate> with_faster_overlap(const JobConfig& config) const {
+        throw_if_stop_requested();
+        try {
+            Candidate found{config, {}, make_rough_plan(config, num_ranks_, machine_)};
+            if (!has_tensor_axis(config)) return found;
+            const JobConfig other = with_other_overlap(config);
+            Plan plan = make_rough_plan(other, num_ranks_, machine_);
+            return plan.seconds < found.plan.seconds ? Candidate{other, {}, std::move(plan)} : found;
+        } catch (const UserError&) {
+            return std::nullopt;  // 32 does not divide the tokens of a rank
+        }
+    }
+
+    static bool has_tensor_axis(const JobConfig& config) {
+        return config.parallelism.tensor_parallel_degree > 1;
+    }
+    static JobConfig with_other_overlap(JobConfig config) {
+        Switch& overlap = config.parallelism.enable_async_tensor_parallel;
+        overlap = overlap == Switch::On ? Switch::Off : Switch::On;
+        return config;
+    }
+    /// "a step would take 2 % more time with these links: 0.1 s more for exposed tp".
+    static std::string difference(const Plan& plan, const Plan& from) {
+        if (!plan.fits()) return "a rank would need " + observe::gibibytes_text(plan.peak_bytes());
+        const double more = 100 * (plan.seconds / from.seconds - 1);
+        return fmt::format("a step would take {:.2g} % {} time with these links{}", std::abs(more),
+                           more < 0 ? "less" : "more", more < 0 ? "" : largest_growth(from, plan));
     }
 
     /// Keeps the candidates of which no faster one needs less memory, fastest first.

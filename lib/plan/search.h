@@ -8,7 +8,11 @@
 // The number types stay those of the given configuration. Narrower ones change the numbers that training
 // computes, so they are listed apart, and only where a step then fits or is at least 1 % faster (computation
 // in bfloat16 in place of float32 always). What a configuration needs with them is estimated from the bytes
-// that its rank holds, and planned for the fastest.
+// that its rank holds, and planned for the fastest. Casts of products to eight bits (float8, MXFP8) are tried
+// in the best configuration where the machine multiplies them, and listed likewise.
+//
+// Asynchronous tensor parallelism is tried on and off for the promising meshes with a tensor axis of GPUs,
+// whatever the given configuration says.
 #pragma once
 
 #include <optional>
@@ -41,9 +45,11 @@ struct Search {
     int num_planned = 0, num_too_large = 0;
     /// The smallest that does not fit, if none fits.
     std::vector<Candidate> nearest;
-    std::string reason = {};  // why the first has its number of shards: a line, or empty
+    std::string reason =
+        {};  // lines: why the first has its shards and its overlap, and which casts gain nothing
     /// Each one faster than the one before it, and than the best with the given types. If none fits with any
     /// types, one that does not fit. Computation in bfloat16 in place of float32 is apart, and the first.
+    /// Casts of products are the last, the fastest first.
     std::vector<Narrower> narrower = {};
 };
 

@@ -24,6 +24,35 @@ constexpr NumberTypes kNarrowTypes[] = {
      }},
 };
 
+void set_float8(JobConfig& config, config::Float8Recipe recipe) {
+    config.model.converters = {config::Converter::Float8};
+    config.float8.recipe_name = recipe;
+    if (recipe != config::Float8Recipe::Tensorwise) config.float8.enable_fsdp_float8_all_gather = false;
+    config.mx = {};
+}
+
+constexpr int kFirstWithBlocks = 100;  // the first compute capability that multiplies MXFP8
+constexpr NumberTypes kCasts[] = {
+    {"products without casts",
+     [](JobConfig& config) {
+         config.model.converters.clear();
+         config.float8 = {};
+         config.mx = {};
+     }},
+    {"products in float8, tensorwise",
+     [](JobConfig& config) { set_float8(config, config::Float8Recipe::Tensorwise); }},
+    {"products in float8, rowwise",
+     [](JobConfig& config) { set_float8(config, config::Float8Recipe::Rowwise); }},
+    {"products in float8, rowwise_with_gw_hp",
+     [](JobConfig& config) { set_float8(config, config::Float8Recipe::RowwiseWithWeightGradient); }},
+    {"products in MXFP8",
+     [](JobConfig& config) {
+         config.model.converters = {config::Converter::Mx};
+         config.float8 = {};
+         if (!config.mx.recipe_name) config.mx.recipe_name = config::MxRecipe::Floor;
+     }},
+};
+
 std::vector<int> powers_of_two(int largest) {
     std::vector<int> numbers;
     for (int number = 1; number <= largest; number *= 2) numbers.push_back(number);
@@ -49,6 +78,7 @@ std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int cont
     mesh.tensor_parallel_degree = tensor;
     mesh.context_parallel_degree = context;
     mesh.pipeline_parallel_degree = pipeline;
+    if (tensor > 1) mesh.enable_async_tensor_parallel = config::Switch::Off;  // the search tries On later
     std::vector<JobConfig> found;
     for (const int shard : shard_degrees(num_ranks / group, per_node / (tensor * context))) {
         mesh.data_parallel_shard_degree = shard;
@@ -110,6 +140,16 @@ std::vector<const NumberTypes*> narrower_types(const JobConfig& given) {
         const JobConfig narrow = with_types(given, row);
         if (narrow != last) found.push_back(&row);
         last = narrow;
+    }
+    return found;
+}
+
+std::vector<const NumberTypes*> product_casts(const JobConfig& given, const Machine& machine) {
+    if (machine.float8_flops == 0 || given.training.dtype == Precision::Float64) return {};
+    std::vector<const NumberTypes*> found;
+    for (const NumberTypes& casts : kCasts) {
+        if (&casts != std::prev(std::end(kCasts)) || machine.capability >= kFirstWithBlocks)
+            found.push_back(&casts);
     }
     return found;
 }

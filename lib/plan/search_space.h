@@ -32,6 +32,10 @@ struct NumberTypes {
 /// comparisons.
 std::vector<const NumberTypes*> narrower_types(const config::JobConfig& given);
 
+/// The casts of products to eight bits that a machine computes in float8, each with all keys of a recipe, and
+/// first their absence. None for a machine without float8, or for a float64 run.
+std::vector<const NumberTypes*> product_casts(const config::JobConfig& given, const Machine& machine);
+
 /// Sets the types of the row and of all rows before it.
 config::JobConfig with_types(config::JobConfig config, const NumberTypes& row);
 

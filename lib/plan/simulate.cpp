@@ -42,7 +42,9 @@ class Simulation {
 
   private:
     struct Rank {
-        explicit Rank(const RankTrace& events) : trace(events), ends(events.launches.size()) {}
+        explicit Rank(const RankTrace& events) : trace(events), ends(events.launches.size()) {
+            time.exposed_of_launches.resize(events.launches.size());
+        }
 
         const RankTrace& trace;
         size_t next = 0;  // event
@@ -110,11 +112,13 @@ class Simulation {
             end = begin + launch.seconds;
         }
         RankTime& time = rank.time;
+        if (!launch.is_beside) end = std::max(begin, time.total) + launch.seconds;
         const double late = std::max(0.0, begin - time.total);
         time.bubble += late;
         time.total += late;
         const double exposed = std::max(0.0, end - time.total);
         if (exposed > 0) time.exposed[launch.group] += exposed;
+        time.exposed_of_launches[index] = exposed;
         time.total += exposed;
         return true;
     }

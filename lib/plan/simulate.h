@@ -2,14 +2,16 @@
 // the same at the same time.
 //
 // The idea: each rank computes and launches in order. The launches of a group run one after another, beside
-// the rank's computation. A message begins when both ranks have launched it. A rank that waits for a launch
-// which has not ended stands still. Three simplifications make a plan optimistic: groups share no link,
-// communication does not slow computation, and messages between stages do not wait for each other.
+// the rank's computation on GPUs; a processor moves the data itself while it waits (comm/exchange.h). A
+// message begins when both ranks have launched it. A rank that waits for a launch which has not ended stands
+// still. Three simplifications make a plan optimistic: groups share no link, communication does not slow
+// computation, and messages between stages do not wait for each other.
 #pragma once
 
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plan/rank_trace.h"
 
@@ -19,8 +21,9 @@ namespace argosy::plan {
 struct RankTime {
     double total = 0;
     double compute = 0, optimizer = 0;
-    double bubble = 0;                      // waits for another stage that has not launched its message
-    std::map<std::string, double> exposed;  // waits for operations under way, by group
+    double bubble = 0;                        // waits for another stage that has not launched its message
+    std::map<std::string, double> exposed;    // waits for operations under way, by group
+    std::vector<double> exposed_of_launches;  // the same by RankTrace::launches
 };
 
 /// The times of the ranks in `traces`, which has one rank of each pipeline stage. Throws RunError if they

@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/strict_json.h"
 #include "parallel/lowering.h"
 
 namespace argosy::setup {
@@ -57,27 +61,34 @@ double seconds_of_an_event() {
     return (thread_seconds() - start) / static_cast<double>(timeline.num_events());
 }
 
-observe::ComputeKind kind_of(parallel::UnitOpKind op) {
-    using observe::ComputeKind;
-    switch (op) {
-        case parallel::UnitOpKind::Forward:
-            return ComputeKind::Forward;
-        case parallel::UnitOpKind::Recompute:
-            return ComputeKind::Recompute;
-        case parallel::UnitOpKind::Loss:
-        case parallel::UnitOpKind::LossInput:
-        case parallel::UnitOpKind::ForwardLoss:
-            return ComputeKind::Head;
-        case parallel::UnitOpKind::BackwardInput:
-            return ComputeKind::Backward;
-        case parallel::UnitOpKind::BackwardWeight:
-            return ComputeKind::Weights;
-        default:
-            return ComputeKind::Other;
-    }
-}
-
 }  // namespace
+
+std::string exposed_text(const std::string& trace) {
+    struct Exposed {
+        double us = 0;
+        int number = 0;  // of waits
+    };
+    std::map<std::string, Exposed> found;  // by "tp all-gather of wo"
+    const nlohmann::ordered_json whole = parse_json(trace, "the trace");
+    for (const auto& event : whole.at("traceEvents")) {
+        if (event.at("ph") != "X") continue;
+        std::string name = event.at("name");
+        const bool waits = name.starts_with("wait "), submits = name.starts_with("submit ");
+        const size_t comma = waits ? name.find(", ") : name.rfind(", ");
+        if (!(waits || submits) || comma == name.npos) continue;
+        if (waits) name.erase(comma, 1);  // "wait tp, all-gather of wo"
+        if (submits) name.resize(comma);  // "submit tp all-gather of wo, 12.3 MB"
+        Exposed& sum = found[name.substr(name.find(' ') + 1)];
+        sum.us += event.at("dur").get<double>();
+        sum.number += waits ? 1 : 0;
+    }
+    std::vector<std::pair<std::string, Exposed>> rows(found.begin(), found.end());
+    std::ranges::stable_sort(rows, std::greater<>(), [](const auto& row) { return row.second.us; });
+    std::vector<std::string> texts;
+    for (const auto& [name, sum] : rows)
+        texts.push_back(fmt::format("{} {:.3g} ms ({})", name, sum.us / 1000, sum.number));
+    return fmt::format("{}", fmt::join(texts, "; "));
+}
 
 double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank) {
     double least = -std::numeric_limits<double>::infinity(), most = -least;
@@ -112,6 +123,8 @@ void Profiler::finish_step() {
         const double seconds = seconds_of_an_event();
         spdlog::info("trace of step {}: {} events of {:.2f} us, {:.3f} % of the step", step_, num_events,
                      1e6 * seconds, 100 * num_events * seconds / step_seconds);
+        const std::string exposed = control_.device().is_cpu() ? exposed_text(trace) : "";
+        if (!exposed.empty()) spdlog::info("exposed in step {} on rank 0: {}", step_, exposed);
     }
     const auto folder = folder_ / fmt::format("step-{:08}", step_);
     try {
@@ -120,6 +133,26 @@ void Profiler::finish_step() {
             .write(trace);
     } catch (const std::exception& error) {  // a run does not end because a trace cannot be written
         spdlog::warn("no trace of step {}: {}", step_, error.what());
+    }
+}
+
+observe::ComputeKind kind_of(parallel::UnitOpKind op) {
+    using observe::ComputeKind;
+    switch (op) {
+        case parallel::UnitOpKind::Forward:
+            return ComputeKind::Forward;
+        case parallel::UnitOpKind::Recompute:
+            return ComputeKind::Recompute;
+        case parallel::UnitOpKind::Loss:
+        case parallel::UnitOpKind::LossInput:
+        case parallel::UnitOpKind::ForwardLoss:
+            return ComputeKind::Head;
+        case parallel::UnitOpKind::BackwardInput:
+            return ComputeKind::Backward;
+        case parallel::UnitOpKind::BackwardWeight:
+            return ComputeKind::Weights;
+        default:
+            return ComputeKind::Other;
     }
 }
 

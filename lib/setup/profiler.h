@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/timeline.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
+#include "observe/gpu_kinds.h"
 #include "observe/memory.h"
 #include "observe/step_timer.h"
+#include "parallel/lowering.h"
 #include "train/trainer.h"
 
 namespace argosy::setup {
@@ -23,6 +26,11 @@ struct Rounds {
 /// each round bounds the offset from both sides, loosely if a rank was held up. The middle of the bounds is
 /// off by at most half the time of the fastest round.
 double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank);
+
+/// The time in submissions of and waits for operations between ranks in a trace (base/timeline.h), by group,
+/// kind and purpose with the number of waits, the longest first: "tp all-gather of wo 1.2 ms (4); ...". For
+/// traces of processors: a GPU's host does not wait.
+std::string exposed_text(const std::string& trace);
 
 class Profiler {
   public:
@@ -45,6 +53,9 @@ class Profiler {
     int64_t step_ = 0;          // the one that is traced
     double start_seconds_ = 0;  // of it, by thread_seconds()
 };
+
+/// The kind of work of an operation, by which its time is split.
+observe::ComputeKind kind_of(parallel::UnitOpKind op);
 
 /// The options with an observer that tells `timeline`, `timer` and `memory` each operation. REQUIRES: they
 /// outlive the trainer.

@@ -300,7 +300,8 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .recompute = recompute_mode(config.activation_checkpoint.mode),
             .graphs = uses_graphs(config),
             .side_stream = config.compile.side_stream && !config.debug.plain_operations,
-            .tensor = {.overlap_products = config.parallelism.enable_async_tensor_parallel,
+            .tensor = {.overlap_products =
+                           config.parallelism.enable_async_tensor_parallel == config::Switch::On,
                        .gather_logits = config.parallelism.disable_loss_parallel},
             .context = context_options(config.parallelism),
             .seq_len = config.training.seq_len,

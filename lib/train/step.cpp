@@ -77,7 +77,8 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
-    mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
+    mesh_.world().run(
+        {.kind = comm::OpKind::AllReduce, .out = totals, .in = totals, .purpose = {"loss and norm"}});
     if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu();
     return totals_of(totals);

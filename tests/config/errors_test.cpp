@@ -68,6 +68,15 @@ TEST(Errors, BooleansNeedNoValue) {
     EXPECT_FALSE(parse_command_line({"--compile.enable", "false"}).config.compile.enable);
 }
 
+TEST(Errors, Switches) {
+    EXPECT_EQ(file_error("[parallelism]\nenable_async_tensor_parallel = 1\n"),
+              "parallelism.enable_async_tensor_parallel in F:2 must be true, false or \"auto\", but is the "
+              "integer 1");
+    EXPECT_EQ(error_of({"--parallelism.enable_async_tensor_parallel", "maybe"}),
+              "parallelism.enable_async_tensor_parallel on the command line is \"maybe\"; it must be one of "
+              "false, true, auto");
+}
+
 TEST(Errors, UnknownSection) {
     EXPECT_EQ(file_error("[job]\n[optimiser]\nlr = 1.0\n"),
               "unknown section [optimiser] in F:2; did you mean [optimizer]?");

@@ -125,8 +125,7 @@ TEST(Fields, AcceptEachOfTheirChoices) {
     for_each_field([](const Field& field) {
         for (const std::string& choice : field.limits.choices) {
             JobConfig config;
-            Value value = choice;
-            if (field.type == ValueType::ChoiceList) value = std::vector<std::string>{choice};
+            Value value = value_from_word(field.type, choice);  // a boolean of a switch
             field.set(config, value);
             EXPECT_EQ(field.get(config), value);
         }

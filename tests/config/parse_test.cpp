@@ -114,6 +114,24 @@ TEST(Parse, VersionReadsNoFile) {
     EXPECT_EQ(parse_command_line({"--version", "--config", "absent.toml"}).command, Command::Version);
 }
 
+TEST(Parse, ASwitchIsABooleanOrAuto) {
+    const auto value_in = [](const std::string& toml) {
+        const ConfigFile file("[parallelism]\nenable_async_tensor_parallel = " + toml + "\n");
+        return parse_command_line({"--config", file.path()}).config.parallelism.enable_async_tensor_parallel;
+    };
+    EXPECT_EQ(value_in("true"), Switch::On);
+    EXPECT_EQ(value_in("false"), Switch::Off);
+    EXPECT_EQ(value_in("\"auto\""), Switch::Auto);
+    const std::string key = "--parallelism.enable_async_tensor_parallel";
+    const auto value_of = [](const std::vector<std::string>& words) {
+        return parse_command_line(words).config.parallelism.enable_async_tensor_parallel;
+    };
+    EXPECT_EQ(value_of({}), Switch::Off);
+    EXPECT_EQ(value_of({key}), Switch::On);
+    EXPECT_EQ(value_of({key, "false"}), Switch::Off);
+    EXPECT_EQ(value_of({key + "=auto"}), Switch::Auto);
+}
+
 TEST(Choices, HaveTheirNames) {
     EXPECT_EQ(name_of(OptimizerName::AdamW), "AdamW");
     EXPECT_EQ(name_of(DecayType::Linear), "linear");

@@ -11,6 +11,8 @@ inline Value sample_value(const Field& field) {
     switch (field.type) {
         case ValueType::Boolean:
             return !std::get<bool>(otherwise);
+        case ValueType::Switch:
+            return "auto";
         case ValueType::Integer:
             return int64_t{4};
         case ValueType::Number:

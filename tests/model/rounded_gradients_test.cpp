@@ -182,7 +182,7 @@ TEST_F(RoundedGradients, OfManyMicrobatchesFollowAnOracleInFp64) {
 class LateAxis : public TensorAxis {
   public:
     explicit LateAxis(std::function<void()> taken) : taken_(std::move(taken)) {}
-    std::unique_ptr<ComingRows> start_gather(const ops::Operand& x) const override {
+    std::unique_ptr<ComingRows> start_gather(const ops::Operand& x, const char*) const override {
         return std::make_unique<LateRows>(x, taken_);
     }
 

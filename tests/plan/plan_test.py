@@ -3,6 +3,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -107,6 +108,28 @@ class PlanTest(run.PretrainTest):
         done = self.ask(*job, "--gpus", 4)
         self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
         self.assertIn("another number of ranks: 2 on a node, and the plan has 4", done.stderr)
+
+    def test_lists_the_collectives_of_tensor_parallelism(self):
+        job = ["--gpus", 4, "--gpu", "h100", "--parallelism.tensor_parallel_degree", 4]
+        text = self.ask(*job).stdout
+        self.assertRegex(text, r"tp +forward +tok_embeddings +reduce-scatter +1 .* no: no product before it\n")
+        self.assertRegex(text, r"tp +forward +wq, wk, wv +all-gather .* no: enable_async_tensor_parallel is off\n")
+        self.assertNotIn("collectives of tensor parallelism", self.ask("--gpus", 4, "--gpu", "h100").stdout)
+        text = self.ask(*job, "--parallelism.enable_async_tensor_parallel", "true").stdout
+        self.assertRegex(text, r"tp +forward +wq, wk, wv +all-gather in parts .* yes\n")
+        rank = self.plan(*job)["ranks"][0]
+        rows = rank["tensor_collectives"]
+        for way in ("sent", "received"):
+            self.assertEqual(sum(row[way] for row in rows if row["group"] == "tp"), rank["moved_bytes"]["tp"][way])
+
+    def test_says_its_choice_of_overlap(self):
+        job = ["--gpus", 4, "--gpu", "h100", "--parallelism.tensor_parallel_degree", 4]
+        chosen = self.ask(*job, "--parallelism.enable_async_tensor_parallel", "auto")
+        said = re.search(r"async tensor parallelism (on|off): the plan for h100 predicts that a step takes [\d.]+ % "
+                         r"(more|less) time with it", chosen.stderr)
+        self.assertIsNotNone(said, chosen.stderr)
+        same = self.ask(*job, "--parallelism.enable_async_tensor_parallel", "true" if said[1] == "on" else "false")
+        self.assertEqual(chosen.stdout, same.stdout)
 
     def test_search_prints_keys_that_run(self):
         job = ["--search", "--gpus", 2, "--gpu", "h100", "--training.seq_len", 64]

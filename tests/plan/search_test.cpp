@@ -162,6 +162,81 @@ TEST(Search, NeverRanksNarrowerTypes) {
     EXPECT_NE(text.find("links     in a node 360 GB/s"), std::string::npos) << text;
 }
 
+/// A machine on which the fastest mesh has a tensor axis: nothing costs time but products and links in a
+/// node.
+Machine machine_for_tensor_axes(double hop_seconds) {
+    Machine machine = small_machine(1000);
+    machine.memory_speed = 1e20;
+    machine.launch_seconds = 0;
+    machine.in_node.usual = {8e12, hop_seconds, "a test"};
+    return machine;
+}
+
+TEST(Search, SwitchesOverlapOnOnlyWhereItGains) {
+    const ops::OpsContext tensors;
+    config::JobConfig tensor = given();
+    tensor.training.global_batch_size = 1;  // of one sequence: no other axis divides it
+    tensor.training.seq_len = 2048;
+    for (const auto value : {config::Switch::On, config::Switch::Off, config::Switch::Auto}) {
+        tensor.parallelism.enable_async_tensor_parallel = value;
+        const Search gains = search(tensor, 4, machine_for_tensor_axes(0)),
+                     loses = search(tensor, 4, machine_for_tensor_axes(1e-3));
+        const auto overlap = [](const Search& found) {
+            return found.best[0].config.parallelism.enable_async_tensor_parallel;
+        };
+        ASSERT_EQ(gains.best[0].config.parallelism.tensor_parallel_degree, 4) << search_text(gains);
+        EXPECT_EQ(overlap(gains), config::Switch::On);
+        EXPECT_EQ(value_of(gains.best[0], "parallelism.enable_async_tensor_parallel"),
+                  value == config::Switch::On ? std::nullopt : std::optional<std::string>("true"));
+        EXPECT_NE(gains.reason.find("Async tensor parallelism is on: off, a step would take "),
+                  std::string::npos)
+            << gains.reason;
+        ASSERT_EQ(loses.best[0].config.parallelism.tensor_parallel_degree, 4) << search_text(loses);
+        EXPECT_EQ(overlap(loses), config::Switch::Off);
+        EXPECT_EQ(value_of(loses.best[0], "parallelism.enable_async_tensor_parallel"),
+                  value == config::Switch::Off ? std::nullopt : std::optional<std::string>("false"));
+    }
+}
+
+TEST(Search, ListsFloat8OnlyWhereItGains) {
+    const ops::OpsContext tensors;
+    Machine machine = machine_for_tensor_axes(0);
+    const auto casts_of = [&](const Search& found) {
+        std::vector<std::string> names;
+        for (const Narrower& one : found.narrower) {
+            if (value_of(one.candidate, "model.converters")) names.push_back(one.meaning);
+        }
+        return names;
+    };
+    const Search gains = search(given(), 2, machine);
+    EXPECT_EQ(casts_of(gains).size(), 3) << search_text(gains);
+    const Candidate& first = gains.narrower.front().candidate;
+    EXPECT_EQ(value_of(first, "model.converters"), "[\"quantize.linear.float8\"]");
+    EXPECT_LT(first.plan.seconds, 0.99 * gains.best[0].plan.seconds);
+    EXPECT_EQ(value_of(gains.best[0], "model.converters"), std::nullopt) << "it changes the numbers";
+    EXPECT_NE(search_text(gains).find("% more than A: "), std::string::npos) << "why B loses to A";
+    EXPECT_NE(search_text(gains).find("# A is the given configuration with these keys:\n"), std::string::npos)
+        << search_text(gains);
+    // Passes over memory that take long: the casts cost more than the products gain.
+    machine.memory_speed = 1e11;
+    const Search loses = search(given(), 2, machine);
+    EXPECT_EQ(casts_of(loses), std::vector<std::string>{}) << search_text(loses);
+    EXPECT_NE(loses.reason.find("products in float8, tensorwise: a step would take "), std::string::npos)
+        << loses.reason;
+    // A GPU without float8, and a run that casts already.
+    machine = machine_for_tensor_axes(0);
+    machine.float8_flops = 0;
+    machine.capability = 80;
+    const Search without = search(given(), 2, machine);
+    EXPECT_EQ(casts_of(without), std::vector<std::string>{});
+    EXPECT_EQ(without.reason.find("float8"), std::string::npos) << without.reason;
+    config::JobConfig casts = given();
+    casts.model.converters = {config::Converter::Float8};
+    const Search given_casts = search(casts, 2, machine_for_tensor_axes(0));
+    EXPECT_NE(given_casts.reason.find("products without casts: a step would take "), std::string::npos)
+        << given_casts.reason;
+}
+
 TEST(Search, RefusesRanksThatNoMeshCanUse) {
     const ops::OpsContext tensors;
     EXPECT_ERROR(search(given(), 4096, small_machine(1000)), UserError,

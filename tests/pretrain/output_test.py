@@ -172,6 +172,19 @@ class Metrics(run.PretrainTest):
         self.assertEqual(re.findall(r"parallelism\.(\w+) has no effect: ", done.stderr), list(settings))
         self.assertIn("enable_async_tensor_parallel has no effect: parallelism.tensor_parallel_degree is 1", done.stderr)
 
+    def test_overlap_of_tensor_parallelism_is_chosen_and_said(self):
+        """All ranks take rank 0's choice, which is off on processors; effective.toml has it."""
+        losses = {}
+        for value in ("auto", "false"):
+            done = self.run_ranks(2, *self.small(value, parallelism__tensor_parallel_degree=2,
+                                                 parallelism__enable_async_tensor_parallel=value))
+            self.assert_code(done, 0)
+            losses[value] = [step["loss"] for step in self.steps(value)]
+            said = re.findall(r"async tensor parallelism (.*)", done.stderr)
+            self.assertEqual(said, ["off: processors move the data themselves"] if value == "auto" else [], done)
+            self.assertIn("enable_async_tensor_parallel = false\n", (self.folder / value / "effective.toml").read_text())
+        self.assertEqual(losses["auto"], losses["false"])
+
     def test_number_types_are_stated_alike_on_any_number_of_ranks(self):
         stated = []
         for num_ranks in (1, 2):

@@ -36,6 +36,23 @@ class TraceTest(run.PretrainTest):
                 self.check_clock(traces)
                 self.check_memory(traces["rank-00000.json"], traced[3])
 
+    def test_the_log_has_the_exposed_time_of_each_collective(self):
+        done = self.run_ranks(2, *self.small(training__steps=2, parallelism__tensor_parallel_degree=2,
+                                             profiling__enable_profiling=True, profiling__profile_freq=2))
+        self.assert_code(done, 0)
+        text = re.search(r"exposed in step 2 on rank 0: (.*)", done.stderr)
+        self.assertIsNotNone(text, done)
+        rows = {name: (float(ms), int(number)) for name, ms, number
+                in re.findall(r"([^;]+?) ([\d.e-]+) ms \((\d+)\)", text[1].replace("; ", ";"))}
+        # Each of 4 layers, with a gather for the weights' gradients of the first products.
+        numbers = {"tp all-gather of wq, wk, wv": 8, "tp reduce-scatter of wq, wk, wv": 4, "tp reduce-scatter of wo": 4,
+                   "tp all-gather of wo": 4, "tp reduce-scatter of tok_embeddings": 1}
+        self.assertEqual({name: rows[name][1] for name in numbers}, numbers, text[1])
+        exposed = self.steps()[-1]["time_ms"]["exposed"]
+        for group in ("tp", "world"):
+            found = sum(ms for name, (ms, _) in rows.items() if name.startswith(group + " "))
+            self.assertTrue(0.5 * exposed[group] - 1 < found < 2 * exposed[group] + 10, (found, exposed, text[1]))
+
     def check_names(self, axis, traces):
         for events in traces.values():
             names = [event["name"] for event in events if event["ph"] == "X"]

@@ -83,7 +83,7 @@ TEST(RunFacts, OfAScheduleOfOnesOwn) {
 
 TEST(RunFacts, OfTheOtherKeys) {
     JobConfig config;
-    config.parallelism.enable_async_tensor_parallel = true;
+    config.parallelism.enable_async_tensor_parallel = config::Switch::On;
     config.parallelism.fsdp_reshard_after_forward = config::ReshardAfterForward::Never;
     config.parallelism.context_parallel_rotate_method = config::RotateMethod::Ring;
     config.checkpoint.async_mode = config::AsyncMode::Disabled;

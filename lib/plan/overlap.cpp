@@ -1,0 +1,207 @@
+#include "plan/overlap.h"
+
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cuda/device.h"
+#include "observe/peak_flops.h"
+
+namespace argosy::plan {
+namespace {
+
+using config::JobConfig;
+using config::Switch;
+
+/// Seconds of products before a launch, between it and its wait, and after the wait.
+struct Neighbours {
+    double before = 0, meanwhile = 0, after = 0;
+};
+
+std::vector<Neighbours> neighbours_of(const RankTrace& trace) {
+    std::vector<Neighbours> found(trace.launches.size());
+    std::vector<double> at_launch(trace.launches.size());
+    double products = 0;  // so far
+    for (size_t i = 0; i < trace.events.size(); ++i) {
+        const Event& event = trace.events[i];
+        const auto products_of = [&](size_t index) {
+            return index < trace.events.size() ? trace.events[index].product_seconds : 0;
+        };
+        if (event.kind == Event::Kind::Compute) {
+            products += event.product_seconds;
+        } else if (event.kind == Event::Kind::Launch) {
+            at_launch[event.launch] = products;
+            found[event.launch].before = products_of(i - 1);  // i = 0: no event has such a number
+        } else {
+            found[event.launch].meanwhile = products - at_launch[event.launch];
+            found[event.launch].after = products_of(i + 1);
+        }
+    }
+    return found;
+}
+
+constexpr const char* kOnProcessors = "processors move the data themselves";
+
+/// Why collectives like the launch, with these neighbours, do not overlap. `any_in_parts`: others of the step
+/// are in parts.
+std::string why_not(comm::OpKind kind, const Launch& launch, const Neighbours& products, bool any_in_parts) {
+    if (!launch.is_beside) return kOnProcessors;
+    if (products.meanwhile > 0) return "";
+    if (kind == comm::OpKind::ReduceScatter && products.before == 0) return "no product before it";
+    if (kind == comm::OpKind::AllGather && products.after == 0) return "no product after it";
+    const bool can_be_in_parts = kind == comm::OpKind::ReduceScatter || kind == comm::OpKind::AllGather;
+    if (can_be_in_parts && !any_in_parts) return "enable_async_tensor_parallel is off";
+    return "the next operation needs all of it";
+}
+
+bool is_in_parts(const Launch& launch) { return launch.purpose.part_of.has_value(); }
+
+OverlapChoice off(const std::string& why) { return {.text = "async tensor parallelism off: " + why}; }
+
+/// The choice for the device of this rank.
+OverlapChoice choose_for_device(const JobConfig& config, const setup::RankContext& context,
+                                int ranks_per_node) {
+    if (!context.device.is_cuda()) return off(kOnProcessors);
+    const std::string name = cuda::describe_device(cuda::current_device()).name;
+    std::optional<Machine> machine = machine_of_gpu(name);
+    if (!machine) return off(fmt::format("no plan knows {}; true in place of auto turns it on", name));
+    machine->ranks_per_node = ranks_per_node;
+    return choose_overlap(config, context.world->size(), *machine);
+}
+
+bool has_choice(const JobConfig& config) {
+    return config.parallelism.enable_async_tensor_parallel == Switch::Auto &&
+           config.parallelism.tensor_parallel_degree > 1;
+}
+
+}  // namespace
+
+std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const layout::MeshShape& mesh) {
+    const int degree = mesh.degree(layout::Axis::Tensor);
+    if (degree == 1) return {};
+    const RankTrace& trace = rank.trace;
+    const bool any_in_parts = std::ranges::any_of(trace.launches, is_in_parts);
+    const std::vector<Neighbours> neighbours = neighbours_of(trace);
+    std::vector<TensorCollective> found;
+    std::vector<Neighbours> sums;         // of the rows
+    std::vector<const Launch*> launches;  // the first of each row
+    for (size_t i = 0; i < trace.launches.size(); ++i) {
+        const Launch& launch = trace.launches[i];
+        // 1. the row of the launch
+        const std::string tensor = layout::AxisSet(layout::Axis::Tensor).name();
+        if (launch.group != "world" && !launch.group.ends_with(tensor)) continue;
+        const comm::OpKind kind = launch.purpose.part_of.value_or(launch.kind);
+        const auto key = [](const TensorCollective& of) {
+            return std::tie(of.group, of.pass, of.work, of.kind, of.in_parts);
+        };
+        TensorCollective one{launch.group, launch.pass, launch.purpose.work, kind, is_in_parts(launch)};
+        auto row = std::ranges::find(found, key(one), key);
+        if (row == found.end()) {
+            row = found.insert(row, std::move(one));
+            sums.emplace_back();
+            launches.push_back(&launch);
+        }
+        // 2. its figures
+        ++row->number;
+        row->moved.sent += launch.moved.sent;
+        row->moved.received += launch.moved.received;
+        row->seconds += launch.seconds;
+        row->exposed_seconds += rank.time.exposed_of_launches[i];
+        Neighbours& sum = sums[row - found.begin()];
+        sum.before += neighbours[i].before;
+        sum.meanwhile += neighbours[i].meanwhile;
+        sum.after += neighbours[i].after;
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+        found[i].product_seconds = sums[i].meanwhile;
+        found[i].why_not = why_not(found[i].kind, *launches[i], sums[i], any_in_parts);
+        if (found[i].in_parts) found[i].number /= degree - 1;
+    }
+    return found;
+}
+
+std::string tensor_text(const Plan& plan) {
+    const RankPlan& rank = plan.slowest();
+    const std::vector<TensorCollective> rows = tensor_collectives(rank, plan.mesh);
+    if (rows.empty()) return "";
+    std::string text = fmt::format(
+        "collectives of tensor parallelism, rank {}, a step (links: without waits; exposed: the rank "
+        "waits):\n"
+        "  {:<6} {:<9} {:<20} {:<24} {:>6} {:>9} {:>9} {:>10}  overlaps with products\n",
+        rank.trace.rank, "group", "pass", "for", "collective", "number", "MiB", "links ms", "exposed ms");
+    for (const TensorCollective& row : rows) {
+        text += fmt::format(
+            "  {:<6} {:<9} {:<20} {:<24} {:>6} {:>9.4g} {:>9.3g} {:>10.3g}  {}\n", row.group, row.pass,
+            row.work, std::string(comm::kind_name(row.kind)) + (row.in_parts ? " in parts" : ""), row.number,
+            static_cast<double>(std::max(row.moved.sent, row.moved.received)) / kMebi, 1e3 * row.seconds,
+            1e3 * row.exposed_seconds, row.why_not.empty() ? "yes" : "no: " + row.why_not);
+    }
+    return text;
+}
+
+std::optional<Machine> machine_of_gpu(const std::string& driver_name) {
+    std::string words = " " + driver_name + " ";
+    std::ranges::transform(words, words.begin(), [](unsigned char letter) {
+        return std::isalnum(letter) ? static_cast<char>(std::tolower(letter)) : ' ';
+    });
+    const auto has = [&](const std::string& word) { return words.find(" " + word + " ") != words.npos; };
+    const double peak = observe::datasheet_peak(driver_name, at::kBFloat16).flops_per_second;
+    for (const std::string& row : machine_names()) {
+        const std::optional<Machine> machine = find_machine(row);
+        const bool is_row = has(row) && !has("pcie");
+        if (is_row && std::abs(machine->narrow_flops - peak) < 1e-9 * peak) return machine;
+    }
+    return std::nullopt;
+}
+
+OverlapChoice choose_overlap(const JobConfig& config, int num_ranks, const Machine& machine) {
+    if (!machine.is_gpu) return off(kOnProcessors);
+    constexpr double kMinGain = 0.02;  // of a step's time; a plan's error is larger, but alike for both
+    const auto seconds = [&](Switch value) {
+        JobConfig tried = config;
+        tried.parallelism.enable_async_tensor_parallel = value;
+        return make_rough_plan(tried, num_ranks, machine).seconds;
+    };
+    const double gain = 1 - seconds(Switch::On) / seconds(Switch::Off);
+    const bool on = gain > kMinGain;
+    return {
+        on ? Switch::On : Switch::Off,
+        fmt::format("async tensor parallelism {}: the plan for {} predicts that a step takes {:.1f} % {} "
+                    "time with it{}",
+                    on ? "on" : "off", machine.name, 100 * std::abs(gain), gain < 0 ? "more" : "less",
+                    !on && gain > 0 ? fmt::format(", and {:.0f} % are the minimum", 100 * kMinGain) : "")};
+}
+
+Settled settled(const JobConfig& config, int num_ranks, const Machine& machine) {
+    if (!has_choice(config)) return {config};
+    OverlapChoice choice = choose_overlap(config, num_ranks, machine);
+    Settled found{config, std::move(choice.text)};
+    found.config.parallelism.enable_async_tensor_parallel = choice.value;
+    return found;
+}
+
+JobConfig settled(const JobConfig& config, const mpi::Comm& ranks, const setup::RankContext& context) {
+    if (!has_choice(config)) return config;
+    const int ranks_per_node = ranks.place_on_node().num_ranks;
+    comm::Communicator& control = *context.control;
+    const at::Tensor value = at::full({1}, 0, at::kLong);
+    if (control.rank() == 0) {
+        const OverlapChoice choice = choose_for_device(config, context, ranks_per_node);
+        spdlog::info("{}", choice.text);
+        value.fill_(static_cast<int64_t>(choice.value));
+    }
+    control.run({.kind = comm::OpKind::Broadcast, .out = value, .in = value, .peer = 0});
+    JobConfig with_choice = config;
+    with_choice.parallelism.enable_async_tensor_parallel = static_cast<Switch>(value.item<int64_t>());
+    return with_choice;
+}
+
+}  // namespace argosy::plan

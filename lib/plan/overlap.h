@@ -1,0 +1,69 @@
+// The collectives of tensor parallelism in a planned step: which of them overlap with matrix products, and
+// why the others do not. Two plans choose parallelism.enable_async_tensor_parallel = "auto".
+//
+// The table stands on the events of a rank's step (rank_trace.h): a collective overlaps if matrix products
+// run between its launch and the wait for its end. Operations carry their purpose (comm::Purpose).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job_config.h"
+#include "mpi/comm.h"
+#include "plan/plan.h"
+#include "setup/rank_context.h"
+
+namespace argosy::plan {
+
+/// The collectives of one purpose in a step of a rank, over ranks among which are those of its tensor axis.
+struct TensorCollective {
+    std::string group;  // axes: "tp", "world"
+    std::string pass;   // as Launch::pass
+    std::string work;   // as comm::Purpose::work
+    comm::OpKind kind;  // of the whole collective
+    bool in_parts;      // messages between products of parts, one for each rank
+    int64_t number = 0;
+    comm::MovedBytes moved = {};
+    double seconds = 0;          // on the links, if nothing else used them
+    double exposed_seconds = 0;  // the part in which the rank waits
+    double product_seconds = 0;  // of products that run meanwhile
+    std::string why_not = {};    // it does not overlap with products; empty: it does
+};
+
+/// In the order of their first launch. Empty if the mesh has no tensor axis. The sums of `moved` are those of
+/// RankTrace::moved.
+std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const layout::MeshShape& mesh);
+
+/// A table of the slowest rank for people. Empty if the mesh has no tensor axis.
+std::string tensor_text(const Plan& plan);
+
+/// The row of the table of GPUs for the driver's name of a GPU ("NVIDIA H100 80GB HBM3"). None for another
+/// product, also of the same chip, since its links differ.
+std::optional<Machine> machine_of_gpu(const std::string& driver_name);
+
+/// The choice between products with and without overlap, and the sentence that says it.
+struct OverlapChoice {
+    config::Switch value = config::Switch::Off;
+    std::string text = {};
+};
+
+/// The choice by two rough plans: on if a step takes less time by more than 2 %. Off on processors: a rank
+/// moves the data itself while it waits, so parts of products only add messages. REQUIRES: an
+/// ops::OpsContext exists.
+OverlapChoice choose_overlap(const config::JobConfig& config, int num_ranks, const Machine& machine);
+
+/// The configuration with a choice in place of "auto". Without a tensor axis there is none to make.
+struct Settled {
+    config::JobConfig config;
+    std::string text = {};  // of the choice; empty if there was none
+};
+/// REQUIRES: as choose_overlap().
+Settled settled(const config::JobConfig& config, int num_ranks, const Machine& machine);
+
+/// The same for a run. Rank 0 plans for its own device, logs the choice and tells it to the others. Off for a
+/// GPU that plan/machine.h does not know. COLLECTIVE over `ranks`, those of the context.
+config::JobConfig settled(const config::JobConfig& config, const mpi::Comm& ranks,
+                          const setup::RankContext& context);
+
+}  // namespace argosy::plan
