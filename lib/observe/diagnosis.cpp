@@ -103,7 +103,8 @@ std::string tensor_text(const Case& run, double share) {
                 ? fmt::format(": take a parallelism.tensor_parallel_degree smaller than {}",
                               run.degree(Axis::Tensor))
                 : ": on GPUs --parallelism.enable_async_tensor_parallel=auto overlaps it with the products "
-                  "where that gains, and pretrain --plan lists what each collective costs; a smaller parallelism.tensor_parallel_degree has less of it");
+                  "where that gains, and pretrain --plan lists what each collective costs; a smaller "
+                  "parallelism.tensor_parallel_degree has less of it");
 }
 
 std::string shard_text(const Case& run, double share) {

@@ -288,32 +288,32 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
     const parallel::RankActions own = own_schedule(config.parallelism);
-    return {.spec = spec,
-            .precision = precision(config.training),
-            .casts = product_casts(
-                config, sizes.microbatch_size * config.training.seq_len / mesh.degree(layout::Axis::Context)),
-            .stage_layers = stage_layers(config.parallelism, own, spec.num_layers),
-            .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
-            .own_schedule = own,
-            .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
-            .reshard = reshard(config.parallelism),
-            .recompute = recompute_mode(config.activation_checkpoint.mode),
-            .graphs = uses_graphs(config),
-            .side_stream = config.compile.side_stream && !config.debug.plain_operations,
-            .tensor = {.overlap_products =
-                           config.parallelism.enable_async_tensor_parallel == config::Switch::On,
-                       .gather_logits = config.parallelism.disable_loss_parallel},
-            .context = context_options(config.parallelism),
-            .seq_len = config.training.seq_len,
-            .microbatch_size = sizes.microbatch_size,
-            .num_microbatches = sizes.num_microbatches,
-            .seed = static_cast<uint64_t>(config.debug.seed),
-            .step = {.max_norm = config.training.max_norm,
-                     .decay_all_parameters = optimizer.decay_all_parameters,
-                     .unit_grad_norms = config.metrics.layer_grad_norms,
-                     .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
-                               moments_type(optimizer)},
-                     .loss_scale = loss_scale(config.training, sizes.global_batch)}};
+    return {
+        .spec = spec,
+        .precision = precision(config.training),
+        .casts = product_casts(
+            config, sizes.microbatch_size * config.training.seq_len / mesh.degree(layout::Axis::Context)),
+        .stage_layers = stage_layers(config.parallelism, own, spec.num_layers),
+        .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
+        .own_schedule = own,
+        .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
+        .reshard = reshard(config.parallelism),
+        .recompute = recompute_mode(config.activation_checkpoint.mode),
+        .graphs = uses_graphs(config),
+        .side_stream = config.compile.side_stream && !config.debug.plain_operations,
+        .tensor = {.overlap_products = config.parallelism.enable_async_tensor_parallel == config::Switch::On,
+                   .gather_logits = config.parallelism.disable_loss_parallel},
+        .context = context_options(config.parallelism),
+        .seq_len = config.training.seq_len,
+        .microbatch_size = sizes.microbatch_size,
+        .num_microbatches = sizes.num_microbatches,
+        .seed = static_cast<uint64_t>(config.debug.seed),
+        .step = {.max_norm = config.training.max_norm,
+                 .decay_all_parameters = optimizer.decay_all_parameters,
+                 .unit_grad_norms = config.metrics.layer_grad_norms,
+                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
+                           moments_type(optimizer)},
+                 .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {

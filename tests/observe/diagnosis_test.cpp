@@ -95,12 +95,12 @@ TEST(Diagnose, Replicas) {
 
 TEST(Diagnose, TensorParallelism) {
     RunFacts facts = facts_of(kTensorInNodes);
-    EXPECT_EQ(
-        exposed("tp", 15, facts),
-        Texts{"exposed communication over tp takes 15 % of a step: "
-              "on GPUs --parallelism.enable_async_tensor_parallel=auto overlaps it with the products where that "
-              "gains, and pretrain --plan lists what each collective costs; a smaller "
-              "parallelism.tensor_parallel_degree has less of it"});
+    EXPECT_EQ(exposed("tp", 15, facts),
+              Texts{"exposed communication over tp takes 15 % of a step: "
+                    "on GPUs --parallelism.enable_async_tensor_parallel=auto overlaps it with the products "
+                    "where that "
+                    "gains, and pretrain --plan lists what each collective costs; a smaller "
+                    "parallelism.tensor_parallel_degree has less of it"});
     facts.overlaps_products = true;
     EXPECT_EQ(exposed("tp", 15, facts), Texts{"exposed communication over tp takes 15 % of a step: take a "
                                               "parallelism.tensor_parallel_degree smaller than 4"});
