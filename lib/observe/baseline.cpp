@@ -43,6 +43,11 @@ struct Workload {
     int num_devices = 1;
     double flops_per_token = 0;   // causal; it depends on the model and the sequence length
     double datasheet_tflops = 0;  // of a device; 0: unknown
+
+    /// Whether a device has as many tokens.
+    bool has_same_share(const Workload& other) const {
+        return tokens * other.num_devices == other.tokens * num_devices;
+    }
 };
 
 /// 0 for a value that is missing or null.
@@ -84,10 +89,10 @@ Workload workload_of(const Json& line) {
 
 /// How the workloads differ; empty if they do not.
 std::string difference(const Workload& there, const Workload& here) {
-    if (there.tokens != here.tokens)
-        return fmt::format("{} tokens a step there, {} here", there.tokens, here.tokens);
-    if (there.num_devices != here.num_devices)
-        return fmt::format("{} devices there, {} here", there.num_devices, here.num_devices);
+    if (!there.has_same_share(here)) {
+        return fmt::format("{} tokens a step on {} devices there, {} on {} here", there.tokens,
+                           there.num_devices, here.tokens, here.num_devices);
+    }
     if (std::abs(there.flops_per_token - here.flops_per_token) > kSameFlops * here.flops_per_token) {
         return fmt::format("another model or sequence length: {:.6g} FLOPs for a token there, {:.6g} here",
                            there.flops_per_token, here.flops_per_token);
@@ -102,9 +107,14 @@ std::string difference(const Workload& there, const Workload& here) {
     return "";
 }
 
-/// Reads the end of the file. The newest line says the workload; lines with other numbers of tokens do not
-/// count. A killed process leaves incomplete lines, which do not count either.
-StepSpeeds read_speeds(const std::string& path, const std::filesystem::path& metrics,
+struct EarlierRun {
+    StepSpeeds speeds;    // as if it had had the devices of `workload`
+    int num_devices = 0;  // that it had
+};
+
+/// Reads the end of the file. The newest line says the workload; lines with other numbers of tokens for a
+/// device do not count. A killed process leaves incomplete lines, which do not count either.
+EarlierRun read_speeds(const std::string& path, const std::filesystem::path& metrics,
                        const Workload& workload) {
     std::ifstream file(metrics, std::ios::binary | std::ios::ate);
     if (!file)
@@ -112,7 +122,7 @@ StepSpeeds read_speeds(const std::string& path, const std::filesystem::path& met
                metrics.string());
     const std::streamoff size = file.tellg();
     file.seekg(std::max<std::streamoff>(0, size - kNewestBytes));
-    StepSpeeds speeds;
+    EarlierRun earlier;
     Json newest;
     for (std::string text; std::getline(file, text);) {
         Json line;
@@ -122,16 +132,18 @@ StepSpeeds read_speeds(const std::string& path, const std::filesystem::path& met
             continue;
         }
         if (!line.is_object() || number_at(line, "step") < 1 || times_of(line).total_ms <= 0) continue;
-        const auto tokens = static_cast<int64_t>(number_at(line, "tokens"));
-        if (tokens == workload.tokens)
-            speeds.add(static_cast<int64_t>(number_at(line, "step")), tokens, times_of(line));
+        if (workload_of(line).has_same_share(workload)) {
+            earlier.speeds.add(static_cast<int64_t>(number_at(line, "step")), workload.tokens,
+                               times_of(line));
+        }
         newest = std::move(line);
     }
     if (newest.is_null())
         refuse(path, "{} has no line of a step; name the metrics.jsonl of an earlier run", metrics.string());
     const std::string wrong = difference(workload_of(newest), workload);
     if (!wrong.empty()) refuse(path, "runs of different work cannot be compared: {}", wrong);
-    return speeds;
+    earlier.num_devices = workload_of(newest).num_devices;
+    return earlier;
 }
 
 double median_absolute_deviation(std::vector<double> values) {
@@ -200,7 +212,7 @@ Comparison compare(const StepSpeeds& earlier, const StepSpeeds& run, const std::
 
 Baseline::Baseline(const std::string& path, const std::string& own_folder, int64_t tokens,
                    const JobFigures& job, int rank)
-    : path_(path) {
+    : path_(path), num_devices_(job.num_devices) {
     if (path.empty() || rank != 0) return;
     std::error_code unreadable;
     std::filesystem::path metrics = path;
@@ -209,7 +221,9 @@ Baseline::Baseline(const std::string& path, const std::string& own_folder, int64
         refuse(path, "this is the file that the run itself writes; name another run's, or a copy");
     const Workload workload{tokens, job.num_devices, job.flops_per_token.causal,
                             job.datasheet.flops_per_second / 1e12};
-    earlier_ = read_speeds(path, metrics, workload);
+    EarlierRun earlier = read_speeds(path, metrics, workload);
+    earlier_devices_ = earlier.num_devices;
+    earlier_ = std::move(earlier.speeds);
     if (earlier_->size() > 0) earlier_tokens_per_second_ = earlier_->median();
     if (earlier_->size() >= kMinCounted) return;
     spdlog::warn(
@@ -220,6 +234,15 @@ Baseline::Baseline(const std::string& path, const std::string& own_folder, int64
 
 void Baseline::add(const StepMetrics& step) {
     if (earlier_) run_.add(step.step, step.tokens, step.times);
+}
+
+Comparison Baseline::comparison() const {
+    if (earlier_devices_ == num_devices_) return compare(*earlier_, run_, path_);
+    Comparison found =
+        compare(*earlier_, run_,
+                fmt::format("{} scaled from {} to {} devices", path_, earlier_devices_, num_devices_));
+    if (found.change == Change::Slower) found.change = Change::None;
+    return found;
 }
 
 ExitCode Baseline::compare_run(comm::Communicator& control) const {

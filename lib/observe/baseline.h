@@ -7,6 +7,9 @@
 // deviation; both factors are those of a normal distribution. The run is slower if its median is below the
 // earlier run's by more than three standard errors of the difference, and by more than 2 %: two runs of one
 // program differ by about as much, because they get other nodes, other temperatures and other memory pages.
+//
+// The earlier run may have had another number of devices with the same work for each. Its speeds then count
+// as those of perfect scaling, and falling short of them is no regression.
 #pragma once
 
 #include <cstdint>
@@ -61,18 +64,19 @@ class Baseline {
     /// `path`: a metrics.jsonl or the dump folder of an earlier run; empty: there is none, and the functions
     /// do nothing. `own_folder`: the dump folder of this run, whose steps have `tokens` tokens. Rank 0 throws
     /// an Error of ExitCode::BadInput if the file cannot be read, is this run's own, or is of a run with
-    /// another model, sequence length, number of tokens of a step, or number or kind of devices.
+    /// another model, sequence length, number of tokens of a step and device, or kind of devices.
     Baseline(const std::string& path, const std::string& own_folder, int64_t tokens, const JobFigures& job,
              int rank);
 
     /// Takes the next step.
     void add(const StepMetrics& step);
 
-    /// The median of the earlier run's steps that count; none if there are none, and on ranks other than 0.
+    /// The median of the earlier run's steps that count, scaled to this run's devices; none if there are
+    /// none, and on ranks other than 0.
     std::optional<double> tokens_per_second() const { return earlier_tokens_per_second_; }
 
     /// REQUIRES: rank 0, and a baseline.
-    Comparison comparison() const { return compare(*earlier_, run_, path_); }
+    Comparison comparison() const;
 
     /// COLLECTIVE over `control`. Logs the comparison. Returns CheckFailed on all ranks if the run is slower,
     /// else Done.
@@ -80,6 +84,8 @@ class Baseline {
 
   private:
     std::string path_;
+    int num_devices_;
+    int earlier_devices_ = 0;
     std::optional<StepSpeeds> earlier_;  // on rank 0
     std::optional<double> earlier_tokens_per_second_;
     StepSpeeds run_;

@@ -166,9 +166,10 @@ TEST_F(BaselineFile, IsNotTheRunsOwn) {
 TEST_F(BaselineFile, MustBeOfTheSameWork) {
     const auto path = file(lines(2000));
     const std::string begin = "runs of different work cannot be compared: ";
-    EXPECT_EQ(error(path, 8192), begin + "4096 tokens a step there, 8192 here");
+    EXPECT_EQ(error(path, 8192), begin + "4096 tokens a step on 64 devices there, 8192 on 64 here");
     job_.num_devices = 32;
-    EXPECT_EQ(error(path), begin + "64 devices there, 32 here");
+    EXPECT_EQ(error(path), begin + "4096 tokens a step on 64 devices there, 4096 on 32 here");
+    EXPECT_EQ(error(path, 2048), "") << "the same for a device";
     job_ = sample_job();
     job_.flops_per_token.causal *= 1.001;
     EXPECT_EQ(error(path),
@@ -191,6 +192,24 @@ TEST_F(BaselineFile, GivesTheSpeedsOfItsSteps) {
               "slower than the baseline: 1638.4 tokens/s, 20.0 % less than " + path.string() +
                   " with 2048 (medians of 25 and 25 steps; noise 2.0 %). compute takes 500 ms (26 %) "
                   "more a step");
+}
+
+TEST_F(BaselineFile, OfAnotherNumberOfDevicesIsScaled) {
+    const auto path = file(lines(2000));
+    job_.num_devices = 128;
+    Baseline of_run = baseline(path, 8192);
+    EXPECT_EQ(of_run.tokens_per_second(), 4096) << "8192 tokens in 2 s";
+    for (int64_t step = 1; step <= 30; ++step) {
+        StepMetrics twice = metrics(step, 2500);
+        twice.tokens = 8192;
+        of_run.add(twice);
+    }
+    const Comparison found = of_run.comparison();
+    EXPECT_EQ(found.change, Change::None) << "no regression";
+    EXPECT_NE(found.text.find("3276.8 tokens/s, 20.0 % less than " + path.string() +
+                              " scaled from 64 to 128 devices with 4096"),
+              std::string::npos)
+        << found.text;
 }
 
 }  // namespace
