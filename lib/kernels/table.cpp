@@ -75,7 +75,7 @@ void add_tables_of_instruction_sets(std::vector<const Table*>& found) {
         spdlog::warn(
             "the AMX kernels multiply wrongly on this processor, so those of AVX512_BF16 are used; please "
             "report "
-            "the processor's model (lscpu)");
+            "its model (lscpu)");
     }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <exception>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -74,7 +75,11 @@ OverlapChoice choose_for_device(const JobConfig& config, const setup::RankContex
     std::optional<Machine> machine = machine_of_gpu(name);
     if (!machine) return off(fmt::format("no plan knows {}; true in place of auto turns it on", name));
     machine->ranks_per_node = ranks_per_node;
-    return choose_overlap(config, context.world->size(), *machine);
+    try {
+        return choose_overlap(config, context.world->size(), *machine);
+    } catch (const std::exception& error) {  // the other ranks wait for the choice
+        return off(fmt::format("there is no plan: {}", error.what()));
+    }
 }
 
 bool has_choice(const JobConfig& config) {

@@ -169,17 +169,20 @@ class Searcher {
     }
 
     /// Tries asynchronous tensor parallelism and other schedules.
-    void refine(JobConfig config) {
-        auto& mesh = config.parallelism;
-        if (machine_.is_gpu && has_tensor_axis(config) && mesh.enable_async_tensor_parallel == Switch::Off) {
-            mesh.enable_async_tensor_parallel = Switch::On;
-            consider(config);
+    void refine(const JobConfig& config) {
+        std::vector<JobConfig> variants = {config};
+        if (machine_.is_gpu && has_tensor_axis(config)) {
+            variants.push_back(with_other_overlap(config));
+            consider(variants.back());
         }
+        const auto& mesh = config.parallelism;
         if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) return;
-        for (const PipelineSchedule schedule :
-             {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
-            mesh.pipeline_parallel_schedule = schedule;
-            consider(config);
+        for (JobConfig& variant : variants) {
+            for (const PipelineSchedule schedule :
+                 {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
+                variant.parallelism.pipeline_parallel_schedule = schedule;
+                consider(variant);
+            }
         }
     }
 
@@ -293,9 +296,14 @@ class Searcher {
             casts->set(config);
             if (config == base) continue;
             const std::optional<Candidate> rough = with_faster_overlap(config);
-            if (!rough) continue;
+            if (!rough) {
+                found_.reason +=
+                    fmt::format("{}: a run with this configuration is refused.\n", casts->meaning);
+                continue;
+            }
             if (rough->plan.fits() && rough->plan.seconds < 0.99 * base_plan.seconds) {
-                gaining.push_back(narrower(casts->meaning, rough->config));
+                Narrower found = narrower(casts->meaning, rough->config);
+                if (found.candidate.plan.fits()) gaining.push_back(std::move(found));
             } else {
                 found_.reason += fmt::format("{}: {}.\n", casts->meaning, difference(rough->plan, base_plan));
             }
@@ -304,19 +312,22 @@ class Searcher {
         std::ranges::move(gaining, std::back_inserter(found_.narrower));
     }
 
-    /// The faster of the configuration with and without asynchronous tensor parallelism, by rough plans. None
-    /// if a run with this configuration is refused.
+    /// The better of the configuration with and without asynchronous tensor parallelism, by rough plans: one
+    /// that fits, and the faster of two. None if runs with both are refused.
     std::optional<Candidate> with_faster_overlap(const JobConfig& config) const {
         throw_if_stop_requested();
-        try {
-            Candidate found{config, {}, make_rough_plan(config, num_ranks_, machine_)};
-            if (!has_tensor_axis(config)) return found;
-            const JobConfig other = with_other_overlap(config);
-            Plan plan = make_rough_plan(other, num_ranks_, machine_);
-            return plan.seconds < found.plan.seconds ? Candidate{other, {}, std::move(plan)} : found;
-        } catch (const UserError&) {
-            return std::nullopt;  // 32 does not divide the tokens of a rank
+        std::optional<Candidate> best;
+        std::vector<JobConfig> variants = {config};
+        if (has_tensor_axis(config)) variants.push_back(with_other_overlap(config));
+        for (const JobConfig& variant : variants) {
+            try {
+                Plan plan = make_rough_plan(variant, num_ranks_, machine_);
+                const auto order = [](const Plan& of) { return std::pair(!of.fits(), of.seconds); };
+                if (!best || order(plan) < order(best->plan)) best = Candidate{variant, {}, std::move(plan)};
+            } catch (const UserError&) {  // 32 does not divide the tokens of a rank
+            }
         }
+        return best;
     }
 
     static bool has_tensor_axis(const JobConfig& config) {

@@ -131,9 +131,10 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
 /// rank may have a value of its own.
 std::vector<Finding> check_ucx_devices(const Cluster& cluster) {
     NodeFindings found(kUcxChoice);
+    const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (const RankFacts& rank : cluster.ranks) {
-            const Variable* variable = rank.node == node.name ? rank.variable(kUcxChoice) : nullptr;
+        for (const RankFacts* rank : ranks.on(node)) {
+            const Variable* variable = rank->variable(kUcxChoice);
             if (!variable) continue;
             const NameList list(variable->value, NameList::Syntax::WholeNames);
             std::string absent;

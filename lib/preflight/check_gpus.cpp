@@ -180,6 +180,10 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
             found.add(node.name, {Severity::Warn, problem + "; some GPUs may be unchecked",
                                   "run nvidia-smi on the node"});
         }
+        if (node.corrupt_info_rom) {
+            found.add(node.name, {Severity::Warn, "it says that a GPU's infoROM is corrupt",
+                                  "have it repaired; nvidia-smi names the GPU"});
+        }
     }
     return found.findings(cluster);
 }

@@ -73,6 +73,7 @@ class Chosen {
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
     const RanksByNode ranks(cluster);
+    const bool several_machines = num_machines(cluster) > 1;
     for (const NodeFacts& node : cluster.nodes) {
         const Variable* variable = ranks.variable(choice.variable, node);
         if (!variable) continue;
@@ -86,7 +87,7 @@ void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Find
             links.add(node.name,
                       {Severity::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
                        "leave the node out, or bring the interface up"});
-        } else if (chosen.only_inside() && num_machines(cluster) > 1) {
+        } else if (chosen.only_inside() && several_machines) {
             settings.add(node.name, {Severity::Warn,
                                      fmt::format("{} chooses {}, which does not leave the machine",
                                                  chosen.setting(), chosen.up()),

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "bench/collective.h"
 #include "preflight/finding.h"
@@ -113,7 +112,7 @@ Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& spee
 }
 
 /// Compares the ranks at the same place on all nodes: a job waits for its slowest rail, which hardly shows in
-/// the sum of eight. Nodes that are slow as a whole are left to compare_nodes(). Of two nodes, both measure
+/// the sum of eight. A finding of compare_nodes() that is as severe says enough. Of two nodes, both measure
 /// the same pairs, so their rails are compared with each other, and neither node is named as bad.
 void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     const RanksByNode ranks(cluster);
@@ -129,15 +128,16 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
         }
         return;
     }
-    std::set<size_t> slow_nodes;
-    for (const Outlier& one : slow_outliers(speeds.nodes)) slow_nodes.insert(one.index);
+    std::map<size_t, Severity> slow_nodes;
+    for (const Outlier& one : slow_outliers(speeds.nodes)) slow_nodes[one.index] = severity_of(one);
     size_t num_places = 0;
     for (const auto& rails : speeds.rails) num_places = std::max(num_places, rails.size());
     for (size_t place = 0; place < num_places; ++place) {
         std::vector<double> rates;
         for (const auto& rails : speeds.rails) rates.push_back(place < rails.size() ? rails[place] : 0);
         for (const Outlier& one : slow_outliers(rates)) {
-            if (slow_nodes.contains(one.index)) continue;
+            const auto node = slow_nodes.find(one.index);
+            if (node != slow_nodes.end() && severity_of(one) <= node->second) continue;
             findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
         }
     }
@@ -156,7 +156,7 @@ std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& clust
             if (num_partners[node] > 1) bad.push_back(cluster.nodes[node].name);
         }
         findings.push_back(
-            {Severity::Fail, "pairs of nodes", describe_nodes(names, cluster),
+            {Severity::Fail, "data between nodes", describe_nodes(names, cluster),
              fmt::format("{} elements that they exchanged are wrong", pair.num_wrong),
              "an adapter, cable or switch between them corrupts data: exchange with other nodes "
              "(nccl-bench sendrecv) to find the one at fault, and leave it out",
@@ -303,7 +303,7 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& clu
         }
         if (count == 0) continue;
         findings.push_back(
-            {Severity::Fail, name_of(speed.operation), describe_ranks(ranks, cluster),
+            {Severity::Fail, "result of " + name_of(speed.operation), describe_ranks(ranks, cluster),
              fmt::format("{} elements of the result are wrong", count),
              "a device, link or library of these ranks or of their groups corrupts data: run nccl-bench on "
              "half of the nodes, then on half of those, to find it"});

@@ -114,8 +114,9 @@ struct NodeFacts {
     std::vector<Interface> interfaces;
     std::vector<AdapterPort> adapter_ports;
     std::vector<Gpu> gpus;
-    std::string gpus_problem;  // the error of nvidia-smi; empty: none
-    bool gpus_hang = false;    // nvidia-smi did not end within the timeout
+    std::string gpus_problem;       // the error of nvidia-smi; empty: none
+    bool gpus_hang = false;         // nvidia-smi did not end within the timeout
+    bool corrupt_info_rom = false;  // of a GPU
     std::vector<Xid> xids;
     std::optional<FolderFacts> dump_folder;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "preflight/nodes.h"
 
@@ -76,17 +77,21 @@ void NodeFindings::add(const std::string& node, Problem problem) {
 }
 
 std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
+    const size_t num_nodes = cluster.nodes.size();
+    std::set<std::string> failing;  // with any of the problems: their texts may differ in the GPU's number
+    for (const auto& [problem, nodes] : found_) {
+        if (problem.severity == Severity::Fail) failing.insert(nodes.begin(), nodes.end());
+    }
+    const bool mostly = blame_ == Blame::Minority && num_nodes > 1 && 2 * failing.size() > num_nodes;
     std::vector<Finding> findings;
     for (const auto& [problem, nodes] : found_) {
-        const size_t num_nodes = cluster.nodes.size();
-        const bool fails = problem.severity == Severity::Fail;
-        const bool by_design = blame_ == Blame::Minority && num_nodes > 1 && 2 * nodes.size() > num_nodes;
+        const bool fails = problem.severity == Severity::Fail, by_design = fails && mostly;
         const bool bad = fails && !by_design && (blame_ != Blame::Deviants || nodes.size() < num_nodes);
         findings.push_back(
             {.severity = by_design ? Severity::Warn : problem.severity,
              .check = check_,
              .where = describe_nodes(nodes, cluster),
-             .what = problem.what + (fails && by_design ? ", as on most nodes, so perhaps by design" : ""),
+             .what = problem.what + (by_design ? ", as on most nodes, so perhaps by design" : ""),
              .remedy = problem.remedy,
              .bad_nodes = bad ? nodes : std::vector<std::string>{}});
     }

@@ -129,8 +129,7 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
                 if (line.empty() || (command.status != 0 && line.starts_with("WARNING"))) continue;
                 read_row(line, fields, answer);
             }
-            if (command.status == kCorruptInfoRom && answer.problem.empty())
-                answer.problem = "the infoROM of a GPU is corrupt (exit code 14)";
+            answer.corrupt_info_rom = command.status == kCorruptInfoRom;
             return answer;
         }
         const std::string refused = refused_field(command.output);
@@ -178,6 +177,7 @@ GpuAnswer query_gpus(const Sources& sources) {
     if (answer.gpus.empty()) return answer;
     const GpuAnswer remapped = ask_for(sources, "--query-remapped-rows=", kRemappedRowFields, deadline);
     answer.hung = remapped.hung;
+    if (remapped.corrupt_info_rom) answer.corrupt_info_rom = true;
     for (Gpu& gpu : answer.gpus) {
         const auto row = std::ranges::find(remapped.gpus, gpu.bus_id, &Gpu::bus_id);
         if (row == remapped.gpus.end()) continue;

@@ -14,8 +14,9 @@ namespace argosy::preflight {
 
 struct GpuAnswer {
     std::vector<Gpu> gpus;
-    std::string problem;  // one line; empty after success, and if there is no nvidia-smi
-    bool hung = false;    // nvidia-smi did not end within the timeout
+    std::string problem;            // one line; empty after success, and if there is no nvidia-smi
+    bool hung = false;              // nvidia-smi did not end within the timeout
+    bool corrupt_info_rom = false;  // of a GPU; nvidia-smi says so and prints all rows
 };
 
 /// One timeout covers all calls of nvidia-smi together.

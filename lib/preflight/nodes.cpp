@@ -4,15 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace argosy::preflight {
 
 std::vector<Node> group_by_node(const std::vector<std::string>& names) {
     std::vector<Node> nodes;
+    std::unordered_map<std::string, size_t> numbers;  // of the nodes
     for (size_t rank = 0; rank < names.size(); ++rank) {
-        auto node = std::ranges::find(nodes, names[rank], &Node::name);
-        if (node == nodes.end()) node = nodes.insert(nodes.end(), {names[rank], {}});
-        node->ranks.push_back(static_cast<int>(rank));
+        const auto [number, is_new] = numbers.try_emplace(names[rank], nodes.size());
+        if (is_new) nodes.push_back({names[rank], {}});
+        nodes[number->second].ranks.push_back(static_cast<int>(rank));
     }
     return nodes;
 }

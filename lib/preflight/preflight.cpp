@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -53,11 +54,11 @@ Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& cont
 /// Text that says which ranks share cores; empty if each rank has its own core or GPU. Ranks of nodes that
 /// are the same machine are counted together.
 std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes) {
+    std::map<std::string, size_t> ranks_of_machine;  // by boot_id
+    for (size_t node = 0; node < nodes.size(); ++node)
+        ranks_of_machine[cluster.nodes[node].boot_id] += nodes[node].ranks.size();
     for (const NodeFacts& node : cluster.nodes) {
-        size_t num_ranks = 0;
-        for (size_t other = 0; other < nodes.size(); ++other) {
-            if (cluster.nodes[other].boot_id == node.boot_id) num_ranks += nodes[other].ranks.size();
-        }
+        const size_t num_ranks = ranks_of_machine[node.boot_id];
         if (node.gpus.empty() && num_ranks > static_cast<size_t>(node.num_cpus)) {
             return fmt::format("{} ranks share the {} cores of {}", num_ranks, node.num_cpus, node.name);
         }
@@ -86,6 +87,10 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     if (report.not_compared.empty()) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
+    }
+    for (const std::string& check : job.only_warn) {
+        if (std::ranges::find(report.findings, check, &Finding::check) == report.findings.end())
+            spdlog::info("pre-flight: --only-warn: no finding is called '{}'", check);
     }
     only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);

@@ -200,6 +200,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     for (Gpu& gpu : facts.gpus) gpu.near_cpus = cpus_near(gpu, sources);
     facts.gpus_problem = std::move(answer.problem);
     facts.gpus_hang = answer.hung;
+    facts.corrupt_info_rom = answer.corrupt_info_rom;
     if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);
     return facts;
 }

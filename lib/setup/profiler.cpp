@@ -123,14 +123,15 @@ void Profiler::finish_step() {
         const double seconds = seconds_of_an_event();
         spdlog::info("trace of step {}: {} events of {:.2f} us, {:.3f} % of the step", step_, num_events,
                      1e6 * seconds, 100 * num_events * seconds / step_seconds);
-        const std::string exposed = control_.device().is_cpu() ? exposed_text(trace) : "";
-        if (!exposed.empty()) spdlog::info("exposed in step {} on rank 0: {}", step_, exposed);
     }
     const auto folder = folder_ / fmt::format("step-{:08}", step_);
     try {
         std::filesystem::create_directories(folder);
         ResultFile(folder / fmt::format("rank-{:05}.json", control_.rank()), begins_with(kTraceMark))
             .write(trace);
+        const bool shows_waits = control_.rank() == 0 && control_.device().is_cpu();
+        const std::string exposed = shows_waits ? exposed_text(trace) : "";
+        if (!exposed.empty()) spdlog::info("exposed in step {} on rank 0: {}", step_, exposed);
     } catch (const std::exception& error) {  // a run does not end because a trace cannot be written
         spdlog::warn("no trace of step {}: {}", step_, error.what());
     }

@@ -130,6 +130,14 @@ TEST(CompareSpeeds, NamesASlowRail) {
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
 
+    speeds.nodes[2] = 355e9;  // a WARN of its own
+    speeds.rails[2][5] = 5e9;
+    findings = compare_speeds(speeds, cluster);
+    ASSERT_EQ(findings.size(), 2);
+    EXPECT_EQ(findings[1].where, "rank 21 on n2");
+    EXPECT_EQ(findings[1].severity, Severity::Fail);
+    speeds.nodes[2] = 375e9;
+
     for (auto& rails : speeds.rails) rails[5] = 25e9;
     EXPECT_TRUE(compare_speeds(speeds, cluster).empty()) << "by design";
     speeds.rails[1].assign(8, 5e9);

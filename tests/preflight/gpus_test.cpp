@@ -89,6 +89,10 @@ TEST(Gpus, ThatAreSlowByDesignMakeNoNodeBad) {
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_TRUE(finding.bad_nodes.empty());
     expect_says(finding, {"perhaps by design"});
+
+    cluster = good_cluster(4);
+    for (int node = 0; node < 4; ++node) cluster.nodes[node].gpus[node % 2].pcie_lanes = 8;
+    for (const Finding& each : diagnose(cluster)) EXPECT_EQ(each.severity, Severity::Warn) << each.what;
 }
 
 TEST(Gpus, OfASiteThatWantsNoFailGetAWarning) {

@@ -221,7 +221,7 @@ class FewQueries {
 
     void run() {
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
-            for (int64_t query = 0; query < shape_.num_queries; ++query) attend(head, query);
+            for (int64_t query = args_.queries.begin; query < args_.queries.end; ++query) attend(head, query);
         }
     }
 
