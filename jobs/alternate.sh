@@ -39,8 +39,8 @@ run_words() (
 )
 
 # alternate FOLDER ROUNDS: runs all variants in each round, between two runs of the baseline. Every second round has the
-# opposite order, so that a steady drift within the rounds cancels out. A variant that has failed does not run again. Returns 1
-# if the baseline fails.
+# opposite order, so that a steady drift within the rounds cancels out if their number is even. A variant that has failed does
+# not run again. Returns 1 if the baseline fails.
 alternate() {
     local folder=$1 rounds=$2 round name names baseline failed=' '
     mapfile -t names < <(cut -d' ' -f1 "$folder/plan" | awk '$1 != "once" && !seen[$1]++')
@@ -66,7 +66,7 @@ alternate_twice() {
 }
 
 # The options of why_slow.sh and fabric_ab.sh. read_option NAME VALUE: returns 1 if it is none of them.
-nodes='' here='' local_ranks='' rounds=3 time=01:00:00 site='' more=''
+nodes='' here='' local_ranks='' rounds=4 time=01:00:00 site='' more=''
 read_option() {
     case $1 in
         --nodes) nodes=$2 ;;
@@ -90,25 +90,29 @@ check_options() {
     [[ $nodes =~ $number ]] || fail "--nodes $nodes is not a number of nodes"
     [[ $here =~ $number ]] || fail "--local or --ranks-per-node $here is not a number of ranks"
     [[ $rounds =~ $number ]] && [ "$rounds" -ge 2 ] || fail "--rounds $rounds: one round shows no noise; give 2 or more"
-    command -v python3 >/dev/null || fail "there is no python3 on $(hostname), which plans and explains the experiments"
+    check_python
 }
 
-# open_folder FOLDER: takes the folder's lock for the life of this shell, and removes what an earlier call left there.
+# open_folder FOLDER ROUNDS [COMMAND ...]: ends, through `fail`, if Slurm does not accept the job of `experiment` with these words,
+# or if another process uses the folder, whose lock it takes for the life of this shell. What is in the folder stays.
 open_folder() {
+    if [ -z "$local_ranks" ]; then
+        check_path "the folder" "$1"
+        script=$(job_script "$@") || exit 2
+        check_accepted "$script"
+    fi
     try_lock "$1" "$0, process $$ on $(hostname)" || fail "$1 is in use ($(holder_of "$1")): wait for its end"
-    rm -rf "$1"/round-* "$1"/once "$1"/confirm "$1"/logs "$1"/plan
 }
 
-# experiment FOLDER ROUNDS [COMMAND ...]: alternate_twice with these words, on this machine or in a job, for whose end it waits.
+# experiment FOLDER ROUNDS [COMMAND ...]: alternate_twice with the words of open_folder, on this machine or in a job, for whose end
+# it waits. Removes what an earlier call left in the folder, but not the plan.
 experiment() {
-    local folder=$1 script
+    local folder=$1
+    rm -rf "$folder"/round-* "$folder"/once "$folder"/confirm "$folder"/logs
     if [ -n "$local_ranks" ]; then
         run_here "$@"
         return
     fi
-    check_path "the folder" "$folder"
-    script=$(job_script "$@")
-    check_accepted "$script"
     mkdir -p "$folder/logs"
     trap 'end_job 130' INT
     trap 'end_job 143' TERM HUP

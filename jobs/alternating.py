@@ -1,10 +1,11 @@
 """Compares variants that ran alternately on the same nodes: what differs by more than noise, and by how much.
 
 In each round every variant ran once, and the baseline at the start and at the end. A variant's change is the mean over the
-rounds of log(value / reference's value in that round), so a drift from round to round cancels out. The noise of a change is
+rounds of log(value / reference's value in that round), so a drift from round to round cancels out, and with an even number of
+rounds also a steady drift within them (alternate.sh). The noise of a change is
 the largest of
 - 1 %: smaller changes are not worth a setting;
-- three standard errors. The standard deviation is pooled over all variants and the pairs of baselines, because two or three
+- three standard errors. The standard deviation is pooled over all variants and the pairs of baselines, because a few
   rounds of one variant tell little, and comes from the median of their deviations, which a run that something disturbed does
   not raise;
 - half the range of the variant's own rounds, or the range of two: a disturbed run of its own.
@@ -26,12 +27,13 @@ def ratios_of(values, reference):
 def deviation(rounds, reference):
     """The standard deviation of a log ratio, larger the fewer runs tell it; None if nothing ran twice."""
     found = []
+    runs = max([1, *map(len, rounds[reference])])  # of the reference in a round
     for name, values in rounds.items():
         ratios = ratios_of(values, rounds[reference]) if name != reference else []
         if len(ratios) > 1:  # the mean of n takes a share 1 / n of the variance
             found += [abs(ratio - statistics.fmean(ratios)) * math.sqrt(len(ratios) / (len(ratios) - 1)) for ratio in ratios]
-        # Two runs differ by twice the variance of a run, a ratio to a mean of two has 1.5 times that variance.
-        found += [abs(math.log(pair[1] / pair[0])) * math.sqrt(0.75) for pair in values if len(pair) == 2]
+        # Two runs differ by twice the variance of a run, a ratio to a mean of n has 1 + 1 / n times that variance.
+        found += [abs(math.log(pair[1] / pair[0])) * math.sqrt((1 + 1 / runs) / 2) for pair in values if len(pair) == 2]
     return statistics.median(found) / MEDIAN_OF_NORMAL * (1 + 3 / len(found)) if found else None
 
 
@@ -110,7 +112,9 @@ class Attempts:
     def failure(self, name):
         """The message of a run that failed; empty if none failed."""
         for path in sorted(self.folder.glob(f"round-*/{name}")) + sorted(self.folder.glob(f"round-*/{name}-again")):
-            code = (path / "code").read_text().strip() if (path / "code").exists() else "none"
+            if not (path / "code").exists():
+                return "was cut off (time limit or signal)"
+            code = (path / "code").read_text().strip()
             if code != "0":
                 return f"failed with exit code {code}: {last_error(path / 'log')}"
         return "" if any(self.of(name)) else "did not run"

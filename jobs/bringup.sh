@@ -13,7 +13,7 @@
 # - ranks and nodes: its efficiency is at least the gate. Efficiency is tokens per second and rank as a share of those of an
 #   earlier stage: the first one with the same configuration and the same degrees of tensor, context and pipeline
 #   parallelism, for several nodes the first one of whole nodes. Where there is none, nothing is compared. --baseline RUN
-#   compares the stages that divide the model as the last stage does with that run instead.
+#   compares the stages that divide the model as the last stage does with that run instead, which is outside RUN/bringup.
 # The folders of the stages are bringup/ranks-N and bringup/nodes-N in the run's folder; `status.sh RUN/bringup` shows their
 # results (stages.jsonl). The exit code is 3 if a stage does not pass. A signal cancels the job of the stage.
 set -euo pipefail
@@ -62,12 +62,18 @@ fi
 for number in "$gate" "${floor:-0}"; do
     [[ $number =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "$number is not a number (--gate, --floor)"
 done
+check_python
 read_site "$site"
 floor=${floor:-$ARGOSY_BANDWIDTH_FLOOR}
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 folder=$(run_of "$settings")/bringup
+if [ -n "$baseline" ]; then
+    baseline=$(realpath -m "$baseline")
+    case $baseline/ in "$folder"/*) fail "this call deletes --baseline $baseline: copy it, or set another --job.dump_folder" ;; esac
+    [ -s "$baseline/metrics.jsonl" ] || fail "--baseline $baseline has no metrics.jsonl: give the folder of a run"
+fi
 own=  # the folder of the current stage
 
 stop() { say "FAILED: $*"; exit 3; }
@@ -256,7 +262,7 @@ list_stages
 if [ -n "$dry" ]; then show_stages; exit 0; fi
 show_stages >&2
 mkdir -p "$folder"
-rm -f "$folder/stages.jsonl"
+: >"$folder/stages.jsonl"  # it tells status.sh what this folder is
 [ -z "$collectives" ] || try_collectives
 for row in "${!ranks_of[@]}"; do try_stage "$row"; done
 [ -z "$collectives" ] || keep_bandwidth

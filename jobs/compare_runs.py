@@ -90,7 +90,7 @@ def read_expected(path):
     try:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
-        return {pathlib.PurePath(row["run"]).name: float(row[SPEED]) for row in rows}
+        return {pathlib.PurePath(row["run"]).name: float(row[SPEED]) for row in rows if row[SPEED] != ""}
     except OSError as error:
         fail(f"the expected speeds cannot be read: {error}")
     except (KeyError, TypeError, ValueError):

@@ -176,7 +176,10 @@ def report(folder, facts):
     for name, percent, noise, wins in worth(measured):
         print(f"{name}={facts['values'][name]}: {worth_text(percent, noise, wins)}")
     kept, change = confirmed(folder, measured)
-    if not kept or change.percent is None or not change.differs or change.percent < 0:
+    if kept and (change is None or change.percent is None):
+        print("No profile is written: call fabric_ab.sh again with a longer --time.")
+        return 0
+    if not kept or not change.differs or change.percent < 0:
         noise = noise_of(measured.rounds, WITHOUT)
         print(f"No profile: nothing wins by more than noise{f' ({noise:.1f} %)' if noise else ''}. Leave these variables unset.")
         return 0
@@ -189,17 +192,19 @@ def report(folder, facts):
 
 
 def confirmed(folder, measured):
-    """(the variables of the profile to write, their Change together). Prints the second part, if there is one. If the whole
-    profile is faster than the chosen variables, the answer is the whole profile."""
+    """(the variables of the profile to write, their Change together or None if it is not known). Prints the second part, if
+    there is one. If the whole profile is faster than the chosen variables, the answer is the whole profile."""
     kept, changes = winners(measured), measured.changes(WITHOUT)
     variants = variants_of(measured.facts)
     same = next((name for name in variants if kept == variants[name]), None)
     if not (folder / "confirm" / "plan").exists():
-        return kept, changes[same or WITH]
+        if not same:
+            print("The experiments ended before the chosen variables were measured together.")
+        return kept, changes[same] if same else None
     second = Measured(folder / "confirm", measured.facts, [WITHOUT, WITH, CHOSEN])
     if not second.has_baseline():
         print("The chosen variables could not be measured together.")
-        return [], changes[WITHOUT]
+        return kept, None
     print("\nThe chosen variables together:\n" + second.text(), end="")
     name = WITH if second.is_slower(CHOSEN, WITH) else CHOSEN
     return kept if name == CHOSEN else variants[WITH], second.changes(WITHOUT)[name]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fabric_ab.sh --nodes N [--ranks-per-node G] [--local N] [--profile h200-rescue] [--folder FOLDER] [--rounds 3]
+# fabric_ab.sh --nodes N [--ranks-per-node G] [--local N] [--profile h200-rescue] [--folder FOLDER] [--rounds 4]
 #              [--collectives all_reduce,all_gather,reduce_scatter] [--sizes "-b 1M -e 1G -f 2"] [--output FILE]
 #              [--time 01:00:00] [--site FILE] [--sbatch "OPTIONS"] [--dry-run | --report]
 # Measures with nccl-bench what a fabric profile (fabric/NAME.conf) and each of its variables are worth: without the profile,
@@ -56,17 +56,18 @@ values=$(profile_values "$profile")
 if [ -e "$output" ] && ! head -n 1 "$output" | grep -q '^# Measured by fabric_ab.sh'; then
     fail "--output $output exists, and this script has not written it: give another file"
 fi
+choose=(env PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/fabric_ab.py" choose "$folder")
 if [ -n "$dry" ]; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
 else
-    open_folder "$folder"
-    rm -f "$output"
+    open_folder "$folder" "$rounds" "${choose[@]}"
 fi
 fabric_ab plan "$folder" --profile "$ARGOSY_JOBS/fabric/$profile.conf" --values "$values" --collectives "$collectives" \
     --sizes "${sizes:-$ARGOSY_BENCHMARK_SIZES}" --bin "$ARGOSY_BIN" --ranks $((nodes * here)) --output "$output" || exit 2
 fabric_ab show "$folder"
 [ -z "$dry" ] || exit 0
-experiment "$folder" "$rounds" env PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/fabric_ab.py" choose "$folder" ||
+rm -f "$output"
+experiment "$folder" "$rounds" "${choose[@]}" ||
     say "the experiments did not end well; what was measured:"
 fabric_ab report "$folder"

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Makes a job from a template, for submit.sh, pipeline.sh and bringup.sh, which source this file and define `fail`.
+# Makes a job from a template, for submit.sh, pipeline.sh, bringup.sh, why_slow.sh and fabric_ab.sh, which source this file and
+# define `fail`.
 source "$ARGOSY_JOBS/site.sh"
 source "$ARGOSY_JOBS/run_folder.sh"
 
@@ -10,6 +11,12 @@ read_site() {
     source_site
     [ -n "$ARGOSY_CONTAINER" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
     check_site
+}
+
+# check_python: ends if the shell has no Python that the scripts can use.
+check_python() {
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||
+        fail "this script needs Python 3.9 or newer; python3 on $(hostname) is: $(python3 --version 2>&1 || true)"
 }
 
 # settings_of CONFIG [--section.key value ...]: prints the effective configuration; pretrain reports mistakes in it.

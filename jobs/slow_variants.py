@@ -1,6 +1,7 @@
 """The experiments of why_slow.sh: each changes one thing of a run. An experiment that does not apply is left out with its
 reason."""
 import dataclasses
+import math
 import pathlib
 
 # The variables of SlowSetting's table (lib/base/environment.cpp), which a run on GPUs warns of, and this program's own that are
@@ -100,8 +101,8 @@ def of_fewer_ranks(job):
         yield name, f"tensor, pipeline and context parallelism need {job.model_ranks} ranks"
         return
     left = ranks // job.model_ranks
-    replicas, shards = job.mesh()
-    words = mesh_words(left, 1) if shards == 1 else mesh_words(1, left)
+    within = math.gcd(job.mesh()[1], left)
+    words = mesh_words(left // within, within)
     batch = int(job.config["training.global_batch_size"])
     if batch > 0:
         words += option_words(training__global_batch_size=batch * left // job.data_ranks)

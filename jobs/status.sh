@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # status.sh RUN ... [--baseline OTHER] [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it
 # waits, pre-flight, step, loss, speed, efficiency, time to go, newest checkpoint; of RUN/bringup the stages of bringup.sh.
-# Efficiency: tokens/s a GPU in per cent of OTHER's, or of the run's metrics.baseline. FILE becomes a page with the runs' curves
-# (report.py).
-# status.sh --compare RUN RUN ... [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures, each also in
-# per cent of the first run's (compare_runs.py).
+# Efficiency: tokens/s a GPU in per cent of OTHER's (if that is a sweep, of its point of the same name), or of the run's
+# metrics.baseline. FILE becomes a page with the runs' curves (report.py).
+# status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures,
+# each also in per cent of the first run's, and with --expected their speeds in per cent of those in the file (compare_runs.py).
 set -euo pipefail
 [ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
 runs=() page='' baseline=''
@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
         *) runs+=("$1"); shift ;;
     esac
 done
-[ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--html FILE], the folders of runs" >&2; exit 2; }
+[ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--baseline OTHER] [--html FILE], the folders of runs" >&2; exit 2; }
 PYTHONPATH=$(cd "$(dirname "$0")" && pwd) python3 -B - "$baseline" "${runs[@]}" <<'PYTHON'
 import collections
 import datetime
@@ -153,12 +153,18 @@ def speed_of(steps):
     return statistics.median(speeds) if speeds else None
 
 
-def show_efficiency(steps, config):
-    """The speed of a GPU in per cent of the baseline's."""
+def show_efficiency(folder, steps, config):
+    """The speed of a GPU in per cent of the baseline's; of a sweep's point, that of the point of the same name."""
     name = BASELINE or config.get("metrics.baseline")
     if not name:
         return
     path = pathlib.Path(name)
+    if (path / "points").exists():
+        path = path / folder.resolve().name
+        name = str(path)
+    if not path.exists():
+        show("efficiency", f"unknown: there is no folder {name}")
+        return
     speed, before = speed_of(steps), speed_of(last_lines(path / "metrics.jsonl" if path.is_dir() else path))
     show("efficiency", f"{100 * speed / before:.0f} % of {name}, {speed:.5g} and {before:.5g} tokens/s a GPU"
          if speed and before else f"unknown: {name if speed else 'this run'} has no step yet that counts")
@@ -206,7 +212,7 @@ def show_steps_of(folder):
     if steps:
         config = config_of(folder)
         show_steps(steps, total_steps(config))
-        show_efficiency(steps, config)
+        show_efficiency(folder, steps, config)
     else:
         show("step", "none yet")
     show_checkpoint(folder, steps[-1]["step"] if steps else 0)
@@ -236,7 +242,10 @@ def show_sweep(folder, queued):
 def show_bringup(folder, queued):
     """The stages that have ended, as bringup.sh left them, then the one that runs."""
     print(folder)
-    for stage in objects(folder / "stages.jsonl"):
+    stages = list(objects(folder / "stages.jsonl"))
+    if not stages:
+        show("stages", "none has ended yet")
+    for stage in stages:
         name, efficiency = pathlib.Path(stage["baseline"] or ""), stage["efficiency"]
         shown = name.name if name.parent == folder.resolve() else name
         share = "no stage to compare with" if efficiency is None else f"efficiency {100 * efficiency:.0f} % of {shown}"

@@ -34,7 +34,7 @@ def warmup_of(steps):
 
 def base_options(config, steps):
     options = [word for key, value in TURNED_OFF.items() if config.get(key, value) != value
-               for word in ("--" + key, "" if value == "[]" else value)]
+               for word in ("--" + key, value)]
     return [*options, "--training.steps", str(steps), "--metrics.log_freq", str(max(1, steps // 4)),
             "--metrics.live_line", "never"]
 
@@ -44,7 +44,7 @@ def line_of(name, ranks, environment, command):
 
 
 def write_tokens(folder, config, bin_folder):
-    """The command that makes the small token file: random tokens below 250, which every vocabulary has."""
+    """The command that makes the small token file: made-up tokens below 250, which every vocabulary has."""
     length = int(config["training.seq_len"]) + 1
     with open(folder / "tokens.jsonl", "w") as file:
         for number in range(64):
@@ -57,7 +57,7 @@ def plan(arguments):
     folder = arguments.folder
     config, _ = read_config((folder / "config.toml").read_text())
     job = Job(config, arguments.nodes, arguments.ranks_per_node, folder,
-              fabric=[tuple(line.split(" ")) for line in arguments.fabric.splitlines()], environment=os.environ)
+              fabric=[tuple(line.split()) for line in arguments.fabric.splitlines()], environment=os.environ)
     variants, left_out = variants_of(job)
     if arguments.only:
         unknown = set(arguments.only) - {one.name for one in variants} - {name for name, _ in left_out}
@@ -67,6 +67,10 @@ def plan(arguments):
             sys.exit(2)
         variants = [one for one in variants if one.name in arguments.only]
         left_out = [(name, why) for name, why in left_out if name in arguments.only]
+    if not variants:
+        reasons = "".join(f"\n  {name}: {why}" for name, why in left_out)
+        print(f"why_slow: no experiment applies:{reasons}", file=sys.stderr)
+        sys.exit(2)
     base = [f"{arguments.bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, arguments.steps),
             "--job.dump_folder", "@HERE@"]
     lines = [line_of(BASELINE, job.ranks, [], base)]
@@ -129,15 +133,16 @@ def slow_ranks(paths, warmup):
     return said[-1], statistics.median(shares), (max(shares) - min(shares)) / 2
 
 
-def explain(facts, changes, ranks_said, rank_share, rank_noise):
-    """The candidates: (share of the step's time, its noise, what it is, what to do), the largest first."""
+def explain(facts, sound, ranks_said, rank_share, rank_noise):
+    """The candidates: (share of the step's time, its noise, what it is, what to do), the largest first. `sound`: the changes of
+    the variants that never failed."""
     found = []
     if ranks_said:
         found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), "preflight --config " + facts["run"] +
                       "/effective.toml on the run's nodes, then the run without that node (sbatch --exclude=NODE)"))
     for one in facts["variants"]:
-        change = changes[one["name"]]
-        if change.differs and change.percent < 0:
+        change = sound.get(one["name"])
+        if change and change.differs and change.percent < 0:
             share, noise = -change.percent / 100, change.noise / 100
             if one["ranks"]:  # fewer ranks also do without the slow one, which has its own line
                 share -= rank_share
@@ -178,7 +183,8 @@ def report(folder):
         if change.percent is None or name == BASELINE:
             rows.append([name, f"{change.median:.1f}" if change.median else "-", "-", "-", failure])
         else:
-            rows.append([name, f"{change.median:.1f}", f"{change.percent:+.1f}", f"{change.noise:.1f}", in_words(change, True)])
+            rows.append([name, f"{change.median:.1f}", f"{change.percent:+.1f}", f"{change.noise:.1f}",
+                         failure or in_words(change, True)])
     print(table(["variant", "ms a step", "change %", "noise %", "the variant is"], rows), end="")
     for name, why in facts["left_out"]:
         print(f"left out: {name}: {why}")
@@ -188,7 +194,7 @@ def report(folder):
     slow = slow_ranks(paths, warmup_of(steps))
     noise = noise_of(rounds, BASELINE) or 1.0
     print(own_speed(facts, changes[BASELINE].median, noise), end="")
-    found = explain(facts, changes, *slow)
+    found = explain(facts, {name: changes[name] for name in names if not attempts.failure(name)}, *slow)
     if not found:
         print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %).")
         return 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# why_slow.sh RUN [--nodes N] [--ranks-per-node G] [--local N] [--rounds 3] [--steps 20] [--only NAME,...] [--time 01:00:00]
+# why_slow.sh RUN [--nodes N] [--ranks-per-node G] [--local N] [--rounds 4] [--steps 20] [--only NAME,...] [--time 01:00:00]
 #             [--site FILE] [--sbatch "OPTIONS"] [--dry-run | --report] [--section.key value ...]
 # Finds out by experiment why the run in the folder RUN is slow. Short runs of RUN's configuration, each with one thing changed
 # (compile, recomputation, the mesh, one node or one rank, the fabric's profiles, variables that slow runs down, a small token
@@ -9,7 +9,7 @@
 # Saves, validation, evaluation and traces are off; the files are in RUN/why_slow. An experiment that does not apply is listed
 # with the reason; one that fails (for example without enough memory) is a row with its message. --dry-run prints the experiments,
 # --report the result of the last call again. A job has the variables of the communication libraries with which RUN was
-# submitted (RUN/job.sbatch), else those of this shell.
+# submitted (RUN/job.sbatch), else those of this shell. With an even number of rounds, a steady drift of the nodes cancels out.
 # Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
 # shellcheck disable=SC2154
 set -euo pipefail
@@ -50,19 +50,24 @@ if [ -n "$report" ]; then
 fi
 [[ $steps =~ ^[0-9]{1,6}$ ]] && [ "$steps" -ge 12 ] || fail "--steps $steps: give 12 or more, so that enough follow the warm-up"
 
-# of_start KEY: prints the number of the run's newest start.
-of_start() { tail -n 1 "$run/starts.jsonl" 2>/dev/null | sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p"; }
-
-# What the run was submitted with: its variables of the communication libraries, and its working folder.
+# What the run was submitted with: its working folder and its variables of the communication libraries, with this program's own
+# that slow runs down (slow_variants.py).
 if [ -e "$run/job.sbatch" ] && [ -z "$local_ranks" ]; then
+    [ -z "$site" ] || site=$(realpath -m "$site")
+    [ -z "${ARGOSY_SITE:-}" ] || ARGOSY_SITE=$(realpath -m "$ARGOSY_SITE")
+    [ -n "${ARGOSY_CONTAINER:-}" ] || [ -z "${ARGOSY_BIN:-}" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
+    kept="(${library_variables})_[A-Za-z0-9_]*|ARGOSY_CPU_KERNELS|ARGOSY_SYNCHRONOUS_SENDS"
     cd "$(option chdir "$(<"$run/job.sbatch")")" || fail "the working folder of $run/job.sbatch is gone"
-    for name in $(compgen -e | grep -E "^($library_variables)_"); do unset "$name"; done
+    for name in $(compgen -e | grep -xE "$kept"); do unset "$name"; done
     # shellcheck disable=SC1090
-    source <(grep -E "^export ($library_variables)_[A-Za-z0-9_]*=" "$run/job.sbatch")
+    source <(grep -E "^export ($kept)=" "$run/job.sbatch")
     here=${here:-$(option ntasks-per-node "$(<"$run/job.sbatch")")}
 fi
-ranks=$(of_start ranks)
-if [ -z "$nodes$local_ranks" ] && [ -n "$ranks" ] && [ -n "$here" ]; then nodes=$((ranks / here)); fi
+if [ -z "$nodes$local_ranks" ]; then
+    [ -s "$run/starts.jsonl" ] || fail "$run has not started yet: give --nodes N or --local N"
+    ranks=$(sed -n '$s/.*"ranks":\([0-9]*\).*/\1/p' "$run/starts.jsonl")
+    if [ -n "$ranks" ] && [ -n "$here" ]; then nodes=$((ranks / here)); fi
+fi
 check_options
 settings=$(settings_of "$run/effective.toml" "${options[@]}") || exit 2
 
@@ -83,7 +88,7 @@ if [ -n "$dry" ]; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
 else
-    open_folder "$folder"
+    open_folder "$folder" "$rounds"
 fi
 echo "$settings" >"$folder/config.toml"
 why_slow plan "$folder" --run "$run" --bin "$ARGOSY_BIN" --nodes "$nodes" --ranks-per-node "$here" --steps "$steps" \

@@ -1,16 +1,22 @@
 """What why_slow.sh and fabric_ab.sh share: changes against noise. And which experiments a run gets, on made-up runs."""
+import contextlib
+import io
+import json
 import math
 import os
 import pathlib
 import random
 import re
 import sys
+import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 sys.path.insert(0, str(SOURCE / "jobs"))
 import alternating  # noqa: E402
+import made_up_runs  # noqa: E402
 import slow_variants  # noqa: E402
+import why_slow  # noqa: E402
 
 
 def made_up(random_numbers, factors, num_rounds, deviation, drift=0.0):
@@ -32,12 +38,12 @@ class Changes(unittest.TestCase):
         self.assertAlmostEqual(alternating.noise_of(rounds, "baseline"), 100 * math.expm1(0.01))
 
     def test_noise_is_rarely_taken_for_a_change(self):
-        """Three rounds of variants without effect: of eight, less than 1 % of the comparisons are wrong, of two, less than 3 %."""
-        for num_variants, share in ((8, 0.01), (2, 0.03)):
+        """Variants without effect: of eight, less than 1 % of the comparisons are wrong, of two with three rounds, less than 3 %."""
+        for num_variants, num_rounds, share in ((8, 3, 0.01), (8, 4, 0.008), (2, 3, 0.03)):
             random_numbers, wrong = random.Random(1), 0
             for trial in range(500):
                 names = {f"v{number}": 1 for number in range(num_variants)}
-                changes = alternating.compare(made_up(random_numbers, names, 3, 0.1, drift=0.2), "baseline")
+                changes = alternating.compare(made_up(random_numbers, names, num_rounds, 0.1, drift=0.2), "baseline")
                 wrong += sum(change.differs for change in changes.values())
             self.assertLess(wrong, share * 500 * num_variants)
 
@@ -82,6 +88,11 @@ class Changes(unittest.TestCase):
         self.assertIsNone(changes["none"].percent)
         self.assertEqual(alternating.in_words(changes["none"], True), "not compared")
 
+    def test_a_reference_that_ran_once_a_round_has_more_noise(self):
+        """A ratio to it has twice the variance of a run, a ratio to the mean of two 1.5 times that variance."""
+        rounds = {"twice": [[100, 110]], "once": [[100]]}
+        self.assertAlmostEqual(alternating.deviation(rounds, "once") / alternating.deviation(rounds, "twice"), math.sqrt(2 / 1.5))
+
     def test_without_repetition_nothing_is_compared(self):
         self.assertIsNone(alternating.compare({"baseline": [[100]], "one": [[50]]}, "baseline")["one"].percent)
 
@@ -124,6 +135,8 @@ class Experiments(unittest.TestCase):
         self.assertEqual(found["one_node"].options[-2:], ["--training.global_batch_size", "32"])
         found, _ = variants(parallelism__data_parallel_replicate_degree=16, parallelism__data_parallel_shard_degree=1)
         self.assertEqual(self.mesh(found["one_node"]), (8, 1))
+        found, _ = variants(parallelism__data_parallel_replicate_degree=4, parallelism__data_parallel_shard_degree=4)
+        self.assertEqual(self.mesh(found["one_node"]), (2, 4))
         found, left_out = variants(nodes=1, parallelism__tensor_parallel_degree=2)
         self.assertIn("need 2 ranks", left_out["one_rank"])
         self.assertIn("one rank", variants(nodes=1, ranks_per_node=1)[1]["one_rank"])
@@ -151,6 +164,29 @@ class Experiments(unittest.TestCase):
     def test_the_variables_are_those_that_the_program_warns_of(self):
         table = (SOURCE / "lib/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
         self.assertEqual(re.findall(r'^    \{"(\w+)"', table, re.MULTILINE), list(slow_variants.DEBUG_VARIABLES))
+
+
+class Report(unittest.TestCase):
+    def test_a_variant_that_failed_once_is_no_factor(self):
+        """Of two variants that need half the time, one fails in the second round, which says so, and one is cut off in the third."""
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch)
+            for number in (1, 2, 3):
+                for name, ms in (("baseline", 100.0), ("baseline-again", 100.0), ("steady", 80.0), ("fails", 50.0), ("cut_off", 50.0)):
+                    here = folder / f"round-{number}" / name
+                    made_up_runs.plain_run(here, 12, time_ms=made_up_runs.line_of(1)["time_ms"] | {"total": ms})
+                    (here / "log").write_text("pretrain: error: no memory\n")
+                    if (name, number) != ("cut_off", 3):
+                        (here / "code").write_text("1\n" if (name, number) == ("fails", 2) else "0\n")
+            (folder / "variants.json").write_text(json.dumps({
+                "run": scratch, "ranks": 1, "steps": 12, "left_out": [], "variants": [
+                    vars(slow_variants.Variant(name, name, "change it")) for name in ("steady", "fails", "cut_off")]}))
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(why_slow.report(folder), 0)
+        self.assertRegex(said.getvalue(), r"\nfails .* -50\.0 .* failed with exit code 1: pretrain: error: no memory\n")
+        self.assertRegex(said.getvalue(), r"\ncut_off .* -50\.0 .* was cut off \(time limit or signal\)\n")
+        self.assertIn("\nFactor: steady. It takes 20 % of a step", said.getvalue())
+        self.assertNotIn("\nAlso: ", said.getvalue())
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class CompareRuns(unittest.TestCase):
         expected.write_text(self.compare(sweep, "--format", "csv"))
         self.assertRegex(self.compare(sweep / "point-0001", "--expected", expected), r"(?m)^point-0001 .* 220 +100\.0$")
         self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* - +-$")
+        expected.write_text("run,tokens/s a GPU\nempty,\nfirst,100\n")
+        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* 100 +872\.5$")
         expected.write_text("run,speed\na,1\n")
         self.assertIn("has no columns `run` and `tokens/s a GPU`", self.compare(sweep, "--expected", expected, code=2))
         self.assertIn("cannot be read", self.compare(sweep, "--expected", self.folder / "none.csv", code=2))
@@ -110,7 +112,13 @@ class CompareRuns(unittest.TestCase):
         (slow / "effective.toml").write_text(f'[metrics]\nbaseline = "{base}/metrics.jsonl"\n')
         self.assertIn(f"efficiency 87 % of {base}/metrics.jsonl, 174 and 200 tokens/s a GPU", self.status(slow))
         self.assertIn(f"efficiency 35 % of {self.other}, ", self.status(slow, "--baseline", self.other))
-        self.assertIn("efficiency unknown: /nowhere has no step yet", self.status("--baseline=/nowhere", slow))
+        self.assertIn("efficiency unknown: there is no folder /nowhere\n", self.status("--baseline=/nowhere", slow))
+        sweep = self.folder / "sweep"
+        (sweep / "points").parent.mkdir()
+        (sweep / "points").write_text("--a 1\n")
+        self.assertIn(f"there is no folder {sweep}/slow\n", self.status(slow, "--baseline", sweep))
+        base.rename(sweep / "slow")
+        self.assertIn(f"efficiency 87 % of {sweep}/slow, 174 and 200 ", self.status(slow, "--baseline", sweep))
 
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))

@@ -145,6 +145,26 @@ class MadeUp(unittest.TestCase):
             self.measured(self.folder / "confirm", **{"without": 10, "with": 50, "chosen": chosen})
             self.assertEqual(self.reported()[1], expected)
 
+    def test_without_the_second_part_nothing_is_written(self):
+        """A and B win, but nothing measured them without C: the job ended after the first part, or before the chosen ones ran.
+        A variant that has them alone stands for them."""
+        self.facts["values"] = {"A": "1", "B": "2", "C": "3", "D": "4"}
+        names = {"without": 10, "with": 50, "but_A": 30, "but_B": 30, "but_C": 50, "but_D": 50}
+        self.measured(self.folder, **names)
+        said, settings = self.reported()
+        self.assertIn("\nThe experiments ended before the chosen variables were measured together.\nNo profile is written: call "
+                      "fabric_ab.sh again with a longer --time.\n", said)
+        self.assertEqual((settings, "nothing wins" in said), (None, False))
+        fabric_ab.choose(self.folder, self.facts)
+        self.assertIn("\nNo profile is written: ", self.reported()[0])  # the second part has not begun
+        self.measured(self.folder / "confirm", **{"without": 10, "with": 50})
+        said, settings = self.reported()
+        self.assertIn("\nNo profile is written: ", said)
+        self.assertEqual((settings, "nothing wins" in said), (None, False))
+        shutil.rmtree(self.folder / "confirm")
+        del self.facts["values"]["D"]
+        self.assertEqual(self.reported()[1], ["A=1", "B=2"])  # but_C
+
     def test_a_profile_that_harms_is_not_written(self):
         self.measured(self.folder, **{"without": 50, "with": 10, "but_A": 10, "but_B": 50})
         fabric_ab.choose(self.folder, self.facts)

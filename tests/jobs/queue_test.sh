@@ -186,14 +186,29 @@ said=$(bring_up --without-collectives --baseline "$folder/good-run") || status=$
 said=$(bring_up --without-collectives --baseline "$folder/good-run" --gate 0.7) || fail "faster than the gate: $said"
 grep -qF "\"baseline\":\"$folder/good-run\",\"efficiency\":0.7500}" "$folder/outputs/debug_cpu/bringup/stages.jsonl" || fail "no result"
 cp "$folder/sbatch" "$folder/bin/sbatch"
+# A baseline that this call would delete, and one that is no run.
+for words in "$folder/outputs/debug_cpu/bringup/nodes-1:this call deletes --baseline $folder/outputs" \
+             "$folder/nowhere:--baseline $folder/nowhere has no metrics.jsonl"; do
+    status=0
+    said=$(bring_up --without-collectives --baseline "${words%%:*}") || status=$?
+    [ "$status" = 2 ] && [[ $said = "bringup: ${words#*:}"* ]] || fail "a wrong baseline: status $status: $said"
+done
+[ -s "$folder/outputs/debug_cpu/bringup/nodes-1/metrics.jsonl" ] || fail "a refused call deleted a stage"
+# An old Python.
+stand_in python3 <<<'[ "$1" != -c ] && echo "Python 3.6.8"; exit 1'
+if said=$(bring_up); then fail "passed with an old Python"; fi
+[[ $said = "bringup: this script needs Python 3.9 or newer; python3 on "*" is: Python 3.6.8" ]] || fail "an old Python: $said"
+rm "$folder/bin/python3"
 # The bandwidth that is kept is the best one.
 (eval "$(sed -n '/^keep_bandwidth()/,/^}/p' "$jobs/bringup.sh")"
  good=$(printf '%s\n' "default 1 1 all_reduce 100" "default 1 1 sendrecv 9e1") ARGOSY_GOOD_BANDWIDTH=$folder/good keep_bandwidth)
 printf '%s\n' "default 1 1 all_reduce 300" "default 1 1 sendrecv 9e1" | cmp - "$folder/good" || fail "keeps $(<"$folder/good")"
 echo RUNNING >"$folder/state"
-rm "$folder/queue"
+rm -f "$folder/queue"
 "$jobs/bringup.sh" "$config" --nodes 1 >"$folder/said" 2>&1 &
 until [ -e "$folder/queue" ]; do sleep 0.1; done
+said=$("$jobs/status.sh" "$folder/outputs/debug_cpu/bringup")
+[[ $said = *"  stages     none has ended yet"* ]] || fail "status.sh on a bring-up without a stage: $said"
 kill -TERM $!
 status=0
 wait $! || status=$?

