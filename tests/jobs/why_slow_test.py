@@ -8,7 +8,8 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
+sys.path[:0] = [str(SOURCE / "tests" / "pretrain"), str(SOURCE / "tests" / "jobs")]
+import noise  # noqa: E402
 import run  # noqa: E402
 
 LIBRARY = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -54,14 +55,15 @@ class WhySlow(run.PretrainTest):
         done = self.run_ranks(ranks, *words, environment=environment, program=(self.bin / "pretrain",))
         self.assert_code(done, 0)
         said = self.script(self.folder / "run", "--local", ranks, "--rounds", 2, "--steps", 12, "--only", only, **environment)
+        noise.skip_if_busy(self, said)
         found = LINE.search(said)
         self.assertTrue(found, said)
-        factor, share, noise = found[1], float(found[2]), float(found[3])
-        self.assertGreater(share, noise, said)  # a slower machine takes a smaller share for the planted part
+        factor, share, share_noise = found[1], float(found[2]), float(found[3])
+        self.assertGreater(share, share_noise, said)  # a slower machine takes a smaller share for the planted part
         return factor, said
 
     def test_a_slow_link(self):
-        factor, said = self.explained(2, "one_rank,small_data,ddp", {"comm__shared_memory": False}, SLOW_LINK="800e6")
+        factor, said = self.explained(2, "one_rank,small_data,ddp", {"comm__shared_memory": False}, SLOW_LINK="200e6")
         self.assertTrue(factor.startswith("communication between ranks"), said)
 
     def test_a_slow_rank(self):
@@ -69,7 +71,7 @@ class WhySlow(run.PretrainTest):
         self.assertRegex(factor, r"^a slow rank: rank 1 \(host \S+\) computes \d+ % slower than the median of 2 ranks", said)
 
     def test_a_slow_loader(self):
-        factor, said = self.explained(1, "small_data,compile_off", SLOW_FILE="tiny.h5", SLOW_READ="0.012")
+        factor, said = self.explained(1, "small_data,compile_off", SLOW_FILE="tiny.h5", SLOW_READ="0.05")
         self.assertEqual(factor, f"reading the data ({self.tokens})", said)
 
     def test_a_variable(self):
