@@ -451,7 +451,8 @@ TEST_P(AttentionTest, RowsMayBeStrided) {
 
 // LibTorch's attention rounds differently depending on memory alignment, which differs between threads.
 TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
-    const bool is_exact = GetParam().path == Path::Fused;
+    const bool is_exact =
+        GetParam().path == Path::Fused && !gpu::holds(at::zeros({1}, placed(GetParam().type)));
     const int threads = at::get_num_threads();
     for (const Case& c : {Case{3, 130, 4, 2, 32}, Case{1, 500, 4, 2, 32}}) {
         AttentionShape shape = whole(c);
