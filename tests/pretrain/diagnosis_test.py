@@ -119,7 +119,7 @@ class Regression(saved.SavedTest):
         (self.folder / "empty").mkdir()
         for baseline, settings, part in (
                 ("empty", {}, "empty/metrics.jsonl cannot be read"),
-                ("old", {"training__seq_len": 64}, "128 tokens a step there, 256 here"),
+                ("old", {"training__seq_len": 64}, "128 tokens a step on 2 devices there, 256 on 2 here"),
                 ("old", {"training__seq_len": 16, "training__local_batch_size": 4}, "another model or sequence length")):
             done = self.compared(self.folder / baseline, 2, **settings)
             self.assertEqual(len(done.errors), 1, done)
