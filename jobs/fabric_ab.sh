@@ -19,12 +19,12 @@ source "$ARGOSY_JOBS/fill.sh"
 source "$ARGOSY_JOBS/alternate.sh"
 say() { echo "fabric_ab: $*" >&2; }
 fail() { say "$*"; exit 2; }
-fabric_ab() { PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/fabric_ab.py" "$@"; }
+fabric_ab() { python3 -B "$ARGOSY_JOBS/fabric_ab.py" "$@"; }
 
 profile=h200-rescue folder='' collectives=all_reduce,all_gather,reduce_scatter sizes='' output='' dry='' report=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --help | -h) sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --report) report=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -56,7 +56,7 @@ values=$(profile_values "$profile")
 if [ -e "$output" ] && ! head -n 1 "$output" | grep -q '^# Measured by fabric_ab.sh'; then
     fail "--output $output exists, and this script has not written it: give another file"
 fi
-choose=(env PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/fabric_ab.py" choose "$folder")
+choose=(python3 -B "$ARGOSY_JOBS/fabric_ab.py" choose "$folder")
 if [ -n "$dry" ]; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT

@@ -18,12 +18,12 @@ source "$ARGOSY_JOBS/fill.sh"
 source "$ARGOSY_JOBS/alternate.sh"
 say() { echo "why_slow: $*" >&2; }
 fail() { say "$*"; exit 2; }
-why_slow() { PYTHONDONTWRITEBYTECODE=1 python3 "$ARGOSY_JOBS/why_slow.py" "$@"; }
+why_slow() { python3 -B "$ARGOSY_JOBS/why_slow.py" "$@"; }
 
 run='' steps=20 only='' dry='' report='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --help | -h) sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --report) report=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;

@@ -1,6 +1,5 @@
 #include "ops/cpu_attention.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -89,8 +88,6 @@ double work_of(const std::vector<VisibleBlocks>& visible, int64_t num_kv_heads) 
     return static_cast<double>(blocks * num_kv_heads);
 }
 
-int threads_for_parts() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
-
 std::vector<kernels::AttentionShape> shapes_of(const at::Tensor& q, const at::Tensor& k,
                                                const AttentionShape& shape, const at::Tensor& positions) {
     std::vector<kernels::AttentionShape> shapes(shape.num_sequences,
@@ -107,7 +104,7 @@ std::vector<kernels::AttentionShape> shapes_of(const at::Tensor& q, const at::Te
     return shapes;
 }
 
-/// Where a group begins in the tensors.
+/// The first elements of a group in the tensors.
 struct Place {
     Place(int64_t group, const kernels::AttentionShape& shape, int64_t num_kv_heads)
         : sequence(group / num_kv_heads),
@@ -156,7 +153,7 @@ void run_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<kernels::AttentionShape>& shapes, int64_t num_kv_heads,
                  const AttentionOutput& output) {
     const bool is_wide = output.y.scalar_type() != q.scalar_type();
-    run_parts(q, divide_attention(shapes, num_kv_heads, threads_for_parts()), shapes, num_kv_heads,
+    run_parts(q, divide_attention(shapes, num_kv_heads, threads_of_parts()), shapes, num_kv_heads,
               [&](const AttentionPart& part, const Place& at, const kernels::AttentionShape& shape) {
                   kernels::Attention<T> args{
                       .shape = shape,
@@ -180,7 +177,7 @@ void run_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k
                   const AttentionOutput& output, const std::vector<kernels::AttentionShape>& shapes,
                   int64_t num_kv_heads, const AttentionGradient& gradient) {
     using Of = AttentionPart::Of;
-    run_parts(q, divide_attention_backward(shapes, num_kv_heads, threads_for_parts()), shapes, num_kv_heads,
+    run_parts(q, divide_attention_backward(shapes, num_kv_heads, threads_of_parts()), shapes, num_kv_heads,
               [&](const AttentionPart& part, const Place& at, const kernels::AttentionShape& shape) {
                   const TokenRange queries{0, shape.num_queries}, keys{0, shape.num_keys};
                   kernels::AttentionBackward<T> args{

@@ -64,6 +64,9 @@ inline int64_t min_rows_per_thread(int64_t row_size) {
     return std::max<int64_t>(1, kMinElementsPerThread / std::max<int64_t>(1, row_size));
 }
 
+/// The number of threads over which run_on_parts() divides.
+inline int threads_of_parts() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+
 /// Calls part(begin, end) from several threads, for all of `count` items of x, of which each thread takes at
 /// least `min_per_thread`. Does nothing if x has no data. REQUIRES: x is not on a GPU.
 template <class Part>

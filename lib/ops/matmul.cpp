@@ -51,8 +51,7 @@ void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernel
                     const at::Tensor& out) {
     int64_t k = 0;
     for (int64_t i = 0; i < whole.num_products; ++i) k += whole.products[i].k;
-    const int num_threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-    const ProductGrid grid = divide_product(whole.row_end, whole.column_end, k, num_threads);
+    const ProductGrid grid = divide_product(whole.row_end, whole.column_end, k, threads_of_parts());
     run_on_parts(out, grid.num_blocks(), /*min_per_thread=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
             kernels::Matmul<T, Sum> part = whole;

@@ -5,8 +5,8 @@
 namespace argosy::ops {
 namespace {
 
-// To pack an element takes as long as this number of multiplications and additions (kernels for AVX-512 on
-// Zen 5; tests/speed/README.md). A is packed once for each kPackedColumns columns of the result.
+// Packing an element takes as long as kPackingCost multiplications and additions, an estimate from the rates
+// of shares with AVX512_BF16. A is packed once for each kPackedColumns columns of the result.
 constexpr int64_t kPackingCost = 32, kPackedColumns = 512;
 // Blocks begin at multiples of these numbers, so that inner blocks consist of whole tiles.
 constexpr int64_t kRowUnit = 16, kColumnUnit = 64;

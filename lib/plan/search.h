@@ -45,8 +45,8 @@ struct Search {
     int num_planned = 0, num_too_large = 0;
     /// The smallest that does not fit, if none fits.
     std::vector<Candidate> nearest;
-    std::string reason =
-        {};  // lines: why the first has its shards and its overlap, and which casts gain nothing
+    /// Lines: why the first has its shards and its overlap, and which casts gain nothing.
+    std::string reason = {};
     /// Each one faster than the one before it, and than the best with the given types. If none fits with any
     /// types, one that does not fit. Computation in bfloat16 in place of float32 is apart, and the first.
     /// Casts of products are the last, the fastest first.

@@ -30,7 +30,7 @@ Severity fail_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 ? Severity::Fail : Severity::Warn;
 }
 
-/// What the ports of one name and number are on all nodes.
+/// The state and the rate of the ports of one name and number on all nodes.
 class PeerPorts {
   public:
     explicit PeerPorts(const Cluster& cluster) {

@@ -112,8 +112,9 @@ Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& spee
 }
 
 /// Compares the ranks at the same place on all nodes: a job waits for its slowest rail, which hardly shows in
-/// the sum of eight. A finding of compare_nodes() that is as severe says enough. Of two nodes, both measure
-/// the same pairs, so their rails are compared with each other, and neither node is named as bad.
+/// the sum of eight. A finding of compare_nodes() that is as severe says enough. In a job of two nodes,
+/// both measure the same pairs, so their rails are compared with each other, and neither node is named as
+/// bad.
 void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     const RanksByNode ranks(cluster);
     if (speeds.rails.size() == 2) {

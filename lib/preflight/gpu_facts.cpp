@@ -10,7 +10,7 @@
 namespace argosy::preflight {
 namespace {
 
-/// nvidia-smi's exit code if a GPU's infoROM is corrupt. It prints all rows, and a warning.
+/// nvidia-smi's exit code if a GPU's infoROM is corrupt; all rows are printed nevertheless, and a warning.
 constexpr int kCorruptInfoRom = 14;
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
 
