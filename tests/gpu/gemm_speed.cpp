@@ -1,7 +1,8 @@
 // gemm_speed: TFLOP/s of the matrix products of linear layers on a GPU, with cuBLASLt's heuristic and with
-// timed algorithms, as a Markdown table with one row per product. Every product is checked before it is
-// timed: some elements are compared with sums in fp64. The types are those of training: bf16, and weight
-// gradients accumulated in fp32.
+// timed algorithms, and in float8 (E4M3) with a scale for each matrix or each line, as a Markdown table with
+// one row per product. Every product is checked before it is timed: some elements are compared with sums in
+// fp64. The results are those of training: bf16, and weight gradients accumulated in fp32. Casts are not
+// timed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -57,14 +58,15 @@ const Model kTiny = {"tiny", 48, 16, 96, 200, true};
 /// The GPU's rate at sizes that suit it.
 const Linear kPeak = {"-", "square", 8192, 8192, false, 8192};
 
-/// Repeatable random numbers: the host can compute each one without storing a copy of all.
+/// Repeatable random numbers of an element type: the host can compute each one without storing a copy of all.
+template <class Type>
 class Numbers {
   public:
-    Numbers(unsigned seed, double deviation, size_t size) : memory_(size * sizeof(uint16_t)) {
+    Numbers(unsigned seed, double deviation, size_t size) : memory_(size * sizeof(typename Type::Bits)) {
         std::mt19937 engine(seed);
         std::normal_distribution<float> normal(0, static_cast<float>(deviation));
         period_.resize(std::min(kPeriod, size));
-        for (uint16_t& bits : period_) bits = BFloat16::rounded(normal(engine));
+        for (auto& bits : period_) bits = Type::rounded(normal(engine));
         const cuda::Stream stream;
         const auto bytes = std::as_bytes(std::span(period_));
         for (size_t begin = 0; begin < memory_.bytes(); begin += bytes.size()) {
@@ -74,25 +76,24 @@ class Numbers {
         stream.synchronize();
     }
 
-    double value(int64_t index) const { return BFloat16::value(period_[index % period_.size()]); }
+    double value(int64_t index) const { return Type::value(period_[index % period_.size()]); }
     std::byte* data() const { return memory_.data(); }
-    Matrix matrix(int64_t rows, int64_t columns) const {
-        return {memory_.data(), ElementType::BFloat16, rows, columns, columns, 1};
+    ConstMatrix matrix(int64_t rows, int64_t columns) const {
+        constexpr bool kWide = sizeof(typename Type::Bits) == 2;
+        return {memory_.data(), kWide ? ElementType::BFloat16 : ElementType::Float8E4M3,
+                rows,           columns,
+                columns,        1};
     }
 
   private:
     static constexpr size_t kPeriod = 1'048'573;  // a prime: rows do not repeat
     cuda::DeviceMemory memory_;
-    std::vector<uint16_t> period_;
+    std::vector<typename Type::Bits> period_;
 };
-
-ConstMatrix constant(const Matrix& x) {
-    return {x.data, x.type, x.rows, x.columns, x.row_stride, x.column_stride};
-}
 
 /// The largest matrices of each kind over all layers.
 struct Sizes {
-    size_t tokens_by_dim = 0, weight = 0, bias = 0;
+    size_t tokens_by_dim = 0, weight = 0, bias = 0, lines = 0;
 
     Sizes(const std::vector<Linear>& layers, int64_t tokens) {
         for (const Linear& one : layers) {
@@ -100,6 +101,7 @@ struct Sizes {
             tokens_by_dim = std::max<size_t>(tokens_by_dim, rows * std::max(one.in, one.out));
             weight = std::max<size_t>(weight, one.in * one.out);
             bias = std::max<size_t>(bias, one.out);
+            lines = std::max<size_t>({lines, bias, static_cast<size_t>(rows), static_cast<size_t>(one.in)});
         }
     }
 };
@@ -112,6 +114,9 @@ const char* name(Pass pass) {
     return kNames[static_cast<int>(pass)];
 }
 
+/// The scale of a line of a float8 operand: ScaleMode::Line has them all, ScaleMode::Matrix the first.
+double scale_of(int64_t line) { return static_cast<double>(1 << line % 3); }
+
 /// Memory that the layers use in turn.
 class Operands {
   public:
@@ -120,12 +125,21 @@ class Operands {
           dy_(2, 1, sizes.tokens_by_dim),
           weight_(3, 0.02, sizes.weight),
           bias_(4, 1, sizes.bias),
-          result_(std::max(sizes.tokens_by_dim * sizeof(uint16_t), sizes.weight * sizeof(float))) {}
+          narrow_x_(5, 1, sizes.tokens_by_dim),
+          narrow_dy_(6, 1, sizes.tokens_by_dim),
+          narrow_weight_(7, 1, sizes.weight),
+          scales_(sizes.lines * sizeof(float)),
+          result_(std::max(sizes.tokens_by_dim * sizeof(uint16_t), sizes.weight * sizeof(float))) {
+        std::vector<float> scales(sizes.lines);
+        for (size_t line = 0; line < scales.size(); ++line) scales[line] = static_cast<float>(scale_of(line));
+        const cuda::Stream stream;
+        cuda::copy_to_device(scales_.data(), std::as_bytes(std::span(scales)), stream);
+        stream.synchronize();
+    }
 
     Product product(const Linear& layer, Pass pass, int64_t tokens) const {
-        const ConstMatrix x = constant(x_.matrix(tokens, layer.in));
-        const ConstMatrix dy = constant(dy_.matrix(tokens, layer.out));
-        const ConstMatrix weight = constant(weight_.matrix(layer.out, layer.in));
+        const ConstMatrix x = x_.matrix(tokens, layer.in), dy = dy_.matrix(tokens, layer.out);
+        const ConstMatrix weight = weight_.matrix(layer.out, layer.in);
         switch (pass) {
             case Pass::Forward:
                 return {.c = result(ElementType::BFloat16, tokens, layer.out),
@@ -142,6 +156,20 @@ class Operands {
         }
     }
 
+    /// The same product of operands that were cast and, where their terms would not be adjacent, transposed.
+    Product float8_product(const Linear& layer, Pass pass, int64_t tokens, ScaleMode mode) const {
+        Product product = this->product(layer, pass, tokens);
+        const bool of_weight = pass == Pass::WeightGradient;
+        const auto& a = pass == Pass::Forward ? narrow_x_ : narrow_dy_;
+        const auto& b = of_weight ? narrow_x_ : narrow_weight_;
+        product.a = a.matrix(product.a.rows, product.a.columns);
+        product.b = b.matrix(product.b.columns, product.b.rows).transposed();
+        product.scales = mode;
+        product.scale_a = product.scale_b = scales_.data();
+        product.fast_sums = pass == Pass::Forward;
+        return product;
+    }
+
     /// Throws RunError if the product differs from the host's result.
     void check(Multiplier& multiplier, const Product& product, const cuda::Stream& stream) const;
 
@@ -152,16 +180,18 @@ class Operands {
 
     /// One element of a factor.
     double value(const ConstMatrix& x, int64_t row, int64_t column) const {
-        for (const Numbers* const numbers : {&x_, &dy_, &weight_}) {
-            if (numbers->data() == x.data) {
-                return numbers->value(row * x.row_stride + column * x.column_stride);
-            }
-        }
-        throw RunError("a matrix of nobody's");
+        const auto find = [&](const auto&... all) {
+            double found = std::nan("");
+            const int64_t place = row * x.row_stride + column * x.column_stride;
+            ((all.data() == x.data ? void(found = all.value(place)) : void()), ...);
+            return found;
+        };
+        return find(x_, dy_, weight_, narrow_x_, narrow_dy_, narrow_weight_);
     }
 
-    Numbers x_, dy_, weight_, bias_;
-    cuda::DeviceMemory result_;
+    Numbers<BFloat16> x_, dy_, weight_, bias_;
+    Numbers<Float8E4M3> narrow_x_, narrow_dy_, narrow_weight_;
+    cuda::DeviceMemory scales_, result_;
 };
 
 void Operands::check(Multiplier& multiplier, const Product& product, const cuda::Stream& stream) const {
@@ -172,8 +202,9 @@ void Operands::check(Multiplier& multiplier, const Product& product, const cuda:
     for (int i = 0; i < kPlaces; ++i) {
         const int64_t row = engine() % product.c.rows, column = engine() % product.c.columns;
         double expected = product.bias ? bias_.value(column) : 0, size = std::fabs(expected);
+        const double scale = product.scales == ScaleMode::Line ? scale_of(row) * scale_of(column) : 1;
         for (int64_t term = 0; term < product.a.columns; ++term) {
-            const double more = value(product.a, row, term) * value(product.b, term, column);
+            const double more = scale * value(product.a, row, term) * value(product.b, term, column);
             expected += more;
             size += std::fabs(more);
         }
@@ -189,8 +220,9 @@ void Operands::check(Multiplier& multiplier, const Product& product, const cuda:
             std::memcpy(&bits, element, sizeof(bits));
             found = BFloat16::value(bits);
         }
-        // One element of the output: a rounded result, or a sum in fp32.
-        const double allowed = (bytes == 2 ? std::ldexp(1, -8) : 0) * std::fabs(expected) + 3e-5 * size;
+        // One element of the output: a rounded result, or a sum in fp32, for float8 on Hopper in 14 bits.
+        const double of_sum = product.scales == ScaleMode::None ? 3e-5 : 2e-3;
+        const double allowed = (bytes == 2 ? std::ldexp(1, -8) : 0) * std::fabs(expected) + of_sum * size;
         if (!(std::fabs(found - expected) <= allowed)) {
             throw RunError("a product is wrong: element [{}, {}] is {}, not {}", row, column, found,
                            expected);
@@ -235,6 +267,11 @@ std::vector<Linear> layers_of(const Options& options) {
     return layers;
 }
 
+double tera_flops(const Product& product, double seconds) {
+    return 2e-12 * static_cast<double>(product.c.rows) * static_cast<double>(product.c.columns) *
+           static_cast<double>(product.a.columns) / seconds;
+}
+
 ExitCode measure(const Options& options) {
     if (cuda::device_count() == 0) throw RunError("there is no GPU here");
     cuda::set_device(options.device);
@@ -242,26 +279,34 @@ ExitCode measure(const Options& options) {
     const Operands operands(Sizes(layers, options.tokens));
     const cuda::Stream stream;
     Multiplier asking({.search = Search::Heuristic}), timing({.search = Search::Timed});
+    const auto rate = [&](Multiplier& multiplier, const Product& product) {
+        operands.check(multiplier, product, stream);
+        return tera_flops(product, seconds_of(multiplier, product, options.seconds, stream));
+    };
+    const auto float8_rate = [&](const Product& product) -> std::string {
+        const Float8Product kind = {product.a.type, product.b.type,    product.c.type,
+                                    product.scales, product.c.columns, product.a.columns};
+        if (!refusal(kind, timing.target()).empty()) return "-";
+        return fmt::format("{:.4g}", rate(timing, product));
+    };
 
-    fmt::print("{}, cuBLASLt {}; bf16, weight gradients added to fp32; {} tokens, heads {}\n\n",
+    fmt::print("{}, cuBLASLt {}; bf16, weight gradients added to fp32; {} tokens, heads {}; TFLOP/s\n\n",
                cuda::describe_device(options.device).name, version_text(), options.tokens, kHeadTokens);
     fmt::print(
-        "| model | linear | pass | rows x columns x terms | heuristic TFLOP/s | timed TFLOP/s | ratio |\n");
-    fmt::print("| --- | --- | --- | --- | --- | --- | --- |\n");
+        "| model | linear | pass | rows x columns x terms | heuristic | timed | float8 by matrix | by line "
+        "|\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (const Linear& layer : layers) {
+        const int64_t tokens = std::min(options.tokens, layer.most_tokens);
         for (const Pass pass : kPasses) {
-            const Product product =
-                operands.product(layer, pass, std::min(options.tokens, layer.most_tokens));
-            operands.check(asking, product, stream);
-            operands.check(timing, product, stream);
-            const double flops = 2.0 * static_cast<double>(product.c.rows) *
-                                 static_cast<double>(product.c.columns) *
-                                 static_cast<double>(product.a.columns);
-            const double asked = flops / seconds_of(asking, product, options.seconds, stream) / 1e12;
-            const double timed = flops / seconds_of(timing, product, options.seconds, stream) / 1e12;
-            fmt::print("| {} | {} | {} | {} x {} x {} | {:.4g} | {:.4g} | {:.3f} |\n", layer.model,
-                       layer.name, name(pass), product.c.rows, product.c.columns, product.a.columns, asked,
-                       timed, timed / asked);
+            const Product product = operands.product(layer, pass, tokens);
+            const auto in_float8 = [&](ScaleMode mode) {
+                return float8_rate(operands.float8_product(layer, pass, tokens, mode));
+            };
+            fmt::print("| {} | {} | {} | {} x {} x {} | {:.4g} | {:.4g} | {} | {} |\n", layer.model,
+                       layer.name, name(pass), product.c.rows, product.c.columns, product.a.columns,
+                       rate(asking, product), rate(timing, product), in_float8(ScaleMode::Matrix),
+                       in_float8(ScaleMode::Line));
             std::fflush(stdout);
         }
     }

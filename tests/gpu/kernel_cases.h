@@ -41,6 +41,8 @@ class Slices {
     T* in_out(int64_t count, double tolerance = 0) {
         return output<T>(count, 2, tolerance);
     }
+    /// Zeros, of which the kernel changes some.
+    float* zeros(int64_t count);
     /// Numbers from 0 to limit - 1.
     const int64_t* ids(int64_t count, int64_t limit);
     const int64_t* ids(std::vector<int64_t> values);

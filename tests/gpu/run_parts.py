@@ -72,7 +72,7 @@ GROUPS = {
     "first": ("machine", "cublas", "kernels", "attention", "ops", "graphs"),
     "speed": ("throughput.0.5B", "throughput.1.5B", "throughput.3B", "gemm", "bandwidth"),
     "training": ("train", "eval", "memcheck", "kernel_times"),
-    "large": ("throughput.7B", "racecheck", "nccl", "ranks"),
+    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks"),
     "peers": ("throughput.wide", "throughput.small"),
     "rest": ("throughput.8B", "synccheck", "initcheck"),
 }
@@ -104,6 +104,8 @@ PARTS = {
     "kernel_times": Part("the time of each kernel in one microbatch and its update, 0.5B", PRODUCT,
                          [(sys.executable, HERE / "kernel_times.py")], 300, least=60),
     "throughput.7B": throughput("7B"),
+    "float8": throughput("7B", words=("--float8", "tensorwise", "rowwise", "--"),
+                         what="tokens/s of {}, and with products in float8"),
     "racecheck": sanitizer("racecheck"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
     "ranks": Part("several ranks on this GPU, each with an NCCL_HOSTID of its own, and through the host",

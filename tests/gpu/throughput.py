@@ -14,7 +14,8 @@ tokens/s are those of the median step, first steps left out. TFLOP/s count what 
 
 --compare KEY also runs each case with this key of [compile] switched to the other value, judges no target, and fails if a
 loss differs by more than MAX_DIFFERENCE of it: these keys change no loss, but attention's backward adds in any order.
-usage: throughput.py [--quick] [--compare KEY ...] [--tokens N] [--rounds N] [CASE ...]
+--float8 RECIPE also runs each case with the products of its linear layers in float8.
+usage: throughput.py [--quick] [--compare KEY ...] [--float8 RECIPE ...] [--tokens N] [--rounds N] [CASE ...]
 """
 import argparse
 import dataclasses
@@ -40,6 +41,7 @@ NUM_WARM_UPS = 2
 MAX_FIRST_ERROR = 0.25  # nats between the first loss and ln(vocabulary) + 1/2
 MIN_FALL = 0.05  # nats from the first loss to the last
 MAX_DIFFERENCE = 5e-3
+LEAST_FLOAT8 = {"7B": 21e3}  # tokens/s of the fastest recipe
 SWITCHES = {"graphs": "false", "side_stream": "true"}  # {key of [compile]: what is not its default}
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16_STATES | {"training.gradient_accumulation_dtype": "bfloat16"}  # fits GPUs of 80 GB
@@ -256,6 +258,11 @@ class Bench:
         if not all(abs(one / two - 1) <= MAX_DIFFERENCE for one, two in zip(result.losses, other.losses)):
             raise Failure(f"with {setting} losses differ by more than {MAX_DIFFERENCE} of them")
 
+    def float8(self, case, recipe):
+        result = self.ours(case, f"Argosy, float8 {recipe}", **{
+            "model.converters": "quantize.linear.float8", "quantize.linear.float8.recipe_name": recipe})
+        return self.show(case, result, result.flops, result.peak)["tokens/s"]
+
     def peers(self, case, compiled):
         sizes = case.peer | dict(seq=case.seq, tokens=self.num_sequences(case) * case.seq, steps=self.options.steps)
         with Power() as power:
@@ -286,12 +293,13 @@ class Bench:
             figures.append(self.show(case, result, result.flops, result.peak))
             for key in self.options.compare:
                 self.compare(case, result, key)
+            float8 = [self.float8(case, recipe) for recipe in self.options.float8]
             for compiled in (False, True) if case.peer and self.python else ():
                 other = self.peers(case, compiled)
                 runs.setdefault("compiled" if compiled else "eager", []).append(other)
                 self.show(case, other, result.flops, result.peak)
         found = {name: statistics.median(known) if (known := [one[name] for one in figures if one[name]]) else None
-                 for name in figures[0]}
+                 for name in figures[0]} | {"tokens/s in float8": max(float8, default=None)}
         for name in ("eager", "compiled"):
             found["x " + name] = self.speed(case, runs["Argosy"]) / self.speed(case, runs[name]) if name in runs else None
         return found
@@ -319,6 +327,8 @@ def parse():
     parser.add_argument("--rounds", type=int, help="rounds of cases with a peer (2)")
     parser.add_argument("--compare", nargs="+", default=[], choices=SWITCHES, metavar="KEY",
                         help=f"compare with runs in which a key is switched: {', '.join(SWITCHES)}")
+    parser.add_argument("--float8", nargs="+", default=[], choices=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
+                        metavar="RECIPE", help="also run with products in float8, by these recipes")
     parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
     parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
@@ -348,8 +358,9 @@ def main():
                 print(f"\n{name} failed: {failure}\n", file=sys.stderr, flush=True)
                 found, status = {}, 1
             if not options.compare:
-                targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in
-                            case.least.items()]
+                least = case.least | ({"tokens/s in float8": LEAST_FLOAT8[name]}
+                                      if options.float8 and name in LEAST_FLOAT8 else {})
+                targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in least.items()]
         missed = judge(targets) if targets else 0
     return status or missed
 
