@@ -152,11 +152,11 @@ class AttentionTest : public OpsTest {
         SCOPED_TRACE(describe(c) + (positions.defined() ? " documents" : "") + " window " +
                      std::to_string(window));
         // 1. the reference
-        const at::Tensor places = at::arange(c.seq_len, placed(at::kLong));
+        const at::Tensor places = at::arange(c.seq_len, at::kLong);
         const at::Tensor distance = places.unsqueeze(1) - places;
         at::Tensor hidden = distance.lt(0).logical_or(distance.ge(window));
         if (positions.defined()) {
-            hidden = hidden.logical_or(distance.gt(positions.view({c.sequences, 1, c.seq_len, 1})));
+            hidden = hidden.logical_or(distance.gt(positions.cpu().view({c.sequences, 1, c.seq_len, 1})));
         }
         const std::vector<at::Tensor> in = inputs(c);
         const Differentiated oracle =
@@ -368,12 +368,12 @@ TEST_P(AttentionTest, APartIsNotRoundedToTheTypeOfTheQueries) {
     EXPECT_EQ(part.y.equal(rounded.y.to(part.y.scalar_type())), !has_16_bits());
 }
 
-// On a processor the same heads attend over 128 tokens: with 1024 the oracle takes 64 times as long, and the
-// test runs for every type and instruction set. The lengths at which the processor's kernels differ are in
-// kEdges.
+// Where cuDNN does not compute it, the same heads attend over 128 tokens: with 1024 the oracle takes 64 times
+// as long, and the test runs for every type and instruction set. The lengths at which the processor's kernels
+// differ are in kEdges.
 TEST_P(AttentionTest, ColumnsOfOneMatrixMatchPlainSoftmax) {
     for (Case c : kModels) {
-        if (!testing::place().is_cuda()) c.seq_len = 128;
+        if (!testing::place().is_cuda() || !has_16_bits()) c.seq_len = 128;
         check_columns(c);
     }
 }

@@ -222,5 +222,32 @@ class PretrainTest(unittest.TestCase):
             self.assertIn(part, done.errors[0])
 
 
+class ShownAtOnce(unittest.TextTestResult):
+    """Prints failures as they happen, so that tests that are ended show what failed until then."""
+
+    def show(self, kind, found):
+        self.stream.writeln(f"{self.separator1}\n{kind}: {found[-1][0]}\n{self.separator2}\n{found[-1][1]}")
+        self.stream.flush()
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.show("ERROR", self.errors)
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.show("FAIL", self.failures)
+
+    def addSubTest(self, test, subtest, error):
+        before = len(self.failures), len(self.errors)
+        super().addSubTest(test, subtest, error)
+        if len(self.failures) > before[0]:
+            self.show("FAIL", self.failures)
+        elif len(self.errors) > before[1]:
+            self.show("ERROR", self.errors)
+
+    def printErrors(self):
+        pass
+
+
 def main():
-    unittest.main(verbosity=2)
+    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=ShownAtOnce))
