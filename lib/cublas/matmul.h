@@ -107,6 +107,9 @@ enum class Search { Heuristic, Timed };
 
 struct MultiplierOptions {
     Search search = Search::Heuristic;
+    /// How long a search tries the algorithms of a problem, and then as long their neighbours. cuBLASLt loads
+    /// the kernel of an algorithm when it first runs: all of them took 4 s a problem on an H200.
+    double search_seconds = 0.25;
     /// Maximum workspace of an algorithm; NVIDIA recommends 32 MiB for Hopper and Blackwell.
     size_t workspace_bytes = size_t{32} << 20;
     /// Allocates the workspace and a search's scratch memory on this thread's device; throws if there is too

@@ -162,6 +162,14 @@ TEST_F(Searches, KeepTheFastest) {
     gradient.expect_products(2);
 }
 
+TEST_F(Searches, EndInTime) {
+    fake_cublaslt().seconds = {20, 2, 10};
+    Multiplier multiplier({.search = Search::Timed, .search_seconds = 0});
+    gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>(fake_cublaslt().ran.size(), 0));
+    gradient.expect_products(1);
+}
+
 // Each differs in one thing from one of the two fastest algorithms, of which number 2 is none.
 TEST_F(Searches, KeepTheFastestOfTheNeighbours) {
     fake_cublaslt().seconds = {14, 10, 18};

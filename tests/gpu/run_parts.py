@@ -74,7 +74,7 @@ GROUPS = {
     "training": ("train", "eval", "memcheck", "kernel_times"),
     "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks"),
     "peers": ("throughput.wide", "throughput.small"),
-    "rest": ("throughput.8B", "synccheck", "initcheck"),
+    "rest": ("throughput.8B", "preflight", "synccheck", "initcheck"),
 }
 PARTS = {
     "machine": Part("the machine", ("pretrain",),
@@ -116,6 +116,9 @@ PARTS = {
     "throughput.wide": throughput("wide", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.small": throughput("small", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.8B": throughput("8B"),
+    "preflight": Part("the pre-flight of one rank, FAIL allowed: a virtual machine is no node of a cluster",
+                      ("preflight",), [("sh", "-c", '"$@"; [ $? = 0 ] || [ $? = 3 ]', "-", SOURCE / "jobs/mpirun.sh", 1,
+                                        BIN / "preflight", "--config", SOURCE / "configs/qwen2.5_7b_1gpu.toml")], 120),
     "synccheck": sanitizer("synccheck"),
     # The tests' marks would count as values.
     "initcheck": sanitizer("initcheck", {"ARGOSY_TEST_MARKS": "0"}),

@@ -23,7 +23,7 @@ class Train(gpu_run.OnGpu, run.PretrainTest):
         super().run_on(place, num_ranks, dump, **(more | settings))
 
 
-class Ranks(gpu_run.Places, run.PretrainTest):
+class Ranks(gpu_run.BetweenRanks, run.PretrainTest):
     gpu = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"', run.PRETRAIN), {}
     device_name = Train.device_name
 

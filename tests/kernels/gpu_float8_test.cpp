@@ -20,7 +20,8 @@ constexpr Case kCases[] = {{1, 1},       {3, 7},      {64, 64},
                            {65, 66},     {32, 256},   {96, 160},
                            {70, 192, 8}, {33, 72, 3}, {128, 96, 0, false},
                            {8, 2600, 8}, {130, 132},  {200, 32},
-                           {70, 1},      {1, 64}};
+                           {70, 1},      {1, 64},     {545, 40},
+                           {512, 8}};
 
 template <class T>
 Grouped<T> grouped(const Case& size, const T* x, Groups groups) {

@@ -32,7 +32,9 @@ REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
 CONTEXT, ROTATE = "parallelism__context_parallel_degree", "parallelism__context_parallel_rotate_method"
 LAYOUTS = {"fsdp2": (2, {SHARD: 2}), "ddp2": (2, {REPLICATE: 2}), "tp2": (2, {TENSOR: 2}), "pp2": (2, {PIPELINE: 2}),
-           "hsdp2x2": (4, {REPLICATE: 2}), "cp2": (2, {CONTEXT: 2}), "ring2": (2, {CONTEXT: 2, ROTATE: "ring"})}
+           "hsdp2x2": (4, {REPLICATE: 2}), "cp2": (2, {CONTEXT: 2}), "ring2": (2, {CONTEXT: 2, ROTATE: "ring"}),
+           "tp2_async": (2, {TENSOR: 2, "parallelism__enable_async_tensor_parallel": True,
+                             "parallelism__disable_loss_parallel": True})}
 
 
 def bits(path):
@@ -131,7 +133,7 @@ class OnGpu(Places):
                 self.assertEqual(gpu, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
 
     def test_a_loss_scale_decreases(self):
-        cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **FLOAT16)
+        cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, training__seq_len=16, **FLOAT16)
         scales = [[step["loss_scale"] for step in self.steps(f"half{i}")] for i in range(2)]
         self.assertEqual(scales[0], scales[1])
         self.assertLess(scales[1][-1], 2**24, "the first gradients overflow")
@@ -196,3 +198,27 @@ class OnGpu(Places):
         again = self.train(self.gpu, 1, "full", activation_checkpoint__mode="full", compile__search_algorithms=True)
         self.assertIn("cublasLt", (self.folder / "full" / "products" / "rank-00000.txt").read_text())
         self.assert_alike(again, expected, self.fp32_tolerance)
+
+
+class BetweenRanks(Places):
+    """The losses of several ranks."""
+
+    def test_a_graph_changes_no_bit_between_ranks(self):
+        for name, gradients in (("fsdp2", "float32"), ("ddp2", "bfloat16"), ("hsdp2x2", "bfloat16"), ("pp2", "float32")):
+            with self.subTest(name, gradients=gradients):  # gathers, sums over replicas, both, messages in the graph
+                num_ranks, layout = LAYOUTS[name]
+                settings = layout | {"training__gradient_accumulation_dtype": gradients}
+                graphs = self.train(self.gpu, num_ranks, f"graphs{name}", **settings)
+                # Without graphs, and with weight gradients on another stream.
+                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, compile__side_stream=True,
+                                   **settings)
+                self.assertEqual(graphs, plain)
+
+    def test_float8_between_ranks(self):
+        settings = self.float8()
+        expected = self.train(self.gpu, 1, "one", **settings)
+        for name in ("fsdp2", "tp2"):
+            with self.subTest(name):
+                num_ranks, layout = LAYOUTS[name]
+                found = self.train(self.gpu, num_ranks, name, **layout, **settings, **{GATHER: True})
+                self.assert_alike(found, expected, 5e-3)

@@ -13,7 +13,7 @@ GPU = pathlib.Path(sys.argv.pop())
 SOON_SECONDS = 20
 
 
-class Gpu(gpu_run.OnGpu, run.PretrainTest):
+class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
     cpu, gpu, device_name = ((run.PRETRAIN,), {}), ((GPU,), {}), "Fake GPU"
 
     def test_losses_do_not_depend_on_the_layout(self):
@@ -32,26 +32,6 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
     def test_losses_through_the_host_equal_those_through_nccl(self):
         runs = [self.train(self.gpu, 2, path, comm__gpu_path=path) for path in ("nccl", "host")]
         self.assert_alike(*runs, self.fp32_tolerance)
-
-    def test_a_graph_changes_no_bit_between_ranks(self):
-        for name, gradients in (("fsdp2", "float32"), ("ddp2", "bfloat16"), ("hsdp2x2", "bfloat16"), ("pp2", "float32")):
-            with self.subTest(name, gradients=gradients):  # gathers, sums over replicas, both, messages in the graph
-                num_ranks, layout = gpu_run.LAYOUTS[name]
-                settings = layout | {"training__gradient_accumulation_dtype": gradients}
-                graphs = self.train(self.gpu, num_ranks, f"graphs{name}", **settings)
-                # Without graphs, and with weight gradients on another stream.
-                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, compile__side_stream=True,
-                                   **settings)
-                self.assertEqual(graphs, plain)
-
-    def test_float8_between_ranks(self):
-        settings = self.float8()
-        expected = self.train(self.gpu, 1, "one", **settings)
-        for name in ("fsdp2", "tp2"):
-            with self.subTest(name):
-                num_ranks, layout = gpu_run.LAYOUTS[name]
-                found = self.train(self.gpu, num_ranks, name, **layout, **settings, **{gpu_run.GATHER: True})
-                self.assert_alike(found, expected, 5e-3)
 
     def test_plain_operations_emulate_float8(self):
         done = self.run_ranks(1, *self.small(**(gpu_run.SMALL | self.float8())), "--debug.plain_operations", "true",

@@ -155,7 +155,8 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
         trial.c = trial.d = scratch.get();
     }
     const auto sorted = [&](std::span<const Algorithm> algorithms) {
-        return by_time(plan, handle.get(), algorithms, trial, workspace_of(stream.handle()), stream);
+        return by_time(plan, handle.get(), algorithms, trial, workspace_of(stream.handle()), stream,
+                       options.search_seconds);
     };
     // 1. the heuristic's algorithms; if cuBLASLt refuses all, run() launches the first and throws its error
     std::vector<Algorithm> best = sorted(candidates);

@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cuda/memory.h"
 
@@ -266,6 +266,10 @@ void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, s
         if (!known && supports(handle, neighbour, workspace_bytes)) found.push_back(neighbour);
     };
     const cublasLtMatmulAlgo_t start = to_cublaslt(algorithm);
+    for (const cublasLtClusterShape_t shape : kClusters) {
+        cublasLtMatmulAlgo_t changed = start;
+        if (set(changed, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, static_cast<uint16_t>(shape))) add(changed);
+    }
     for (const uint32_t scheme : reductions_of(problem_)) {
         for (const int32_t num_parts : {2, 3, 4, 6, 8, 12, 16}) {
             cublasLtMatmulAlgo_t changed = start;
@@ -278,10 +282,6 @@ void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, s
     for (const uint32_t tile : tiles_of(start)) {
         cublasLtMatmulAlgo_t changed = start;
         if (set(changed, CUBLASLT_ALGO_CONFIG_TILE_ID, tile)) add(changed);
-    }
-    for (const cublasLtClusterShape_t shape : kClusters) {
-        cublasLtMatmulAlgo_t changed = start;
-        if (set(changed, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, static_cast<uint16_t>(shape))) add(changed);
     }
 }
 
@@ -297,27 +297,31 @@ cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm,
 
 std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
                                const Operands& operands, std::span<std::byte> workspace,
-                               const cuda::StreamView& stream) {
+                               const cuda::StreamView& stream, double max_seconds) {
     const auto launch = [&](size_t number) {
         return plan.launch(handle, algorithms[number], operands, workspace, stream.handle()) ==
                CUBLAS_STATUS_SUCCESS;
     };
     // 1. the first launch of an algorithm loads its kernel; the second is timed
+    const double end = seconds_now() + max_seconds;
     std::vector<Measured> measured;
-    for (size_t i = 0; i < algorithms.size(); ++i) {
+    for (size_t i = 0; i < algorithms.size() && (measured.empty() || seconds_now() < end); ++i) {
         if (!launch(i)) continue;
         measured.push_back({.algorithm = i});
         measured.back().rounds[0].begin.record(stream);
         launch(i);
         measured.back().rounds[0].end.record(stream);
+        stream.synchronize();
     }
-    stream.synchronize();
+    if (measured.empty()) return {};
     // 2. drop what is much slower than the fastest: of many tiles and clusters, most are
     constexpr double kMaxRatio = 2;
-    double fastest = std::numeric_limits<double>::infinity();
-    for (const Measured& one : measured) fastest = std::min(fastest, one.rounds[0].seconds());
-    std::erase_if(measured,
-                  [&](const Measured& one) { return one.rounds[0].seconds() > kMaxRatio * fastest; });
+    constexpr size_t kFinalists = 8;
+    const auto first_seconds = [](const Measured& one) { return one.rounds[0].seconds(); };
+    std::ranges::stable_sort(measured, {}, first_seconds);
+    const double limit = kMaxRatio * first_seconds(measured[0]);
+    std::erase_if(measured, [&](const Measured& one) { return first_seconds(one) > limit; });
+    measured.erase(measured.begin() + std::min(measured.size(), kFinalists), measured.end());
     // 3. time the others, in rounds
     const int num_launches = launches_of(operands.problem);
     for (int round = 0; round < kRounds; ++round) {

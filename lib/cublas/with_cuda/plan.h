@@ -54,12 +54,13 @@ class Plan {
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
 
-/// Sorts several algorithms for a product by their time, the fastest first, and drops those that cuBLASLt
-/// refuses. Runs each algorithm several times on the operands' matrices and waits for the stream. REQUIRES: D
-/// is scratch memory if the product adds to D. Otherwise D holds the product, or garbage, afterwards.
+/// Sorts algorithms for a product by their time, the fastest first: the few fastest of those that it has tried
+/// after `max_seconds`, at least one, without those that cuBLASLt refuses. Runs them on the operands' matrices
+/// and waits for the stream. REQUIRES: D is scratch memory if the product adds to D. Otherwise D holds the
+/// product, or garbage, afterwards.
 std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
                                const Operands& operands, std::span<std::byte> workspace,
-                               const cuda::StreamView& stream);
+                               const cuda::StreamView& stream, double max_seconds);
 
 /// Sets D to zero, or to the addend, which is the result if k = 0.
 void write_empty_sum(const Operands& operands, const cuda::StreamView& stream);

@@ -68,30 +68,53 @@ __global__ void __launch_bounds__(kThreads) block_kernel(LargestMagnitudes<T> ar
     args.largest[blockIdx.y * args.largest_stride + group] = __uint_as_float(largest);
 }
 
-/// Groups of some adjacent rows, or all, of one column: one thread for kCount columns of kRowsAtOnce rows.
-constexpr int kRowsAtOnce = 32;
+/// Groups of some adjacent rows, or all, of one column: a thread reads kCount columns of kRowsAtOnce rows. In
+/// large groups the warps of a block join their results: atomicMax() of as many threads on one number takes
+/// longer than the reads.
+constexpr int kRowsAtOnce = 32, kWarps = kThreads / kWarp;
 template <class T>
 bool groups_rows_of_columns(const Grouped<T>& matrix) {
     return matrix.group_columns == 1 && matrix.group_rows > 1;
 }
-template <class T, int kCount>
+template <class T, int kCount, bool kJoined>
 __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> args) {
+    constexpr int kColumns = kWarp * kCount;  // of a block
+    __shared__ Shared<uint32_t, kJoined ? kWarps * kColumns : 1> parts;
     const Grouped<T>& matrix = args.matrix;
-    const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kCount;
-    if (column >= matrix.row_size) return;
-    const int64_t first = int64_t{blockIdx.x} * kRowsAtOnce, rest = matrix.num_rows - first;
-    const T* const x = matrix.x + first * matrix.row_stride + column;
+    const int warp = threadIdx.x / kWarp, own = threadIdx.x % kWarp * kCount;
+    const int64_t columns = int64_t{blockIdx.y} * kColumns, column = columns + own;
+    const int64_t first = (int64_t{blockIdx.x} * kWarps + warp) * kRowsAtOnce, rest = matrix.num_rows - first;
     uint32_t largest[kCount] = {};
-#pragma unroll 4
-    for (int i = 0; i < (rest < kRowsAtOnce ? rest : kRowsAtOnce); ++i) {
-        const auto numbers = load<kCount>(x + i * matrix.row_stride);
+    if (column < matrix.row_size) {
+        const T* const x = matrix.x + first * matrix.row_stride + column;
+#pragma unroll 8
+        for (int i = 0; i < (rest < kRowsAtOnce ? rest : kRowsAtOnce); ++i) {
+            const auto numbers = load<kCount>(x + i * matrix.row_stride);
 #pragma unroll
-        for (int k = 0; k < kCount; ++k)
-            largest[k] = larger(largest[k], __float_as_uint(numbers[k]) & 0x7fffffff);
+            for (int k = 0; k < kCount; ++k)
+                largest[k] = larger(largest[k], __float_as_uint(numbers[k]) & 0x7fffffff);
+        }
     }
-    float* const out = args.largest + first / matrix.group_rows * args.largest_stride + column;
+    const auto group_of = [&](int64_t row) {
+        return args.largest + row / matrix.group_rows * args.largest_stride;
+    };
+    if constexpr (!kJoined) {
+        if (column >= matrix.row_size || rest <= 0) return;
+        float* const out = group_of(first) + column;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) raise_to(out + k, largest[k]);
+        for (int k = 0; k < kCount; ++k) raise_to(out + k, largest[k]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) parts[warp * kColumns + own + k] = largest[k];
+        __syncthreads();
+        float* const out = group_of(int64_t{blockIdx.x} * kWarps * kRowsAtOnce) + columns;
+        for (int i = threadIdx.x; i < kColumns && columns + i < matrix.row_size; i += kThreads) {
+            uint32_t all = 0;
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) all = larger(all, parts[w * kColumns + i]);
+            raise_to(out + i, all);
+        }
+    }
 }
 
 template <int kCount, class T>
@@ -102,9 +125,12 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
         return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
     };
     if (groups_rows_of_columns(matrix)) {
+        constexpr int kRowsOfBlock = kWarps * kRowsAtOnce;
         const dim3 blocks =
-            grid(ceil_div(matrix.num_rows, kRowsAtOnce), ceil_div(matrix.row_size, kThreads * kCount));
-        return launch({kName, blocks, kThreads, stream}, column_kernel<T, kCount>, args);
+            grid(ceil_div(matrix.num_rows, kRowsOfBlock), ceil_div(matrix.row_size, kWarp * kCount));
+        const bool joined = matrix.group_rows == matrix.num_rows || matrix.group_rows % kRowsOfBlock == 0;
+        return launch({kName, blocks, kThreads, stream},
+                      joined ? column_kernel<T, kCount, true> : column_kernel<T, kCount, false>, args);
     }
     constexpr int64_t kMaxRows = 65535;  // of a grid
     LargestMagnitudes<T> part = args;
@@ -124,21 +150,34 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
 
 constexpr int kTile = 64, kSide = 4, kWords = kTile / kSide;
 
-/// The bytes of a cast, four of a row in a word.
+/// The bytes of a cast, four of a row in a word. A thread's rows and columns begin at multiples of kSide, so
+/// that they share a group unless a group has one row or one column.
 template <class T, Float8Type kType, bool kPacked>
 struct CastBytes {
     static constexpr const char* kName = "cast_to_float8";
     CastToFloat8<T> args;
 
-    __device__ uint32_t load(int64_t row, int64_t column, int count) const {
+    /// Where a thread begins.
+    struct Place {
+        const T* x;
+        const float* factors;
+    };
+    __device__ Place place(int64_t row, int64_t column) const {
         const Grouped<T>& matrix = args.matrix;
-        const T* const x = matrix.x + row * matrix.row_stride + column;
+        const auto group_of = [](int64_t index, int64_t size, int64_t whole) {
+            if (size == 1) return index;
+            return size == whole ? 0 : int64_t{static_cast<uint32_t>(index) / static_cast<uint32_t>(size)};
+        };
+        return {matrix.x + row * matrix.row_stride + column,
+                args.factors + group_of(row, matrix.group_rows, matrix.num_rows) * args.factor_stride +
+                    group_of(column, matrix.group_columns, matrix.row_size)};
+    }
+
+    __device__ uint32_t load(const Place& from, int row, int count) const {
+        const Grouped<T>& matrix = args.matrix;
+        const T* const x = from.x + row * matrix.row_stride;
+        const float* const factors = from.factors + (matrix.group_rows == 1 ? row * args.factor_stride : 0);
         const bool of_columns = matrix.group_columns == 1;
-        const auto group_row = static_cast<uint32_t>(row) / static_cast<uint32_t>(matrix.group_rows);
-        const auto group = of_columns
-                               ? static_cast<uint32_t>(column)
-                               : static_cast<uint32_t>(column) / static_cast<uint32_t>(matrix.group_columns);
-        const float* const factors = args.factors + group_row * args.factor_stride + group;
         Floats<kSide> numbers = {};
         if constexpr (kPacked) numbers = cuda::load<kSide>(x);
 #pragma unroll
@@ -161,8 +200,12 @@ struct PlainBytes {
     const uint8_t* from;
     int64_t stride;
 
-    __device__ uint32_t load(int64_t row, int64_t column, int count) const {
-        const uint8_t* const x = from + row * stride + column;
+    __device__ const uint8_t* place(int64_t row, int64_t column) const {
+        return from + row * stride + column;
+    }
+
+    __device__ uint32_t load(const uint8_t* begin, int row, int count) const {
+        const uint8_t* const x = begin + row * stride;
         if constexpr (kPacked) return *reinterpret_cast<const uint32_t*>(x);
         uint32_t word = 0;
         for (int k = 0; k < count; ++k) word |= uint32_t{x[k]} << 8 * k;
@@ -200,10 +243,12 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(Bytes bytes, Outputs out
     const int64_t row = first_row + y * kSide, column = first_column + x * kSide;
     const int num_columns = count_of(column, out.row_size);
     uint32_t words[kSide] = {};
+    if (num_columns > 0) {
+        const auto place = bytes.place(row, column);
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-        if (row + i >= out.num_rows || num_columns <= 0) continue;
-        words[i] = bytes.load(row + i, column, num_columns);
+        for (int i = 0; i < kSide; ++i) {
+            if (row + i < out.num_rows) words[i] = bytes.load(place, i, num_columns);
+        }
     }
     if (out.values != nullptr) {
 #pragma unroll
