@@ -22,7 +22,8 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "links", "json"};
+const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "product-share",
+                                               "links", "json"};
 const std::map<std::string, ForeignProgram> kForeignPrograms = {
     {"from-torchtitan", ForeignProgram::TorchTitan}, {"from-litgpt", ForeignProgram::LitGpt}};
 
@@ -96,11 +97,21 @@ int positive_number(const Option& option) {
     throw UserError("--{} must be an integer in [1, {}], but is '{}'", option.name, kMax, word);
 }
 
+double share_of(const Option& option) {
+    const std::string text = value_of(option);
+    double share = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+    if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1))
+        throw UserError("--{} wants a number from 0 to 1, not '{}'", option.name, text);
+    return share;
+}
+
 /// Sets the option of --plan and --search that `option` is. REQUIRES: it is one.
 void apply_plan_option(const Option& option, PlanRequest& plan) {
     if (option.name == "gpus") plan.num_ranks = positive_number(option);
     if (option.name == "gpus-per-node") plan.gpus_per_node = positive_number(option);
     if (option.name == "gpu") plan.device = value_of(option);
+    if (option.name == "product-share") plan.product_share = share_of(option);
     if (option.name == "links") plan.links = value_of(option);
     if (option.name != "json") return;
     if (option.value) throw UserError("--json takes no value, but got '{}'", *option.value);

@@ -77,8 +77,9 @@ struct Machine {
     double seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const;
 };
 
-/// A row of the table of GPUs: "a100", "h100", "h200", "b200". None for another name.
-std::optional<Machine> find_machine(const std::string& name);
+/// A row of the table of GPUs: "a100", "h100", "h200", "b200". None for another name. `product_share`: of the
+/// peak; 0: as the table says.
+std::optional<Machine> find_machine(const std::string& name, double product_share = 0);
 /// The names of the table.
 std::vector<std::string> machine_names();
 

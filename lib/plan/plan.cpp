@@ -111,13 +111,15 @@ bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
     const auto find = [&] {
         if (request.device == config::PlanRequest::kCpu) {
+            if (request.product_share > 0)
+                throw UserError("--product-share is for a GPU (--gpu): this processor is measured");
             const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
             Machine processor =
                 measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
             processor.ring_bytes = config.comm.shared_memory ? config.comm.shared_memory_mib * kMebi : 0;
             return processor;
         }
-        auto machine = find_machine(request.device);
+        auto machine = find_machine(request.device, request.product_share);
         if (!machine) {
             throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
                             fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
