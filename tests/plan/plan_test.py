@@ -144,7 +144,7 @@ class PlanTest(run.PretrainTest):
                 self.assertLess(abs(plan["tokens_per_second"] / measured - 1), 0.04, plan["tokens_per_second"])
 
     def test_the_share_of_products_can_be_given(self):
-        seconds = [self.plan("--gpus", 1, "--gpu", "h100", "--product-share", share, training__seq_len=4096)["step_seconds"]
+        seconds = [self.plan("--gpus", 1, "--gpu", "h100", "--product-share", share, model__flavor="1B", training__seq_len=4096)["step_seconds"]
                    for share in (0.2, 0.4)]
         self.assertGreater(seconds[0], 1.5 * seconds[1])
 
