@@ -266,7 +266,7 @@ std::vector<Section> make_schema() {
                  "tensorwise"),
              key("filter_fqns", &Float8::filter_fqns, any(),
                  "Layers that are not cast: those whose name, as layers.0.attention.wo, has one of these "
-                 "parts."),
+                 "parts; auto_filter_small_kn: too narrow ones."),
              key("enable_fsdp_float8_all_gather", &Float8::enable_fsdp_float8_all_gather, any(),
                  "Cast the float32 weights after each update, and keep and gather them in float8; for "
                  "tensorwise."),

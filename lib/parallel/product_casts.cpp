@@ -30,6 +30,30 @@ bool has_sizes(const ops::Recipe& recipe, const layout::ParamSpec& spec, const l
 
 }  // namespace
 
+double width_of_layer(const std::vector<model::Parameter>& unit, const model::Parameter& layer,
+                      const layout::MeshShape& mesh) {
+    const auto join = model::join_of(layer.role);
+    double out = 0, in = 0;
+    for (const model::Parameter& each : unit) {
+        const bool same = &each == &layer || (join && model::join_of(each.role) == join);
+        if (!same) continue;
+        const std::vector<int64_t> sizes = unsharded_shape(each.spec, mesh, {});
+        out += static_cast<double>(sizes[0]), in = static_cast<double>(sizes[1]);
+    }
+    return out * in / (out + in);
+}
+
+double min_width_of_gain(const ops::Recipe& recipe) {
+    // Measured on an H200 in training 7B (tests/gpu/results/): FLOP/s of products, bytes/s of casts.
+    constexpr double kNarrow = 665e12, kFloat8 = 1000e12, kCasts = 3.1e12;
+    const int num_products = recipe.weight_gradient.left.scaling == ops::Scaling::None ? 2 : 3;
+    // Of each number of an input or an output's gradient: read for the scale, read for the cast, written. All
+    // products share the cast with one scale for a matrix, which also writes its transpose.
+    const bool shared = recipe.forward.left.scaling == ops::Scaling::Matrix;
+    const double bytes = shared ? 6 : 5 * (num_products - 1);
+    return bytes / kCasts / (2 * num_products * (1 / kNarrow - 1 / kFloat8));
+}
+
 bool is_matrix_of_products(Role role) {
     constexpr Role kRoles[] = {Role::Wq,   Role::Wk, Role::Wv,   Role::Wo,
                                Role::Gate, Role::Up, Role::Down, Role::Output};
@@ -46,8 +70,9 @@ model::ByRole<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>
     model::ByRole<const ops::Recipe*> recipes;
     if (casts.recipe == nullptr) return recipes;
     const auto is_cast = [&](const model::Parameter& each) {
-        return is_matrix_of_products(each.role) && !is_filtered(layer_name(each), casts.filter) &&
-               has_sizes(*casts.recipe, each.spec, mesh);
+        if (!is_matrix_of_products(each.role) || is_filtered(layer_name(each), casts.filter)) return false;
+        return has_sizes(*casts.recipe, each.spec, mesh) &&
+               width_of_layer(unit, each, mesh) >= casts.min_width;
     };
     const auto other_is_kept = [&](const model::Parameter& each) {
         return std::ranges::any_of(unit, [&](const model::Parameter& other) {

@@ -16,6 +16,8 @@ struct ProductCasts {
     /// Layers that compute in the type of their weights: those whose name ("layers.0.attention.wo", "output")
     /// has one of these parts.
     std::vector<std::string> filter = {};
+    /// Layers whose width (width_of_layer()) is below it do so, too.
+    double min_width = 0;
     /// Ranks keep and gather the matrices in float8, cast from the master weights after each update.
     /// REQUIRES: the recipe has one scale for a matrix.
     bool gather = false;
@@ -30,6 +32,14 @@ struct ProductCasts {
 bool is_matrix_of_products(model::Role role);
 /// The layer's name for a filter: "layers.0.attention.wo", "output".
 std::string layer_name(const model::Parameter& parameter);
+
+/// The width of a layer: out * in / (out + in), where [out, in] are the sizes of a rank's part, of a join
+/// those of its one product. A product in float8 saves time with out * in, and its casts take time with
+/// out + in.
+double width_of_layer(const std::vector<model::Parameter>& unit, const model::Parameter& layer,
+                      const layout::MeshShape& mesh);
+/// The width from which on products by the recipe, with their casts, are faster than in bf16 on an H200.
+double min_width_of_gain(const ops::Recipe& recipe);
 
 /// The recipe of each matrix of a unit, the same on all ranks; null: its products do not cast. All of a join
 /// have one recipe: if one of them is filtered, all are. A matrix is not cast either if a rank's part has a

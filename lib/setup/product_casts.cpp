@@ -28,6 +28,9 @@ ops::Accumulation emulated_accumulation(const config::JobConfig& config) {
     return hopper ? ops::Accumulation::Hopper : ops::Accumulation::Float32;
 }
 
+/// The entry of filter_fqns that filters by size.
+constexpr const char* kSmallFilter = "auto_filter_small_kn";
+
 /// "layers.3.attention.wo" -> "attention.wo".
 std::string without_layer(const std::string& name) {
     if (!name.starts_with("layers.")) return name;
@@ -91,8 +94,12 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
             recipe_name(config), ops::kBlockSize, rank_tokens);
     }
     const bool is_float8 = config.model.converters[0] == config::Converter::Float8;
-    return {recipe, is_float8 ? config.float8.filter_fqns : config.mx.filter_fqns,
-            is_float8 && config.float8.enable_fsdp_float8_all_gather};
+    parallel::ProductCasts casts{.recipe = recipe,
+                                 .filter = is_float8 ? config.float8.filter_fqns : config.mx.filter_fqns,
+                                 .gather = is_float8 && config.float8.enable_fsdp_float8_all_gather};
+    if (is_float8 && std::erase(casts.filter, kSmallFilter) > 0)
+        casts.min_width = parallel::min_width_of_gain(*recipe);
+    return casts;
 }
 
 void refuse_sums_of_processors(const config::JobConfig& config) {
@@ -107,7 +114,8 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
     if (config.model.converters.empty()) return;
     const train::TrainerOptions options = trainer_options(config, spec, mesh);
     std::vector<std::vector<int64_t>> cast;
-    std::set<std::string> kept, names;
+    std::set<std::string> kept, names, slow;
+    const double min_width = parallel::min_width_of_gain(*options.casts.recipe);
     for (const auto& unit : train::place_parameters(options, mesh).units) {
         const auto recipes = parallel::recipes_of(unit, options.casts, mesh);
         for (const model::Parameter& each : unit) {
@@ -115,6 +123,8 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
             names.insert(parallel::layer_name(each));
             if (recipes[each.role] != nullptr) {
                 cast.push_back(parallel::unsharded_shape(each.spec, mesh, {}));
+                if (parallel::width_of_layer(unit, each, mesh) < min_width)
+                    slow.insert(without_layer(parallel::layer_name(each)));
             } else {
                 kept.insert(without_layer(parallel::layer_name(each)));
             }
@@ -128,6 +138,12 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
         config.debug.plain_operations
             ? "all emulated, because debug.plain_operations is true"
             : ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
+    const bool native = target.capability >= 89 && !config.debug.plain_operations;
+    if (slow.empty() || !native || config.model.converters[0] != config::Converter::Float8) return;
+    spdlog::info(
+        "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "
+        "float8 saves; quantize.linear.float8.filter_fqns = [\"{}\"] keeps them in bf16",
+        fmt::join(slow, ", "), kSmallFilter);
 }
 
 }  // namespace argosy::setup

@@ -25,9 +25,8 @@
 namespace argosy::watch {
 namespace {
 
-// If rank 0 does not answer, the other ranks report one after the other, because the first rank that exits
-// takes the job down. The reporting rank exits at once, without aborting NCCL; otherwise the next rank would
-// report in the meantime.
+// If rank 0 does not answer, the other ranks report in turn, because the first rank that exits takes the job
+// down. It exits at once, without aborting NCCL; otherwise the next rank would report in the meantime.
 constexpr double kSecondsBetweenTurns = 2.5;
 constexpr int kMaxTurns = 20;
 
@@ -120,7 +119,8 @@ class Watchdog::Protocol {
         }
         // In a job without GPUs, the launcher reports the end of a rank, with the signal that ended it.
         if (lost.empty() || !state_.gpu) return;
-        if (connections_.rank() != 0) wait_for_turn();
+        // Rank 0 may end because another rank has reported: the launcher then ends this rank, too.
+        wait_for_turn(connections_.rank());
         end_all(lost_ranks_text(lost));
     }
 
@@ -305,7 +305,7 @@ class Watchdog::Protocol {
     }
 
     void report_alone(const Report& own) {
-        wait_for_turn();
+        wait_for_turn(connections_.rank() - 1);
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
         const int rank = connections_.rank();
@@ -315,8 +315,8 @@ class Watchdog::Protocol {
                 text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
     }
 
-    void wait_for_turn() const {
-        const double seconds = std::min(connections_.rank() - 1, kMaxTurns) * kSecondsBetweenTurns;
+    static void wait_for_turn(int number) {
+        const double seconds = std::min(number, kMaxTurns) * kSecondsBetweenTurns;
         std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     }
 

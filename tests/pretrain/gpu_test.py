@@ -39,6 +39,14 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
         self.assert_code(done, 0)
         self.assertIn("all emulated, because debug.plain_operations is true", done.stderr)
 
+    def test_products_that_are_too_narrow_for_float8_are_named(self):
+        key = "quantize__linear__float8__filter_fqns"
+        for name, more in (("all", {}), ("wide", {key: '["auto_filter_small_kn"]'})):
+            done = self.run_ranks(1, *self.small(name, **(gpu_run.SMALL | self.float8() | more)), program=(GPU,))
+            self.assert_code(done, 0)
+            self.assertEqual("of attention.wk, attention.wo, attention.wq, attention.wv, feed_forward.w1, feed_forward.w2, "
+                             "feed_forward.w3, output are too narrow for float8" in done.stderr, name == "all", done.stderr)
+
     def test_mxfp8_runs_where_the_gpu_has_it(self):
         settings = self.float8("quantize.linear.mx")
         expected = self.train(self.cpu, 1, "cpu", **settings)

@@ -3,6 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
+#include "setup/setup.h"
+#include "train/trainer.h"
+
 namespace argosy::setup {
 namespace {
 
@@ -26,6 +33,47 @@ TEST(WaysOfProducts, NameTheKindsAndTheReasons) {
     EXPECT_EQ(ways("mxfp8_cublas", kBlackwell), "outputs, input gradients, weight gradients in float8");
     EXPECT_EQ(ways("mxfp8_cublas", kNone),
               "outputs, input gradients, weight gradients emulated in bf16, because there is no GPU");
+}
+
+/// The layers of the second transformer block of Qwen2.5 0.5B, and the head, whose products cast.
+std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float8Recipe recipe, int tp = 1) {
+    config::JobConfig config;
+    config.model.name = "qwen2", config.model.flavor = "0.5B";
+    config.model.converters = {config::Converter::Float8};
+    config.float8.recipe_name = recipe, config.float8.filter_fqns = std::move(filter);
+    config.parallelism.tensor_parallel_degree = tp;
+    const layout::MeshShape mesh{{1, 1, 1, /*context=*/1, tp}};
+    const train::TrainerOptions options = trainer_options(config, choose_model(config.model), mesh);
+    std::set<std::string> names;
+    for (const auto& unit : train::place_parameters(options, mesh).units) {
+        const auto recipes = parallel::recipes_of(unit, options.casts, mesh);
+        for (const model::Parameter& each : unit) {
+            const std::string name = parallel::layer_name(each);
+            if (recipes[each.role] == nullptr) continue;
+            if (name == "output") names.insert(name);
+            if (name.starts_with("layers.1.")) names.insert(name.substr(9));
+        }
+    }
+    return names;
+}
+
+TEST(NarrowLayers, AreKeptIfTheFilterSaysSo) {
+    using enum config::Float8Recipe;
+    using Names = std::set<std::string>;
+    const Names attention = {"attention.wq", "attention.wk", "attention.wv", "attention.wo"},
+                half_of_mlp = {"feed_forward.w1", "feed_forward.w3", "output"};
+    Names all = half_of_mlp;
+    all.insert("feed_forward.w2");
+    const Names wide = all;
+    all.insert(attention.begin(), attention.end());
+    EXPECT_EQ(cast_layers({}, Tensorwise), all);
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Tensorwise), wide);  // widths 504, 448, 820, 757, 891
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn", "output"}, Tensorwise),
+              Names({"feed_forward.w1", "feed_forward.w2", "feed_forward.w3"}));
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Rowwise), Names());
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient), half_of_mlp);
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient, 2), Names({"output"}))
+        << "the width is that of a rank's part: 757 of w1 and w3";
 }
 
 }  // namespace
