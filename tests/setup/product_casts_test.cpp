@@ -35,10 +35,10 @@ TEST(WaysOfProducts, NameTheKindsAndTheReasons) {
               "outputs, input gradients, weight gradients emulated in bf16, because there is no GPU");
 }
 
-/// The layers of the second transformer block of Qwen2.5 0.5B, and the head, whose products cast.
+/// The layers of the second transformer block of Qwen2.5 1.5B, and the head, whose products cast.
 std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float8Recipe recipe, int tp = 1) {
     config::JobConfig config;
-    config.model.name = "qwen2", config.model.flavor = "0.5B";
+    config.model.name = "qwen2", config.model.flavor = "1.5B";
     config.model.converters = {config::Converter::Float8};
     config.float8.recipe_name = recipe, config.float8.filter_fqns = std::move(filter);
     config.parallelism.tensor_parallel_degree = tp;
@@ -60,20 +60,20 @@ std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float
 TEST(NarrowLayers, AreKeptIfTheFilterSaysSo) {
     using enum config::Float8Recipe;
     using Names = std::set<std::string>;
-    const Names attention = {"attention.wq", "attention.wk", "attention.wv", "attention.wo"},
-                half_of_mlp = {"feed_forward.w1", "feed_forward.w3", "output"};
-    Names all = half_of_mlp;
-    all.insert("feed_forward.w2");
-    const Names wide = all;
-    all.insert(attention.begin(), attention.end());
+    const Names wide = {"feed_forward.w1", "feed_forward.w2", "feed_forward.w3", "output"};
+    Names all = wide;
+    for (const char* name : {"wq", "wk", "wv", "wo"}) all.insert(std::string("attention.") + name);
     EXPECT_EQ(cast_layers({}, Tensorwise), all);
-    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Tensorwise), wide);  // widths 504, 448, 820, 757, 891
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Tensorwise), wide);  // widths 878, 768, 1415, 1311, 1521
     EXPECT_EQ(cast_layers({"auto_filter_small_kn", "output"}, Tensorwise),
               Names({"feed_forward.w1", "feed_forward.w2", "feed_forward.w3"}));
-    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Rowwise), Names());
-    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient), half_of_mlp);
-    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient, 2), Names({"output"}))
-        << "the width is that of a rank's part: 757 of w1 and w3";
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Rowwise), wide);
+    Names with_qkv = all;
+    with_qkv.erase("attention.wo");
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient), with_qkv);
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Rowwise, 2),
+              Names({"feed_forward.w1", "feed_forward.w3", "output"}))
+        << "the width is that of a rank's part: 1,144 of w2, which is cut over its inputs";
 }
 
 }  // namespace
