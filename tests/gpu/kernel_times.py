@@ -1,5 +1,5 @@
 """The time of each kernel in one microbatch and its update: a table of Markdown, from Nsight Compute's timings of the
-second step of a run (0.5B, without graphs, with cuBLASLt's heuristic, at the microbatch of throughput.py). Nsight
+first step of a run (0.5B, without graphs, with cuBLASLt's heuristic, at the microbatch of throughput.py). Nsight
 Compute runs kernels one at a time; it leaves the clocks as they are. Gaps between kernels do not count. Skips without
 ncu.
 usage: kernel_times.py [CASE]
@@ -25,12 +25,12 @@ LIMIT_SECONDS = 280
 
 
 def profile(case, folder):
-    """The launches of two steps in order: [(name of the kernel, nanoseconds)]."""
+    """The launches of a step in order: [(name of the kernel, nanoseconds)]."""
     microbatch, recompute = case.plan(gpu_memory_gb())
     tokens, report = folder / "tokens.h5", folder / "times.csv"
     write_tokens(tokens, case, microbatch)
     settings = settings_of(case, tokens, microbatch, recompute, folder / "run") | {
-        "training.global_batch_size": microbatch, "training.steps": 2, "compile.graphs": "false"}
+        "training.global_batch_size": microbatch, "training.steps": 1, "compile.graphs": "false"}
     command = ["ncu", "--metrics", METRIC, "--print-units", "base", "--print-kernel-base", "function",
                "--csv", "--page", "raw", "--log-file", report, "--clock-control", "none", "--cache-control", "none",
                BINARIES / "pretrain", *words_of(settings)]

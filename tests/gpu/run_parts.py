@@ -104,7 +104,7 @@ PARTS = {
     "kernel_times": Part("the time of each kernel in one microbatch and its update, 0.5B", PRODUCT,
                          [(sys.executable, HERE / "kernel_times.py")], 300, least=60),
     "throughput.7B": throughput("7B"),
-    "float8": throughput("7B", words=("--float8", "tensorwise", "rowwise", "--"),
+    "float8": throughput("7B", words=("--float8", "tensorwise", "tensorwise_kept", "rowwise", "--"),
                          what="tokens/s of {}, and with products in float8"),
     "racecheck": sanitizer("racecheck"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),

@@ -41,6 +41,11 @@ NUM_WARM_UPS = 2
 MAX_FIRST_ERROR = 0.25  # nats between the first loss and ln(vocabulary) + 1/2
 MIN_FALL = 0.05  # nats from the first loss to the last
 MAX_DIFFERENCE = 5e-3
+FLOAT8 = "quantize.linear.float8"
+RECIPES = {recipe: {"model.converters": FLOAT8, FLOAT8 + ".recipe_name": recipe}
+           for recipe in ("tensorwise", "rowwise", "rowwise_with_gw_hp")}
+# Weights are cast once after each update, not in each microbatch.
+RECIPES["tensorwise_kept"] = RECIPES["tensorwise"] | {FLOAT8 + ".enable_fsdp_float8_all_gather": "true"}
 LEAST_FLOAT8 = {"7B": 21e3}  # tokens/s of the fastest recipe
 SWITCHES = {"graphs": "false", "side_stream": "true"}  # {key of [compile]: what is not its default}
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
@@ -259,8 +264,7 @@ class Bench:
             raise Failure(f"with {setting} losses differ by more than {MAX_DIFFERENCE} of them")
 
     def float8(self, case, recipe):
-        result = self.ours(case, f"Argosy, float8 {recipe}", **{
-            "model.converters": "quantize.linear.float8", "quantize.linear.float8.recipe_name": recipe})
+        result = self.ours(case, f"Argosy, float8 {recipe}", **RECIPES[recipe])
         return self.show(case, result, result.flops, result.peak)["tokens/s"]
 
     def peers(self, case, compiled):
@@ -327,8 +331,8 @@ def parse():
     parser.add_argument("--rounds", type=int, help="rounds of cases with a peer (2)")
     parser.add_argument("--compare", nargs="+", default=[], choices=SWITCHES, metavar="KEY",
                         help=f"compare with runs in which a key is switched: {', '.join(SWITCHES)}")
-    parser.add_argument("--float8", nargs="+", default=[], choices=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
-                        metavar="RECIPE", help="also run with products in float8, by these recipes")
+    parser.add_argument("--float8", nargs="+", default=[], choices=RECIPES, metavar="RECIPE",
+                        help=f"also run with products in float8: {', '.join(RECIPES)}")
     parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
     parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
