@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Sums up a CTest run: summary.py RESULTS.xml (from ctest --output-junit). Exits with 1 when a test failed.
+"""Sums up a CTest run: summary.py RESULTS.xml [AGAIN.xml] (from ctest --output-junit). Exits with 1 when a test failed.
+AGAIN.xml: failed tests that ran again, alone; those that passed then are named and do not count as failed.
+summary.py --failed RESULTS.xml prints the names of the failed tests alone.
 
 A whole entry is skipped when it exits with 77 (its last line says why) or prints what CMake was told to look for (its
 first skipped case says why), a case within a suite by GTEST_SKIP.
@@ -44,9 +46,23 @@ def summarise(root):
     return passed, failed, list(dict.fromkeys(skipped))
 
 
+def passed_again(failed, root):
+    """Those of the failed tests that passed in a second run."""
+    passed = {entry.get("name") for entry in root.iter("testcase") if entry.get("status") == "run"}
+    return [name for name in failed if name in passed]
+
+
 def main():
-    passed, failed, skipped = summarise(ElementTree.parse(sys.argv[1]).getroot())
+    only_failed = sys.argv[1] == "--failed"
+    first, *again = (ElementTree.parse(path).getroot() for path in sys.argv[1 + only_failed:])
+    passed, failed, skipped = summarise(first)
+    if only_failed:
+        print(*failed, sep="\n", end="\n" if failed else "")
+        return 0
     print()
+    for name in passed_again(failed, again[0]) if again else []:
+        print(f"failed beside other tests, passed alone: {name}")
+        passed, failed = passed + 1, [other for other in failed if other != name]
     for name in failed:
         print(f"failed   {name}")
     for name, reason in skipped:

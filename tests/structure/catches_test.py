@@ -233,6 +233,24 @@ class Summary(unittest.TestCase):
                            self.entry("n", "notrun", "", '<skipped message="Unable to find executable"/>')),
             (2, ["f", "n"], [("c: A.b", "no AVX-512 here"), ("s", "no shellcheck"), ("d", "disabled")]))
 
+    def test_a_second_run(self):
+        files = []
+        for statuses in ({"a": "run", "b": "fail", "c": "fail"}, {"b": "run", "c": "fail"}):
+            files.append(tempfile.NamedTemporaryFile("w", suffix=".xml"))
+            self.addCleanup(files[-1].close)
+            files[-1].write(f"<testsuite>{''.join(self.entry(*one) for one in statuses.items())}</testsuite>")
+            files[-1].flush()
+        first, again = (file.name for file in files)
+
+        def said(*words):
+            done = subprocess.run([sys.executable, summary.__file__, *words], capture_output=True, text=True)
+            return done.returncode, done.stdout.strip()
+
+        self.assertEqual(said("--failed", first), (0, "b\nc"))
+        self.assertEqual(said(first), (1, "failed   b\nfailed   c\n1 passed, 2 failed, 0 skipped"))
+        self.assertEqual(said(first, again), (1, "failed beside other tests, passed alone: b\nfailed   c\n"
+                                                 "2 passed, 1 failed, 0 skipped"))
+
 
 if __name__ == "__main__":
     unittest.main()
