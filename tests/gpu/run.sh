@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--budget SECONDS] [--results FOLDER] [PART ...]: on a machine with a GPU builds what its tests and
+# run.sh [--quick] [--together] [--budget SECONDS] [--results FOLDER] [PART ...]: on a machine with a GPU builds what its tests and
 # benchmarks want, and no more, in build/cuda (build.sh), and runs them (run_parts.py --help names the parts), writing
 # tests/gpu/results/<gpu>-<date>.md as it goes. The build does not count towards the budget. Exits with 2 where there is no
 # GPU or no build is possible, with 1 where something failed.

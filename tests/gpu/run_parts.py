@@ -5,9 +5,12 @@ With --budget the run ends in time; a part that has too little time left is not 
 The report is results/<gpu>-<date>.md beside this file, in Markdown, written anew with every row, so that an interrupted
 run leaves what it has; sections of parts that are not run now stay as they are. The .log beside it has the output, of each
 part up to 1 MiB. A PART is a part, a group of parts, or throughput for all of throughput.*; without PART all parts run.
-usage: run_parts.py [--quick] [--budget SECONDS] [--results FOLDER] [--targets] [PART ...]
+With --together all parts that do not measure speeds run at the same time, before the others; the lines of their outputs
+alternate in the log.
+usage: run_parts.py [--quick] [--together] [--budget SECONDS] [--results FOLDER] [--targets] [PART ...]
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import datetime
 import math
@@ -44,6 +47,7 @@ class Part:
     quick: tuple = ()  # additional words under --quick; None: the part is left out
     environment: dict = dataclasses.field(default_factory=dict)
     least: int = 15  # seconds; with less time left the part finds nothing and does not start
+    measures: bool = False  # the GPU's speed, so that no other part may run at the same time
 
 
 def sanitizer(tool, environment=None):
@@ -55,7 +59,12 @@ def sanitizer(tool, environment=None):
 
 def throughput(case, quick=None, words=(), what="tokens/s of {}, beside PyTorch where the target is against it"):
     return Part(what.format(case), PRODUCT, [(sys.executable, HERE / "throughput.py", *words, case)], 900, quick,
-                ALL_THREADS, least=60)
+                ALL_THREADS, least=60, measures=True)
+
+
+def training(what, test_class, *tests):
+    return Part(what, PRODUCT, [(PYTHON, HERE / "train_test.py", *(f"{test_class}.test_{test}" for test in tests))], 500,
+                least=60)
 
 
 def collective(name, ranks):
@@ -71,8 +80,9 @@ def operations(*words):
 GROUPS = {
     "first": ("machine", "cublas", "kernels", "attention", "ops", "graphs"),
     "speed": ("throughput.0.5B", "throughput.1.5B", "throughput.3B", "gemm", "bandwidth"),
-    "training": ("train", "eval", "memcheck", "kernel_times"),
-    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks"),
+    "training": ("train.losses", "train.types", "train.bits", "train.rest", "eval", "memcheck", "kernel_times"),
+    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks.bandwidth", "ranks.nccl",
+              "ranks.host", "ranks.bits"),
     "peers": ("throughput.wide", "throughput.small"),
     "rest": ("throughput.8B", "preflight", "synccheck", "initcheck"),
 }
@@ -93,32 +103,45 @@ PARTS = {
     "throughput.0.5B": throughput("0.5B", ("--quick",)),
     "throughput.1.5B": throughput("1.5B"),
     "throughput.3B": throughput("3B"),
-    "gemm": Part("products of linear layers", ("gemm_speed",), [(TESTS / "gemm_speed",)], 240, ("--quick",)),
+    "gemm": Part("products of linear layers", ("gemm_speed",), [(TESTS / "gemm_speed",)], 240, ("--quick",), measures=True),
     "bandwidth": Part("kernels beside a copy, target 85 %", ("kernel_bandwidth",), [(TESTS / "kernel_bandwidth",)], 180,
-                      ("--quick",)),
-    "train": Part("pretrain on the GPU against pretrain on the processor", PRODUCT,
-                  [(PYTHON, HERE / "train_test.py", "Train")], 500, least=60),
+                      ("--quick",), measures=True),
+    "train.losses": training("losses on the GPU and on the processor", "Train", "losses_equal_the_cpus",
+                             "a_graph_reads_the_documents_of_each_step",
+                             "a_graph_changes_no_loss_with_the_attention_of_long_samples",
+                             "recompute_and_a_search_change_no_loss"),
+    "train.types": training("the same in narrow types", "Train", "bfloat16_stays_within_tolerance",
+                            "float16_trains_with_its_loss_scaled", "a_loss_scale_decreases",
+                            "float8_stays_within_tolerance_and_a_graph_changes_no_bit"),
+    "train.bits": training("runs on the GPU that have equal bits", "Train", "deterministic_runs_repeat_every_bit",
+                           "a_graph_changes_no_bit"),
+    "train.rest": training("initial weights, and the kinds of computing", "Train",
+                           "initial_weights_equal_the_cpus_bit_for_bit", "computing_has_kinds"),
     "eval": Part("eval on the GPU against eval on the processor", ("eval",),
                  [(sys.executable, SOURCE / "tests/eval/gpu_test.py")], 120),
     "memcheck": sanitizer("memcheck"),
     "kernel_times": Part("the time of each kernel in one microbatch and its update, 0.5B", PRODUCT,
-                         [(sys.executable, HERE / "kernel_times.py")], 300, least=60),
+                         [(sys.executable, HERE / "kernel_times.py")], 300, least=60, measures=True),
     "throughput.7B": throughput("7B"),
     "float8": throughput("7B", words=("--float8", "tensorwise", "tensorwise_kept", "rowwise", "--"),
                          what="tokens/s of {}, and with products in float8"),
     "racecheck": sanitizer("racecheck"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
-    "ranks": Part("several ranks on this GPU, each with an NCCL_HOSTID of its own, and through the host",
-                  (*PRODUCT, "nccl-bench"),
-                  [collective("all_reduce", 2), collective("all_gather", 4),
-                   (sys.executable, HERE / "train_test.py", "Ranks")], 300),
+    "ranks.bandwidth": Part("collectives of several ranks on this GPU, each with an NCCL_HOSTID of its own",
+                            ("nccl-bench",), [collective("all_reduce", 2), collective("all_gather", 4)], 120),
+    "ranks.nccl": training("layouts on ranks that share this GPU, through NCCL", "Ranks",
+                           "through_nccl_losses_do_not_depend_on_the_layout"),
+    "ranks.host": training("the same through the host", "Ranks", "through_the_host_losses_do_not_depend_on_the_layout"),
+    "ranks.bits": training("graphs and float8 between ranks that share this GPU", "Ranks",
+                           "a_graph_changes_no_bit_between_ranks", "float8_between_ranks"),
     # One round of the three programs takes a minute or two.
     "throughput.wide": throughput("wide", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.small": throughput("small", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.8B": throughput("8B"),
     "preflight": Part("the pre-flight of one rank, FAIL allowed: a virtual machine is no node of a cluster",
                       ("preflight",), [("sh", "-c", '"$@"; [ $? = 0 ] || [ $? = 3 ]', "-", SOURCE / "jobs/mpirun.sh", 1,
-                                        BIN / "preflight", "--config", SOURCE / "configs/qwen2.5_7b_1gpu.toml")], 120),
+                                        BIN / "preflight", "--config", SOURCE / "configs/qwen2.5_7b_1gpu.toml")], 120,
+                      measures=True),
     "synccheck": sanitizer("synccheck"),
     # The tests' marks would count as values.
     "initcheck": sanitizer("initcheck", {"ARGOSY_TEST_MARKS": "0"}),
@@ -167,8 +190,13 @@ class Report:
                 self.sections[section.partition(":")[0]] = section.rstrip("\n")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.log = open(self.path.with_suffix(".log"), "a", buffering=1)
+        self.lock = threading.Lock()
 
     def put(self, name, verdict, what, body):
+        with self.lock:
+            self.write(name, verdict, what, body)
+
+    def write(self, name, verdict, what, body):
         self.sections[name] = f"{name}: {verdict}\n\n{what}; commit {self.commit}\n\n{body}".rstrip("\n")
         ordered = [one for one in PARTS if one in self.sections]
         text = f"# {self.about['GPU']}, {self.about['date']}\n\n| | |\n| --- | --- |\n"
@@ -305,14 +333,22 @@ def run_part(report, name, part, quick, seconds_left=math.inf):
     return None if verdict == "ended by the budget" else good
 
 
-def run_all(report, parts, quick, budget):
+def run_all(report, parts, quick, budget, together=False):
     """Returns the exit status. COST: `budget` seconds and a moment: the last part ends GRACE_SECONDS early."""
     end = time.monotonic() + budget - GRACE_SECONDS
     results, unfinished = [], []
-    for name, part in parts.items():
+
+    def run(name):
         left = end - time.monotonic()
-        result = run_part(report, name, part, quick, left) if left >= part.least else None
+        result = run_part(report, name, parts[name], quick, left) if left >= parts[name].least else None
         (unfinished if result is None else results).append(name if result is None else result)
+
+    at_once = [name for name, part in parts.items() if together and not part.measures]
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(at_once))) as pool:
+        list(pool.map(run, at_once))
+    for name in parts:
+        if name not in at_once:
+            run(name)
     print(f"{sum(results)} of {len(results)} parts passed or skipped: {report.path}")
     if unfinished:
         print(f"the budget of {budget:.0f} s was too short for: {' '.join(unfinished)}")
@@ -348,6 +384,7 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART", help="; ".join(
         f"{group}: {', '.join(parts)}" for group, parts in GROUPS.items()))
     parser.add_argument("--quick", action="store_true", help="use small sizes and leave out the largest models")
+    parser.add_argument("--together", action="store_true", help="run what does not measure speeds at the same time")
     parser.add_argument("--budget", type=seconds, default=math.inf, metavar="SECONDS", help="end after this time")
     parser.add_argument("--results", default=HERE / "results", type=pathlib.Path, help="folder of the report and log")
     parser.add_argument("--targets", action="store_true", help="print the build targets of the parts, and stop")
@@ -356,7 +393,7 @@ def main():
     if options.targets:
         print(*dict.fromkeys(target for part in parts.values() for target in part.targets))
         return 0
-    return run_all(Report(options.results), parts, options.quick, options.budget)
+    return run_all(Report(options.results), parts, options.quick, options.budget, options.together)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ kernel_times.py, and the losses that throughput.py compares."""
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -224,6 +225,20 @@ class Budget(RunTest):
     def test_a_part_starts_only_if_enough_time_is_left(self):
         _, _, text = self.run_all(60, kernels=20, bandwidth=56, gemm=20)
         self.assertEqual(["## kernels" in text, "## bandwidth" in text, "## gemm" in text], [True, False, True])
+
+    def test_parts_that_do_not_measure_run_at_the_same_time(self):
+        for name in ("test_kernels_gpu_device", "test_cublas_library", "kernel_bandwidth"):
+            executable(self.folder / "build" / "tests" / name, "#!/bin/sh\necho start $(date +%s.%N); sleep 2\n")
+        report = self.parts.Report(self.folder)
+        self.addCleanup(report.log.close)
+        chosen = self.parts.chosen(["bandwidth", "kernels", "cublas"], quick=False)
+        self.assertEqual(self.parts.run_all(report, chosen, False, 60, together=True), 0)
+        starts = [float(each) for each in re.findall(r"^start (\S+)$", report.path.with_suffix(".log").read_text(), re.M)]
+        self.assertEqual(len(starts), 3)
+        self.assertLess(starts[1] - starts[0], 2)
+        self.assertGreater(starts[2] - starts[1], 1.9)
+        for name in chosen:
+            self.assertIn(f"## {name}: passed", report.path.read_text())
 
     def test_a_run_without_a_part_fails(self):
         self.assertEqual(self.run_all(60, kernels=59)[0], 1)

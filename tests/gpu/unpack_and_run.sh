@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# unpack_and_run.sh [--bundle FILE] [--budget SECONDS] [--quick] [--results FOLDER] [PART ...]: on a machine with a GPU
+# unpack_and_run.sh [--bundle FILE] [--budget SECONDS] [--quick] [--together] [--results FOLDER] [PART ...]: on a machine with a GPU
 # unpacks what bundle.sh packed (build/gpu-bundle.tar.xz) beside the archive, and runs parts of it (run_parts.py --help
 # names them) in order of worth. The budget includes the unpacking. The report and the log are in FOLDER
 # (tests/gpu/results); a report of the same day that is there already is continued. LibTorch is ARGOSY_TORCH_DIR, else
