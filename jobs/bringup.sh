@@ -151,11 +151,16 @@ keep_bandwidth() {
         awk '!seen[$1, $2, $3, $4]++' >"$file.new.$$" && mv "$file.new.$$" "$file"
 }
 
-# speed FOLDER: prints the tokens per second and rank: the median over the stage's steps without the first fifth, which
-# includes warm-up. Prints nothing if there is no such step.
+# speed FOLDER: prints the tokens per second and rank (run_metrics.py). Prints nothing if no step counts.
 speed() {
-    { grep -o '"tokens_per_second_per_device":[0-9.e+-]*' "$1/metrics.jsonl" || true; } | cut -d: -f2 |
-        tail -n "+$((1 + steps / 5))" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
+    PYTHONPATH=$ARGOSY_JOBS python3 -B - "$1/metrics.jsonl" <<'PYTHON'
+import sys
+
+from run_metrics import speed_of
+from run_record import newest_lines
+
+print(speed_of(newest_lines(sys.argv[1])).tokens_per_second_per_device or "")
+PYTHON
 }
 
 # fits CONFIG RANKS ENOUGH OPTION ...: whether the configuration can train on the ranks of a stage. ENOUGH is the answer where

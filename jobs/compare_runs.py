@@ -10,10 +10,9 @@ import sys
 
 import plot
 from report import fail, folders_of, names_of
-from run_metrics import read_metrics
+from run_metrics import NEWEST_STEPS, first_counted, read_metrics
 from run_record import is_number, read_run
 
-NEWEST, FIRST = 50, 2  # the steps that count: the newest ones, without the first ones of a short run
 POINTS = 12  # of a curve
 SPEED = "tokens/s a GPU"
 IGNORED = ("job.dump_folder", "job.description")
@@ -24,8 +23,8 @@ class RunFigures:
 
     def __init__(self, run, metrics, loss_step):
         self.run, self.metrics = run, metrics
-        first = min(FIRST, len(metrics.steps) - 1)
-        self.steps = range(max(first, len(metrics.steps) - NEWEST), len(metrics.steps))
+        number = len(metrics.steps)
+        self.steps = range(min(first_counted(number), number - 1), number)
         # Where the bubble is known, time_ms.exposed.pp is without it (run_metrics.py).
         exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.") or name == "time_ms.bubble"]
         waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
@@ -60,7 +59,7 @@ class RunFigures:
         """The mean of the newest losses up to this step."""
         losses = [loss for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
                   if step <= last_step and loss is not None]
-        return statistics.fmean(losses[-NEWEST:]) if losses else None
+        return statistics.fmean(losses[-NEWEST_STEPS:]) if losses else None
 
     def curve(self):
         """Mean losses of about equally long parts on a logarithmic scale of steps."""
@@ -205,8 +204,8 @@ def main():
         print(csv_table(header, rows), end="")
         return
     print(table(header, rows, options.format))
-    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST} steps. Memory: their maximum. Loss: the mean of "
-          f"{NEWEST} steps up to step {common}. ±: standard error.")
+    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps. Memory: their maximum. Loss: the mean of "
+          f"{NEWEST_STEPS} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:
         print("", *changed, sep="\n")

@@ -24,16 +24,14 @@ import collections
 import datetime
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
 
-from run_record import config_text, objects, read_config
+from run_metrics import speed_of
+from run_record import config_text, newest_lines, objects, read_config
 
-NEWEST, FIRST = 50, 2  # the steps whose median is the speed: the newest ones, without the first ones
 BASELINE = sys.argv[1]
-TAIL_BYTES = 1 << 18
 
 # The columns that squeue prints. The script is the last one, because its path may contain "|".
 COLUMNS = {"id": "%i", "state": "%T", "reason": "%r", "start": "%S", "excluded": "%x", "partition": "%P", "script": "%o"}
@@ -67,16 +65,6 @@ REASONS = {
     "Cleaning": "Slurm still cleans up its last start",
     "None": "Slurm has not considered it yet",
 }
-
-
-def last_lines(path):
-    """The last objects of a file of JSON lines, without an incomplete last line."""
-    if not path.exists():
-        return []
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        texts = file.read().decode(errors="replace").split("\n")
-    return [json.loads(text) for text in texts[:-1] if text.startswith("{") and text.endswith("}")]
 
 
 def queue():
@@ -147,12 +135,6 @@ def total_steps(config):
     return int(steps) if steps.isdecimal() else None
 
 
-def speed_of(steps):
-    """The median of the newest steps' tokens/s a GPU, without the first steps of a short run; None if there is none."""
-    speeds = [step["tokens_per_second_per_device"] for step in steps[FIRST:][-NEWEST:]]
-    return statistics.median(speeds) if speeds else None
-
-
 def show_efficiency(folder, steps, config):
     """The speed of a GPU in per cent of the baseline's; of a sweep's point, that of the point of the same name."""
     name = BASELINE or config.get("metrics.baseline")
@@ -165,7 +147,8 @@ def show_efficiency(folder, steps, config):
     if not path.exists():
         show("efficiency", f"unknown: there is no folder {name}")
         return
-    speed, before = speed_of(steps), speed_of(last_lines(path / "metrics.jsonl" if path.is_dir() else path))
+    earlier = newest_lines(path / "metrics.jsonl" if path.is_dir() else path)
+    speed, before = (speed_of(lines).tokens_per_second_per_device for lines in (steps, earlier))
     show("efficiency", f"{100 * speed / before:.0f} % of {name}, {speed:.5g} and {before:.5g} tokens/s a GPU"
          if speed and before else f"unknown: {name if speed else 'this run'} has no step yet that counts")
 
@@ -190,7 +173,7 @@ def show_steps(steps, total):
     of_total = f" of {total} ({100 * newest['step'] / total:.1f} %)" if total else ""
     show("step", f"{newest['step']}{of_total}")
     show("loss", newest["loss"] if newest["loss"] is None else f"{newest['loss']:.4f}")
-    seconds = statistics.median(step["time_ms"]["total"] for step in steps[-NEWEST:]) / 1000
+    seconds = (speed_of(steps).step_ms or newest["time_ms"]["total"]) / 1000
     show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {seconds:.3g} s a step")
     if total:
         left = max(0, total - newest["step"])
@@ -208,7 +191,7 @@ def show_checkpoint(folder, newest_step):
 
 
 def show_steps_of(folder):
-    steps = last_lines(folder / "metrics.jsonl")
+    steps = newest_lines(folder / "metrics.jsonl")
     if steps:
         config = config_of(folder)
         show_steps(steps, total_steps(config))
@@ -220,7 +203,7 @@ def show_steps_of(folder):
 
 def show_run(folder, queued):
     print(folder)
-    show_job(folder, queued, last_lines(folder / "jobs.jsonl"))
+    show_job(folder, queued, list(objects(folder / "jobs.jsonl")))
     show_preflight(folder)
     show_steps_of(folder)
 
@@ -235,7 +218,7 @@ def show_sweep(folder, queued):
     if waiting:
         show_job(folder, waiting, [])
     for point in points:
-        started = last_lines(point / "jobs.jsonl")
+        started = list(objects(point / "jobs.jsonl"))
         show_run(point, None if queued is None else [job for job in queued if started and job["id"] == started[-1]["job"]])
 
 

@@ -175,7 +175,7 @@ bring_up --without-collectives >"$folder/said" || true  # the stand-in trains no
 grep -q "^#SBATCH --no-requeue" "$folder/outputs/debug_cpu/bringup/nodes-1/job.sbatch" || fail "a stage may be requeued"
 # --baseline names a run to compare with.
 cp "$folder/bin/sbatch" "$folder/sbatch"
-printf '{"tokens_per_second_per_device":90.0}\n%.0s' {1..30} >"$folder/speeds"
+printf '{"step":%d,"tokens_per_second_per_device":90.0}\n' {1..30} >"$folder/speeds"
 sed "s|^echo 17\$|cp $folder/speeds \"\$(dirname \"\$2\")/metrics.jsonl\"; echo 17|" "$folder/sbatch" >"$folder/bin/sbatch"
 mkdir "$folder/good-run"
 sed 's/90/120/' "$folder/speeds" >"$folder/good-run/metrics.jsonl"
