@@ -65,9 +65,6 @@ alternate_twice() {
     [ ! -e "$1/confirm/plan" ] || alternate "$1/confirm" "$2"
 }
 
-# print_help: the comment at the top of the script.
-print_help() { sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; }
-
 # The options of why_slow.sh and fabric_ab.sh. read_option NAME VALUE: returns 1 if it is none of them.
 nodes='' here='' local_ranks='' rounds=4 time=01:00:00 site='' more=''
 read_option() {

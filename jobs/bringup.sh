@@ -26,6 +26,7 @@ config='' site='' nodes='' names='' here='' gate=0.8 floor='' steps=30 more='' c
 proxy='' template='' baseline='' dry=''
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --without-collectives) collectives=''; shift; continue ;;
         --dry-run) dry=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;

@@ -3,6 +3,7 @@
 # define `fail`.
 source "$ARGOSY_JOBS/site.sh"
 source "$ARGOSY_JOBS/run_folder.sh"
+source "$ARGOSY_JOBS/help.sh"
 
 # read_site [FILE]: reads the settings of the site from the file, or from ARGOSY_SITE, and checks them.
 read_site() {

@@ -6,15 +6,18 @@
 # status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures,
 # each also in per cent of the first run's, and with --expected their speeds in per cent of those in the file (compare_runs.py).
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 [ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
 runs=() page='' baseline=''
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --html) page=${2:?status: --html needs the name of a file}; shift 2 ;;
         --html=*) page=${1#*=}; shift ;;
         --baseline) baseline=${2:?status: --baseline needs the folder of a run}; shift 2 ;;
         --baseline=*) baseline=${1#*=}; shift ;;
         --compare) echo "status: --compare comes first: status.sh --compare RUN RUN ..." >&2; exit 2 ;;
+        -*) echo "status: unknown option $1; status.sh --help lists the options" >&2; exit 2 ;;
         *) runs+=("$1"); shift ;;
     esac
 done

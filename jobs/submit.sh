@@ -2,8 +2,8 @@
 # submit.sh CONFIG [--nodes N] [--spares K] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--baseline RUN] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
-# and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the earlier run, or for each point of a sweep the same point of the earlier
-# sweep RUN. --dry-run prints the filled script instead.
+# and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the
+# earlier run, or for each point of a sweep the same point of the earlier sweep RUN. --dry-run prints the filled script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
 # configuration or options, or a folder in use, ends with exit code 2 before anything is submitted.
 set -euo pipefail
@@ -16,6 +16,7 @@ unset ARGOSY_RECORD  # of a job that submits another
 config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' baseline='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
@@ -33,8 +34,7 @@ while [ $# -gt 0 ]; do
         --site) site=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;
-        --*) fail "unknown option $1; the comment at the top of submit.sh lists the options," \
-                  "and pretrain --help those with a dot" ;;
+        --*) fail "unknown option $1; submit.sh --help lists the options, and pretrain --help those with a dot" ;;
         *) [ -z "$config" ] || fail "give one configuration, not '$config' and '$1'"
            config=$(realpath "$1"); shift; continue ;;
     esac
