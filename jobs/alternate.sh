@@ -80,12 +80,19 @@ read_option() {
     esac
 }
 
-# check_options: reads the site and ends, through `fail`, if an option has no sense. Sets nodes=1 and here=N for --local N.
+# check_options: reads the site and ends, through `fail`, if an option has no sense. For --local N it sets nodes=1 and here=N, and
+# loads the site's modules, which a job loads itself.
 check_options() {
     local number='^[1-9][0-9]{0,5}$'
     [ -z "$local_ranks" ] || nodes=1 here=$local_ranks
     read_site "$site"
     here=${here:-$ARGOSY_RANKS_PER_NODE}
+    if [ -n "$local_ranks" ]; then
+        [ -z "$ARGOSY_CONTAINER" ] ||
+            fail "--local starts programs of this machine, but $ARGOSY_SITE has ARGOSY_CONTAINER = $ARGOSY_CONTAINER: leave out" \
+                 "--local for a job, or give settings without a container (--site FILE) whose ARGOSY_BIN is a folder of this machine"
+        load_modules
+    fi
     [ -n "$nodes" ] || fail "give --nodes N for a job, or --local N to start N ranks on this machine"
     [[ $nodes =~ $number ]] || fail "--nodes $nodes is not a number of nodes"
     [[ $here =~ $number ]] || fail "--local or --ranks-per-node $here is not a number of ranks"
