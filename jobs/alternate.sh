@@ -114,7 +114,7 @@ open_folder() {
 # experiment FOLDER ROUNDS [COMMAND ...]: alternate_twice with the words of open_folder, on this machine or in a job, for whose end
 # it waits. Removes what an earlier call left in the folder, but not the plan.
 experiment() {
-    local folder=$1
+    local folder=$1 job
     rm -rf "$folder"/round-* "$folder"/once "$folder"/confirm "$folder"/logs
     if [ -n "$local_ranks" ]; then
         run_here "$@"
@@ -148,8 +148,8 @@ job_script() {
         --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=$time --chdir=$PWD $(site_options) --output=$1/logs/%j.log --no-requeue
         $more" "$@"
 }
-job=
 end_job() {
-    [ -z "$job" ] || { scancel "$job" && say "interrupted: cancelled job $job"; }
+    trap '' INT TERM HUP
+    cancel_jobs_of "$folder/job.sbatch"
     exit "$1"
 }

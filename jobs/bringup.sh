@@ -79,13 +79,10 @@ own=  # the folder of the current stage
 
 stop() { say "FAILED: $*"; exit 3; }
 
-# Cancels the job of the current stage, also one whose number submit.sh has not printed yet.
+# Cancels the job of the current stage.
 cancel() {
-    local job
     trap '' INT TERM HUP
-    for job in $([ -z "$own" ] || jobs_of "$own/job.sbatch" | cut -d' ' -f1); do
-        scancel "$job" && say "interrupted: cancelled job $job"
-    done
+    [ -z "$own" ] || cancel_jobs_of "$own/job.sbatch"
     exit "$1"
 }
 trap 'cancel 130' INT

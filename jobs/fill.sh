@@ -190,6 +190,14 @@ submit() {
     cat >"$1.new" && chmod +x "$1.new" && mv "$1.new" "$1" && sbatch --parsable "$1" | sed 's/;.*//'
 }
 
+# cancel_jobs_of SCRIPT: cancels its jobs, also one whose number sbatch has not printed; for the trap of a signal.
+cancel_jobs_of() {
+    local job
+    for job in $(jobs_of "$1" | cut -d' ' -f1); do
+        scancel "$job" && say "interrupted: cancelled job $job"
+    done
+}
+
 # succeeded JOB SCRIPT: waits for the end of the job. Returns 0 if it succeeded. It is for jobs that are not requeued: a requeue
 # could exclude a node without which the job waits for ever, and a node that fails is a result. A job has not ended while
 # Slurm does not answer.

@@ -5,7 +5,8 @@
 # and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the
 # earlier run, or for each point of a sweep the same point of the earlier sweep RUN. --dry-run prints the filled script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
-# configuration or options, or a folder in use, ends with exit code 2 before anything is submitted.
+# configuration or options, or a folder in use, ends with exit code 2 before anything is submitted. If a signal comes while
+# sbatch runs, the last message names the job that was submitted.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -156,4 +157,21 @@ else
 fi
 keep_scripts
 rm -f "$run/train.json"
+
+# interrupted CODE: says what a signal during sbatch has left. The lock is held, so a job in the queue is this one.
+interrupted() {
+    local queued
+    trap '' INT TERM HUP
+    if ! queued=$(jobs_of "$run/job.sbatch"); then
+        say "interrupted; squeue does not answer, so the job may be in the queue: look for $run/job.sbatch (squeue --me -o '%i %o')"
+    elif [ -n "$queued" ]; then
+        say "interrupted, but the job is in the queue: scancel ${queued%% *} cancels it"
+    else
+        say "interrupted: no job of $run is in the queue"
+    fi
+    exit "$1"
+}
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
+trap 'interrupted 129' HUP
 submit "$run/job.sbatch" <<<"$script"

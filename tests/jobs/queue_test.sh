@@ -153,6 +153,21 @@ wait
 [ "$(cat "${two[@]}" | wc -l)" = 2 ] && grep -qx 17 "${two[@]}" &&
     grep -q "^submit: $run is in use (submit.sh, process " "${two[@]}" || fail "two submissions: $(cat "${two[@]}")"
 [ "$(wc -l <"$folder/submitted")" = 1 ] || fail "both submissions reached Slurm"
+
+# A signal while sbatch runs: submit.sh names the job that Slurm has accepted.
+interrupt() { # TEXT COMMAND_OF_SBATCH
+    local status=0
+    rm -f "$folder/began"
+    stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; $2; touch $folder/began; sleep 0.5; echo 17"
+    "$jobs/submit.sh" "$config" >"$folder/said" 2>&1 &
+    until [ -e "$folder/began" ]; do sleep 0.1; done
+    kill -TERM $!
+    wait $! || status=$?
+    [ "$status" = 143 ] && grep -qF "submit: interrupted$1" "$folder/said" || fail "interrupted: status $status: $(<"$folder/said")"
+}
+interrupt ": no job of $run is in the queue" true
+interrupt ", but the job is in the queue: scancel 17 cancels it" "echo \"17 PENDING \$2\" >$folder/queue"
+rm "$folder/queue"
 # bringup.sh compares the bandwidth with the floor or the best run, and cancels its job when it is interrupted.
 stand_in scontrol <<<"echo JobState=\$(cat $folder/state)"
 stand_in scancel <<<"echo \$1 >$folder/cancelled"
@@ -214,6 +229,15 @@ status=0
 wait $! || status=$?
 [ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -q "interrupted: cancelled job 17" "$folder/said" ||
     fail "interrupted: status $status: $(<"$folder/said")"
+rm "$folder/queue" "$folder/cancelled"
+# So does fabric_ab.sh, also if the signal ends sbatch before it prints the job's number.
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; echo \"17 RUNNING \$2\" >$folder/queue; sleep 0.5; exit 1"
+"$jobs/fabric_ab.sh" --nodes 1 --folder "$folder/fabric" >"$folder/said" 2>&1 &
+until [ -e "$folder/queue" ]; do sleep 0.1; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] || fail "fabric_ab.sh interrupted: status $status: $(<"$folder/said")"
 rm "$folder/queue"
 
 # status.sh says in words why a job waits, and what can be done.
