@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # status.sh RUN ... [--baseline OTHER] [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it
 # waits, pre-flight, step, loss, speed, efficiency, time to go, newest checkpoint; of RUN/bringup the stages of bringup.sh.
-# Efficiency: tokens/s a GPU in per cent of OTHER's (if that is a sweep, of its point of the same name), or of the run's
+# Efficiency: tokens/s a GPU in per cent of OTHER's (if that is a sweep, of its point with the same options), or of the run's
 # metrics.baseline. FILE becomes a page with the runs' curves (report.py).
 # status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures,
 # each also in per cent of the first run's, and with --expected their speeds in per cent of those in the file (compare_runs.py).
@@ -33,6 +33,7 @@ import time
 
 from run_metrics import speed_of
 from run_record import config_text, newest_lines, objects, read_config
+from sweep_points import line_of_point, options_in_words, same_point
 
 BASELINE = sys.argv[1]
 
@@ -139,13 +140,18 @@ def total_steps(config):
 
 
 def show_efficiency(folder, steps, config):
-    """The speed of a GPU in per cent of the baseline's; of a sweep's point, that of the point of the same name."""
+    """The speed of a GPU in per cent of the baseline's; if that is a sweep, of its point with the same options."""
     name = BASELINE or config.get("metrics.baseline")
     if not name:
         return
     path = pathlib.Path(name)
     if (path / "points").exists():
-        path = path / folder.resolve().name
+        line = line_of_point(folder)
+        path = same_point(path, line) if line else None
+        if path is None:
+            show("efficiency", f"unknown: no point of {name} has the options {options_in_words(line)}" if line else
+                 f"unknown: {name} is a sweep; name one of its points")
+            return
         name = str(path)
     if not path.exists():
         show("efficiency", f"unknown: there is no folder {name}")

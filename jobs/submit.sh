@@ -3,7 +3,8 @@
 #           [--baseline RUN] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
 # and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the
-# earlier run, or for each point of a sweep the same point of the earlier sweep RUN. --dry-run prints the filled script instead.
+# earlier run, or for each point of a sweep the point with the same options of the earlier sweep RUN. --dry-run prints the filled
+# script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
 # configuration or options, or a folder in use, ends with exit code 2 before anything is submitted. If a signal comes while
 # sbatch runs, the last message names the job that was submitted.
@@ -51,7 +52,7 @@ here=${here:-$ARGOSY_RANKS_PER_NODE}
 
 if [ -n "$baseline" ]; then
     [ -e "$baseline${points:+/points}" ] || fail "--baseline: there is no $baseline${points:+/points of an earlier sweep}"
-    [ -n "$points" ] || options+=(--metrics.baseline "$baseline")
+    if [ -n "$points" ]; then check_python; else options+=(--metrics.baseline "$baseline"); fi
 fi
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")
@@ -136,22 +137,12 @@ fi
 
 mkdir -p "$run/logs"
 keep config.toml <"$config"
-# Prints the points, each with the same point of the earlier sweep as its baseline, if that one has a step.
-points_with_baselines() {
-    local line number=0 earlier
-    while IFS= read -r line; do
-        earlier=$baseline/point-$(printf %04d "$number") number=$((number + 1))
-        if [ -s "$earlier/metrics.jsonl" ]; then
-            line+=" --metrics.baseline $earlier"
-        elif [ -n "$baseline" ]; then
-            say "warning: $earlier has no metrics.jsonl, so this point is not compared"
-        fi
-        echo "$line"
-    done < <(grep '[^[:space:]]' "$points")
-}
-
 if [ -n "$points" ]; then
-    points_with_baselines | keep points
+    if [ -n "$baseline" ]; then
+        python3 -B "$ARGOSY_JOBS/sweep_points.py" "$points" "$baseline"
+    else
+        grep '[^[:space:]]' "$points"
+    fi | keep points
 else
     keep_settings "$settings"
 fi

@@ -104,13 +104,17 @@ printf -- '--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n' >"$folder/points"
 refused "there is no $folder/earlier/points of an earlier sweep" --sweep "$folder/points" --baseline "$folder/earlier"
 refused "there is no $folder/earlier" --baseline "$folder/earlier"
 
-# A sweep whose points have those of an earlier sweep as baselines.
-mkdir -p "$folder/earlier/point-0001"
-: >"$folder/earlier/points"
-echo '{}' >"$folder/earlier/point-0001/metrics.jsonl"
+# A sweep whose points have those of an earlier sweep as baselines: those of the same options, in another order.
+mkdir -p "$folder"/earlier/point-000{0,1,2}
+printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" >"$folder/earlier/points"
+for number in 0 1; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
+printf -- '--optimizer.lr 1e-3\n\n--optimizer.lr 2e-3\n--optimizer.lr 4e-3\n' >"$folder/points"
 said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
-[ "$(cat "$run/points")" = "--optimizer.lr 1e-3"$'\n'"--optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001" ] &&
-    grep -q "^submit: warning: $folder/earlier/point-0000 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
+[ "$(cat "$run/points")" = "--optimizer.lr 1e-3
+--optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001
+--optimizer.lr 4e-3" ] &&
+    grep -qx "submit: warning: no point of $folder/earlier has the options --optimizer.lr 1e-3, so this point is not compared" <<<"$said" &&
+    grep -q "^submit: warning: $folder/earlier/point-0002 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
 rm -r "$run" "$folder/submitted"
 
 # Nodes that are down may return, so the job is submitted with a warning.
