@@ -65,9 +65,6 @@ alternate_twice() {
     [ ! -e "$1/confirm/plan" ] || alternate "$1/confirm" "$2"
 }
 
-# print_help: the comment at the top of the script.
-print_help() { sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"; }
-
 # The options of why_slow.sh and fabric_ab.sh. read_option NAME VALUE: returns 1 if it is none of them.
 nodes='' here='' local_ranks='' rounds=4 time=01:00:00 site='' more=''
 read_option() {
@@ -83,12 +80,19 @@ read_option() {
     esac
 }
 
-# check_options: reads the site and ends, through `fail`, if an option has no sense. Sets nodes=1 and here=N for --local N.
+# check_options: reads the site and ends, through `fail`, if an option has no sense. For --local N it sets nodes=1 and here=N, and
+# loads the site's modules, which a job loads itself.
 check_options() {
     local number='^[1-9][0-9]{0,5}$'
     [ -z "$local_ranks" ] || nodes=1 here=$local_ranks
     read_site "$site"
     here=${here:-$ARGOSY_RANKS_PER_NODE}
+    if [ -n "$local_ranks" ]; then
+        [ -z "$ARGOSY_CONTAINER" ] ||
+            fail "--local starts programs of this machine, but $ARGOSY_SITE has ARGOSY_CONTAINER = $ARGOSY_CONTAINER: leave out" \
+                 "--local for a job, or give settings without a container (--site FILE) whose ARGOSY_BIN is a folder of this machine"
+        load_modules
+    fi
     [ -n "$nodes" ] || fail "give --nodes N for a job, or --local N to start N ranks on this machine"
     [[ $nodes =~ $number ]] || fail "--nodes $nodes is not a number of nodes"
     [[ $here =~ $number ]] || fail "--local or --ranks-per-node $here is not a number of ranks"
@@ -110,7 +114,7 @@ open_folder() {
 # experiment FOLDER ROUNDS [COMMAND ...]: alternate_twice with the words of open_folder, on this machine or in a job, for whose end
 # it waits. Removes what an earlier call left in the folder, but not the plan.
 experiment() {
-    local folder=$1
+    local folder=$1 job
     rm -rf "$folder"/round-* "$folder"/once "$folder"/confirm "$folder"/logs
     if [ -n "$local_ranks" ]; then
         run_here "$@"
@@ -144,8 +148,8 @@ job_script() {
         --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=$time --chdir=$PWD $(site_options) --output=$1/logs/%j.log --no-requeue
         $more" "$@"
 }
-job=
 end_job() {
-    [ -z "$job" ] || { scancel "$job" && say "interrupted: cancelled job $job"; }
+    trap '' INT TERM HUP
+    cancel_jobs_of "$folder/job.sbatch"
     exit "$1"
 }

@@ -5,20 +5,21 @@
 # tokenizes the texts, and trains on this machine (N ranks; default: the GPUs, or what the degrees need), or with --nodes
 # submits the job to Slurm. DIR of --checkpoint is a Hugging Face folder to start from. Keys are those of either program.
 # RUN (default: outputs/F) gets run.toml, the token files and all files of the run; a repeated command resumes a run that
-# saves (checkpoint.enable). It tokenizes again if the texts or the tokenizer have changed. Exit codes: 3 if a key is missing here, unless --anyway; 2 for mistakes; else pretrain's.
+# saves (checkpoint.enable). It tokenizes again if the texts or the tokenizer have changed. Exit codes: 3 if a key is missing
+# here, unless --anyway; 2 for mistakes; else pretrain's.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+source "$root/jobs/help.sh"
 bin=${ARGOSY_BIN:-$root/build/bin}
 [ -x "$bin/pretrain" ] || bin=$root/../../bin # an installed prefix has this script in share/argosy/jobs
 say() { echo "arrive: $*" >&2; }
 fail() { say "$*"; exit 2; }
-[ -x "$bin/pretrain" ] || fail "there is no build/bin/pretrain yet; run jobs/build.sh, or set ARGOSY_BIN to its folder"
 
 file='' texts='' tokenizer='' held_out='' weights='' folder='' ranks='' nodes='' anyway='' keys=()
 while [ $# -gt 0 ]; do
     case $1 in
         --anyway) anyway=yes; shift; continue ;;
-        --help) sed -n '2,/^set /s/^# //p' "$0"; exit 0 ;;
+        --help | -h) print_help; exit 0 ;;
         --job.dump_folder | --job.dump_folder=*) fail "$1: use --folder" ;;
         --training.dataset_path | --training.dataset_path=*) fail "$1: use --jsonl" ;;
         --validation.dataset_path | --validation.dataset_path=*) fail "$1: use --validation" ;;
@@ -37,12 +38,13 @@ while [ $# -gt 0 ]; do
         --folder) folder=$2 ;;
         --ranks) ranks=$2 ;;
         --nodes) nodes=$2 ;;
-        --*) fail "unknown option $1; the comment at the top of arrive.sh lists the options" ;;
+        --*) fail "unknown option $1; arrive.sh --help lists the options" ;;
         *) [ -z "$file" ] || fail "give one configuration, not '$file' and '$1'"
            file=$1; shift; continue ;;
     esac
     shift 2
 done
+[ -x "$bin/pretrain" ] || fail "there is no build/bin/pretrain yet; run jobs/build.sh, or set ARGOSY_BIN to its folder"
 [ -n "$file" ] || fail "the configuration is missing; usage: arrive.sh F.toml --jsonl TEXTS --tokenizer DIR"
 [ -n "$texts" ] || fail "--jsonl is missing: name the texts, records of {\"text\": ...}"
 [ -z "$ranks" ] || [ -z "$nodes" ] || fail "--ranks is for this machine and --nodes for Slurm; give one of them"

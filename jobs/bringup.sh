@@ -26,6 +26,7 @@ config='' site='' nodes='' names='' here='' gate=0.8 floor='' steps=30 more='' c
 proxy='' template='' baseline='' dry=''
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --without-collectives) collectives=''; shift; continue ;;
         --dry-run) dry=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -78,13 +79,10 @@ own=  # the folder of the current stage
 
 stop() { say "FAILED: $*"; exit 3; }
 
-# Cancels the job of the current stage, also one whose number submit.sh has not printed yet.
+# Cancels the job of the current stage.
 cancel() {
-    local job
     trap '' INT TERM HUP
-    for job in $([ -z "$own" ] || jobs_of "$own/job.sbatch" | cut -d' ' -f1); do
-        scancel "$job" && say "interrupted: cancelled job $job"
-    done
+    [ -z "$own" ] || cancel_jobs_of "$own/job.sbatch"
     exit "$1"
 }
 trap 'cancel 130' INT
@@ -151,11 +149,16 @@ keep_bandwidth() {
         awk '!seen[$1, $2, $3, $4]++' >"$file.new.$$" && mv "$file.new.$$" "$file"
 }
 
-# speed FOLDER: prints the tokens per second and rank: the median over the stage's steps without the first fifth, which
-# includes warm-up. Prints nothing if there is no such step.
+# speed FOLDER: prints the tokens per second and rank (run_metrics.py). Prints nothing if no step counts.
 speed() {
-    { grep -o '"tokens_per_second_per_device":[0-9.e+-]*' "$1/metrics.jsonl" || true; } | cut -d: -f2 |
-        tail -n "+$((1 + steps / 5))" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
+    PYTHONPATH=$ARGOSY_JOBS python3 -B - "$1/metrics.jsonl" <<'PYTHON'
+import sys
+
+from run_metrics import speed_of
+from run_record import newest_lines
+
+print(speed_of(newest_lines(sys.argv[1])).tokens_per_second_per_device or "")
+PYTHON
 }
 
 # fits CONFIG RANKS ENOUGH OPTION ...: whether the configuration can train on the ranks of a stage. ENOUGH is the answer where

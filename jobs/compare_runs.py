@@ -10,10 +10,10 @@ import sys
 
 import plot
 from report import fail, folders_of, names_of
-from run_metrics import read_metrics
+from run_metrics import NEWEST_STEPS, first_counted, read_metrics
 from run_record import is_number, read_run
+from sweep_points import line_of_point, options_in_words, settings_of
 
-NEWEST, FIRST = 50, 2  # the steps that count: the newest ones, without the first ones of a short run
 POINTS = 12  # of a curve
 SPEED = "tokens/s a GPU"
 IGNORED = ("job.dump_folder", "job.description")
@@ -24,8 +24,8 @@ class RunFigures:
 
     def __init__(self, run, metrics, loss_step):
         self.run, self.metrics = run, metrics
-        first = min(FIRST, len(metrics.steps) - 1)
-        self.steps = range(max(first, len(metrics.steps) - NEWEST), len(metrics.steps))
+        number = len(metrics.steps)
+        self.steps = range(min(first_counted(number), number - 1), number)
         # Where the bubble is known, time_ms.exposed.pp is without it (run_metrics.py).
         exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.") or name == "time_ms.bubble"]
         waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
@@ -60,7 +60,7 @@ class RunFigures:
         """The mean of the newest losses up to this step."""
         losses = [loss for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
                   if step <= last_step and loss is not None]
-        return statistics.fmean(losses[-NEWEST:]) if losses else None
+        return statistics.fmean(losses[-NEWEST_STEPS:]) if losses else None
 
     def curve(self):
         """Mean losses of about equally long parts on a logarithmic scale of steps."""
@@ -86,15 +86,29 @@ def with_steps(folders):
 
 
 def read_expected(path):
-    """Tokens/s a GPU by the name of a run's folder, from a file as `--format csv` prints it."""
+    """The rows of a file as `--format csv` prints it: (name of a run's folder, settings of a point, tokens/s a GPU). The settings
+    are None if the file does not have them."""
     try:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
-        return {pathlib.PurePath(row["run"]).name: float(row[SPEED]) for row in rows if row[SPEED] != ""}
+        return [(pathlib.PurePath(row["run"]).name, settings_of(row["settings"]) if row.get("settings") else None,
+                 float(row[SPEED])) for row in rows if row[SPEED] != ""]
     except OSError as error:
         fail(f"the expected speeds cannot be read: {error}")
     except (KeyError, TypeError, ValueError):
         fail(f"{path} has no columns `run` and `{SPEED}`, the latter with numbers: --format csv prints such a file")
+
+
+def expected_of(folder, expected):
+    """The speed that the run should reach: of a sweep's point that of the same options, of others that of the same name."""
+    line = line_of_point(folder)
+    if line and any(settings is not None for _, settings, _ in expected):
+        found = [speed for _, settings, speed in expected if settings == settings_of(line)]
+        if not found:
+            print(f"{folder}: no expected speed has its options, {options_in_words(line)}", file=sys.stderr)
+    else:
+        found = [speed for name, _, speed in expected if name == folder.name]
+    return found[-1] if found else None
 
 
 def figures_of(folders):
@@ -121,7 +135,7 @@ def rows_of(runs, expected):
         pairs = [(one.figures[name], share(one.figures[name], runs[0].figures[name])) for name in figures]
         rows.append([one.run.name, one.metrics.steps[-1], *(cell for pair in pairs for cell in pair), one.noise()])
         if expected is not None:
-            target = expected.get(one.run.folder.name)
+            target = expected_of(one.run.folder, expected)
             rows[-1] += [target, share(one.figures[SPEED], target)]
     return header + (["expected tokens/s", "%"] if expected is not None else []), rows
 
@@ -157,11 +171,14 @@ def table(header, rows, form):
                              for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in cells)
 
 
-def csv_table(header, rows):
+def csv_table(header, rows, runs):
+    """The table, and in a last column the options of a sweep's points."""
     text, names = io.StringIO(), []
     for name in header:
         names.append(f"{names[-1]} %" if name == "%" else name)
-    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    lines = [line_of_point(one.run.folder) for one in runs]
+    rows = [[*row, options_in_words(line) if line else ""] for row, line in zip(rows, lines)]
+    csv.writer(text, lineterminator="\n").writerows([[*names, "settings"], *rows])
     return text.getvalue()
 
 
@@ -202,11 +219,11 @@ def main():
         except OSError as error:
             fail(f"the figure cannot be written: {error}")
     if options.format == "csv":
-        print(csv_table(header, rows), end="")
+        print(csv_table(header, rows, runs), end="")
         return
     print(table(header, rows, options.format))
-    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST} steps. Memory: their maximum. Loss: the mean of "
-          f"{NEWEST} steps up to step {common}. ±: standard error.")
+    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps. Memory: their maximum. Loss: the mean of "
+          f"{NEWEST_STEPS} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:
         print("", *changed, sep="\n")

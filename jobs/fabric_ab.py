@@ -14,6 +14,7 @@ import statistics
 import sys
 
 from alternating import Attempts, compare, in_words, noise_of, table
+from slow_variants import is_harmless
 
 WITHOUT, WITH, CHOSEN = "without", "with", "chosen"
 
@@ -23,8 +24,13 @@ def without(name):
 
 
 def environment_of(facts, kept):
-    """Words of alternate.sh that set the kept variables of the profile and unset the others."""
-    return [f"{name}={value}" if name in kept else f"-{name}" for name, value in facts["values"].items()]
+    """Words of alternate.sh that set the kept variables of the profile and unset the others. Those whose values change nothing
+    are set for each variant."""
+    return [*(f"{name}={value}" if name in kept else f"-{name}" for name, value in facts["values"].items()), *harmless_words(facts)]
+
+
+def harmless_words(facts):
+    return [f"{name}={value}" for name, value in facts["harmless"].items()]
 
 
 def lines_of(facts, name, kept):
@@ -47,8 +53,12 @@ def variants_of(facts):
 
 
 def plan(arguments):
-    values = dict(line.split("=", 1) for line in arguments.values.splitlines())
-    facts = {"profile": str(arguments.profile), "values": values, "collectives": arguments.collectives.split(","),
+    given = dict(line.split("=", 1) for line in arguments.values.splitlines())
+    harmless = {name: value for name, value in given.items() if is_harmless(name, value)}
+    values = {name: value for name, value in given.items() if name not in harmless}
+    if not values:
+        sys.exit(f"fabric_ab: the profile has only values that change nothing: {arguments.values.replace(chr(10), ' ')}")
+    facts = {"profile": str(arguments.profile), "values": values, "harmless": harmless, "collectives": arguments.collectives.split(","),
              "sizes": arguments.sizes, "bin": arguments.bin, "ranks": arguments.ranks, "output": str(arguments.output)}
     write_plan(arguments.folder, facts, variants_of(facts))
     (arguments.folder / "experiment.json").write_text(json.dumps(facts, indent=1))
@@ -58,6 +68,8 @@ def show(facts):
     print(f"nccl-bench {', '.join(facts['collectives'])} {facts['sizes']} on {facts['ranks']} ranks:")
     for name, kept in variants_of(facts).items():
         print(f"  {name}: {' '.join(environment_of(facts, kept))}")
+    if facts["harmless"]:
+        print(f"  set for each, because it changes nothing: {' '.join(harmless_words(facts))}")
 
 
 def bandwidth(path, collective):
@@ -161,6 +173,7 @@ def write_profile(facts, kept, measured, final):
             reason = f"Without it, the bandwidth is {percent:.1f} % lower (noise {noise:.1f} %)." if wins else \
                 "It was not seen to win alone, but these variables win together."
             lines.append(f"# {reason}\n{name}={facts['values'][name]}\n")
+    lines += [f"# Not measured: this value changes nothing.\n{word}\n" for word in harmless_words(facts)]
     output = pathlib.Path(facts["output"])
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("".join(lines))
@@ -225,7 +238,7 @@ def main():
     if arguments.action == "plan":
         plan(arguments)
         return
-    facts = json.loads((arguments.folder / "experiment.json").read_text())
+    facts = {"harmless": {}} | json.loads((arguments.folder / "experiment.json").read_text())
     sys.exit({"show": lambda: show(facts), "choose": lambda: choose(arguments.folder, facts),
               "report": lambda: report(arguments.folder, facts)}[arguments.action]())
 

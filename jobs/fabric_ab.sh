@@ -9,7 +9,8 @@
 #
 # A variable stays if the profile without it is slower by more than noise. If only several of them together win, so that the
 # chosen profile is slower than the whole one, the whole profile is written. If nothing wins, no file is written. A variable of
-# the profile is set, or unset, whatever the site and the shell say. FOLDER is fabric_ab in ARGOSY_SCRATCH, the sizes are
+# the profile is set, or unset, whatever the site and the shell say. One whose value changes nothing (NCCL_DEBUG=WARN, a switch
+# that is 0 by default; HARMLESS in slow_variants.py) is set for all of them and has no measurement of its own. FOLDER is fabric_ab in ARGOSY_SCRATCH, the sizes are
 # ARGOSY_BENCHMARK_SIZES unless --sizes gives others.
 # Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
 # shellcheck disable=SC2154

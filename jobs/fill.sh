@@ -3,6 +3,7 @@
 # define `fail`.
 source "$ARGOSY_JOBS/site.sh"
 source "$ARGOSY_JOBS/run_folder.sh"
+source "$ARGOSY_JOBS/help.sh"
 
 # read_site [FILE]: reads the settings of the site from the file, or from ARGOSY_SITE, and checks them.
 read_site() {
@@ -187,6 +188,14 @@ jobs_of() {
 submit() {
     mkdir -p "$(dirname "$1")"
     cat >"$1.new" && chmod +x "$1.new" && mv "$1.new" "$1" && sbatch --parsable "$1" | sed 's/;.*//'
+}
+
+# cancel_jobs_of SCRIPT: cancels its jobs, also one whose number sbatch has not printed; for the trap of a signal.
+cancel_jobs_of() {
+    local job
+    for job in $(jobs_of "$1" | cut -d' ' -f1); do
+        scancel "$job" && say "interrupted: cancelled job $job"
+    done
 }
 
 # succeeded JOB SCRIPT: waits for the end of the job. Returns 0 if it succeeded. It is for jobs that are not requeued: a requeue

@@ -10,7 +10,10 @@ fail() { echo "pipeline: $*" >&2; exit 2; }
 
 config='' site='' tasks='' words=() options=()
 while [ $# -gt 0 ]; do
-    case $1 in --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
+    case $1 in
+        --help | -h) print_help; exit 0 ;;
+        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    esac
     case $1 in
         --sweep | --dry-run) fail "only submit.sh has the option $1" ;;
         --*) [ $# -gt 1 ] || fail "$1 needs a value" ;;

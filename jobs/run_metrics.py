@@ -5,6 +5,8 @@ start: the lines of that step and of later steps are replaced, as `pretrain` doe
 """
 import bisect
 import dataclasses
+import statistics
+import typing
 
 from run_record import is_number, objects
 
@@ -12,6 +14,7 @@ NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_s
          "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "memory_peak_gib", "memory_reserved_gib", "rss_gib",
          "memory_retries", "skipped_updates", "loss_scale", "efficiency", "validation_loss", "validation_perplexity")
 DIGITS = 6  # of means, minima and maxima
+NEWEST_STEPS = 50  # whose medians are the figures of a run
 
 
 @dataclasses.dataclass
@@ -74,6 +77,35 @@ def read_metrics(path):
     metrics.columns = {name: [value if is_number(value) else None for value in column]
                        for name, column in metrics.columns.items()}
     return metrics
+
+
+def warmup_of(num_steps):
+    """The first steps, which allocate memory, connect ranks and record graphs: two, or a fifth if that is more."""
+    return max(2, -(-num_steps // 5))
+
+
+def first_counted(num_steps, num_newest=NEWEST_STEPS):
+    """The index of the first step that counts for the figures of a run: one of the newest ones, after the warm-up."""
+    return max(warmup_of(num_steps), num_steps - num_newest)
+
+
+class Speed(typing.NamedTuple):
+    """Medians over the steps that count; None where nothing is known."""
+    tokens_per_second_per_device: typing.Optional[float]
+    step_ms: typing.Optional[float]
+
+
+def speed_of(lines, num_newest=NEWEST_STEPS):
+    """The speed of a run from its lines, as newest_lines() gives them. Those that a later start replaced do not count."""
+    kept = []
+    for line in reversed(lines):
+        if not kept or line["step"] < kept[-1]["step"]:
+            kept.append(line)
+    counted = kept[::-1][first_counted(len(kept), num_newest):]
+    columns = ([line.get("tokens_per_second_per_device") for line in counted],
+               [part(line, "time_ms").get("total") for line in counted])
+    known = ([value for value in column if is_number(value)] for column in columns)
+    return Speed(*(statistics.median(values) if values else None for values in known))
 
 
 def rounded(value):

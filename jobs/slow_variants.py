@@ -12,9 +12,21 @@ DEBUG_VARIABLES = (
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_GID_INDEX", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF", "MALLOC_CHECK_", "MALLOC_PERTURB_")
 OWN_VARIABLES = ("ARGOSY_CPU_KERNELS", "ARGOSY_SYNCHRONOUS_SENDS")
+# Values without which nothing gets faster: the default of the library or of this program, a log of a few lines, or what this
+# program needs (SlowSetting's table warns of the others).
+HARMLESS = {
+    "CUDA_LAUNCH_BLOCKING": ("0",), "NCCL_DEBUG": ("VERSION", "WARN"), "NCCL_P2P_DISABLE": ("0",), "NCCL_SHM_DISABLE": ("0",),
+    "NCCL_IB_DISABLE": ("0",), "NCCL_COLLNET_ENABLE": ("0",), "NCCL_GRAPH_REGISTER": ("0",),
+    "NCCL_LAUNCH_ORDER_IMPLICIT": ("1",), "NCCL_IB_GID_INDEX": ("-1",), "PYTORCH_ALLOC_CONF": ("EXPANDABLE_SEGMENTS:TRUE",),
+    "PYTORCH_CUDA_ALLOC_CONF": ("EXPANDABLE_SEGMENTS:TRUE",), "MALLOC_CHECK_": ("0",), "MALLOC_PERTURB_": ("0",),
+    "ARGOSY_SYNCHRONOUS_SENDS": ("0",)}
 
 DEGREES = {"tp": "tensor_parallel_degree", "pp": "pipeline_parallel_degree", "cp": "context_parallel_degree"}
 REPLICAS, SHARDS = "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"
+
+
+def is_harmless(name, value):
+    return value.upper() in HARMLESS.get(name, ())
 
 
 @dataclasses.dataclass
@@ -117,6 +129,9 @@ def of_variables(job):
     if not found:
         yield "debug_variables", "none of the variables that slow runs down is set here"
     for name in found:
+        if is_harmless(name, job.environment[name]):
+            yield f"without_{name}", f"{name}={job.environment[name]} slows nothing down"
+            continue
         yield Variant(f"without_{name}", f"the variable {name}={job.environment[name]}",
                       f"unset {name}, in the shell, in the site's settings and in modules", environment=["-" + name])
 
@@ -128,8 +143,8 @@ def of_fabric(job):
     for profile, how, *values in job.fabric:
         names = [value.partition("=")[0] for value in values]
         name = f"fabric_{how}_{profile}"
-        if not values:
-            yield name, f"the profile {profile} sets nothing here"
+        if all(is_harmless(*value.split("=", 1)) for value in values):
+            yield name, f"the profile {profile} {'changes' if values else 'sets'} nothing here"
         elif how == "with":
             yield Variant(name, f"the fabric without the profile {profile}", f"ARGOSY_FABRIC_MORE={profile} in site.conf, if "
                           f"jobs/fabric_ab.sh --profile {profile} confirms it", environment=values)

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # status.sh RUN ... [--baseline OTHER] [--html FILE]: prints each run, or each point of a sweep, at a glance: its job and why it
 # waits, pre-flight, step, loss, speed, efficiency, time to go, newest checkpoint; of RUN/bringup the stages of bringup.sh.
-# Efficiency: tokens/s a GPU in per cent of OTHER's (if that is a sweep, of its point of the same name), or of the run's
+# Efficiency: tokens/s a GPU in per cent of OTHER's (if that is a sweep, of its point with the same options), or of the run's
 # metrics.baseline. FILE becomes a page with the runs' curves (report.py).
 # status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures,
 # each also in per cent of the first run's, and with --expected their speeds in per cent of those in the file (compare_runs.py).
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 [ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
 runs=() page='' baseline=''
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --html) page=${2:?status: --html needs the name of a file}; shift 2 ;;
         --html=*) page=${1#*=}; shift ;;
         --baseline) baseline=${2:?status: --baseline needs the folder of a run}; shift 2 ;;
         --baseline=*) baseline=${1#*=}; shift ;;
         --compare) echo "status: --compare comes first: status.sh --compare RUN RUN ..." >&2; exit 2 ;;
+        -*) echo "status: unknown option $1; status.sh --help lists the options" >&2; exit 2 ;;
         *) runs+=("$1"); shift ;;
     esac
 done
@@ -24,16 +27,15 @@ import collections
 import datetime
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
 
-from run_record import config_text, objects, read_config
+from run_metrics import speed_of
+from run_record import config_text, newest_lines, objects, read_config
+from sweep_points import line_of_point, options_in_words, same_point
 
-NEWEST, FIRST = 50, 2  # the steps whose median is the speed: the newest ones, without the first ones
 BASELINE = sys.argv[1]
-TAIL_BYTES = 1 << 18
 
 # The columns that squeue prints. The script is the last one, because its path may contain "|".
 COLUMNS = {"id": "%i", "state": "%T", "reason": "%r", "start": "%S", "excluded": "%x", "partition": "%P", "script": "%o"}
@@ -67,16 +69,6 @@ REASONS = {
     "Cleaning": "Slurm still cleans up its last start",
     "None": "Slurm has not considered it yet",
 }
-
-
-def last_lines(path):
-    """The last objects of a file of JSON lines, without an incomplete last line."""
-    if not path.exists():
-        return []
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        texts = file.read().decode(errors="replace").split("\n")
-    return [json.loads(text) for text in texts[:-1] if text.startswith("{") and text.endswith("}")]
 
 
 def queue():
@@ -147,25 +139,25 @@ def total_steps(config):
     return int(steps) if steps.isdecimal() else None
 
 
-def speed_of(steps):
-    """The median of the newest steps' tokens/s a GPU, without the first steps of a short run; None if there is none."""
-    speeds = [step["tokens_per_second_per_device"] for step in steps[FIRST:][-NEWEST:]]
-    return statistics.median(speeds) if speeds else None
-
-
 def show_efficiency(folder, steps, config):
-    """The speed of a GPU in per cent of the baseline's; of a sweep's point, that of the point of the same name."""
+    """The speed of a GPU in per cent of the baseline's; if that is a sweep, of its point with the same options."""
     name = BASELINE or config.get("metrics.baseline")
     if not name:
         return
     path = pathlib.Path(name)
     if (path / "points").exists():
-        path = path / folder.resolve().name
+        line = line_of_point(folder)
+        path = same_point(path, line) if line else None
+        if path is None:
+            show("efficiency", f"unknown: no point of {name} has the options {options_in_words(line)}" if line else
+                 f"unknown: {name} is a sweep; name one of its points")
+            return
         name = str(path)
     if not path.exists():
         show("efficiency", f"unknown: there is no folder {name}")
         return
-    speed, before = speed_of(steps), speed_of(last_lines(path / "metrics.jsonl" if path.is_dir() else path))
+    earlier = newest_lines(path / "metrics.jsonl" if path.is_dir() else path)
+    speed, before = (speed_of(lines).tokens_per_second_per_device for lines in (steps, earlier))
     show("efficiency", f"{100 * speed / before:.0f} % of {name}, {speed:.5g} and {before:.5g} tokens/s a GPU"
          if speed and before else f"unknown: {name if speed else 'this run'} has no step yet that counts")
 
@@ -190,7 +182,7 @@ def show_steps(steps, total):
     of_total = f" of {total} ({100 * newest['step'] / total:.1f} %)" if total else ""
     show("step", f"{newest['step']}{of_total}")
     show("loss", newest["loss"] if newest["loss"] is None else f"{newest['loss']:.4f}")
-    seconds = statistics.median(step["time_ms"]["total"] for step in steps[-NEWEST:]) / 1000
+    seconds = (speed_of(steps).step_ms or newest["time_ms"]["total"]) / 1000
     show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {seconds:.3g} s a step")
     if total:
         left = max(0, total - newest["step"])
@@ -208,7 +200,7 @@ def show_checkpoint(folder, newest_step):
 
 
 def show_steps_of(folder):
-    steps = last_lines(folder / "metrics.jsonl")
+    steps = newest_lines(folder / "metrics.jsonl")
     if steps:
         config = config_of(folder)
         show_steps(steps, total_steps(config))
@@ -220,7 +212,7 @@ def show_steps_of(folder):
 
 def show_run(folder, queued):
     print(folder)
-    show_job(folder, queued, last_lines(folder / "jobs.jsonl"))
+    show_job(folder, queued, list(objects(folder / "jobs.jsonl")))
     show_preflight(folder)
     show_steps_of(folder)
 
@@ -235,7 +227,7 @@ def show_sweep(folder, queued):
     if waiting:
         show_job(folder, waiting, [])
     for point in points:
-        started = last_lines(point / "jobs.jsonl")
+        started = list(objects(point / "jobs.jsonl"))
         show_run(point, None if queued is None else [job for job in queued if started and job["id"] == started[-1]["job"]])
 
 

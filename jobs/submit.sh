@@ -2,10 +2,12 @@
 # submit.sh CONFIG [--nodes N] [--spares K] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--baseline RUN] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
-# and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the earlier run, or for each point of a sweep the same point of the earlier
-# sweep RUN. --dry-run prints the filled script instead.
+# and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the
+# earlier run, or for each point of a sweep the point with the same options of the earlier sweep RUN. --dry-run prints the filled
+# script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
-# configuration or options, or a folder in use, ends with exit code 2 before anything is submitted.
+# configuration or options, or a folder in use, ends with exit code 2 before anything is submitted. If a signal comes while
+# sbatch runs, the last message names the job that was submitted.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -16,6 +18,7 @@ unset ARGOSY_RECORD  # of a job that submits another
 config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' baseline='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
@@ -33,8 +36,7 @@ while [ $# -gt 0 ]; do
         --site) site=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;
-        --*) fail "unknown option $1; the comment at the top of submit.sh lists the options," \
-                  "and pretrain --help those with a dot" ;;
+        --*) fail "unknown option $1; submit.sh --help lists the options, and pretrain --help those with a dot" ;;
         *) [ -z "$config" ] || fail "give one configuration, not '$config' and '$1'"
            config=$(realpath "$1"); shift; continue ;;
     esac
@@ -50,7 +52,7 @@ here=${here:-$ARGOSY_RANKS_PER_NODE}
 
 if [ -n "$baseline" ]; then
     [ -e "$baseline${points:+/points}" ] || fail "--baseline: there is no $baseline${points:+/points of an earlier sweep}"
-    [ -n "$points" ] || options+=(--metrics.baseline "$baseline")
+    if [ -n "$points" ]; then check_python; else options+=(--metrics.baseline "$baseline"); fi
 fi
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")
@@ -135,25 +137,32 @@ fi
 
 mkdir -p "$run/logs"
 keep config.toml <"$config"
-# Prints the points, each with the same point of the earlier sweep as its baseline, if that one has a step.
-points_with_baselines() {
-    local line number=0 earlier
-    while IFS= read -r line; do
-        earlier=$baseline/point-$(printf %04d "$number") number=$((number + 1))
-        if [ -s "$earlier/metrics.jsonl" ]; then
-            line+=" --metrics.baseline $earlier"
-        elif [ -n "$baseline" ]; then
-            say "warning: $earlier has no metrics.jsonl, so this point is not compared"
-        fi
-        echo "$line"
-    done < <(grep '[^[:space:]]' "$points")
-}
-
 if [ -n "$points" ]; then
-    points_with_baselines | keep points
+    if [ -n "$baseline" ]; then
+        python3 -B "$ARGOSY_JOBS/sweep_points.py" "$points" "$baseline"
+    else
+        grep '[^[:space:]]' "$points"
+    fi | keep points
 else
     keep_settings "$settings"
 fi
 keep_scripts
 rm -f "$run/train.json"
+
+# interrupted CODE: says what a signal during sbatch has left. The lock is held, so a job in the queue is this one.
+interrupted() {
+    local queued
+    trap '' INT TERM HUP
+    if ! queued=$(jobs_of "$run/job.sbatch"); then
+        say "interrupted; squeue does not answer, so the job may be in the queue: look for $run/job.sbatch (squeue --me -o '%i %o')"
+    elif [ -n "$queued" ]; then
+        say "interrupted, but the job is in the queue: scancel ${queued%% *} cancels it"
+    else
+        say "interrupted: no job of $run is in the queue"
+    fi
+    exit "$1"
+}
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
+trap 'interrupted 129' HUP
 submit "$run/job.sbatch" <<<"$script"

@@ -14,22 +14,16 @@ import statistics
 import sys
 
 from alternating import Attempts, compare, in_words, noise_of, table
-from run_metrics import read_metrics
+from run_metrics import lines_of_steps, speed_of, warmup_of
 from run_record import newest_lines, objects, read_config
 from slow_variants import Job, variants_of
 
-NEWEST = 50  # steps of the run itself whose median is its speed
 BASELINE = "baseline"
 # What a run does beside training: it would add to the time of single steps.
 TURNED_OFF = {"checkpoint.enable": "false", "validation.enable": "false", "evaluation.tasks": "[]", "metrics.baseline": "",
               "metrics.enable_tensorboard": "false", "profiling.enable_profiling": "false",
               "profiling.enable_memory_snapshot": "false", "checkpoint.initial_load_path": "",
               "checkpoint.initial_load_in_hf": "false", "checkpoint.last_save_in_hf": "false"}
-
-
-def warmup_of(steps):
-    """The steps that do not count: they allocate memory, connect ranks and record graphs."""
-    return max(3, steps // 4)
 
 
 def base_options(config, steps):
@@ -96,10 +90,7 @@ def show(folder):
 
 def step_ms(path, steps):
     """The median time of a run's steps after its warm-up; None if they are missing."""
-    metrics = read_metrics(path / "metrics.jsonl")
-    known = [ms for step, ms in zip(metrics.steps, metrics.columns["time_ms.total"])
-             if step > warmup_of(steps) and ms is not None]
-    return statistics.median(known) if known else None
+    return speed_of(list(lines_of_steps(path / "metrics.jsonl")), steps).step_ms
 
 
 def diagnoses(path):
@@ -123,7 +114,7 @@ def slow_ranks(paths, warmup):
         said.append(found)
         excess, total = 0.0, 0.0
         for window in objects(path / "ranks.jsonl"):
-            if window.get("step", 0) > warmup:
+            if window.get("step", 0) - window.get("num_steps", 0) >= warmup:
                 times = [compute + data for compute, data in zip(window["compute_ms"], window["data_ms"])]
                 excess += window["num_steps"] * (max(times) - statistics.median_low(times))
                 total += window["num_steps"] * statistics.fmean(window["total_ms"])
@@ -154,13 +145,12 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
 def own_speed(facts, baseline, noise):
     """A sentence if the run itself is slower than the same steps here."""
     run = pathlib.Path(facts["run"])
-    times = [line["time_ms"]["total"] for line in newest_lines(run / "metrics.jsonl")[-NEWEST:] if line.get("time_ms")]
+    own = speed_of(newest_lines(run / "metrics.jsonl")).step_ms
     starts = list(objects(run / "starts.jsonl"))
-    if not times or not starts or starts[-1].get("ranks") != facts["ranks"]:
+    if own is None or not starts or starts[-1].get("ranks") != facts["ranks"]:
         return ""
-    own = statistics.median(times)
     if own <= baseline * (1 + noise / 100):
-        return f"The run itself has {own:.1f} ms a step (the median of its newest {len(times)}).\n"
+        return f"The run itself has {own:.1f} ms a step.\n"
     return (f"The run itself has {own:.1f} ms a step, {100 * (own / baseline - 1):.0f} % more than the baseline: the rest is in what "
             "the baseline leaves out (saves, validation, evaluation, traces), in other nodes or variables, or in what ran beside "
             "it.\n")

@@ -76,13 +76,13 @@ def table_of_grid(points, plans, published):
             "| ---: | --- | --- | --- | ---: | ---: | ---: | ---: |\n" + "".join(rows))
 
 
-def write_csv(path, plans):
+def write_csv(path, points, plans):
     """Some of the columns of `jobs/status.sh --compare SWEEP --format csv`."""
     with open(path, "w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["run", "tokens/s a GPU", "memory GiB"])
-        out.writerows([f"point-{number:04}", f"{found['tokens_per_second_per_device']:.0f}", f"{memory_gib(found):.1f}"]
-                      for number, found in enumerate(plans))
+        out.writerow(["run", "tokens/s a GPU", "memory GiB", "settings"])
+        out.writerows([f"point-{number:04}", f"{found['tokens_per_second_per_device']:.0f}", f"{memory_gib(found):.1f}", " ".join(words)]
+                      for number, (words, found) in enumerate(zip(points, plans)))
 
 
 def main():
@@ -94,7 +94,7 @@ def main():
         plans = list(pool.map(lambda job: plan(pretrain, *job), jobs))
     tables, plans = [table_of_runs(plans[:len(RUNS)])], plans[len(RUNS):]
     for points, (file, *_, published) in zip(grids, GRIDS):
-        write_csv((HERE / file).with_suffix(".csv"), plans[:len(points)])
+        write_csv((HERE / file).with_suffix(".csv"), points, plans[:len(points)])
         tables.append(table_of_grid(points, plans[:len(points)], published))
         plans = plans[len(points):]
     page = HERE / "README.md"

@@ -14,13 +14,12 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
+/// The parts around the separators; one empty part if `text` is empty.
 Words split_at(std::string_view text, char separator) {
     Words parts;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find(separator), text.size());
+    for (std::size_t end; (end = text.find(separator)) != text.npos; text.remove_prefix(end + 1))
         parts.push_back(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
+    parts.push_back(text);
     return parts;
 }
 
@@ -71,27 +70,32 @@ std::string spelled(const Value& value) {
 /// The name without the folder or the organisation before it.
 std::string last_part(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
-bool lists(std::string_view values, const std::string& value) {
-    if (values == "*" || (values.empty() && value.empty())) return true;
-    return std::ranges::count(split_at(values, '|'), value) > 0;
-}
-
-/// Our spelling of their value: none if it changes nothing here, the same one if `values` does not name it.
+/// Our spelling of their value by ForeignKey::values: none if the row does not hold at it, empty if it
+/// changes nothing here.
 std::optional<std::string> our_spelling(std::string_view values, const std::string& theirs) {
-    for (const std::string_view pair : split_at(values, '|')) {
-        const std::size_t equals = std::min(pair.rfind('='), pair.size());
-        if (pair.substr(0, equals) != theirs || equals == pair.size()) continue;
-        if (equals + 1 == pair.size()) return std::nullopt;
-        return std::string(pair.substr(equals + 1));
+    for (const std::string_view entry : split_at(values, '|')) {
+        const std::size_t equals = std::min(entry.rfind('='), entry.size());
+        if (entry.starts_with('*') || entry == theirs) return theirs;
+        if (equals < entry.size() && entry.substr(0, equals) == theirs)
+            return std::string(entry.substr(equals + 1));
     }
-    return theirs;
+    return std::nullopt;
 }
 
-/// Whether `values` has this spelling of theirs, if it ends with "|!", which closes the list.
-bool is_listed(std::string_view values, const std::string& theirs) {
-    return !values.ends_with("|!") || std::ranges::any_of(split_at(values, '|'), [&](std::string_view pair) {
-        return pair.substr(0, pair.rfind('=')) == theirs;
-    });
+/// The key of this program by which the row divides the value; empty if it does not.
+std::string_view divisor_of(const ForeignKey* row) {
+    return row && row->values.starts_with("*/") ? row->values.substr(2) : "";
+}
+
+/// The condition that holds for a setting of the key; null if there is none.
+const Need* find_need(const ForeignTable& table, std::string_view key, bool is_on_command_line) {
+    for (const Need& need : table.needs) {
+        if (need.key.ends_with('.') ? !key.starts_with(need.key) || !find_field(key) : need.key != key)
+            continue;
+        const bool counts = !need.sentence.empty() || find_row(table, key);
+        return counts && (need.place == Need::Place::Anywhere || !is_on_command_line) ? &need : nullptr;
+    }
+    return nullptr;
 }
 
 /// A value for a key of `type`: words of a command line and of YAML become what they stand for.
@@ -109,11 +113,6 @@ Value as_type(ValueType type, const Value& value) {
     return value;
 }
 
-bool is_token_file(const Value& value) {
-    const auto* path = std::get_if<std::string>(&value);
-    return path && (path->ends_with(".h5") || path->ends_with(".bin"));
-}
-
 /// Translates the keys of one configuration. A key may depend on others, so that some go first or last.
 class Translation {
   public:
@@ -123,8 +122,8 @@ class Translation {
     Arrival translate(std::vector<Setting> settings) {
         drop_overridden(settings);
         std::vector<ArrivedKey> rows(settings.size());
-        for (const Turn turn : {Turn::Several, Turn::Single, Turn::Late}) {
-            if (turn == Turn::Late) add_implied(settings);
+        for (std::size_t turn = kSeveral; turn <= kFirstNeed + table_.needs.size(); ++turn) {
+            if (turn == kFirstNeed) add_implied(settings);
             for (std::size_t i = 0; i < settings.size(); ++i) {
                 if (turn_of(settings[i]) == turn) rows[i] = arrive(settings[i]);
             }
@@ -136,17 +135,17 @@ class Translation {
     }
 
   private:
-    /// Keys that set several of ours come first, so that those of one override them. Late keys read others.
-    enum class Turn { Several, Single, Late };
+    /// Keys that set several of ours come first, so that those of one override them. Keys that read others
+    /// come last: first those with a need, a turn for each row of the table, and then the shares.
+    static constexpr std::size_t kSeveral = 0, kSingle = 1, kFirstNeed = 2;
 
-    Turn turn_of(const Setting& setting) const {
+    std::size_t turn_of(const Setting& setting) const {
         const std::string key = key_of(table_, setting);
         const ForeignKey* row = find_row(table_, key);
-        const Words ours = our_keys(key, row);
-        if (ours.size() > 1 || ours[0] == "model.converters") return Turn::Several;
-        const bool late = key == "checkpoint.export_dtype" || key == "checkpoint.initial_load_path" ||
-                          key == "validation.enable" || (row && row->values.starts_with('/'));
-        return late ? Turn::Late : Turn::Single;
+        if (!divisor_of(row).empty()) return kFirstNeed + table_.needs.size();
+        if (const Need* need = find_need(table_, key, is_on_command_line(setting)))
+            return kFirstNeed + static_cast<std::size_t>(need - table_.needs.data());
+        return our_keys(key, row).size() > 1 ? kSeveral : kSingle;
     }
 
     /// The keys of this program that the setting may set.
@@ -181,14 +180,13 @@ class Translation {
             decide(result, Fate::Harmless, "it is unset there");
         } else if (!row || row->use == ForeignKey::Use::ToKey) {
             take(result, setting, key, row);
-        } else if (row->use == ForeignKey::Use::InWords &&
-                   (row->values.empty() || lists(row->values, spelled(setting.value)))) {
-            decide(result, Fate::Equivalent, row->sentence);
-        } else if (row->use == ForeignKey::Use::Nothing && lists(row->values, spelled(setting.value))) {
-            decide(result, Fate::Harmless,
-                   row->values == "*" ? std::string(row->sentence) : "the value asks for nothing more");
-        } else {
+        } else if (!our_spelling(row->values, spelled(setting.value))) {
             decide(result, Fate::Missing, fmt::format("nearest: {}", row->sentence));
+        } else if (row->use == ForeignKey::Use::InWords) {
+            decide(result, Fate::Equivalent, row->sentence);
+        } else {
+            decide(result, Fate::Harmless,
+                   row->values == "*" ? row->sentence : "the value asks for nothing more");
         }
         return result;
     }
@@ -207,8 +205,8 @@ class Translation {
                           fmt::format("unknown to {} and here{}", table_.name,
                                       meant.empty() ? "" : "; did you mean " + meant + "?"));
         }
-        if (const auto [fate, why] = without_effect(key, setting); !why.empty())
-            return decide(result, fate, why);
+        if (const Need* need = unmet_need(key, setting))
+            return decide(result, need->fate, sentence_of(*need, row));
         const auto values = our_values(setting.value, row, ours.size());
         if (values.empty()) return decide(result, Fate::Harmless, row->sentence);
         try {
@@ -217,8 +215,8 @@ class Translation {
             ours.erase(ours.begin(), ours.end() - std::min(values.size(), num_keys));
             for (std::size_t i = 0; i < ours.size(); ++i) set(std::string(ours[i]), values[i], setting.place);
             const std::string text = spelled(setting.value);
-            const bool fits = values.size() == num_keys || (row && !row->values.empty());
-            if (!fits || (row && !is_listed(row->values, num_keys == 1 ? text : last_part(text))))
+            const bool fits = values.size() == num_keys || (row && row->values != "*");
+            if (!fits || (row && !our_spelling(row->values, num_keys == 1 ? text : last_part(text))))
                 throw UserError("{} is not known here", result.value);
         } catch (const UserError& error) {
             return decide(result, Fate::Missing,
@@ -239,7 +237,7 @@ class Translation {
             }
             now.push_back(fmt::format("{} = {}", key, value));
         }
-        const bool explained = row && !row->sentence.empty() && !row->ours.empty() && row->values.empty();
+        const bool explained = row && !row->sentence.empty() && !row->ours.empty() && row->values == "*";
         decide(result, Fate::Equivalent,
                fmt::format("{}{}{}", fmt::join(now, ", "), explained ? ": " : "",
                            explained ? row->sentence : ""));
@@ -248,8 +246,8 @@ class Translation {
     /// The values for `count` keys of ours: fewer if there is no spelling for each, none if the value changes
     /// nothing here.
     std::vector<Value> our_values(const Value& theirs, const ForeignKey* row, std::size_t count) const {
-        if (!row || row->values.empty()) return spread(theirs, count);
-        if (row->values.starts_with('/')) return {divided(theirs, row->values.substr(1))};
+        if (!row || row->values == "*") return spread(theirs, count);
+        if (const std::string_view key = divisor_of(row); !key.empty()) return {divided(theirs, key)};
         if (const auto* names = std::get_if<std::vector<std::string>>(&theirs)) {
             std::vector<std::string> ours;
             for (const std::string& name : *names)
@@ -258,8 +256,8 @@ class Translation {
         }
         const std::string text = count == 1 ? spelled(theirs) : last_part(spelled(theirs));
         const auto ours = our_spelling(row->values, text);
-        if (!ours) return {};
-        if (*ours == text) return {theirs};
+        if (!ours || *ours == text) return {theirs};
+        if (ours->empty()) return {};
         std::vector<Value> values;
         for (const std::string_view word : count == 1 ? Words{*ours} : split_at(*ours, ' ')) {
             values.emplace_back(std::string(word));
@@ -288,39 +286,22 @@ class Translation {
         arrival_.given.insert(key);
     }
 
-    /// Why a key that this program has does nothing, or cannot be taken, beside the other keys.
-    std::pair<Fate, std::string> without_effect(const std::string& key, const Setting& setting) const {
-        const JobConfig& config = arrival_.config;
-        const auto& converters = config.model.converters;
-        for (const Converter converter : {Converter::Float8, Converter::Mx}) {
-            const std::string section = std::string(name_of(converter)) + ".";
-            if (key.starts_with(section) && key != section + "enable" &&
-                std::ranges::count(converters, converter) == 0)
-                return {Fate::Harmless, fmt::format("model.converters has no {}", name_of(converter))};
-        }
-        const Checkpoint& checkpoint = config.checkpoint;
-        if (key == "checkpoint.export_dtype" && !checkpoint.last_save_model_only &&
-            !checkpoint.last_save_in_hf)
-            return {Fate::Harmless, "the last step is saved as it is trained"};
-        const ForeignKey* row = find_row(table_, key);
-        if (!row) return {};  // not a key of theirs
-        const bool is_ours = is_on_command_line(setting);
-        if (key.ends_with(".dataset_path") && !is_ours && !is_token_file(setting.value))
-            return {Fate::Equivalent, std::string(row->sentence) + key};
-        const bool unreadable =
-            key == "checkpoint.initial_load_path" && !checkpoint.initial_load_in_hf && !is_ours;
-        const bool no_texts = key == "validation.enable" && spelled(setting.value) == "true" &&
-                              config.validation.dataset_path.empty();
-        if ((unreadable && spelled(setting.value) != "") || no_texts)
-            return {Fate::Missing, fmt::format("nearest: {}", row->sentence)};
-        return {};
+    /// The condition that the keys so far do not meet; null if there is none.
+    const Need* unmet_need(const std::string& key, const Setting& setting) const {
+        const Need* need = find_need(table_, key, is_on_command_line(setting));
+        return need && !need->is_met(arrival_.config, spelled(setting.value)) ? need : nullptr;
+    }
+
+    static std::string sentence_of(const Need& need, const ForeignKey* row) {
+        const std::string_view sentence = need.sentence.empty() ? row->sentence : need.sentence;
+        return fmt::format("{}{}", need.fate == Fate::Missing ? "nearest: " : "", sentence);
     }
 
     /// Adds the habits that no setting contradicts; late ones are still to come.
     void add_implied(const std::vector<Setting>& settings) {
         std::set<std::string> decided;
         for (const Setting& setting : settings) {
-            if (turn_of(setting) == Turn::Late) decided.merge(targets_of(setting));
+            if (turn_of(setting) >= kFirstNeed) decided.merge(targets_of(setting));
         }
         for (const Implied& implied : table_.implied) {
             const std::string key(implied.ours);
@@ -334,17 +315,18 @@ class Translation {
             } else {
                 const Words parts = split_at(implied.value, '/');
                 const Value value = yaml_scalar(parts[0]);
-                if (!without_effect(key, {key, value, "", ""}).second.empty()) continue;
-                // Longer samples than those of training would be refused.
-                if (key == "validation.seq_len" &&
-                    std::get<int64_t>(value) > arrival_.config.training.seq_len)
-                    continue;
+                if (unmet_need(key, {key, value, "", ""}) || exceeds(value, implied.max)) continue;
                 set(key, parts.size() == 1 ? value : divided(value, parts[1]), "");
                 row.sentence = fmt::format(
                     "{} = {}: {}", key, toml_text(find_field(key)->get(arrival_.config)), implied.sentence);
             }
             arrival_.keys.push_back(std::move(row));
         }
+    }
+
+    bool exceeds(const Value& value, std::string_view max_key) const {
+        return !max_key.empty() &&
+               std::get<int64_t>(value) > std::get<int64_t>(find_field(max_key)->get(arrival_.config));
     }
 
     /// A limit of tokens is one of steps, because training.steps has a default that may end the run earlier.

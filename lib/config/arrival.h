@@ -59,16 +59,30 @@ std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request);
 struct ForeignKey {
     enum class Use {
         ToKey,    // `ours` takes the value
-        InWords,  // equivalent: the sentence says how to get the same; with `values` only at those
-        Nothing   // harmless at the values listed in `values`, or at all with "*"; else missing
+        InWords,  // equivalent: the sentence says how to get the same
+        Nothing   // harmless
     };
     std::string_view key;
     Use use;
     std::string_view ours;  // for ToKey: our key, or several separated by spaces; empty: of the same name
-    std::string_view
-        values;  // for ToKey: "theirs=ours|...": other spellings; "theirs=" changes nothing here, a
-                 // final "!" closes the list; "/KEY": divided by the value of our key KEY
+    /// The values at which the row holds, separated by '|'; the key is missing here at any other. An entry is
+    ///   VALUE        this value, the same here ("" is a list of the empty value)
+    ///   THEIRS=OURS  for ToKey: this value, spelled OURS here; without OURS it changes nothing here
+    ///   *            any value that is not listed before; for ToKey, "*/KEY" divides it by our key KEY
+    std::string_view values;
     std::string_view sentence;
+};
+
+/// A condition for a key to have its effect, which depends on the other keys. While it is not met, nothing is
+/// set, and the key has this fate. Keys with needs are translated after the others, in the order of these
+/// rows. A section, with a final dot, stands for the keys of this program in it.
+struct Need {
+    enum class Place { Anywhere, File };  // File: the same key on the command line is that of this program
+    std::string_view key;
+    bool (*is_met)(const JobConfig& config, std::string_view value);  // `value` as the tables spell it
+    Fate fate;
+    std::string_view sentence;  // empty: that of the key's row, and no need if the program has no such row
+    Place place = Place::Anywhere;
 };
 
 /// An older name of a key, or with a final dot of a section.
@@ -78,9 +92,10 @@ struct FormerName {
 
 /// A habit or a default: the other program has it without a key, and this one only if `ours` has `value`, or
 /// with "NUMBER/KEY" the number divided by the value of our key. Without a value it is missing unless a key
-/// of theirs sets `ours`; without `ours` the sentence is for people.
+/// of theirs sets `ours`; without `ours` the sentence is for people. Where the value is above that of our key
+/// `max`, the default here stays.
 struct Implied {
-    std::string_view what, ours, value, sentence;
+    std::string_view what, ours, value, sentence, max = {};
 };
 
 struct ForeignTable {
@@ -89,6 +104,7 @@ struct ForeignTable {
     std::span<const ForeignKey> keys;
     std::span<const FormerName> former_names;
     std::span<const Implied> implied;
+    std::span<const Need> needs;
 };
 const ForeignTable& torchtitan_table();
 const ForeignTable& litgpt_table();

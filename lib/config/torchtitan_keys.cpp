@@ -1,16 +1,23 @@
 // The keys of TorchTitan's TOML (its last form, v0.2.2, and older names) that are not keys of this program
 // with the same meaning; all others are taken as they are.
+#include <algorithm>
+
 #include "config/arrival.h"
 
 namespace argosy::config {
 namespace {
 
 using enum ForeignKey::Use;
+using enum Need::Place;
 
 constexpr const char* kNoPython =
     "no module of Python is loaded; data, models and losses are those of --help";
-constexpr const char* kData =
-    "prepare-data tokenize --input F.jsonl --output F.h5 --tokenizer DIR makes a token file; name it with ";
+constexpr const char* kTrainingData =
+    "prepare-data tokenize --input F.jsonl --output F.h5 --tokenizer DIR makes a token file; name it with "
+    "training.dataset_path";
+constexpr const char* kValidationData =
+    "prepare-data tokenize --input F.jsonl --output F.h5 --tokenizer DIR makes a token file; name it with "
+    "validation.dataset_path";
 constexpr const char* kReader = "the next batch is read and prepared in the background in any case";
 constexpr const char* kExperts = "models are dense, so there are no experts to place or to balance";
 constexpr const char* kRestart =
@@ -21,45 +28,45 @@ constexpr const char* kDeterminate = "recomputation repeats the same bits in any
 constexpr const char* kPlan = "pretrain --plan --config F.toml --gpus N --gpu h100 runs a step without a GPU";
 
 constexpr ForeignKey kKeys[] = {
-    {"job.config_file", InWords, "", "", "the file of a run is --config F.toml"},
-    {"job.print_config", InWords, "", "", "pretrain --print-config prints the effective configuration"},
-    {"job.print_args", InWords, "", "", "pretrain --print-config prints the effective configuration"},
-    {"job.save_config_file", InWords, "", "", "each start writes effective.toml into job.dump_folder"},
+    {"job.config_file", InWords, "", "*", "the file of a run is --config F.toml"},
+    {"job.print_config", InWords, "", "*", "pretrain --print-config prints the effective configuration"},
+    {"job.print_args", InWords, "", "*", "pretrain --print-config prints the effective configuration"},
+    {"job.save_config_file", InWords, "", "*", "each start writes effective.toml into job.dump_folder"},
     {"job.custom_config_module", Nothing, "", "", kNoPython},
     {"job.use_for_integration_test", Nothing, "", "*", "it marks files for TorchTitan's own tests"},
     {"profiling.profiler_active", Nothing, "", "1", "a trace has one step; shorten profiling.profile_freq"},
     {"profiling.profiler_warmup", Nothing, "", "*", "a traced step needs no warm-up"},
     {"metrics.disable_color_printing", Nothing, "", "*", "the log has no colours"},
     {"metrics.enable_color_printing", Nothing, "", "*", "the log has no colours"},
-    {"metrics.rank_0_only", InWords, "", "",
+    {"metrics.rank_0_only", InWords, "", "*",
      "metrics.jsonl is the job's; ranks.jsonl has every rank's times"},
-    {"metrics.save_for_all_ranks", InWords, "", "", "ranks.jsonl has the times of every rank"},
+    {"metrics.save_for_all_ranks", InWords, "", "*", "ranks.jsonl has the times of every rank"},
     {"metrics.enable_wandb", Nothing, "", "false",
      "jobs/export_run.py --wandb DIR RUN makes a run that wandb sync uploads"},
-    {"model.name", ToKey, "", "llama3|qwen2|qwen3|mistral|!",
+    {"model.name", ToKey, "", "llama3|qwen2|qwen3|mistral",
      "llama3, mistral, qwen2 and qwen3, and their relatives by a config.json in model.hf_assets_path"},
     {"model.flavor", ToKey, "training.attend_across_documents model.flavor",
      "debugmodel=256x6x16|debugmodel_flex_attn=false 256x6x16|debugmodel_varlen_attn=false 256x6x16|"
      "8B_flex=false 8B|8B_varlen=false 8B|70B_flex=false 70B|256x6x16|4096x12x32|0.5B|0.6B|1B|1.5B|1.7B|3B|"
-     "4B|7B|8B|14B|32B|70B|405B|!",
+     "4B|7B|8B|14B|32B|70B|405B",
      "a preset of configs/README.md, or a config.json in model.hf_assets_path"},
-    {"model.tokenizer_path", ToKey, "model.hf_assets_path", "", "the folder of the tokenizer"},
+    {"model.tokenizer_path", ToKey, "model.hf_assets_path", "*", "the folder of the tokenizer"},
     {"model.converters", ToKey, "",
      "float8=quantize.linear.float8|mx=quantize.linear.mx|quantize.dense.float8=quantize.linear.float8|"
-     "quantize.dense.mx=quantize.linear.mx",
+     "quantize.dense.mx=quantize.linear.mx|*",
      "quantize.linear.float8 or quantize.linear.mx"},
     {"model.print_after_conversion", Nothing, "", "*", "the log names the layers that are not cast"},
     {"model.norm_type", Nothing, "", "rmsnorm|fused_rmsnorm", "norms are RMSNorm, fused"},
     {"model.use_flex_attn", Nothing, "", "false", "training.attend_across_documents = false, in any kernel"},
     {"model.attn_mask_type", Nothing, "", "causal", "training.attend_across_documents = false"},
-    {"optimizer.name", ToKey, "", "", "AdamW"},
+    {"optimizer.name", ToKey, "", "*", "AdamW"},
     {"optimizer.implementation", Nothing, "", "*", "updates are fused"},
     {"optimizer.fused", Nothing, "", "*", "updates are fused"},
     {"optimizer.early_step_in_backward", Nothing, "", "false",
      "training.gradient_accumulation_dtype and optimizer.state_dtype = \"bfloat16\" save memory"},
-    {"training.dataset", InWords, "", "",
+    {"training.dataset", InWords, "", "*",
      "prepare-data tokenize makes the token file of training.dataset_path from JSONL, text or Parquet"},
-    {"training.dataset_path", ToKey, "", "", kData},
+    {"training.dataset_path", ToKey, "", "*", kTrainingData},
     {"training.enable_cpu_offload", Nothing, "", "false",
      "more shards, optimizer.state_dtype = \"bfloat16\" or activation_checkpoint.mode = \"full\"; pretrain "
      "--search chooses"},
@@ -69,36 +76,36 @@ constexpr ForeignKey kKeys[] = {
     {"training.data_parallel_type", Nothing, "", "fsdp",
      "parallelism.data_parallel_replicate_degree is DDP, data_parallel_shard_degree is FSDP"},
     {"training.dataloader.", Nothing, "", "*", kReader},
-    {"parallelism.module_fqns_per_model_part", ToKey, "", "",
+    {"parallelism.module_fqns_per_model_part", ToKey, "", "*",
      "lists of tok_embeddings, layers.N, norm, output"},
     {"parallelism.pipeline_parallel_schedule", ToKey, "",
      "1f1b=1F1B|gpipe=GPipe|interleave_1f1b=Interleaved1F1B|interleaved_1f1b=Interleaved1F1B|flexible_"
      "interleaved_1f1b=Interleaved1F1B|"
-     "interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble",
+     "interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble|*",
      "1F1B, GPipe, Interleaved1F1B, InterleavedZeroBubble or ZBVZeroBubble"},
     {"parallelism.pipeline_parallel_split_points", Nothing, "", "[]",
      "parallelism.pipeline_parallel_layers_per_stage"},
     {"parallelism.pipeline_parallel_microbatches", Nothing, "", "",
      "parallelism.pipeline_parallel_microbatch_size: the samples of one"},
     {"parallelism.enable_compiled_autograd", Nothing, "", "*", "the backward pass is written out"},
-    {"parallelism.context_parallel_load_balancer", ToKey, "", "", "headtail or none"},
+    {"parallelism.context_parallel_load_balancer", ToKey, "", "*", "headtail or none"},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", Nothing, "", "*", kExperts},
     {"parallelism.expert_parallel_degree", Nothing, "", "1", kExperts},
     {"parallelism.expert_tensor_parallel_degree", Nothing, "", "0|1", kExperts},
     {"parallelism.expert_parallel_comm_backend", Nothing, "", "*", kExperts},
     {"checkpoint.enable_ft_dataloader_checkpoints", Nothing, "", "*",
      "each checkpoint has the place in the data"},
-    {"checkpoint.initial_load_path", ToKey, "", "",
+    {"checkpoint.initial_load_path", ToKey, "", "*",
      "a checkpoint of PyTorch cannot be read: export it with TorchTitan's convert_to_hf.py, then set "
      "initial_load_path to that folder and initial_load_in_hf = true"},
     {"checkpoint.initial_load_in_hf_quantized", Nothing, "", "false", "safetensors in bfloat16 or float32"},
     {"checkpoint.create_seed_checkpoint", Nothing, "", "*", "initial weights do not depend on the mesh"},
-    {"checkpoint.async_mode", ToKey, "", "async_with_pinned_mem=async", "disabled or async"},
+    {"checkpoint.async_mode", ToKey, "", "async_with_pinned_mem=async|*", "disabled or async"},
     {"checkpoint.interval_type", Nothing, "", "steps", "checkpoint.interval counts steps"},
-    {"checkpoint.export_dtype", ToKey, "", "", "float16, bfloat16 or float32"},
-    {"activation_checkpoint.mode", ToKey, "", "",
+    {"checkpoint.export_dtype", ToKey, "", "*", "float16, bfloat16 or float32"},
+    {"activation_checkpoint.mode", ToKey, "", "*",
      "selective recomputes the cheap parts of every layer, full all of it; pretrain --search chooses"},
-    {"activation_checkpoint.selective_ac_option", InWords, "", "",
+    {"activation_checkpoint.selective_ac_option", InWords, "", "*",
      "mode = \"selective\" recomputes the cheap parts of every layer, as \"op\"; a number N recomputes every "
      "Nth layer whole in TorchTitan, which takes other memory and time, with the same results"},
     {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", Nothing, "",
@@ -110,12 +117,12 @@ constexpr ForeignKey kKeys[] = {
     {"activation_checkpoint.preserve_rng_state", Nothing, "", "*", "no operation of a layer is random"},
     {"activation_checkpoint.determinism_check", Nothing, "", "*", kDeterminate},
     {"activation_checkpoint.debug", Nothing, "", "*", kDeterminate},
-    {"compile.enable", ToKey, "", "false=",
+    {"compile.enable", ToKey, "", "false=|*",
      "fused kernels and CUDA graphs stay on: the bits are the same, and nothing is compiled at the start"},
     {"compile.components", Nothing, "", "*", "model and loss are fused by hand"},
     {"compile.backend", Nothing, "", "*", "the kernels are compiled with the program"},
-    {"quantize.linear.float8.enable", ToKey, "model.converters",
-     "true=quantize.linear.float8|false=", "model.converters = quantize.linear.float8 turns float8 on"},
+    {"quantize.linear.float8.enable", ToKey, "model.converters", "true=quantize.linear.float8|false=|*",
+     "model.converters = quantize.linear.float8 turns float8 on"},
     {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", Nothing, "", "*",
      "the scales of all weights are computed together, after the update"},
     {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", Nothing, "", "*",
@@ -127,9 +134,9 @@ constexpr ForeignKey kKeys[] = {
     {"quantize.linear.mx.use_fp8_dim1_cast_triton_kernel", Nothing, "", "*",
      "there is one kernel for each device"},
     {"quantize.grouped_mm.", Nothing, "", "*", kExperts},
-    {"comm.trace_buf_size", InWords, "", "", kFlight},
-    {"comm.save_traces_folder", InWords, "", "", kFlight},
-    {"comm.save_traces_file_prefix", InWords, "", "", kFlight},
+    {"comm.trace_buf_size", InWords, "", "*", kFlight},
+    {"comm.save_traces_folder", InWords, "", "*", kFlight},
+    {"comm.save_traces_file_prefix", InWords, "", "*", kFlight},
     {"comm.mode", Nothing, "", "default", kPlan},
     {"memory_estimation.enable", Nothing, "", "false", kPlan},
     {"memory_estimation.disable_fake_mode", Nothing, "", "*", "pretrain --plan allocates nothing on a GPU"},
@@ -140,11 +147,11 @@ constexpr ForeignKey kKeys[] = {
     {"experimental.custom_import", Nothing, "", "", kNoPython},
     {"experimental.custom_args_module", Nothing, "", "", kNoPython},
     {"experimental.custom_model_path", Nothing, "", "", kNoPython},
-    {"validation.enable", ToKey, "", "",
+    {"validation.enable", ToKey, "", "*",
      "set validation.dataset_path to a token file of held-out texts, then validation.enable = true"},
-    {"validation.dataset", InWords, "", "",
+    {"validation.dataset", InWords, "", "*",
      "prepare-data tokenize makes the token file of validation.dataset_path from held-out texts"},
-    {"validation.dataset_path", ToKey, "", "", kData},
+    {"validation.dataset_path", ToKey, "", "*", kValidationData},
     {"validation.dataloader.", Nothing, "", "*", kReader},
     {"debug.deterministic_warn_only", Nothing, "", "*", "every operation has a deterministic form"},
     {"debug.moe_force_load_balance", Nothing, "", "*", kExperts},
@@ -191,16 +198,52 @@ constexpr Implied kImplied[] = {
     {"(last checkpoint)", "checkpoint.last_save_model_only", "true", kDefault},
     {"(last checkpoint)", "checkpoint.export_dtype", "float32", kDefault},
     {"(validation)", "validation.local_batch_size", "8", kDefault},
-    {"(validation)", "validation.seq_len", "2048", kDefault},
+    // Samples that are longer than those of training would be refused.
+    {"(validation)", "validation.seq_len", "2048", kDefault, "training.seq_len"},
     {"(weight decay)", "optimizer.decay_all_parameters", "true", "TorchTitan decays norms too"},
     {"(order of the data)", "training.shuffle", "false",
      "TorchTitan reads its texts in order; true is better for most data"},
 };
 
+template <Converter converter>
+bool converts(const JobConfig& config, std::string_view) {
+    return std::ranges::count(config.model.converters, converter) > 0;
+}
+
+bool is_token_file(const JobConfig&, std::string_view value) {
+    return value.ends_with(".h5") || value.ends_with(".bin");
+}
+
+bool exports_the_last_step(const JobConfig& config, std::string_view) {
+    return config.checkpoint.last_save_model_only || config.checkpoint.last_save_in_hf;
+}
+
+bool loads_safetensors(const JobConfig& config, std::string_view path) {
+    return path.empty() || config.checkpoint.initial_load_in_hf;
+}
+
+bool has_held_out_texts(const JobConfig& config, std::string_view enable) {
+    return enable != "true" || !config.validation.dataset_path.empty();
+}
+
+constexpr Need kNeeds[] = {
+    {"training.dataset_path", is_token_file, Fate::Equivalent, "", File},
+    {"validation.dataset_path", is_token_file, Fate::Equivalent, "", File},
+    {"validation.enable", has_held_out_texts, Fate::Missing, ""},
+    {"checkpoint.initial_load_path", loads_safetensors, Fate::Missing, "", File},
+    {"checkpoint.export_dtype", exports_the_last_step, Fate::Harmless,
+     "the last step is saved as it is trained"},
+    {"quantize.linear.float8.", converts<Converter::Float8>, Fate::Harmless,
+     "model.converters has no quantize.linear.float8"},
+    {"quantize.linear.mx.", converts<Converter::Mx>, Fate::Harmless,
+     "model.converters has no quantize.linear.mx"},
+};
+
 }  // namespace
 
 const ForeignTable& torchtitan_table() {
-    static constexpr ForeignTable kTable{"TorchTitan", "from-torchtitan", kKeys, kFormerNames, kImplied};
+    static constexpr ForeignTable kTable{"TorchTitan", "from-torchtitan", kKeys,
+                                         kFormerNames, kImplied,          kNeeds};
     return kTable;
 }
 

@@ -29,9 +29,24 @@ TEST(ArrivalRules, RowsSetKeysOfThisProgram) {
             std::istringstream ours{std::string(row.ours.empty() ? row.key : row.ours)};
             for (std::string key; ours >> key;) EXPECT_TRUE(find_field(key)) << row.key;
         }
-        for (const Implied& implied : table->implied)
+        for (const Implied& implied : table->implied) {
             EXPECT_TRUE(implied.ours.empty() || find_field(implied.ours)) << implied.what;
+            EXPECT_TRUE(implied.max.empty() || find_field(implied.max)) << implied.what;
+        }
+        for (const Need& need : table->needs) {
+            const std::string name(need.key.substr(0, need.key.find_last_not_of('.') + 1));
+            EXPECT_TRUE(find_section(name) || find_field(name)) << need.key;
+        }
     }
+}
+
+TEST(ArrivalRules, SentencesAreWholeOnes) {
+    for (const ForeignTable* table : {&torchtitan_table(), &litgpt_table()}) {
+        for (const ForeignKey& row : table->keys) EXPECT_FALSE(row.sentence.ends_with(' ')) << row.key;
+    }
+    const std::string answer =
+        fate_of(titan("", {"training.dataset_path", "1.5e300"}), "training.dataset_path");
+    EXPECT_TRUE(answer.ends_with("name it with training.dataset_path")) << answer;
 }
 
 /// A row whose key is misspelled answers nothing, so each is a key of v0.2.2 or one of these older names.
@@ -227,6 +242,33 @@ TEST(ArrivalRules, ValuesThatChangeTheRunAreNotPassedOver) {
         fate(litgpt("optimizer:\n  init_args:\n    betas: [0.9, 0.95, 0.99]\n"), "optimizer.init_args.betas"),
         "missing");
     EXPECT_EQ(fate(litgpt("\xEF\xBB\xBFseed: 7\n"), "seed"), "equivalent");
+}
+
+TEST(ArrivalRules, AListOfValuesHasNoOthers) {
+    for (const char* name : {"!", "*", "", "llama3|qwen2", "|"}) {
+        const Arrival arrival = titan(fmt::format("[model]\nname = \"{}\"\n", name));
+        EXPECT_EQ(fate_of(arrival, "model.name").find("missing: "), 0U) << name;
+    }
+    EXPECT_EQ(fate_of(titan("[experimental]\ncustom_import = \"\"\n"), "experimental.custom_import"),
+              "harmless: the value asks for nothing more");
+    EXPECT_EQ(
+        fate_of(titan("[experimental]\ncustom_import = \"m\"\n"), "experimental.custom_import").find("miss"),
+        0U);
+}
+
+TEST(ArrivalRules, NeedsAreMetByLaterKeys) {
+    const Arrival arrival = titan(
+        "[validation]\nenable = true\ndataset_path = \"v.h5\"\n[checkpoint]\nexport_dtype = \"bfloat16\"\n"
+        "initial_load_path = \"DIR\"\ninitial_load_in_hf = true\nlast_save_model_only = true\n"
+        "[quantize.linear.mx]\nfilter_fqns = [\"output\"]\n[model]\nconverters = [\"mx\"]\n");
+    EXPECT_EQ(arrival.count(Fate::Missing) + arrival.count(Fate::Harmless), 0) << arrival_text(arrival, {});
+    EXPECT_EQ(arrival.config.checkpoint.initial_load_path, "DIR");
+    const Arrival unmet = titan(
+        "[validation]\nenable = true\ndataset_path = \"c4\"\n[checkpoint]\ninitial_load_path = \"DIR\"\n"
+        "[quantize.linear.mx]\nfilter_fqns = [\"output\"]\n[model]\nconverters = [\"float8\"]\n");
+    EXPECT_EQ(unmet.count(Fate::Missing), 2) << arrival_text(unmet, {});
+    EXPECT_EQ(fate_of(unmet, "quantize.linear.mx.filter_fqns"),
+              "harmless: model.converters has no quantize.linear.mx");
 }
 
 TEST(ArrivalRules, OtherOptionsBesideATranslationAreRefused) {

@@ -161,6 +161,24 @@ class Experiments(unittest.TestCase):
                          [["-CUDA_LAUNCH_BLOCKING"], ["-NCCL_DEBUG"]])
         self.assertIn("debug_variables", variants()[1])
 
+    def test_harmless_values_have_no_experiment(self):
+        set_here = {"NCCL_DEBUG": "warn", "CUDA_LAUNCH_BLOCKING": "0", "NCCL_P2P_DISABLE": "1", "PYTORCH_ALLOC_CONF":
+                    "expandable_segments:True", "ARGOSY_SYNCHRONOUS_SENDS": "0", "NCCL_ALGO": "0"}
+        found, left_out = variants(environment=set_here, fabric=[("one", "with", "NCCL_DEBUG=WARN"),
+                                                                 ("two", "with", "NCCL_DEBUG=WARN", "NCCL_MIN_CTAS=0")])
+        self.assertEqual({name for name in found if name.startswith("without_")}, {"without_NCCL_P2P_DISABLE", "without_NCCL_ALGO"})
+        self.assertEqual(left_out["without_NCCL_DEBUG"], "NCCL_DEBUG=warn slows nothing down")
+        self.assertEqual(left_out["fabric_with_one"], "the profile one changes nothing here")
+        self.assertIn("fabric_with_two", found)
+
+    def test_the_program_does_not_warn_of_harmless_values(self):
+        """The condition with which SlowSetting's table warns of a variable says which of its values are harmless."""
+        harmless = {"is_on": ("0",), "is_off": ("1",), "is_pinned": ("-1",), "prints_much": ("VERSION", "WARN"),
+                    "disables_expandable_segments": ("EXPANDABLE_SEGMENTS:TRUE",)}
+        table = (SOURCE / "lib/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
+        for name, condition in re.findall(r'^    \{"(\w+)", (\w+)', table, re.MULTILINE):
+            self.assertEqual(slow_variants.HARMLESS.get(name), harmless.get(condition), name)
+
     def test_the_variables_are_those_that_the_program_warns_of(self):
         table = (SOURCE / "lib/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
         self.assertEqual(re.findall(r'^    \{"(\w+)"', table, re.MULTILINE), list(slow_variants.DEBUG_VARIABLES))

@@ -3,14 +3,17 @@ import csv
 import io
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
 
 import made_up_runs
 
-STATUS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs" / "status.sh"
+JOBS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"
+STATUS = JOBS / "status.sh"
 
 
 class CompareRuns(unittest.TestCase):
@@ -60,13 +63,30 @@ class CompareRuns(unittest.TestCase):
                          [("100.0", "90.0"), ("200.0", "110.0")])
         self.assertRegex(self.compare(sweep, "--expected", expected), r"(?m)^point-0001 .* 200 +110\.0$")
         expected.write_text(self.compare(sweep, "--format", "csv"))
+        (sweep / "points").write_text("--a 3\n--a 1 --metrics.baseline x\n--a 2\n")  # other numbers for the same options
+        self.assertRegex(self.compare(sweep, "--expected", expected), r"(?m)^point-0000 .* - +-$")
+        self.assertRegex(self.compare(sweep, "--expected", expected), r"(?m)^point-0001 .* 90 +244\.4$")
+        (sweep / "points").write_text("--a 1\n--a=2\n--a 3\n")
         self.assertRegex(self.compare(sweep / "point-0001", "--expected", expected), r"(?m)^point-0001 .* 220 +100\.0$")
         self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* - +-$")
         expected.write_text("run,tokens/s a GPU\nempty,\nfirst,100\n")
-        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* 100 +872\.5$")
+        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* 100 +882\.5$")
         expected.write_text("run,speed\na,1\n")
         self.assertIn("has no columns `run` and `tokens/s a GPU`", self.compare(sweep, "--expected", expected, code=2))
         self.assertIn("cannot be read", self.compare(sweep, "--expected", self.folder / "none.csv", code=2))
+
+    def test_expected_speeds_of_the_grids(self):
+        """The tables of configs/expected have the options of their points, and a point is found by them alone."""
+        for table in (JOBS.parent / "configs" / "expected").glob("*.csv"):
+            lines = table.with_suffix(".points").read_text().splitlines()
+            with open(table, newline="") as file:
+                rows = list(csv.DictReader(file))
+            self.assertEqual([row["settings"] for row in rows], lines, table)
+            sweep = self.folder / table.stem
+            made_up_runs.plain_run(sweep / "point-0000", 30)
+            (sweep / "points").write_text(lines[-1] + "\n")
+            found = next(csv.DictReader(io.StringIO(self.compare(sweep, "--expected", table, "--format", "csv"))))
+            self.assertEqual(float(found["expected tokens/s"]), float(rows[-1]["tokens/s a GPU"]))
 
     def test_a_speed_of_nothing_and_a_bar_in_a_name(self):
         still = self.folder / "a|b"
@@ -113,12 +133,42 @@ class CompareRuns(unittest.TestCase):
         self.assertIn(f"efficiency 87 % of {base}/metrics.jsonl, 174 and 200 tokens/s a GPU", self.status(slow))
         self.assertIn(f"efficiency 35 % of {self.other}, ", self.status(slow, "--baseline", self.other))
         self.assertIn("efficiency unknown: there is no folder /nowhere\n", self.status("--baseline=/nowhere", slow))
-        sweep = self.folder / "sweep"
-        (sweep / "points").parent.mkdir()
-        (sweep / "points").write_text("--a 1\n")
-        self.assertIn(f"there is no folder {sweep}/slow\n", self.status(slow, "--baseline", sweep))
-        base.rename(sweep / "slow")
-        self.assertIn(f"efficiency 87 % of {sweep}/slow, 174 and 200 ", self.status(slow, "--baseline", sweep))
+        sweep, again = self.folder / "sweep", self.folder / "again"
+        for folder, lines in ((sweep, "--a.b 1\n--a.b 2e-3\n"), (again, "--a.b=0.002\n--a.b 3\n")):
+            folder.mkdir()
+            (folder / "points").write_text(lines)
+        self.assertIn(f"efficiency unknown: {sweep} is a sweep; name one of its points\n", self.status(slow, "--baseline", sweep))
+        base.rename(sweep / "point-0001")
+        shutil.copytree(slow, again / "point-0001")
+        slow.rename(again / "point-0000")
+        said = self.status(again, "--baseline", sweep)
+        self.assertIn(f"efficiency 87 % of {sweep}/point-0001, 174 and 200 ", said)
+        self.assertIn(f"efficiency unknown: no point of {sweep} has the options --a.b 3\n", said)
+
+    def test_one_speed(self):
+        """status.sh, bringup.sh and why_slow.py mean the same by a run's speed: the median without the first fifth, of the
+        newest 50 steps, and of each step the newest line."""
+        sys.path.insert(0, str(JOBS))
+        import why_slow
+        script = (JOBS / "bringup.sh").read_text()
+        speed = script[script.index("speed() {"):]
+        speed = f"ARGOSY_JOBS={JOBS}\n{speed[:speed.index(chr(10) + '}')]}\n}}\nspeed "
+        for number, first, last in ((20, 5, 20), (100, 51, 100)):
+            folder = self.folder / f"steps-{number}"
+            folder.mkdir()
+            lines = [made_up_runs.line_of(step, tokens_per_second_per_device=float(step)) for step in range(1, number + 1)]
+            for line in lines:
+                line["time_ms"]["total"] = float(line["step"])
+            replaced = [made_up_runs.line_of(step, tokens_per_second_per_device=1e6) for step in range(number - 9, number + 1)]
+            made_up_runs.write_lines(folder / "metrics.jsonl", [*lines[:-10], *replaced, *lines[-10:]])
+            median = (first + last) / 2
+            self.assertIn(f", {median} and ", self.status(folder, "--baseline", self.other))
+            self.assertRegex(self.status(folder), rf"tokens/s +{4096e3 / median:.0f}, {median / 1000:.3g} s a step")
+            said = subprocess.run(["bash", "-c", speed + str(folder)], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(float(said), median)
+            self.assertEqual(why_slow.step_ms(folder, number), (number / 5 + 1 + number) / 2)  # of all that count
+            steps = next(csv.DictReader(io.StringIO(self.compare(folder, self.other, "--format", "csv"))))
+            self.assertEqual(float(steps["tokens/s a GPU"]), median)
 
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))

@@ -69,7 +69,7 @@ class FabricAB(unittest.TestCase):
         self.assertRegex(said, r"\nNCCL_MIN_CTAS=32: the bandwidth falls by [5-8]\d\.\d % without it \(noise \d+\.\d %\): it wins\n")
         self.assertRegex(said, r"\nchosen +\S+ +\+\d+\.\d +\d+\.\d +faster\n")
         output = self.folder / "fabric_ab" / "measured.conf"
-        self.assertEqual(self.settings_of(output), ["NCCL_MIN_CTAS=32"])
+        self.assertEqual(self.settings_of(output), ["NCCL_MIN_CTAS=32", "NCCL_COLLNET_ENABLE=0"])
         self.assertRegex(output.read_text(), r"\n# Without it, the bandwidth is [5-8]\d\.\d % lower \(noise ")
         self.assertTrue(said.endswith(self.script(PROFILE, "--report", "--local", "")), said)
 
@@ -94,7 +94,12 @@ class FabricAB(unittest.TestCase):
                             (("--color", "red"), "unknown option --color"), (("--local", "two"), "two is not a number of ranks")):
             self.assertIn(part, self.script(PROFILE, *words, code=2))
         self.assertEqual(own.read_text(), "NCCL_ALGO=Tree\n")
-        self.assertIn("\n  but_NCCL_PROTO: NCCL_MIN_CTAS=32 NCCL_COLLNET_ENABLE=0 -NCCL_PROTO\n", self.script(PROFILE, "--dry-run"))
+        said = self.script(PROFILE, "--dry-run")
+        self.assertIn("\n  but_NCCL_PROTO: NCCL_MIN_CTAS=32 -NCCL_PROTO NCCL_COLLNET_ENABLE=0\n", said)
+        self.assertIn("\n  set for each, because it changes nothing: NCCL_COLLNET_ENABLE=0\n", said)
+        self.assertNotIn("but_NCCL_COLLNET_ENABLE", said)
+        self.assertIn("fabric_ab: the profile has only values that change nothing: NCCL_DEBUG=WARN NCCL_IB_DISABLE=0\n",
+                      self.script("# reason\nNCCL_DEBUG=WARN\n# reason\nNCCL_IB_DISABLE=0\n", "--dry-run", code=2))
         self.assertFalse((self.folder / "fabric_ab").exists())
 
     def test_nothing_is_measured_without_the_program(self):
@@ -110,7 +115,7 @@ class MadeUp(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name)
-        self.facts = {"profile": "/jobs/fabric/some.conf", "values": {"A": "1", "B": "2"}, "collectives": ["all_reduce"], "sizes": "",
+        self.facts = {"profile": "/jobs/fabric/some.conf", "values": {"A": "1", "B": "2"}, "harmless": {}, "collectives": ["all_reduce"], "sizes": "",
                       "bin": "/bin", "ranks": 2, "output": str(self.folder / "measured.conf")}
 
     def measured(self, folder, **bandwidths):

@@ -104,13 +104,17 @@ printf -- '--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n' >"$folder/points"
 refused "there is no $folder/earlier/points of an earlier sweep" --sweep "$folder/points" --baseline "$folder/earlier"
 refused "there is no $folder/earlier" --baseline "$folder/earlier"
 
-# A sweep whose points have those of an earlier sweep as baselines.
-mkdir -p "$folder/earlier/point-0001"
-: >"$folder/earlier/points"
-echo '{}' >"$folder/earlier/point-0001/metrics.jsonl"
+# A sweep whose points have those of an earlier sweep as baselines: those of the same options, in another order.
+mkdir -p "$folder"/earlier/point-000{0,1,2}
+printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" >"$folder/earlier/points"
+for number in 0 1; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
+printf -- '--optimizer.lr 1e-3\n\n--optimizer.lr 2e-3\n--optimizer.lr 4e-3\n' >"$folder/points"
 said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
-[ "$(cat "$run/points")" = "--optimizer.lr 1e-3"$'\n'"--optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001" ] &&
-    grep -q "^submit: warning: $folder/earlier/point-0000 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
+[ "$(cat "$run/points")" = "--optimizer.lr 1e-3
+--optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001
+--optimizer.lr 4e-3" ] &&
+    grep -qx "submit: warning: no point of $folder/earlier has the options --optimizer.lr 1e-3, so this point is not compared" <<<"$said" &&
+    grep -q "^submit: warning: $folder/earlier/point-0002 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
 rm -r "$run" "$folder/submitted"
 
 # Nodes that are down may return, so the job is submitted with a warning.
@@ -153,6 +157,21 @@ wait
 [ "$(cat "${two[@]}" | wc -l)" = 2 ] && grep -qx 17 "${two[@]}" &&
     grep -q "^submit: $run is in use (submit.sh, process " "${two[@]}" || fail "two submissions: $(cat "${two[@]}")"
 [ "$(wc -l <"$folder/submitted")" = 1 ] || fail "both submissions reached Slurm"
+
+# A signal while sbatch runs: submit.sh names the job that Slurm has accepted.
+interrupt() { # TEXT COMMAND_OF_SBATCH
+    local status=0
+    rm -f "$folder/began"
+    stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; $2; touch $folder/began; sleep 0.5; echo 17"
+    "$jobs/submit.sh" "$config" >"$folder/said" 2>&1 &
+    until [ -e "$folder/began" ]; do sleep 0.1; done
+    kill -TERM $!
+    wait $! || status=$?
+    [ "$status" = 143 ] && grep -qF "submit: interrupted$1" "$folder/said" || fail "interrupted: status $status: $(<"$folder/said")"
+}
+interrupt ": no job of $run is in the queue" true
+interrupt ", but the job is in the queue: scancel 17 cancels it" "echo \"17 PENDING \$2\" >$folder/queue"
+rm "$folder/queue"
 # bringup.sh compares the bandwidth with the floor or the best run, and cancels its job when it is interrupted.
 stand_in scontrol <<<"echo JobState=\$(cat $folder/state)"
 stand_in scancel <<<"echo \$1 >$folder/cancelled"
@@ -175,7 +194,7 @@ bring_up --without-collectives >"$folder/said" || true  # the stand-in trains no
 grep -q "^#SBATCH --no-requeue" "$folder/outputs/debug_cpu/bringup/nodes-1/job.sbatch" || fail "a stage may be requeued"
 # --baseline names a run to compare with.
 cp "$folder/bin/sbatch" "$folder/sbatch"
-printf '{"tokens_per_second_per_device":90.0}\n%.0s' {1..30} >"$folder/speeds"
+printf '{"step":%d,"tokens_per_second_per_device":90.0}\n' {1..30} >"$folder/speeds"
 sed "s|^echo 17\$|cp $folder/speeds \"\$(dirname \"\$2\")/metrics.jsonl\"; echo 17|" "$folder/sbatch" >"$folder/bin/sbatch"
 mkdir "$folder/good-run"
 sed 's/90/120/' "$folder/speeds" >"$folder/good-run/metrics.jsonl"
@@ -214,6 +233,15 @@ status=0
 wait $! || status=$?
 [ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -q "interrupted: cancelled job 17" "$folder/said" ||
     fail "interrupted: status $status: $(<"$folder/said")"
+rm "$folder/queue" "$folder/cancelled"
+# So does fabric_ab.sh, also if the signal ends sbatch before it prints the job's number.
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; echo \"17 RUNNING \$2\" >$folder/queue; sleep 0.5; exit 1"
+"$jobs/fabric_ab.sh" --nodes 1 --folder "$folder/fabric" >"$folder/said" 2>&1 &
+until [ -e "$folder/queue" ]; do sleep 0.1; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] || fail "fabric_ab.sh interrupted: status $status: $(<"$folder/said")"
 rm "$folder/queue"
 
 # status.sh says in words why a job waits, and what can be done.

@@ -17,6 +17,17 @@ refused() {
     [ "$status" = 2 ] && grep -qF -- "$expected" <<<"$said" || fail "status $status without '$expected': $said"
 }
 
+# --help prints what the script does and its options; nothing else happens.
+for script in submit bringup status pipeline why_slow fabric_ab arrive; do
+    for words in --help -h; do
+        said=$(ARGOSY_BIN=/nowhere "$jobs/$script.sh" "$words" 2>"$folder/errors") && [ ! -s "$folder/errors" ] || fail "$script.sh $words: $said$(<"$folder/errors")"
+        [[ $said = "$script.sh "* ]] && grep -q -- --section.key\\\|--output\\\|--expected\\\|--tasks <<<"$said" && ! grep -qE '^#|^set |shellcheck' <<<"$said" ||
+            fail "$script.sh $words prints: $said"
+    done
+done
+if said=$("$jobs/status.sh" --htlm page.html run 2>&1); then fail "status.sh takes an unknown option"; fi
+[ "$said" = "status: unknown option --htlm; status.sh --help lists the options" ] || fail "an unknown option: $said"
+
 # Each run of configs/ has a template, and overridden options of a template occur once.
 while read -r config nodes template; do
     dry "$configs/$config.toml" --nodes "$nodes"

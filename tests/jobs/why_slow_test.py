@@ -118,6 +118,26 @@ class WhySlow(run.PretrainTest):
         (here / "starts.jsonl").unlink()
         self.assertIn("run has not started yet: give --nodes N or --local N", self.script(here, code=2))
 
+    def test_modules_and_container_of_the_site(self):
+        """Ranks of this machine have the site's modules; where they would need its container, nothing starts."""
+        self.steps_of(1, training__steps=2)
+        here, words = self.folder / "run", ("--local", 1, "--rounds", 2, "--steps", 12, "--only", "compile_off")
+        program = (self.bin / "pretrain").read_text()
+        (self.bin / "pretrain").write_text(program.replace("\n", '\n[ "${LOADED-}" = hdf5 ] || exit 9\n', 1))
+        module = {"BASH_FUNC_module%%": "() { export LOADED=$2; }"}
+        said = self.script(here, *words, ARGOSY_MODULES="hdf5", **module)
+        self.assertRegex(said, r"\ncompile_off +\d")
+        tools = self.folder / "tools"
+        tools.mkdir()
+        (tools / "apptainer").write_text("#!/bin/bash\n")
+        (tools / "apptainer").chmod(0o755)
+        image = self.folder / "argosy.sif"
+        image.touch()
+        site = self.folder / "site.conf"
+        site.write_text(f"ARGOSY_CONTAINER={image}\n")
+        said = self.script(here, *words, "--site", site, PATH=f"{tools}:{os.environ['PATH']}", code=2)
+        self.assertIn(f"--local starts programs of this machine, but {site} has ARGOSY_CONTAINER = {image}: leave out --local", said)
+
     def test_a_signal_ends_it_with_its_ranks(self):
         self.steps_of(1, training__steps=2)
         words = [SOURCE / "jobs" / "why_slow.sh", self.folder / "run", "--local", "1", "--steps", "900000", "--only", "small_data"]
