@@ -60,14 +60,18 @@ def main():
         print(*failed, sep="\n", end="\n" if failed else "")
         return 0
     print()
-    for name in passed_again(failed, again[0]) if again else []:
+    alone = passed_again(failed, again[0]) if again else []
+    for name in alone:
         print(f"failed beside other tests, passed alone: {name}")
-        passed, failed = passed + 1, [other for other in failed if other != name]
+    if again:
+        failed = [name for name in failed if name not in alone]
+        skipped += summarise(again[0])[2]
     for name in failed:
         print(f"failed   {name}")
     for name, reason in skipped:
         print(f"skipped  {name}: {reason}")
-    print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped")
+    print(f"{passed + len(alone)} passed{f' ({len(alone)} of them alone)' if alone else ''}, {len(failed)} failed, "
+          f"{len(skipped)} skipped")
     return 1 if failed else 0
 
 

@@ -277,7 +277,7 @@ std::vector<Section> make_schema() {
                 {key("recipe_name", &Mx::recipe_name, any(),
                      "Scale of 32 numbers: the largest's power of two; _rceil: such that none is too large.",
                      "mxfp8_cublas"),
-                 key("filter_fqns", &Mx::filter_fqns, any(), "Layers that are not cast, as above.")}),
+                 key("filter_fqns", &Mx::filter_fqns, any(), "Layers that are not cast: those whose name has one of these parts.")}),
         section("compile", &JobConfig::compile, "kernels, CUDA graphs and the choice of algorithms",
                 {key("enable", &Compile::enable, any(),
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "

@@ -102,7 +102,7 @@ double share_of(const Option& option) {
     double share = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
     if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1))
-        throw UserError("--{} wants a number from 0 to 1, not '{}'", option.name, text);
+        throw UserError("--{} must be above 0 and at most 1, but is '{}'", option.name, text);
     return share;
 }
 

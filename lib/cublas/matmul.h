@@ -100,14 +100,14 @@ struct Product {
 
 /// How run() chooses the algorithm of a new problem (shapes, strides, types and alignments of the pointers).
 /// Heuristic: the algorithm that cuBLASLt names first. Timed: the fastest of the algorithms that cuBLASLt
-/// names and of the neighbours of the best two, found by running them on the product's A and B. Timing waits
-/// for the stream. If the addend is C itself, timing also needs scratch memory of C's size, so that trial
-/// runs do not change C.
+/// names and of the neighbours of the best two, as far as they can be tried in search_seconds, found by
+/// running them on the product's A and B. Timing waits for the stream. If the addend is C itself, timing also
+/// needs scratch memory of C's size, so that trial runs do not change C.
 enum class Search { Heuristic, Timed };
 
 struct MultiplierOptions {
     Search search = Search::Heuristic;
-    /// How long a search tries the algorithms of a problem, and then as long their neighbours. cuBLASLt loads
+    /// How long a search tries the algorithms of a problem, and then as long the neighbours. cuBLASLt loads
     /// the kernel of an algorithm when it first runs: all of them took 4 s a problem on an H200.
     double search_seconds = 0.25;
     /// Maximum workspace of an algorithm; NVIDIA recommends 32 MiB for Hopper and Blackwell.

@@ -39,7 +39,7 @@ struct Sheet {
 
 // The share of the peak that products reach was fitted to one published run of another program: Llama 3.1 8B
 // on 8 H100 (500 W) with FSDP, compiled, bf16, 8192 tokens, 2 sequences a rank, selective recomputation, at
-// 6,667 tokens/s a GPU. That of an H200 was fitted to this program's speeds on one (700 W): Qwen2.5 0.5B,
+// 6,667 tokens/s a GPU. An H200's share was fitted to this program's speeds on one (700 W): Qwen2.5 0.5B,
 // 1.5B, 3B and 7B with 1024 tokens, bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s
 // (tests/gpu/results/). The ratios between the shares are assumptions.
 //
@@ -50,7 +50,7 @@ struct Sheet {
 // model predicts no better.
 //
 // Products of float8 are taken to reach the same share of their peak as those of bf16. An H200 did 18,931
-// tokens/s of 7B in float8 (tensorwise), which no share was fitted to: the plan says 0.7 % less.
+// tokens/s of 7B in float8 (tensorwise), which no share was fitted to: the plan says 0.5 % less.
 constexpr double kPublishedShare = 0.404, kMeasuredShare = 0.7;
 constexpr Sheet kSheets[] = {
     {"a100", 80, 0, 312, 19.5, 19.5, 80, 2039, 300, 25, kPublishedShare},

@@ -97,8 +97,14 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
     parallel::ProductCasts casts{.recipe = recipe,
                                  .filter = is_float8 ? config.float8.filter_fqns : config.mx.filter_fqns,
                                  .gather = is_float8 && config.float8.enable_fsdp_float8_all_gather};
-    if (is_float8 && std::erase(casts.filter, kSmallFilter) > 0)
+    if (std::erase(casts.filter, kSmallFilter) > 0) {
+        if (!is_float8)
+            throw UserError(
+                "quantize.linear.mx.filter_fqns has {}, which is for float8: no speed of MXFP8 was measured; "
+                "name the layers",
+                kSmallFilter);
         casts.min_width = parallel::min_width_of_gain(*recipe);
+    }
     return casts;
 }
 
@@ -142,7 +148,7 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
     if (slow.empty() || !native || config.model.converters[0] != config::Converter::Float8) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "
-        "float8 saves; quantize.linear.float8.filter_fqns = [\"{}\"] keeps them in bf16",
+        "float8 saves; \"{}\" in quantize.linear.float8.filter_fqns keeps them in bf16",
         fmt::join(slow, ", "), kSmallFilter);
 }
 

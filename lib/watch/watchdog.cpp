@@ -26,7 +26,7 @@ namespace argosy::watch {
 namespace {
 
 // If rank 0 does not answer, the other ranks report in turn, because the first rank that exits takes the job
-// down. It exits at once, without aborting NCCL; otherwise the next rank would report in the meantime.
+// down. A rank that has reported exits at once, without aborting NCCL, before the next rank's turn.
 constexpr double kSecondsBetweenTurns = 2.5;
 constexpr int kMaxTurns = 20;
 
@@ -120,7 +120,7 @@ class Watchdog::Protocol {
         // In a job without GPUs, the launcher reports the end of a rank, with the signal that ended it.
         if (lost.empty() || !state_.gpu) return;
         // Rank 0 may end because another rank has reported: the launcher then ends this rank, too.
-        wait_for_turn(connections_.rank());
+        wait_for_turn();
         end_all(lost_ranks_text(lost));
     }
 
@@ -305,7 +305,7 @@ class Watchdog::Protocol {
     }
 
     void report_alone(const Report& own) {
-        wait_for_turn(connections_.rank() - 1);
+        wait_for_turn();
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
         const int rank = connections_.rank();
@@ -315,8 +315,8 @@ class Watchdog::Protocol {
                 text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
     }
 
-    static void wait_for_turn(int number) {
-        const double seconds = std::min(number, kMaxTurns) * kSecondsBetweenTurns;
+    void wait_for_turn() const {
+        const double seconds = std::min(connections_.rank(), kMaxTurns) * kSecondsBetweenTurns;
         std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     }
 

@@ -36,6 +36,7 @@ using testing::OwnedMatrix;
 
 constexpr ElementType kOperandType = ElementType::BFloat16;
 constexpr int64_t kSize = 32;
+constexpr double kLong = 1e6;  // seconds: a busy machine does not end a search
 
 /// An fp32 gradient to which products of ones are added, so that its elements count the products.
 struct Gradient {
@@ -146,7 +147,7 @@ TEST_F(Searches, PassTheAlignmentOfPointers) {
 
 TEST_F(Searches, KeepTheFastest) {
     fake_cublaslt().seconds = {20, 2, 10};
-    Multiplier multiplier({.search = Search::Timed});
+    Multiplier multiplier({.search = Search::Timed, .search_seconds = kLong});
     gradient.run(multiplier);
     EXPECT_EQ(fake_cublaslt().num_questions, 1);
     EXPECT_EQ(last_algorithm(), 1);
@@ -177,7 +178,7 @@ TEST_F(Searches, KeepTheFastestOfTheNeighbours) {
         fake_cublaslt().seconds_of_changed = seconds_of;
         fake_cublaslt().ran.clear();
         Gradient product;
-        Multiplier multiplier({.search = Search::Timed});
+        Multiplier multiplier({.search = Search::Timed, .search_seconds = kLong});
         product.run(multiplier);
         const FakeAlgorithm& last = fake_cublaslt().last;
         EXPECT_EQ(last.number, expected.number);
@@ -207,7 +208,7 @@ TEST_F(Searches, TakeNoNeighbourThatRoundsPartsOrNeedsMoreWorkspace) {
     Product product = gradient.product();
     product.c = narrow.view();
     product.addend = nullptr;
-    Multiplier multiplier({.search = Search::Timed, .workspace_bytes = 2048});
+    Multiplier multiplier({.search = Search::Timed, .search_seconds = kLong, .workspace_bytes = 2048});
     gradient.run(multiplier, product);
     int num_split = 0;
     for (const FakeAlgorithm& one : fake_cublaslt().launched) {
@@ -235,7 +236,7 @@ TEST_F(Searches, TakeNoAlgorithmThatNeedsTheAddendInPlace) {
 TEST_F(Searches, SkipAlgorithmsThatFail) {
     fake_cublaslt().seconds = {0, 20, 2};
     fake_cublaslt().refused = {0};
-    Multiplier timed({.search = Search::Timed});
+    Multiplier timed({.search = Search::Timed, .search_seconds = kLong});
     gradient.run(timed);
     EXPECT_EQ(last_algorithm(), 2);
     gradient.expect_products(1);
@@ -244,7 +245,7 @@ TEST_F(Searches, SkipAlgorithmsThatFail) {
     EXPECT_ERROR(gradient.run(asking), RunError, "cublasLtMatmul failed: CUBLAS_STATUS_NOT_SUPPORTED",
                  "bf16 [32, 32] x [32, 32] added to fp32 [32, 32]");
     fake_cublaslt().refused = {0, 1, 2};
-    Multiplier without({.search = Search::Timed});
+    Multiplier without({.search = Search::Timed, .search_seconds = kLong});
     EXPECT_ERROR(gradient.run(without), RunError, "cublasLtMatmul failed");
     gradient.stream.synchronize();
     gradient.expect_products(1);
@@ -252,7 +253,7 @@ TEST_F(Searches, SkipAlgorithmsThatFail) {
 
 TEST_F(Searches, WaitForNothingWhileAGraphIsRecorded) {
     fake_cublaslt().seconds = {20, 2, 10};
-    Multiplier multiplier({.search = Search::Timed});
+    Multiplier multiplier({.search = Search::Timed, .search_seconds = kLong});
     fake_gpus().captures = 1;
     gradient.run(multiplier);
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0}));
@@ -269,7 +270,8 @@ TEST_F(Searches, UseTheGivenAllocator) {
         const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
         return std::shared_ptr<std::byte>(memory, memory->data());
     };
-    Multiplier multiplier({.search = Search::Timed, .workspace_bytes = 1 << 20, .allocate = allocate});
+    Multiplier multiplier(
+        {.search = Search::Timed, .search_seconds = kLong, .workspace_bytes = 1 << 20, .allocate = allocate});
     ASSERT_EQ(asked.size(), 1u);
     EXPECT_GE(asked[0], 1u << 20);
     gradient.run(multiplier);
@@ -294,7 +296,7 @@ TEST_F(Searches, DoWithoutScratchMemory) {
         const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
         return std::shared_ptr<std::byte>(memory, memory->data());
     };
-    Multiplier multiplier({.search = Search::Timed, .allocate = allocate});
+    Multiplier multiplier({.search = Search::Timed, .search_seconds = kLong, .allocate = allocate});
     gradient.run(multiplier);
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0}));
     gradient.expect_products(1);
@@ -302,10 +304,10 @@ TEST_F(Searches, DoWithoutScratchMemory) {
 
 TEST_F(Searches, KeepToTheWorkspace) {
     fake_cublaslt().seconds = {20, 2, 2};  // the first needs no workspace, the others 1024 bytes
-    Multiplier without({.search = Search::Timed, .workspace_bytes = 0});
+    Multiplier without({.search = Search::Timed, .search_seconds = kLong, .workspace_bytes = 0});
     gradient.run(without);
     EXPECT_EQ(last_algorithm(), 0);
-    Multiplier little({.search = Search::Timed, .workspace_bytes = 1024});
+    Multiplier little({.search = Search::Timed, .search_seconds = kLong, .workspace_bytes = 1024});
     gradient.run(little);
     EXPECT_NE(last_algorithm(), 0);
 }

@@ -115,7 +115,7 @@ const char* name(Pass pass) {
 }
 
 /// The scale of a line of a float8 operand: ScaleMode::Line has them all, ScaleMode::Matrix the first.
-double scale_of(int64_t line) { return static_cast<double>(1 << line % 3); }
+double scale_of(int64_t line) { return static_cast<double>(2 << line % 3); }
 
 /// Memory that the layers use in turn.
 class Operands {
@@ -202,7 +202,9 @@ void Operands::check(Multiplier& multiplier, const Product& product, const cuda:
     for (int i = 0; i < kPlaces; ++i) {
         const int64_t row = engine() % product.c.rows, column = engine() % product.c.columns;
         double expected = product.bias ? bias_.value(column) : 0, size = std::fabs(expected);
-        const double scale = product.scales == ScaleMode::Line ? scale_of(row) * scale_of(column) : 1;
+        const double scale = product.scales == ScaleMode::None   ? 1
+                             : product.scales == ScaleMode::Line ? scale_of(row) * scale_of(column)
+                                                                 : scale_of(0) * scale_of(0);
         for (int64_t term = 0; term < product.a.columns; ++term) {
             const double more = scale * value(product.a, row, term) * value(product.b, term, column);
             expected += more;

@@ -5,8 +5,7 @@ With --budget the run ends in time; a part that has too little time left is not 
 The report is results/<gpu>-<date>.md beside this file, in Markdown, written anew with every row, so that an interrupted
 run leaves what it has; sections of parts that are not run now stay as they are. The .log beside it has the output, of each
 part up to 1 MiB. A PART is a part, a group of parts, or throughput for all of throughput.*; without PART all parts run.
-With --together all parts that do not measure speeds run at the same time, before the others; the lines of their outputs
-alternate in the log.
+With --together all parts that do not measure speeds run at the same time, before the others; their lines alternate in the log.
 usage: run_parts.py [--quick] [--together] [--budget SECONDS] [--results FOLDER] [--targets] [PART ...]
 """
 import argparse
@@ -128,7 +127,8 @@ PARTS = {
     "racecheck": sanitizer("racecheck"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
     "ranks.bandwidth": Part("collectives of several ranks on this GPU, each with an NCCL_HOSTID of its own",
-                            ("nccl-bench",), [collective("all_reduce", 2), collective("all_gather", 4)], 120),
+                            ("nccl-bench",), [collective("all_reduce", 2), collective("all_gather", 4)], 120,
+                            measures=True),
     "ranks.nccl": training("layouts on ranks that share this GPU, through NCCL", "Ranks",
                            "through_nccl_losses_do_not_depend_on_the_layout"),
     "ranks.host": training("the same through the host", "Ranks", "through_the_host_losses_do_not_depend_on_the_layout"),
@@ -139,7 +139,7 @@ PARTS = {
     "throughput.small": throughput("small", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.8B": throughput("8B"),
     "preflight": Part("the pre-flight of one rank, FAIL allowed: a virtual machine is no node of a cluster",
-                      ("preflight",), [("sh", "-c", '"$@"; [ $? = 0 ] || [ $? = 3 ]', "-", SOURCE / "jobs/mpirun.sh", 1,
+                      ("preflight",), [("sh", "-c", '"$@" || [ $? = 3 ]', "-", SOURCE / "jobs/mpirun.sh", 1,
                                         BIN / "preflight", "--config", SOURCE / "configs/qwen2.5_7b_1gpu.toml")], 120,
                       measures=True),
     "synccheck": sanitizer("synccheck"),

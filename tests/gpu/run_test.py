@@ -164,6 +164,13 @@ class Parts(RunTest):
         self.assertEqual(list(self.parts.chosen(["training", "first", "eval"], quick=False)),
                          [*self.parts.GROUPS["first"], *self.parts.GROUPS["training"]])
 
+    def test_every_test_of_training_is_in_a_part(self):
+        defined = [name for file in ("tests/pretrain/gpu_run.py", "tests/gpu/train_test.py")
+                   for name in re.findall(r"^    def (test_\w+)", (SOURCE / file).read_text(), re.M)]
+        named = [word.partition(".")[2] for name, part in self.parts.PARTS.items() if name.startswith(("train.", "ranks."))
+                 for command in part.commands for word in map(str, command) if word.startswith(("Train.", "Ranks."))]
+        self.assertEqual(sorted(named), sorted(defined))
+
     def test_a_report_has_every_result(self):
         self.parts.PARTS["nccl"].limit = 1
         self.parts.PARTS["memcheck"].commands = [("no-such-program",)]
@@ -177,6 +184,15 @@ class Parts(RunTest):
             self.assertIn(line, text)
         log = next(self.folder.glob("*.log")).read_text()
         self.assertIn("kernel_bandwidth\nwords\n| kernel | percent |", log)
+
+    def test_a_preflight_that_finds_something_has_run(self):
+        for code, good in ((3, True), (1, False)):
+            with self.subTest(code):
+                executable(self.folder / "build" / "bin" / "preflight", f"#!/bin/sh\nexit {code}\n")
+                self.parts.PARTS["preflight"].commands = [
+                    tuple("env" if str(word).endswith("mpirun.sh") else "A=1" if word == 1 else word for word in command)
+                    for command in self.parts.PARTS["preflight"].commands]
+                self.assertEqual(self.run_parts("preflight")[0], [good])
 
     def test_sections_of_other_parts_stay(self):
         _, first = self.run_parts("bandwidth")

@@ -133,12 +133,13 @@ class PlanTest(run.PretrainTest):
 
     def test_an_h200_is_as_fast_as_measured(self):
         """tests/gpu/results/h200-2026-11-26.md; nothing was fitted to float8."""
-        for flavor, microbatch, gradients, more, measured in (
-                ("0.5B", 64, "float32", {}, 166965), ("1.5B", 32, "float32", {}, 61062), ("3B", 16, "float32", {}, 31590),
-                ("7B", 8, "bfloat16", {}, 13996), ("7B", 8, "bfloat16", {"model__converters": "quantize.linear.float8"}, 18931)):
+        for flavor, microbatch, batch, gradients, more, measured in (
+                ("0.5B", 64, 128, "float32", {}, 166965), ("1.5B", 32, 128, "float32", {}, 61062),
+                ("3B", 16, 128, "float32", {}, 31590), ("7B", 8, 32, "bfloat16", {}, 13996),
+                ("7B", 8, 32, "bfloat16", {"model__converters": "quantize.linear.float8"}, 18931)):
             with self.subTest(flavor, **more):
                 plan = self.plan("--gpus", 1, "--gpu", "h200", model__name="qwen2", model__flavor=flavor, training__seq_len=1024,
-                                 training__local_batch_size=microbatch, training__global_batch_size=4 * microbatch,
+                                 training__local_batch_size=microbatch, training__global_batch_size=batch,
                                  training__dtype="bfloat16", training__gradient_accumulation_dtype=gradients,
                                  optimizer__state_dtype="bfloat16", activation_checkpoint__mode="none", **more)
                 self.assertLess(abs(plan["tokens_per_second"] / measured - 1), 0.04, plan["tokens_per_second"])
@@ -165,7 +166,7 @@ class PlanTest(run.PretrainTest):
                   "--quantize.linear.float8.emulated_accumulation", "hopper"], 2, "hopper is for processors"),
                 (["--gpus", "none"], 2, "--gpus must be an integer in [1, 1048576], but is 'none'"),
                 (["--gpus", "3", "--parallelism.tensor_parallel_degree", "2"], 2, "tp 2 takes a multiple of 2 ranks"),
-                (["--gpu", "h100", "--product-share", "1.2"], 2, "--product-share wants a number from 0 to 1, not '1.2'"),
+                (["--gpu", "h100", "--product-share", "1.2"], 2, "--product-share must be above 0 and at most 1, but is '1.2'"),
                 (["--product-share", "0.5"], 2, "--product-share is for a GPU (--gpu): this processor is measured"),
                 (["--json=yes"], 2, "--json takes no value, but got 'yes'")):
             with self.subTest(options=options):

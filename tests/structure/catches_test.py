@@ -249,7 +249,7 @@ class Summary(unittest.TestCase):
         self.assertEqual(said("--failed", first), (0, "b\nc"))
         self.assertEqual(said(first), (1, "failed   b\nfailed   c\n1 passed, 2 failed, 0 skipped"))
         self.assertEqual(said(first, again), (1, "failed beside other tests, passed alone: b\nfailed   c\n"
-                                                 "2 passed, 1 failed, 0 skipped"))
+                                                 "2 passed (1 of them alone), 1 failed, 0 skipped"))
 
 
 if __name__ == "__main__":

@@ -266,6 +266,7 @@ void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, s
         if (!known && supports(handle, neighbour, workspace_bytes)) found.push_back(neighbour);
     };
     const cublasLtMatmulAlgo_t start = to_cublaslt(algorithm);
+    // Few clusters, some splits, hundreds of tiles: by_time() may not come to the last ones.
     for (const cublasLtClusterShape_t shape : kClusters) {
         cublasLtMatmulAlgo_t changed = start;
         if (set(changed, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, static_cast<uint16_t>(shape))) add(changed);
@@ -303,6 +304,7 @@ std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<co
                CUBLAS_STATUS_SUCCESS;
     };
     // 1. the first launch of an algorithm loads its kernel; the second is timed
+    stream.synchronize();  // earlier work does not count
     const double end = seconds_now() + max_seconds;
     std::vector<Measured> measured;
     for (size_t i = 0; i < algorithms.size() && (measured.empty() || seconds_now() < end); ++i) {

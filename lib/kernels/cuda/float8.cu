@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(kThreads) block_kernel(LargestMagnitudes<T> ar
     args.largest[blockIdx.y * args.largest_stride + group] = __uint_as_float(largest);
 }
 
-/// Groups of some adjacent rows, or all, of one column: a thread reads kCount columns of kRowsAtOnce rows. In
-/// large groups the warps of a block join their results: atomicMax() of as many threads on one number takes
-/// longer than the reads.
+/// Groups of some adjacent rows, or all, of one column: a thread reads kCount columns of kRowsAtOnce rows. If
+/// a group is the column, the warps of a block join their results first: thousands of threads that call
+/// atomicMax() on one number take longer than the reads.
 constexpr int kRowsAtOnce = 32, kWarps = kThreads / kWarp;
 template <class T>
 bool groups_rows_of_columns(const Grouped<T>& matrix) {
@@ -95,19 +95,16 @@ __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> a
                 largest[k] = larger(largest[k], __float_as_uint(numbers[k]) & 0x7fffffff);
         }
     }
-    const auto group_of = [&](int64_t row) {
-        return args.largest + row / matrix.group_rows * args.largest_stride;
-    };
     if constexpr (!kJoined) {
         if (column >= matrix.row_size || rest <= 0) return;
-        float* const out = group_of(first) + column;
+        float* const out = args.largest + first / matrix.group_rows * args.largest_stride + column;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) raise_to(out + k, largest[k]);
     } else {
 #pragma unroll
         for (int k = 0; k < kCount; ++k) parts[warp * kColumns + own + k] = largest[k];
         __syncthreads();
-        float* const out = group_of(int64_t{blockIdx.x} * kWarps * kRowsAtOnce) + columns;
+        float* const out = args.largest + columns;
         for (int i = threadIdx.x; i < kColumns && columns + i < matrix.row_size; i += kThreads) {
             uint32_t all = 0;
 #pragma unroll
@@ -128,7 +125,7 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
         constexpr int kRowsOfBlock = kWarps * kRowsAtOnce;
         const dim3 blocks =
             grid(ceil_div(matrix.num_rows, kRowsOfBlock), ceil_div(matrix.row_size, kWarp * kCount));
-        const bool joined = matrix.group_rows == matrix.num_rows || matrix.group_rows % kRowsOfBlock == 0;
+        const bool joined = matrix.group_rows == matrix.num_rows;
         return launch({kName, blocks, kThreads, stream},
                       joined ? column_kernel<T, kCount, true> : column_kernel<T, kCount, false>, args);
     }
@@ -157,7 +154,7 @@ struct CastBytes {
     static constexpr const char* kName = "cast_to_float8";
     CastToFloat8<T> args;
 
-    /// Where a thread begins.
+    /// The first element and the first factor of a thread.
     struct Place {
         const T* x;
         const float* factors;
