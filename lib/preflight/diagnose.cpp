@@ -30,6 +30,7 @@ constexpr Row kChecks[] = {
     {.check = check_gpu_compute_mode, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
+    {check_products},
     {check_locked_memory},
     {check_open_files},
     {check_shared_memory},
@@ -38,8 +39,6 @@ constexpr Row kChecks[] = {
     {check_cpus_near_gpus},
     {check_clocks},
     {check_dump_folder},
-    {check_huge_pages},
-    {check_governors},
     {check_load},
     {check_free_memory},
 };

@@ -22,6 +22,7 @@ using Check = std::vector<Finding> (*)(const Cluster&);
 std::vector<Finding> check_slow_settings(const Cluster& cluster);
 std::vector<Finding> check_variables_alike(const Cluster& cluster);
 std::vector<Finding> check_programs_alike(const Cluster& cluster);
+std::vector<Finding> check_interfaces(const Cluster& cluster);
 
 // check_adapters.cpp
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
@@ -30,9 +31,6 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
-
-// check_interfaces.cpp
-std::vector<Finding> check_interfaces(const Cluster& cluster);
 
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
@@ -44,14 +42,15 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 std::vector<Finding> check_nvlink_registration(const Cluster& cluster);
 std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 
+// check_load.cpp
+std::vector<Finding> check_products(const Cluster& cluster);
+
 // check_hosts.cpp
 std::vector<Finding> check_locked_memory(const Cluster& cluster);
 std::vector<Finding> check_open_files(const Cluster& cluster);
 std::vector<Finding> check_shared_memory(const Cluster& cluster);
 std::vector<Finding> check_clocks(const Cluster& cluster);
 std::vector<Finding> check_dump_folder(const Cluster& cluster);
-std::vector<Finding> check_huge_pages(const Cluster& cluster);
-std::vector<Finding> check_governors(const Cluster& cluster);
 std::vector<Finding> check_load(const Cluster& cluster);
 std::vector<Finding> check_free_memory(const Cluster& cluster);
 std::vector<Finding> check_binding(const Cluster& cluster);

@@ -26,9 +26,11 @@ struct adl_serializer<std::optional<Value>> {
 namespace argosy::preflight {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, flops_per_second, hash, num_products,
+                                   num_different)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
                                    mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
-                                   num_cpus, numa_nodes)
+                                   num_cpus, numa_nodes, load)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
@@ -40,7 +42,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most
                                    near_cpus, fabric_state, fabric_status, fabric_domain, fabric_clique)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, huge_pages, governors, num_cpus,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus,
                                    load, available_memory_bytes, interfaces, adapter_ports, gpus,
                                    gpus_problem, gpus_hang, corrupt_info_rom, xids, dump_folder)
 

@@ -21,6 +21,19 @@ struct Variable {
     std::string file = {};  // the file in which NCCL finds the variable; empty: the environment
 };
 
+/// The results and rates of a rank's device under load.
+struct DeviceLoad {
+    std::string device;   // the driver's name of the GPU, or the instruction set of a processor's kernels
+    std::string library;  // that multiplies, with its version
+    std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
+    double flops_per_second = 0;  // of products that run for seconds
+    std::string hash;             // of the product; equal on all healthy devices of one kind
+    int64_t num_products = 0, num_different = 0;  // results that differ from the rank's first result
+
+    /// "GPU 0000:3b:00.0", or "processor".
+    std::string name() const { return bus_id.empty() ? "processor" : "GPU " + bus_id; }
+};
+
 struct RankFacts {
     int rank = 0;
     std::string node;  // SLURMD_NODENAME, else the host's name
@@ -33,6 +46,7 @@ struct RankFacts {
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
     std::vector<int> numa_nodes;  // the NUMA nodes of these CPUs
+    std::optional<DeviceLoad> load = {};  // none before the measurement, and with --sustain 0
 
     /// Null if the variable is not set.
     const Variable* variable(const std::string& name) const;
@@ -106,8 +120,6 @@ struct NodeFacts {
     std::string name;
     std::string boot_id;  // equal on two nodes that are one machine; never empty
     std::optional<Space> shared_memory;
-    std::string huge_pages;                // "always", "madvise", "never"
-    std::map<std::string, int> governors;  // number of CPUs by frequency governor
     int num_cpus = 0;
     std::optional<double> load;  // load average of the last minute
     std::optional<int64_t> available_memory_bytes;

@@ -1,4 +1,4 @@
-#include "preflight/gpu_facts.h"
+#include "preflight/read_facts.h"
 
 #include <algorithm>
 #include <charconv>

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "preflight/gpu_facts.h"
+#include "preflight/read_facts.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
@@ -24,26 +24,6 @@ namespace argosy::preflight {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The word in brackets: "madvise" in "always [madvise] never".
-std::string bracketed_word(const std::string& line) {
-    const size_t start = line.find('['), end = line.find(']', start == line.npos ? 0 : start);
-    return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
-}
-
-/// The number of CPUs by governor. Leaves out processors that choose their clocks themselves, because
-/// "powersave" does not limit their clocks.
-std::map<std::string, int> read_governors(const fs::path& cpus) {
-    std::map<std::string, int> governors;
-    for (const std::string& name : names_in(cpus)) {
-        if (!name.starts_with("cpu")) continue;
-        const std::string driver = read_line(cpus / name / "cpufreq/scaling_driver");
-        const std::string governor = read_line(cpus / name / "cpufreq/scaling_governor");
-        const bool chooses_clock = driver == "intel_pstate" || driver == "amd-pstate-epp";
-        if (!governor.empty() && !chooses_clock) ++governors[governor];
-    }
-    return governors;
-}
 
 /// The kernel's boot id. If the kernel hides the id: the node's name, so that each node counts as a machine.
 std::string boot_id(const Sources& sources) {
@@ -187,8 +167,6 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
         .name = Environment::read().node_name(),
         .boot_id = boot_id(sources),
         .shared_memory = space_of(sources.root / "dev/shm"),
-        .huge_pages = bracketed_word(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),
-        .governors = read_governors(cpus),
         .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
         .load = leading_number(read_line(sources.root / "proc/loadavg")),
         .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),

@@ -109,6 +109,11 @@ std::string text_report(const Report& report) {
                                    listed(names_of(report.nodes)), report.speeds.library);
     text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                         bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
+    std::vector<double> sustained;
+    for (const RankFacts& rank : report.cluster.ranks) {
+        if (rank.load) sustained.push_back(rank.load->flops_per_second);
+    }
+    if (!sustained.empty()) text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));

@@ -53,8 +53,6 @@ inline NodeFacts good_node(const std::string& name) {
     NodeFacts node{.name = name,
                    .boot_id = "boot of " + name,
                    .shared_memory = Space{int64_t{64} << 30, int64_t{64} << 30},
-                   .huge_pages = "madvise",
-                   .governors = {{"performance", 96}},
                    .num_cpus = 96,
                    .load = 1.0,
                    .available_memory_bytes = int64_t{900} << 30,
@@ -96,8 +94,6 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
 inline Cluster small_machine(int num_ranks) {
     Cluster cluster{.nodes = {{.name = "laptop", .boot_id = "x", .num_cpus = 2, .load = 7.5}}};
     cluster.nodes[0].shared_memory = Space{64 << 20, 64 << 20};
-    cluster.nodes[0].governors = {{"powersave", 2}};
-    cluster.nodes[0].huge_pages = "never";
     cluster.nodes[0].available_memory_bytes = 1 << 30;
     cluster.nodes[0].interfaces = {{.name = "eth0", .state = "up"}, {.name = "lo", .state = "unknown"}};
     cluster.nodes[0].dump_folder =

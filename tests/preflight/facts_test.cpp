@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "expect_error.h"
 #include "preflight/cluster.h"
-#include "preflight/gpu_facts.h"
+#include "preflight/read_facts.h"
 #include "preflight/read_facts.h"
 #include "preflight/tree.h"
 
@@ -120,17 +120,7 @@ TEST(Facts, OfASimulatedNode) {
     tree.put("proc/sys/kernel/random/boot_id", "0db1aa33-ff4f\n");
     tree.put("proc/loadavg", "1.25 0.72 1.53 1/100 4\n");
     tree.put("proc/meminfo", "MemTotal:       16 kB\nMemAvailable:    8 kB\n");
-    tree.put("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
     tree.put("sys/devices/system/cpu/online", "0-3\n");
-    for (const char* cpu : {"cpu0", "cpu1", "cpu2"}) {
-        tree.put(std::string("sys/devices/system/cpu/") + cpu + "/cpufreq/scaling_governor", "powersave\n");
-    }
-    tree.put("sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "performance\n");
-    for (const char* driver : {"intel_pstate", "amd-pstate-epp"}) {
-        const std::string own = std::string("sys/devices/system/cpu/cpu-of-") + driver + "/cpufreq/";
-        tree.put(own + "scaling_governor", "powersave\n");
-        tree.put(own + "scaling_driver", std::string(driver) + "\n");
-    }
     tree.put_folder("dev/shm");
     tree.put_nvidia_smi(
         "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937,,,,' ;; esac\n");
@@ -139,9 +129,7 @@ TEST(Facts, OfASimulatedNode) {
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
     EXPECT_EQ(facts.load, 1.25);
     EXPECT_EQ(facts.available_memory_bytes, 8192);
-    EXPECT_EQ(facts.huge_pages, "never");
     EXPECT_EQ(facts.num_cpus, 4);
-    EXPECT_EQ(facts.governors, (std::map<std::string, int>{{"performance", 1}, {"powersave", 3}}));
     EXPECT_GT(facts.shared_memory.value().total_bytes, 0);
     EXPECT_FALSE(facts.dump_folder);
     ASSERT_EQ(facts.gpus.size(), 1u);
@@ -240,7 +228,6 @@ TEST(Facts, AreEqualAfterTheirWireFormat) {
     EXPECT_EQ(same.gpus[1].sm_megahertz, std::nullopt);
     EXPECT_EQ(same.adapter_ports[0].pcie_lanes, 16);
     EXPECT_EQ(same.dump_folder->bytes_per_second, 2e9);
-    EXPECT_EQ(same.governors, node.governors);
     EXPECT_EQ(same.xids[0].age_hours, 0.5);
     EXPECT_EQ(pack(unpack_node(pack(NodeFacts{}))), pack(NodeFacts{}));
 }

@@ -1,5 +1,5 @@
 // nvidia-smi's answers, from scripts in its place.
-#include "preflight/gpu_facts.h"
+#include "preflight/read_facts.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

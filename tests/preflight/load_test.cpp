@@ -1,0 +1,109 @@
+// What devices do under load: results and rates.
+#include "preflight/cluster.h"
+#include "preflight/compare_speeds.h"
+
+namespace argosy::preflight {
+namespace {
+
+/// Four nodes with two H200 each, all of which multiply as a real one does at its power limit.
+Cluster loaded_cluster(int num_nodes = 4) {
+    Cluster cluster = good_cluster(num_nodes);
+    for (RankFacts& rank : cluster.ranks) {
+        rank.load = {.device = "NVIDIA H200",
+                     .library = "cuBLAS 13.1.0",
+                     .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
+                     .flops_per_second = 680e12 + 1e12 * (rank.rank % 3),
+                     .hash = "00000000c0ffee00",
+                     .num_products = 6000};
+    }
+    return cluster;
+}
+
+TEST(Load, OfHealthyDevicesHasNoFinding) {
+    const Cluster cluster = loaded_cluster();
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+}
+
+TEST(Load, ADeviceWithAnotherResultThanTheMajorityIsWrong) {
+    Cluster cluster = loaded_cluster();
+    cluster.ranks[5].load->hash = "00000000c0ffee01";
+    const Finding finding = only_finding(cluster, "results of matrix products");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.where, "rank 5 on n2");
+    EXPECT_EQ(finding.bad_nodes, Names{"n2"});
+    expect_says(finding, {"GPU 0000:31:00.0 computes wrongly", "7 of 8", "NVIDIA H200"});
+}
+
+TEST(Load, DevicesOfOtherKindsMayHaveOtherResults) {
+    Cluster cluster = loaded_cluster();
+    cluster.ranks[5].load->hash = cluster.ranks[6].load->hash = "00000000c0ffee01";
+    cluster.ranks[5].load->library = "cuBLAS 12.9.1";
+    cluster.ranks[6].load->device = "NVIDIA H100 80GB HBM3";
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(Load, WithoutAMajorityNobodyKnowsWhichDeviceIsWrong) {
+    Cluster cluster = loaded_cluster(1);
+    cluster.ranks[1].load->hash = "00000000c0ffee01";
+    const Finding finding = only_finding(cluster, "results of matrix products");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.bad_nodes, Names{});
+    expect_says(finding, {"no result has a majority", "more of these nodes"});
+}
+
+TEST(Load, ADeviceThatContradictsItselfIsWrong) {
+    Cluster cluster = loaded_cluster();
+    cluster.ranks[2].load->num_different = 3;
+    cluster.ranks[2].load->hash = "00000000c0ffee01";
+    const Finding finding = only_finding(cluster, "results of matrix products");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.where, "rank 2 on n1");
+    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+    expect_says(finding, {"GPU 0000:30:00.0", "3 of 6000"});
+}
+
+TEST(Load, ADeviceSlowerThanItsKindIsNamed) {
+    Cluster cluster = loaded_cluster();
+    cluster.ranks[3].load->flops_per_second = 500e12;  // above half of the datasheet's
+    auto findings = compare_loads(cluster, at::kBFloat16);
+    ASSERT_EQ(checks_of(findings), Names{"sustained matrix products"});
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].where, "rank 3 on n1");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n1"});
+    expect_says(findings[0], {"500 TFLOP/s", "its kind"});
+
+    cluster.ranks[3].load->device = "NVIDIA H100 80GB HBM3";  // the only one of its kind
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+}
+
+TEST(Load, DevicesBelowHalfOfTheDatasheetsPeakAreNamed) {
+    Cluster cluster = loaded_cluster(1);
+    for (RankFacts& rank : cluster.ranks) rank.load->flops_per_second = 480e12;  // equally slow
+    auto findings = compare_loads(cluster, at::kBFloat16);
+    ASSERT_EQ(checks_of(findings), Names{"sustained matrix products"});
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n0"});
+    expect_says(findings[0], {"GPU 0000:30:00.0 of rank 0", "480 TFLOP/s", "49 %", "989"});
+
+    cluster = loaded_cluster();
+    for (RankFacts& rank : cluster.ranks) rank.load->flops_per_second = 480e12;
+    findings = compare_loads(cluster, at::kBFloat16);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].severity, Severity::Warn) << "on all nodes: perhaps by design";
+    EXPECT_EQ(findings[0].where, "all ranks");
+    EXPECT_EQ(findings[0].bad_nodes, Names{});
+
+    for (RankFacts& rank : cluster.ranks) rank.load->device = "a GPU without a datasheet";
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+}
+
+TEST(Load, TravelsWithTheFacts) {
+    const RankFacts rank = loaded_cluster().ranks[3];
+    EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
+    EXPECT_EQ(unpack_rank(pack(rank)).load->hash, "00000000c0ffee00");
+    EXPECT_FALSE(unpack_rank(pack(RankFacts{})).load);
+}
+
+}  // namespace
+}  // namespace argosy::preflight
