@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "observe/peak_flops.h"
@@ -14,7 +15,8 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr const char* kReplace = "leave the node out; test the device with its maker's diagnosis (dcgmi diag)";
+constexpr const char* kReplace =
+    "leave the node out; test the device with its maker's diagnosis (dcgmi diag)";
 
 /// The ranks that have a load, by the kind of their device.
 std::map<std::pair<std::string, std::string>, std::vector<const RankFacts*>> ranks_by_kind(
@@ -60,10 +62,10 @@ void compare_hashes(const std::vector<const RankFacts*>& ranks, const Cluster& c
     for (const RankFacts* rank : ranks) {
         // The other finding on a device that contradicts itself says enough.
         if (rank->load->hash == usual || rank->load->num_different > 0) continue;
-        findings.push_back(wrong_products(
-            *rank, fmt::format("{} of {} devices of its kind ({}) have another result", agreeing.size(),
-                               ranks.size(), kind),
-            cluster));
+        findings.push_back(wrong_products(*rank,
+                                          fmt::format("{} of {} devices of its kind ({}) have another result",
+                                                      agreeing.size(), ranks.size(), kind),
+                                          cluster));
     }
 }
 
@@ -89,13 +91,19 @@ void compare_with_peak(const std::vector<const RankFacts*>& ranks, at::ScalarTyp
     const std::vector<std::string> nodes = nodes_of(below, cluster);
     const bool mostly = nodes.size() > 1 && 2 * nodes.size() > cluster.nodes.size();
     findings.push_back(
-        {mostly ? Severity::Warn : Severity::Fail, "sustained matrix products", describe_ranks(below, cluster),
-         fmt::format("{} of rank {} reaches {:.3g} TFLOP/s, {:.0f} % of the datasheet's {:.4g}, below {:.0f} %",
-                     slowest->load->name(), slowest->rank, slowest->load->flops_per_second / 1e12,
-                     100 * slowest->load->flops_per_second / peak.flops_per_second,
-                     peak.flops_per_second / 1e12, 100 * kMinPeakShare),
+        {mostly ? Severity::Warn : Severity::Fail, "sustained matrix products",
+         describe_ranks(below, cluster),
+         fmt::format(
+             "{} of rank {} reaches {:.3g} TFLOP/s, {:.0f} % of the datasheet's {:.4g}, below {:.0f} %",
+             slowest->load->name(), slowest->rank, slowest->load->flops_per_second / 1e12,
+             100 * slowest->load->flops_per_second / peak.flops_per_second, peak.flops_per_second / 1e12,
+             100 * kMinPeakShare),
          "check clocks, heat and the power limit (nvidia-smi -q -d PERFORMANCE,POWER,CLOCK)",
          mostly ? std::vector<std::string>{} : nodes});
+}
+
+bool grew(const std::optional<int64_t>& before, const std::optional<int64_t>& after) {
+    return before && after && *after > *before;
 }
 
 }  // namespace
@@ -104,13 +112,34 @@ std::vector<Finding> check_products(const Cluster& cluster) {
     std::vector<Finding> findings;
     for (const RankFacts& rank : cluster.ranks) {
         if (!rank.load || rank.load->num_different == 0) continue;
-        findings.push_back(wrong_products(
-            rank, fmt::format("{} of {} results of one product differ from the first",
-                              rank.load->num_different, rank.load->num_products),
-            cluster));
+        findings.push_back(wrong_products(rank,
+                                          fmt::format("{} of {} results of one product differ from the first",
+                                                      rank.load->num_different, rank.load->num_products),
+                                          cluster));
     }
     for (const auto& [kind, ranks] : ranks_by_kind(cluster)) compare_hashes(ranks, cluster, findings);
     return findings;
+}
+
+std::vector<Finding> check_gpu_counters(const Cluster& cluster) {
+    NodeFindings found("GPU memory errors under load", Blame::Always);
+    for (const NodeFacts& node : cluster.nodes) {
+        for (size_t i = 0; i < node.gpus.size(); ++i) {
+            const auto after = std::ranges::find(node.gpus_after, node.gpus[i].bus_id, &Gpu::bus_id);
+            if (after == node.gpus_after.end()) continue;
+            if (grew(node.gpus[i].uncorrected_errors, after->uncorrected_errors)) {
+                found.add(node.name,
+                          {Severity::Fail,
+                           fmt::format("GPU {}: uncorrected memory errors during the pre-flight", i),
+                           "leave the node out; reset the GPU"});
+            } else if (grew(node.gpus[i].corrected_errors, after->corrected_errors)) {
+                found.add(node.name, {Severity::Warn,
+                                      fmt::format("GPU {}: corrected memory errors during the pre-flight", i),
+                                      "if their number grows in the next runs, have the GPU replaced"});
+            }
+        }
+    }
+    return found.findings(cluster);
 }
 
 std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type) {
@@ -118,8 +147,9 @@ std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type) 
     for (const auto& [kind, ranks] : ranks_by_kind(cluster)) {
         RankRates products{.check = "sustained matrix products",
                            .others = "the other devices of its kind",
-                           .remedy = "check this device's heat and power under load (nvidia-smi -q -d "
-                                     "PERFORMANCE,POWER,TEMPERATURE); or leave the node out"};
+                           .remedy =
+                               "check this device's heat and power under load (nvidia-smi -q -d "
+                               "PERFORMANCE,POWER,TEMPERATURE); or leave the node out"};
         for (const RankFacts* rank : ranks) {
             products.ranks.push_back(rank->rank);
             products.rates.push_back(rank->load->flops_per_second);

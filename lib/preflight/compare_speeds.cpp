@@ -40,8 +40,9 @@ void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<
     RankRates rates{.check = "matrix products",
                     .rates = speeds.products,
                     .others = "the other ranks",
-                    .remedy = "check this device's clocks, heat and power, other processes on it, and the "
-                              "cores that the rank may run on; or leave the node out"};
+                    .remedy =
+                        "check this device's clocks, heat and power, other processes on it, and the "
+                        "cores that the rank may run on; or leave the node out"};
     for (size_t rank = 0; rank < speeds.products.size(); ++rank)
         rates.ranks.push_back(static_cast<int>(rank));
     append(compare_ranks(rates, cluster), findings);

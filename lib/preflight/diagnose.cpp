@@ -31,6 +31,7 @@ constexpr Row kChecks[] = {
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
     {check_products},
+    {.check = check_gpu_counters, .of_gpus = true},
     {check_locked_memory},
     {check_open_files},
     {check_shared_memory},

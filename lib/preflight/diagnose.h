@@ -44,6 +44,7 @@ std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 
 // check_load.cpp
 std::vector<Finding> check_products(const Cluster& cluster);
+std::vector<Finding> check_gpu_counters(const Cluster& cluster);
 
 // check_hosts.cpp
 std::vector<Finding> check_locked_memory(const Cluster& cluster);

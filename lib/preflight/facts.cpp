@@ -36,15 +36,17 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
                                    pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most_sm_megahertz,
-                                   throttle_reasons, uncorrected_errors, remapping_pending, remapping_failed,
-                                   pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation,
-                                   used_mebibytes, total_mebibytes, compute_mode, mig_mode, persistence, uuid,
-                                   near_cpus, fabric_state, fabric_status, fabric_domain, fabric_clique)
+                                   throttle_reasons, uncorrected_errors, corrected_errors, remapping_pending,
+                                   remapping_failed, pcie_lanes, most_pcie_lanes, pcie_generation,
+                                   most_pcie_generation, used_mebibytes, total_mebibytes, compute_mode,
+                                   mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
+                                   fabric_domain, fabric_clique)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus,
-                                   load, available_memory_bytes, interfaces, adapter_ports, gpus,
-                                   gpus_problem, gpus_hang, corrupt_info_rom, xids, dump_folder)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
+                                   available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
+                                   gpus_hang, corrupt_info_rom, xids, dump_folder, gpus_under_load,
+                                   gpus_after)
 
 namespace {
 

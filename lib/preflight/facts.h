@@ -26,8 +26,8 @@ struct DeviceLoad {
     std::string device;   // the driver's name of the GPU, or the instruction set of a processor's kernels
     std::string library;  // that multiplies, with its version
     std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
-    double flops_per_second = 0;  // of products that run for seconds
-    std::string hash;             // of the product; equal on all healthy devices of one kind
+    double flops_per_second = 0;                  // of products that run for seconds
+    std::string hash;                             // of the product; equal on all healthy devices of one kind
     int64_t num_products = 0, num_different = 0;  // results that differ from the rank's first result
 
     /// "GPU 0000:3b:00.0", or "processor".
@@ -45,7 +45,7 @@ struct RankFacts {
     int64_t open_files = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::vector<int> numa_nodes;  // the NUMA nodes of these CPUs
+    std::vector<int> numa_nodes;          // the NUMA nodes of these CPUs
     std::optional<DeviceLoad> load = {};  // none before the measurement, and with --sustain 0
 
     /// Null if the variable is not set.
@@ -85,8 +85,8 @@ struct AdapterPort {
 struct Gpu {
     std::string bus_id, name, driver;
     std::optional<int64_t> sm_megahertz, most_sm_megahertz;
-    std::optional<int64_t> throttle_reasons;  // NVML's bits
-    std::optional<int64_t> uncorrected_errors;
+    std::optional<int64_t> throttle_reasons;                      // NVML's bits
+    std::optional<int64_t> uncorrected_errors, corrected_errors;  // of memory, since the driver was loaded
     std::optional<bool> remapping_pending, remapping_failed;
     std::optional<int64_t> pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
@@ -131,6 +131,8 @@ struct NodeFacts {
     bool corrupt_info_rom = false;  // of a GPU
     std::vector<Xid> xids;
     std::optional<FolderFacts> dump_folder;
+    /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
+    std::vector<Gpu> gpus_under_load, gpus_after;
 };
 
 /// The facts of all ranks and nodes.

@@ -63,6 +63,7 @@ const std::vector<Field> kGpuFields = {
     {"fabric.status", "", set<&Gpu::fabric_status, printable>},
     {"fabric.clusterUuid", "", set<&Gpu::fabric_domain, printable>},
     {"fabric.cliqueId", "", set<&Gpu::fabric_clique, printable>},
+    {"ecc.errors.corrected.volatile.total", "", set<&Gpu::corrected_errors, leading_integer>},
 };
 const std::vector<Field> kRemappedRowFields = {
     {"gpu_bus_id", "", set<&Gpu::bus_id, printable>},

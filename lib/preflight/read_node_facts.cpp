@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "preflight/read_facts.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
@@ -163,16 +162,15 @@ fs::path nearest_folder(fs::path path) {
 
 NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     const fs::path cpus = sources.root / "sys/devices/system/cpu";
-    NodeFacts facts{
-        .name = Environment::read().node_name(),
-        .boot_id = boot_id(sources),
-        .shared_memory = space_of(sources.root / "dev/shm"),
-        .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
-        .load = leading_number(read_line(sources.root / "proc/loadavg")),
-        .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
-        .interfaces = read_interfaces(sources),
-        .adapter_ports = read_adapter_ports(sources),
-        .xids = read_xids(sources)};
+    NodeFacts facts{.name = Environment::read().node_name(),
+                    .boot_id = boot_id(sources),
+                    .shared_memory = space_of(sources.root / "dev/shm"),
+                    .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
+                    .load = leading_number(read_line(sources.root / "proc/loadavg")),
+                    .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
+                    .interfaces = read_interfaces(sources),
+                    .adapter_ports = read_adapter_ports(sources),
+                    .xids = read_xids(sources)};
     GpuAnswer answer = query_gpus(sources);
     facts.gpus = std::move(answer.gpus);
     for (Gpu& gpu : facts.gpus) gpu.near_cpus = cpus_near(gpu, sources);

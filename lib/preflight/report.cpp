@@ -113,7 +113,8 @@ std::string text_report(const Report& report) {
     for (const RankFacts& rank : report.cluster.ranks) {
         if (rank.load) sustained.push_back(rank.load->flops_per_second);
     }
-    if (!sustained.empty()) text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
+    if (!sustained.empty())
+        text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));

@@ -88,8 +88,8 @@ struct Speeds {
     /// 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
     std::vector<WrongPair> wrong_pairs = {};
-    std::string library = {};      // name and version of the library that moved the data
-    bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
+    std::string library = {};                // name and version of the library that moved the data
+    bool between_devices = false;            // true: buffers in GPU memory; false: in host memory
     std::vector<cuda::Device> devices = {};  // by rank; empty without GPUs
     c10::Device device = c10::kCPU;          // of this rank's products
 };
@@ -100,8 +100,8 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& contr
                       const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
                       const SpeedOptions& options);
 
-/// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in `cluster`, on all ranks.
-/// `speeds` has the ranks' devices. REQUIRES: the thread holds an OpsContext.
+/// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in `cluster`,
+/// on all ranks. `speeds` has the ranks' devices. REQUIRES: the thread holds an OpsContext.
 void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, const Speeds& speeds,
                    const SpeedOptions& options, Cluster& cluster);
 

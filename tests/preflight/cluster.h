@@ -30,6 +30,7 @@ inline Gpu good_gpu(int number) {
             .driver = "580.65.06",
             .throttle_reasons = 0x1,
             .uncorrected_errors = 0,
+            .corrected_errors = 2,
             .remapping_pending = false,
             .remapping_failed = false,
             .pcie_lanes = 16,

@@ -8,7 +8,6 @@
 #include "expect_error.h"
 #include "preflight/cluster.h"
 #include "preflight/read_facts.h"
-#include "preflight/read_facts.h"
 #include "preflight/tree.h"
 
 namespace argosy::preflight {
@@ -123,7 +122,7 @@ TEST(Facts, OfASimulatedNode) {
     tree.put("sys/devices/system/cpu/online", "0-3\n");
     tree.put_folder("dev/shm");
     tree.put_nvidia_smi(
-        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937,,,,' ;; esac\n");
+        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937,,,,,' ;; esac\n");
     tree.put("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "2-3\n");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");

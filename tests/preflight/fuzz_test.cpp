@@ -9,7 +9,6 @@
 #include "preflight/cluster.h"
 #include "preflight/finding.h"
 #include "preflight/read_facts.h"
-#include "preflight/read_facts.h"
 #include "preflight/sources.h"
 #include "preflight/tree.h"
 #include "support/fuzzing.h"

@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kTwoGpus = R"(case $1 in
 --query-gpu=*)
-    echo '00000000:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000001, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, Enabled, GPU-1b0ac5f4, N/A, N/A, N/A, N/A'
-    echo '00000000:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000048, [N/A], 8, 16, 5, 5, 70000, 143771, Exclusive_Process, [N/A], Disabled, GPU-43, Completed, Success, 2a6c7f10-1111-2222-3333-444444444444, 32766' ;;
+    echo '00000000:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000001, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, Enabled, GPU-1b0ac5f4, N/A, N/A, N/A, N/A, 0'
+    echo '00000000:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000048, [N/A], 8, 16, 5, 5, 70000, 143771, Exclusive_Process, [N/A], Disabled, GPU-43, Completed, Success, 2a6c7f10-1111-2222-3333-444444444444, 32766, 17' ;;
 --query-remapped-rows=*)
     echo '00000000:43:00.0, Yes, 0'
     echo '00000000:1B:00.0, No, 1' ;;
@@ -53,6 +53,7 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(gpu.fabric_status, "Success");
     EXPECT_EQ(gpu.fabric_domain, "2a6c7f10-1111-2222-3333-444444444444");
     EXPECT_EQ(gpu.fabric_clique, "32766");
+    EXPECT_EQ(gpu.corrected_errors, 17);
     EXPECT_EQ(answer.gpus[0].fabric_state, "");
     EXPECT_EQ(gpu.remapping_pending, true);
     EXPECT_EQ(gpu.remapping_failed, false);
@@ -78,8 +79,8 @@ TEST(GpuQuery, AcceptsNewNamesAndOmitsUnknownOnes) {
     case $1 in *$field*) echo "Field \"$field\" is not a valid field to query."; exit 2 ;; esac
 done
 case $1 in
---query-gpu=*clocks_event_reasons.active*persistence_mode,uuid)
-    echo '0:1B:00.0, NVIDIA H200, 610.1, 345, 1980, 0x8, 0, 16, 16, 1, 5, 4, 143771, Default, Enabled, GPU-1b' ;;
+--query-gpu=*clocks_event_reasons.active*persistence_mode,uuid,ecc.errors.corrected.volatile.total)
+    echo '0:1B:00.0, NVIDIA H200, 610.1, 345, 1980, 0x8, 0, 16, 16, 1, 5, 4, 143771, Default, Enabled, GPU-1b, 0' ;;
 *) exit 3 ;;
 esac
 )");
@@ -135,9 +136,9 @@ TEST(GpuQuery, SurvivesGarbage) {
     tree.put_nvidia_smi("cat " + (tree.root() / "garbage").string() + "\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
     EXPECT_NE(query_gpus(tree.sources()).problem, "");
-    tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , , , , , , '\n");
+    tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , , , , , , , '\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
-    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , , , , , , '\n");
+    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , , , , , , , '\n");
     ASSERT_EQ(query_gpus(tree.sources()).gpus.size(), 1u);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].pcie_lanes, std::nullopt);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].most_pcie_generation, std::nullopt);

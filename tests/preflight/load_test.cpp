@@ -98,6 +98,54 @@ TEST(Load, DevicesBelowHalfOfTheDatasheetsPeakAreNamed) {
     EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
 }
 
+/// All GPUs at their power limit, as nvidia-smi sees them during and after the load.
+Cluster watched_cluster(int num_nodes = 3) {
+    Cluster cluster = loaded_cluster(num_nodes);
+    for (NodeFacts& node : cluster.nodes) {
+        node.gpus_after = node.gpus_under_load = node.gpus;
+        for (Gpu& gpu : node.gpus_under_load) gpu.throttle_reasons = 0x4;
+    }
+    return cluster;
+}
+
+TEST(GpusUnderLoad, AtTheirPowerLimitAreNoFault) {
+    EXPECT_EQ(checks_of(diagnose(watched_cluster())), Names{});
+}
+
+TEST(GpusUnderLoad, ThatHeatSlowsAreNamed) {
+    for (const int64_t reasons : {0x20, 0x40, 0x48, 0x80, 0x44}) {
+        Cluster cluster = watched_cluster();
+        cluster.nodes[1].gpus_under_load[1].throttle_reasons = reasons;
+        const Finding finding = only_finding(cluster, "GPU clocks under load");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+        expect_says(finding, {"GPU 1: ", "lowers the clocks"});
+    }
+    Cluster cluster = watched_cluster();
+    cluster.nodes[1].gpus_under_load[0].throttle_reasons = 0x8;
+    EXPECT_EQ(only_finding(cluster, "GPU clocks under load").severity, Severity::Warn);
+}
+
+TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
+    Cluster cluster = watched_cluster();
+    cluster.nodes[2].gpus_after[1].corrected_errors = 3;
+    Finding finding = only_finding(cluster, "GPU memory errors under load");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_EQ(finding.where, "n2");
+    expect_says(finding, {"GPU 1: corrected"});
+
+    cluster.nodes[2].gpus_after[1].uncorrected_errors = 1;
+    finding = only_finding(cluster, "GPU memory errors under load");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.bad_nodes, Names{"n2"});
+    expect_says(finding, {"GPU 1: uncorrected"});
+
+    cluster = watched_cluster();
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.corrected_errors.reset();  // a driver that does not say
+    cluster.nodes[1].gpus_after.clear();
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
 TEST(Load, TravelsWithTheFacts) {
     const RankFacts rank = loaded_cluster().ranks[3];
     EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));

@@ -33,8 +33,7 @@ Cluster large_cluster() {
 TEST(Scale, DiagnosesManyNodesQuickly) {
     const Cluster cluster = large_cluster();
     const double start = seconds_now();
-    EXPECT_EQ(checks_of(diagnose(cluster)),
-              (Names{"adapters' rates", "number of GPUs", "load"}));
+    EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"adapters' rates", "number of GPUs", "load"}));
     EXPECT_LT(seconds_now() - start, kMostSeconds);
 }
 
