@@ -69,37 +69,90 @@ void compare_hashes(const std::vector<const RankFacts*>& ranks, const Cluster& c
     }
 }
 
-/// Each kind of device with a known peak must reach this share of it. An H200 (700 W) reaches 680 of 989
-/// TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the datasheet's peak is held back.
+/// A device whose datasheet is known must reach this share of its peak. An H200 (700 W) reaches 680 of 989
+/// TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is held back.
 constexpr double kMinPeakShare = 0.5;
 
-/// One finding for all ranks below the share of the peak. More than half of several nodes may be so by
-/// design, as with a lower power limit.
-void compare_with_peak(const std::vector<const RankFacts*>& ranks, at::ScalarType type,
-                       const Cluster& cluster, std::vector<Finding>& findings) {
-    const auto peak = observe::datasheet_peak(ranks[0]->load->device, type);
-    if (!peak.known()) return;
+/// Copies of pinned memory reach 80 to 90 % of a PCIe link's rate. A link of half the rate, which has trained
+/// at the generation below or lacks half of its lanes, reaches at most 45 % of the rate that it should have.
+constexpr double kMinLinkShare = 0.55;
+
+/// Bytes per second of a PCIe lane by generation, after its encoding.
+constexpr double kLaneRates[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+
+/// Bytes per second of the fastest PCIe link that a GPU and its slot can have. 0: unknown.
+double link_rate(const Gpu* gpu) {
+    if (!gpu || !gpu->most_pcie_lanes || !gpu->most_pcie_generation) return 0;
+    const int64_t generation = *gpu->most_pcie_generation;
+    if (generation < 1 || generation >= std::ssize(kLaneRates)) return 0;
+    return kLaneRates[generation] * static_cast<double>(*gpu->most_pcie_lanes);
+}
+
+/// A rate of a rank's device, and the rate that the hardware should have. 0: unknown.
+struct Rate {
+    const RankFacts* rank;
+    double measured, nominal;
+};
+struct Bar {
+    const char* check;
+    double share;       // of the nominal rate
+    Severity severity;  // below the bar
+    double unit;
+    const char *unit_name, *nominal_name, *remedy;
+};
+constexpr const char* kLinkRemedy =
+    "reseat the GPU; check its link while it copies (nvidia-smi -q), and the host's PCIe settings";
+constexpr Bar kPeakBar = {"sustained matrix products",
+                          kMinPeakShare,
+                          Severity::Fail,
+                          1e12,
+                          "TFLOP/s",
+                          "the datasheet's",
+                          "check the device's clocks, heat and power limit under load (nvidia-smi -q -d "
+                          "PERFORMANCE,POWER,CLOCK); or leave the node out"};
+constexpr Bar kToDeviceBar = {"copies to the device", kMinLinkShare, Severity::Warn, 1e9, "GB/s",
+                              "its PCIe link's",      kLinkRemedy};
+constexpr Bar kToHostBar = {"copies to the host", kMinLinkShare, Severity::Warn, 1e9, "GB/s",
+                            "its PCIe link's",    kLinkRemedy};
+
+/// One finding for all ranks below the bar. If more than half of several nodes are, it may be so by design,
+/// as with a lower power limit, and gets WARN.
+void compare_with_bar(const Bar& bar, const std::vector<Rate>& rates, const Cluster& cluster,
+                      std::vector<Finding>& findings) {
     std::vector<int> below;
-    const RankFacts* slowest = nullptr;
-    for (const RankFacts* rank : ranks) {
-        const double rate = rank->load->flops_per_second;
-        if (rate >= kMinPeakShare * peak.flops_per_second) continue;
-        below.push_back(rank->rank);
-        if (!slowest || rate < slowest->load->flops_per_second) slowest = rank;
+    const Rate* slowest = nullptr;
+    const auto share = [](const Rate& rate) { return rate.measured / rate.nominal; };
+    for (const Rate& rate : rates) {
+        if (rate.measured <= 0 || rate.nominal <= 0 || share(rate) >= bar.share) continue;
+        below.push_back(rate.rank->rank);
+        if (!slowest || share(rate) < share(*slowest)) slowest = &rate;
     }
     if (below.empty()) return;
     const std::vector<std::string> nodes = nodes_of(below, cluster);
     const bool mostly = nodes.size() > 1 && 2 * nodes.size() > cluster.nodes.size();
-    findings.push_back(
-        {mostly ? Severity::Warn : Severity::Fail, "sustained matrix products",
-         describe_ranks(below, cluster),
-         fmt::format(
-             "{} of rank {} reaches {:.3g} TFLOP/s, {:.0f} % of the datasheet's {:.4g}, below {:.0f} %",
-             slowest->load->name(), slowest->rank, slowest->load->flops_per_second / 1e12,
-             100 * slowest->load->flops_per_second / peak.flops_per_second, peak.flops_per_second / 1e12,
-             100 * kMinPeakShare),
-         "check clocks, heat and the power limit (nvidia-smi -q -d PERFORMANCE,POWER,CLOCK)",
-         mostly ? std::vector<std::string>{} : nodes});
+    const Severity severity = mostly ? Severity::Warn : bar.severity;
+    findings.push_back({severity, bar.check, describe_ranks(below, cluster),
+                        fmt::format("{} of rank {} reaches {:.3g} {}, {:.0f} % of {} {:.3g}, below {:.0f} %",
+                                    slowest->rank->load->name(), slowest->rank->rank,
+                                    slowest->measured / bar.unit, bar.unit_name, 100 * share(*slowest),
+                                    bar.nominal_name, slowest->nominal / bar.unit, 100 * bar.share),
+                        bar.remedy, severity == Severity::Fail ? nodes : std::vector<std::string>{}});
+}
+
+/// Compares the rates of devices of one kind with each other and with the bar.
+void compare_rates(const Bar& bar, const std::vector<Rate>& rates, const Cluster& cluster,
+                   std::vector<Finding>& findings) {
+    RankRates among{.check = bar.check,
+                    .unit = bar.unit,
+                    .unit_name = bar.unit_name,
+                    .others = "the other devices of its kind",
+                    .remedy = bar.remedy};
+    for (const Rate& rate : rates) {
+        among.ranks.push_back(rate.rank->rank);
+        among.rates.push_back(rate.measured);
+    }
+    append(compare_ranks(among, cluster), findings);
+    compare_with_bar(bar, rates, cluster, findings);
 }
 
 bool grew(const std::optional<int64_t>& before, const std::optional<int64_t>& after) {
@@ -122,40 +175,53 @@ std::vector<Finding> check_products(const Cluster& cluster) {
 }
 
 std::vector<Finding> check_gpu_counters(const Cluster& cluster) {
-    NodeFindings found("GPU memory errors under load", Blame::Always);
+    NodeFindings memory("GPU memory errors under load", Blame::Always);
+    NodeFindings links("GPU PCIe link under load");
     for (const NodeFacts& node : cluster.nodes) {
         for (size_t i = 0; i < node.gpus.size(); ++i) {
-            const auto after = std::ranges::find(node.gpus_after, node.gpus[i].bus_id, &Gpu::bus_id);
+            const Gpu& before = node.gpus[i];
+            const auto after = std::ranges::find(node.gpus_after, before.bus_id, &Gpu::bus_id);
             if (after == node.gpus_after.end()) continue;
-            if (grew(node.gpus[i].uncorrected_errors, after->uncorrected_errors)) {
-                found.add(node.name,
-                          {Severity::Fail,
-                           fmt::format("GPU {}: uncorrected memory errors during the pre-flight", i),
-                           "leave the node out; reset the GPU"});
-            } else if (grew(node.gpus[i].corrected_errors, after->corrected_errors)) {
-                found.add(node.name, {Severity::Warn,
-                                      fmt::format("GPU {}: corrected memory errors during the pre-flight", i),
-                                      "if their number grows in the next runs, have the GPU replaced"});
+            if (grew(before.uncorrected_errors, after->uncorrected_errors)) {
+                memory.add(node.name,
+                           {Severity::Fail,
+                            fmt::format("GPU {}: uncorrected memory errors during the pre-flight", i),
+                            "leave the node out; reset the GPU"});
+            } else if (grew(before.corrected_errors, after->corrected_errors)) {
+                memory.add(
+                    node.name,
+                    {Severity::Warn, fmt::format("GPU {}: corrected memory errors during the pre-flight", i),
+                     "if their number grows in the next runs, have the GPU replaced"});
+            }
+            if (grew(before.pcie_replays, after->pcie_replays)) {
+                links.add(node.name,
+                          {Severity::Warn, fmt::format("GPU {}: packets were sent again over PCIe", i),
+                           "reseat the GPU; check its slot and riser"});
             }
         }
     }
-    return found.findings(cluster);
+    std::vector<Finding> findings = memory.findings(cluster);
+    append(links.findings(cluster), findings);
+    return findings;
 }
 
 std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type) {
+    std::map<std::string, const NodeFacts*> node_of;
+    for (const NodeFacts& node : cluster.nodes) node_of[node.name] = &node;
     std::vector<Finding> findings;
     for (const auto& [kind, ranks] : ranks_by_kind(cluster)) {
-        RankRates products{.check = "sustained matrix products",
-                           .others = "the other devices of its kind",
-                           .remedy =
-                               "check this device's heat and power under load (nvidia-smi -q -d "
-                               "PERFORMANCE,POWER,TEMPERATURE); or leave the node out"};
+        const double peak = observe::datasheet_peak(kind.first, type).flops_per_second;
+        std::vector<Rate> products, to_device, to_host;
         for (const RankFacts* rank : ranks) {
-            products.ranks.push_back(rank->rank);
-            products.rates.push_back(rank->load->flops_per_second);
+            const DeviceLoad& load = *rank->load;
+            const double link = load.bus_id.empty() ? 0 : link_rate(node_of[rank->node]->gpu_at(load.bus_id));
+            products.push_back({rank, load.flops_per_second, peak});
+            to_device.push_back({rank, load.bytes_to_device, link});
+            to_host.push_back({rank, load.bytes_to_host, link});
         }
-        append(compare_ranks(products, cluster), findings);
-        compare_with_peak(ranks, type, cluster, findings);
+        compare_rates(kPeakBar, products, cluster, findings);
+        compare_rates(kToDeviceBar, to_device, cluster, findings);
+        compare_rates(kToHostBar, to_host, cluster, findings);
     }
     return findings;
 }

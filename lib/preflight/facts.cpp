@@ -1,6 +1,7 @@
 #include "preflight/facts.h"
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -27,7 +28,7 @@ namespace argosy::preflight {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, flops_per_second, hash, num_products,
-                                   num_different)
+                                   num_different, bytes_to_device, bytes_to_host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
                                    mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
                                    num_cpus, numa_nodes, load)
@@ -40,7 +41,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most
                                    remapping_failed, pcie_lanes, most_pcie_lanes, pcie_generation,
                                    most_pcie_generation, used_mebibytes, total_mebibytes, compute_mode,
                                    mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
-                                   fabric_domain, fabric_clique)
+                                   fabric_domain, fabric_clique, pcie_replays)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
@@ -71,6 +72,20 @@ Facts unpacked(const std::string& text) {
 const Variable* RankFacts::variable(const std::string& name) const {
     const auto found = std::ranges::find(variables, name, &Variable::name);
     return found == variables.end() ? nullptr : &*found;
+}
+
+std::string pci_address(const std::string& bus_id) {
+    constexpr size_t kLetters = 12;
+    std::string address = bus_id.substr(bus_id.size() - std::min(bus_id.size(), kLetters));
+    std::ranges::transform(address, address.begin(),
+                           [](unsigned char letter) { return std::tolower(letter); });
+    return address;
+}
+
+const Gpu* NodeFacts::gpu_at(const std::string& bus_id) const {
+    const auto found = std::ranges::find_if(
+        gpus, [&](const Gpu& gpu) { return pci_address(gpu.bus_id) == pci_address(bus_id); });
+    return found == gpus.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster) {

@@ -29,6 +29,8 @@ struct DeviceLoad {
     double flops_per_second = 0;                  // of products that run for seconds
     std::string hash;                             // of the product; equal on all healthy devices of one kind
     int64_t num_products = 0, num_different = 0;  // results that differ from the rank's first result
+    double bytes_to_device = 0,
+           bytes_to_host = 0;  // per second, of copies of pinned memory; 0 on a processor
 
     /// "GPU 0000:3b:00.0", or "processor".
     std::string name() const { return bus_id.empty() ? "processor" : "GPU " + bus_id; }
@@ -46,7 +48,7 @@ struct RankFacts {
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
     std::vector<int> numa_nodes;          // the NUMA nodes of these CPUs
-    std::optional<DeviceLoad> load = {};  // none before the measurement, and with --sustain 0
+    std::optional<DeviceLoad> load = {};  // none before the measurement
 
     /// Null if the variable is not set.
     const Variable* variable(const std::string& name) const;
@@ -99,7 +101,11 @@ struct Gpu {
     /// GPUs of one domain (all GPUs that the same switches connect) and clique reach each other over NVLink,
     /// also between nodes. The domain is a UUID; zero if the switches connect one node only.
     std::string fabric_domain, fabric_clique;
+    std::optional<int64_t> pcie_replays;  // packets that were sent again over PCIe since the last reset
 };
+
+/// A GPU's PCI address as the kernel writes it: 0000:3b:00.0 for nvidia-smi's 00000000:3B:00.0.
+std::string pci_address(const std::string& bus_id);
 
 /// An error of a GPU in the kernel's log.
 struct Xid {
@@ -133,6 +139,9 @@ struct NodeFacts {
     std::optional<FolderFacts> dump_folder;
     /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
     std::vector<Gpu> gpus_under_load, gpus_after;
+
+    /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
+    const Gpu* gpu_at(const std::string& bus_id) const;
 };
 
 /// The facts of all ranks and nodes.

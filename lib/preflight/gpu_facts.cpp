@@ -188,6 +188,23 @@ GpuAnswer query_gpus(const Sources& sources) {
     return answer;
 }
 
+void read_replays(const Sources& sources, std::vector<Gpu>& gpus) {
+    if (gpus.empty()) return;
+    const CommandResult report = run_command({sources.nvidia_smi, "-q"}, sources.nvidia_smi_seconds);
+    Gpu* gpu = nullptr;  // the one that the lines are about
+    for (const std::string_view line : split(report.output, '\n')) {
+        constexpr std::string_view kGpu = "GPU ", kReplays = "Replays Since Reset";
+        if (line.starts_with(kGpu)) {
+            const std::string address = pci_address(std::string(line.substr(kGpu.size())));
+            const auto named = std::ranges::find_if(
+                gpus, [&](const Gpu& one) { return pci_address(one.bus_id) == address; });
+            if (named != gpus.end()) gpu = &*named;
+        } else if (gpu && line.starts_with(kReplays)) {
+            gpu->pcie_replays = leading_integer(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+        }
+    }
+}
+
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds) {
     std::vector<Xid> xids;
     for (const std::string_view line : split(log, '\n')) {

@@ -53,6 +53,10 @@ struct GpuAnswer {
 /// One timeout covers all calls of nvidia-smi together.
 GpuAnswer query_gpus(const Sources& sources);
 
+/// Sets the GPUs' counters of PCIe replays, which only the full report `nvidia-smi -q` has. Counters that it
+/// lacks stay unset.
+void read_replays(const Sources& sources, std::vector<Gpu>& gpus);
+
 /// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. Empty if
 /// neither is readable.
 std::vector<Xid> read_xids(const Sources& sources);

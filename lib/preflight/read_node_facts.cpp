@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -39,15 +38,6 @@ std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
         if (kibibytes && *kibibytes >= 0 && *kibibytes <= kUnlimited / 1024) return *kibibytes * 1024;
     }
     return std::nullopt;
-}
-
-/// The CPUs near a GPU. nvidia-smi writes a PCI address as 00000000:3B:00.0, the kernel as 0000:3b:00.0.
-std::string cpus_near(const Gpu& gpu, const Sources& sources) {
-    constexpr size_t kLetters = 12;
-    std::string address = gpu.bus_id.substr(gpu.bus_id.size() - std::min(gpu.bus_id.size(), kLetters));
-    std::ranges::transform(address, address.begin(),
-                           [](unsigned char letter) { return std::tolower(letter); });
-    return read_line(sources.root / "sys/bus/pci/devices" / address / "local_cpulist");
 }
 
 /// Name prefixes of interfaces that do not lead to other machines: both ends of the link are on this machine,
@@ -173,7 +163,11 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
                     .xids = read_xids(sources)};
     GpuAnswer answer = query_gpus(sources);
     facts.gpus = std::move(answer.gpus);
-    for (Gpu& gpu : facts.gpus) gpu.near_cpus = cpus_near(gpu, sources);
+    for (Gpu& gpu : facts.gpus) {
+        gpu.near_cpus =
+            read_line(sources.root / "sys/bus/pci/devices" / pci_address(gpu.bus_id) / "local_cpulist");
+    }
+    read_replays(sources, facts.gpus);
     facts.gpus_problem = std::move(answer.problem);
     facts.gpus_hang = answer.hung;
     facts.corrupt_info_rom = answer.corrupt_info_rom;

@@ -43,6 +43,28 @@ std::string line_of(const OperationSpeed& speed) {
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
 
+/// The rates of the ranks under load that were measured.
+std::string lines_of_loads(const Cluster& cluster) {
+    const auto rates_of = [&](double DeviceLoad::*rate) {
+        std::vector<double> rates;
+        for (const RankFacts& rank : cluster.ranks) {
+            if (rank.load && (*rank.load).*rate > 0) rates.push_back((*rank.load).*rate);
+        }
+        return rates;
+    };
+    const auto sustained = rates_of(&DeviceLoad::flops_per_second);
+    const auto to_device = rates_of(&DeviceLoad::bytes_to_device);
+    const auto to_host = rates_of(&DeviceLoad::bytes_to_host);
+    std::string text;
+    if (!sustained.empty())
+        text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
+    if (!to_device.empty()) {
+        text += fmt::format("  host and device  {} GB/s to the device, {} GB/s to the host\n",
+                            range(to_device, kGiga), range(to_host, kGiga));
+    }
+    return text;
+}
+
 Json operation_json(const OperationSpeed& speed) {
     Json groups = Json::array();
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
@@ -109,12 +131,7 @@ std::string text_report(const Report& report) {
                                    listed(names_of(report.nodes)), report.speeds.library);
     text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                         bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
-    std::vector<double> sustained;
-    for (const RankFacts& rank : report.cluster.ranks) {
-        if (rank.load) sustained.push_back(rank.load->flops_per_second);
-    }
-    if (!sustained.empty())
-        text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
+    text += lines_of_loads(report.cluster);
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));

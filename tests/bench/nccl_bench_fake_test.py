@@ -97,6 +97,7 @@ done
             findings = {one["check"]: one["what"] for one in json.loads(path.read_text())["findings"]}
             self.assertEqual(findings.get("GPU clocks under load"), "GPU 1: heat lowers the clocks")
             self.assertIn("GPU 1: uncorrected memory errors", findings.get("GPU memory errors under load", ""))
+            self.assertRegex(done.stdout, r"host and device +[0-9.]+.* GB/s to the device, [0-9.]+.* GB/s to the host")
 
     def test_ranks_that_share_a_gpu_are_refused(self):
         done = bench(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="1")

@@ -63,6 +63,35 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(answer.gpus[0].remapping_failed, true);
 }
 
+TEST(GpuQuery, ReadsReplaysFromTheFullReport) {
+    const Tree tree;
+    tree.put_nvidia_smi(R"([ "$*" = -q ] || exit 2
+cat <<END
+==============NVSMI LOG==============
+Attached GPUs                             : 2
+GPU 00000000:1B:00.0
+    Product Name                          : NVIDIA H200
+        Replays Since Reset               : 0
+GPU 00000000:43:00.0
+    PCI
+        Replays Since Reset               : 12
+        Replay Number Rollovers           : 3
+END
+)");
+    std::vector<Gpu> gpus(3);
+    gpus[0].bus_id = "00000000:43:00.0";
+    gpus[1].bus_id = "0000:1b:00.0";
+    gpus[2].bus_id = "0000:5d:00.0";
+    read_replays(tree.sources(), gpus);
+    EXPECT_EQ(gpus[0].pcie_replays, 12);
+    EXPECT_EQ(gpus[1].pcie_replays, 0);
+    EXPECT_EQ(gpus[2].pcie_replays, std::nullopt);
+    gpus[0].pcie_replays.reset();
+    tree.put_nvidia_smi("echo 'GPU 00000000:43:00.0'; echo Replays Since Reset");
+    read_replays(tree.sources(), gpus);
+    EXPECT_EQ(gpus[0].pcie_replays, std::nullopt);
+}
+
 TEST(GpuQuery, FindsNothingWithoutTheProgram) {
     const Tree tree;
     const GpuAnswer answer = query_gpus(tree.sources());

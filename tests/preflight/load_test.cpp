@@ -14,7 +14,13 @@ Cluster loaded_cluster(int num_nodes = 4) {
                      .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
                      .flops_per_second = 680e12 + 1e12 * (rank.rank % 3),
                      .hash = "00000000c0ffee00",
-                     .num_products = 6000};
+                     .num_products = 6000,
+                     .bytes_to_device = 55e9,
+                     .bytes_to_host = 54e9};
+    }
+    for (NodeFacts& node : cluster.nodes) {
+        node.gpus[0].bus_id = "00000000:30:00.0";
+        node.gpus[1].bus_id = "00000000:31:00.0";
     }
     return cluster;
 }
@@ -103,7 +109,7 @@ Cluster watched_cluster(int num_nodes = 3) {
     Cluster cluster = loaded_cluster(num_nodes);
     for (NodeFacts& node : cluster.nodes) {
         node.gpus_after = node.gpus_under_load = node.gpus;
-        for (Gpu& gpu : node.gpus_under_load) gpu.throttle_reasons = 0x4;
+        for (Gpu& gpu : node.gpus_under_load) gpu.throttle_reasons = 0x4, gpu.pcie_generation = 5;
     }
     return cluster;
 }
@@ -144,6 +150,54 @@ TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
     for (Gpu& gpu : cluster.nodes[0].gpus) gpu.corrected_errors.reset();  // a driver that does not say
     cluster.nodes[1].gpus_after.clear();
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(GpusUnderLoad, WhoseLinkTrainsLowerAreNamed) {
+    Cluster cluster = watched_cluster();
+    cluster.nodes[1].gpus_under_load[1].pcie_generation = 4;
+    const Finding finding = only_finding(cluster, "GPU PCIe link under load");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+    expect_says(finding, {"GPU 1: uses generation 4 of 5"});
+}
+
+TEST(GpusUnderLoad, ThatSendPacketsAgainAreNamed) {
+    Cluster cluster = watched_cluster();
+    cluster.nodes[1].gpus[1].pcie_replays = cluster.nodes[1].gpus_after[1].pcie_replays = 7;
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    cluster.nodes[1].gpus_after[1].pcie_replays = 8;
+    const Finding finding = only_finding(cluster, "GPU PCIe link under load");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    expect_says(finding, {"GPU 1: packets were sent again"});
+}
+
+TEST(Copies, SlowerThanThoseOfTheirKindAreNamed) {
+    Cluster cluster = loaded_cluster();
+    cluster.ranks[4].load->bytes_to_host = 38e9;  // 60 % of the link's rate
+    const auto findings = compare_loads(cluster, at::kBFloat16);
+    ASSERT_EQ(checks_of(findings), Names{"copies to the host"});
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].where, "rank 4 on n2");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
+    expect_says(findings[0], {"38 GB/s", "its kind"});
+}
+
+TEST(Copies, FarBelowTheLinksRateAreNamed) {
+    Cluster cluster = loaded_cluster(1);
+    // Generation 5 with 16 lanes carries 63 GB/s. The links have trained at generation 4.
+    for (RankFacts& rank : cluster.ranks) rank.load->bytes_to_device = 27e9;
+    auto findings = compare_loads(cluster, at::kBFloat16);
+    ASSERT_EQ(checks_of(findings), Names{"copies to the device"});
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_EQ(findings[0].where, "all ranks");
+    expect_says(findings[0], {"GPU 0000:30:00.0 of rank 0 reaches 27 GB/s", "43 %", "its PCIe link's 63"});
+
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.most_pcie_generation = 4;
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.most_pcie_generation = 99;  // not known here
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    cluster.nodes[0].gpus.clear();  // no nvidia-smi
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
 }
 
 TEST(Load, TravelsWithTheFacts) {
