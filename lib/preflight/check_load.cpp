@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "observe/peak_flops.h"
 #include "preflight/compare_speeds.h"
@@ -19,11 +18,10 @@ constexpr const char* kReplace =
     "leave the node out; test the device with its maker's diagnosis (dcgmi diag)";
 
 /// The ranks that have a load, by the kind of their device.
-std::map<std::pair<std::string, std::string>, std::vector<const RankFacts*>> ranks_by_kind(
-    const Cluster& cluster) {
-    std::map<std::pair<std::string, std::string>, std::vector<const RankFacts*>> kinds;
+std::map<std::string, std::vector<const RankFacts*>> ranks_by_kind(const Cluster& cluster) {
+    std::map<std::string, std::vector<const RankFacts*>> kinds;
     for (const RankFacts& rank : cluster.ranks) {
-        if (rank.load) kinds[{rank.load->device, rank.load->library}].push_back(&rank);
+        if (rank.load) kinds[rank.load->kind()].push_back(&rank);
     }
     return kinds;
 }
@@ -46,8 +44,7 @@ void compare_hashes(const std::vector<const RankFacts*>& ranks, const Cluster& c
     if (ranks_by_hash.size() < 2) return;
     const auto& [usual, agreeing] =
         *std::ranges::max_element(ranks_by_hash, {}, [](const auto& entry) { return entry.second.size(); });
-    const DeviceLoad& load = *ranks[0]->load;
-    const std::string kind = fmt::format("{}, {}", load.device, load.library);
+    const std::string kind = ranks[0]->load->kind();
     if (2 * agreeing.size() <= ranks.size()) {
         std::vector<int> numbers;
         for (const RankFacts* rank : ranks) numbers.push_back(rank->rank);
@@ -210,11 +207,12 @@ std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type) 
     for (const NodeFacts& node : cluster.nodes) node_of[node.name] = &node;
     std::vector<Finding> findings;
     for (const auto& [kind, ranks] : ranks_by_kind(cluster)) {
-        const double peak = observe::datasheet_peak(kind.first, type).flops_per_second;
+        if (ranks[0]->load->bus_id.empty()) continue;
+        const double peak = observe::datasheet_peak(ranks[0]->load->device, type).flops_per_second;
         std::vector<Rate> products, to_device, to_host;
         for (const RankFacts* rank : ranks) {
             const DeviceLoad& load = *rank->load;
-            const double link = load.bus_id.empty() ? 0 : link_rate(node_of[rank->node]->gpu_at(load.bus_id));
+            const double link = link_rate(node_of[rank->node]->gpu_at(load.bus_id));
             products.push_back({rank, load.flops_per_second, peak});
             to_device.push_back({rank, load.bytes_to_device, link});
             to_host.push_back({rank, load.bytes_to_host, link});

@@ -49,8 +49,9 @@ struct RankRates {
 std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluster);
 
 /// Findings for the loads of ranks: sustained products that are slower than those of devices of the same
-/// kind, or slow for the device's datasheet. `type` is the products' type. REQUIRES: ranks do not share
-/// cores.
+/// kind, or slow for the device's datasheet, and copies that are slow in the same ways. A processor is left
+/// out: its products are so short that other programs disturb them. `type` is the products' type. REQUIRES:
+/// ranks do not share cores.
 std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type);
 
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but

@@ -2,6 +2,9 @@
 // function, so every rank gets the same findings.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
+#include <string>
 #include <vector>
 
 #include "preflight/facts.h"
@@ -11,6 +14,9 @@ namespace argosy::preflight {
 
 /// All findings, in the order of the checks. Equal problems on several nodes or ranks make one finding.
 std::vector<Finding> diagnose(const Cluster& cluster);
+
+/// Lines that each name something that could not be looked at, and the reason. `type`: of the matrix products.
+std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type);
 
 // The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
 // diagnose.cpp has the table of checks, and README.md describes each check. The severities are chosen so that

@@ -32,6 +32,8 @@ struct DeviceLoad {
     double bytes_to_device = 0,
            bytes_to_host = 0;  // per second, of copies of pinned memory; 0 on a processor
 
+    /// Healthy devices of one kind compute the same bits: "NVIDIA H200, cuBLAS 13.1.0".
+    std::string kind() const { return device + ", " + library; }
     /// "GPU 0000:3b:00.0", or "processor".
     std::string name() const { return bus_id.empty() ? "processor" : "GPU " + bus_id; }
 };
@@ -132,9 +134,11 @@ struct NodeFacts {
     std::vector<Interface> interfaces;
     std::vector<AdapterPort> adapter_ports;
     std::vector<Gpu> gpus;
-    std::string gpus_problem;       // the error of nvidia-smi; empty: none
+    std::string gpus_problem;  // the error of nvidia-smi; empty: none
+    bool has_nvidia_smi = true;
     bool gpus_hang = false;         // nvidia-smi did not end within the timeout
     bool corrupt_info_rom = false;  // of a GPU
+    bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;
     std::optional<FolderFacts> dump_folder;
     /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.

@@ -124,6 +124,7 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
         const double seconds = std::max(deadline - seconds_now(), 0.0);
         const CommandResult command = run_command({sources.nvidia_smi, question + names, kFormat}, seconds);
         answer.hung = command.end == CommandResult::End::Hung;
+        answer.has_nvidia_smi = command.end != CommandResult::End::NotFound;
         if (command.end != CommandResult::End::Exited) return answer;
         if (command.status == 0 || command.status == kCorruptInfoRom) {
             for (const std::string_view line : split(command.output, '\n')) {
@@ -219,13 +220,13 @@ std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seco
     return xids;
 }
 
-std::vector<Xid> read_xids(const Sources& sources) {
+std::optional<std::vector<Xid>> read_xids(const Sources& sources) {
     for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
         const auto text = read_text(sources.root / log, kMaxLogBytes);
         if (text && !text->empty())
             return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
     }
-    return {};
+    return std::nullopt;
 }
 
 }  // namespace argosy::preflight

@@ -96,7 +96,7 @@ Turns turns_of(int rank, const Cluster& cluster) {
 /// Reads the facts that may have changed on the node since they were first read. `uses_gpus`: the job does.
 void look_again(NodeFacts& facts, bool uses_gpus) {
     const Sources sources;
-    facts.xids = read_xids(sources);
+    facts.xids = read_xids(sources).value_or(std::vector<Xid>());
     if (!uses_gpus) return;
     GpuAnswer answer = query_gpus(sources);
     facts.gpus_after = std::move(answer.gpus);

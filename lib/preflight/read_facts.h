@@ -44,6 +44,7 @@ FolderFacts try_folder(const std::filesystem::path& folder);
 // newer name, then omits the field.
 
 struct GpuAnswer {
+    bool has_nvidia_smi = true;
     std::vector<Gpu> gpus;
     std::string problem;            // one line; empty after success, and if there is no nvidia-smi
     bool hung = false;              // nvidia-smi did not end within the timeout
@@ -57,9 +58,9 @@ GpuAnswer query_gpus(const Sources& sources);
 /// lacks stay unset.
 void read_replays(const Sources& sources, std::vector<Gpu>& gpus);
 
-/// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. Empty if
+/// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. None if
 /// neither is readable.
-std::vector<Xid> read_xids(const Sources& sources);
+std::optional<std::vector<Xid>> read_xids(const Sources& sources);
 
 /// The last error for each pair of GPU and code. An error has an age if its line begins like those of
 /// /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.

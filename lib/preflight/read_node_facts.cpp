@@ -159,8 +159,10 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
                     .load = leading_number(read_line(sources.root / "proc/loadavg")),
                     .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
                     .interfaces = read_interfaces(sources),
-                    .adapter_ports = read_adapter_ports(sources),
-                    .xids = read_xids(sources)};
+                    .adapter_ports = read_adapter_ports(sources)};
+    const auto xids = read_xids(sources);
+    facts.log_is_readable = xids.has_value();
+    facts.xids = xids.value_or(std::vector<Xid>());
     GpuAnswer answer = query_gpus(sources);
     facts.gpus = std::move(answer.gpus);
     for (Gpu& gpu : facts.gpus) {
@@ -169,6 +171,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     }
     read_replays(sources, facts.gpus);
     facts.gpus_problem = std::move(answer.problem);
+    facts.has_nvidia_smi = answer.has_nvidia_smi;
     facts.gpus_hang = answer.hung;
     facts.corrupt_info_rom = answer.corrupt_info_rom;
     if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);

@@ -143,6 +143,8 @@ std::string text_report(const Report& report) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
                             finding.where, finding.what, finding.remedy);
     }
+    for (const std::string& line : not_checked(report.cluster, report.type))
+        text += fmt::format("not checked: {}\n", line);
     const auto bad = report.bad_nodes();
     text += fmt::format("{} in {:.1f} s{}{}\n", name(report.severity()), report.seconds,
                         bad.empty() ? "" : "; leave out ", fmt::join(bad, ", "));
@@ -161,6 +163,7 @@ std::string json_report(const Report& report) {
                         {"verdict", name(report.severity())},
                         {"bad_nodes", report.bad_nodes()},
                         {"findings", findings},
+                        {"not_checked", not_checked(report.cluster, report.type)},
                         {"speeds", speeds_json(report)},
                         {"ranks", facts_json(report.cluster.ranks)},
                         {"nodes", facts_json(report.cluster.nodes)}};

@@ -28,6 +28,7 @@ TEST(GpuQuery, ReadsEveryField) {
     const Tree tree;
     tree.put_nvidia_smi(kTwoGpus);
     const GpuAnswer answer = query_gpus(tree.sources());
+    EXPECT_TRUE(answer.has_nvidia_smi);
     EXPECT_EQ(answer.problem, "");
     EXPECT_FALSE(answer.hung);
     ASSERT_EQ(answer.gpus.size(), 2u);
@@ -96,6 +97,7 @@ TEST(GpuQuery, FindsNothingWithoutTheProgram) {
     const Tree tree;
     const GpuAnswer answer = query_gpus(tree.sources());
     EXPECT_TRUE(answer.gpus.empty());
+    EXPECT_FALSE(answer.has_nvidia_smi);
     EXPECT_EQ(answer.problem, "");
     EXPECT_FALSE(answer.hung);
 }

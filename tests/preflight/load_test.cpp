@@ -1,4 +1,6 @@
 // What devices do under load: results and rates.
+#include <functional>
+
 #include "preflight/cluster.h"
 #include "preflight/compare_speeds.h"
 
@@ -79,6 +81,10 @@ TEST(Load, ADeviceSlowerThanItsKindIsNamed) {
     EXPECT_EQ(findings[0].bad_nodes, Names{"n1"});
     expect_says(findings[0], {"500 TFLOP/s", "its kind"});
 
+    for (RankFacts& rank : cluster.ranks) rank.load->bus_id.clear();
+    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{}) << "on processors";
+    cluster = loaded_cluster();
+    cluster.ranks[3].load->flops_per_second = 500e12;
     cluster.ranks[3].load->device = "NVIDIA H100 80GB HBM3";  // the only one of its kind
     EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
 }
@@ -198,6 +204,40 @@ TEST(Copies, FarBelowTheLinksRateAreNamed) {
     EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
     cluster.nodes[0].gpus.clear();  // no nvidia-smi
     EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+}
+
+TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
+    Cluster cluster = watched_cluster();
+    for (NodeFacts& node : cluster.nodes) {
+        for (Gpu& gpu : node.gpus) gpu.pcie_replays = 0;
+    }
+    EXPECT_EQ(not_checked(cluster, at::kBFloat16), Names{});
+    EXPECT_EQ(
+        not_checked(cluster, at::kDouble),
+        Names{"sustained matrix products against the datasheet, all ranks: no peak is known for this GPU "
+              "and type"});
+    const std::vector<std::pair<std::function<void(Cluster&)>, const char*>> cases = {
+        {[](Cluster& made) { made.nodes[1].log_is_readable = false; }, "(XID), n1: neither /dev/kmsg nor"},
+        {[](Cluster& made) { made.nodes[1].has_nvidia_smi = false; }, "n1: there is no nvidia-smi in PATH"},
+        {[](Cluster& made) { made.nodes[2].gpus[1].uncorrected_errors.reset(); },
+         "memory errors of GPUs, n2"},
+        {[](Cluster& made) { made.nodes[2].gpus[1].throttle_reasons.reset(); },
+         "clocks that heat lowers, n2"},
+        {[](Cluster& made) { made.nodes[2].gpus[0].pcie_replays.reset(); }, "PCIe links, n2: nvidia-smi -q"},
+        {[](Cluster& made) { made.nodes[0].gpus_under_load.clear(); }, "GPUs under load, n0: "},
+        {[](Cluster& made) { made.nodes[0].dump_folder.reset(); }, "the dump folder, n0: "},
+        {[](Cluster& made) { made.ranks[3].load->num_products = 0; }, "products, rank 3 on n1: they are"},
+        {[](Cluster& made) { made.ranks[3].load->library = "another"; }, "rank 3 on n1: no other device"},
+        {[](Cluster& made) { made.ranks[3].load->bytes_to_device = 0; },
+         "copies between host and device, rank 3"},
+    };
+    for (const auto& [spoil, expected] : cases) {
+        Cluster made = cluster;
+        spoil(made);
+        const Names lines = not_checked(made, at::kBFloat16);
+        ASSERT_EQ(lines.size(), 1u) << expected;
+        EXPECT_NE(lines[0].find(expected), std::string::npos) << lines[0];
+    }
 }
 
 TEST(Load, TravelsWithTheFacts) {

@@ -108,7 +108,11 @@ class Preflight(unittest.TestCase):
             self.assertEqual(code, 0, out + err)
             report = json.loads(self.json.read_text())
             self.assertEqual(report["ranks"][0]["load"]["num_products"] > 0, least is not None)
-            self.assertEqual("sustained" in out, least is not None)
+            self.assertEqual("  sustained " in out, least is not None)
+            missing = [line for line in report["not_checked"] if line.startswith("sustained matrix products, rank 0")]
+            self.assertEqual(len(missing), 0 if least else 1, report["not_checked"])
+            for line in report["not_checked"]:
+                self.assertIn(f"\nnot checked: {line}\n", out)
             self.assertGreaterEqual(report["seconds"], least or 0)
 
     @unittest.skipIf(os.cpu_count() > 8, "so many ranks are no small test")
