@@ -27,6 +27,7 @@ constexpr Row kChecks[] = {
     {check_adapter_rates},
     {check_adapter_choice},
     {check_adapter_pcie},
+    {check_adapter_counters},
     {.check = check_gpu_answers, .of_gpus = true},
     {.check = check_num_gpus, .of_gpus = true},
     {.check = check_gpu_states, .of_gpus = true},
@@ -75,6 +76,12 @@ constexpr NodeGap kNodeGaps[] = {
      [](const NodeFacts& node) { return any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; }); }},
     {"GPUs under load", "nvidia-smi was not asked then, or did not answer",
      [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
+    {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",
+     [](const NodeFacts& node) {
+         return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
+             return port.carries_data() && port.counters.empty();
+         });
+     }},
     {"the dump folder", "the job names none",
      [](const NodeFacts& node) { return !node.dump_folder.has_value(); }},
 };

@@ -15,7 +15,8 @@ namespace argosy::preflight {
 /// All findings, in the order of the checks. Equal problems on several nodes or ranks make one finding.
 std::vector<Finding> diagnose(const Cluster& cluster);
 
-/// Lines that each name something that could not be looked at, and the reason. `type`: of the matrix products.
+/// Lines that each name something that could not be looked at, and the reason. `type`: of the matrix
+/// products.
 std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type);
 
 // The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
@@ -37,6 +38,7 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
+std::vector<Finding> check_adapter_counters(const Cluster& cluster);
 
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);

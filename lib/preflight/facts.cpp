@@ -35,7 +35,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
-                                   pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers)
+                                   pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers, counters)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most_sm_megahertz,
                                    throttle_reasons, uncorrected_errors, corrected_errors, remapping_pending,
                                    remapping_failed, pcie_lanes, most_pcie_lanes, pcie_generation,
@@ -47,7 +47,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
                                    available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
                                    has_nvidia_smi, gpus_hang, corrupt_info_rom, log_is_readable, xids,
-                                   dump_folder, gpus_under_load, gpus_after)
+                                   dump_folder, gpus_under_load, gpus_after, adapter_ports_after)
 
 namespace {
 

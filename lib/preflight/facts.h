@@ -76,6 +76,7 @@ struct AdapterPort {
     double gigabits = 0;                // per second
     std::optional<int> pcie_lanes, most_pcie_lanes;
     std::optional<double> pcie_transfers, most_pcie_transfers;  // GT/s per lane
+    std::map<std::string, int64_t> counters;  // of errors and retransmissions, by the kernel's names
 
     bool active() const {
         return state == "ACTIVE" && (physical_state.empty() || physical_state == "LinkUp");
@@ -143,6 +144,7 @@ struct NodeFacts {
     std::optional<FolderFacts> dump_folder;
     /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
     std::vector<Gpu> gpus_under_load, gpus_after;
+    std::vector<AdapterPort> adapter_ports_after;  // after all measurements
 
     /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
     const Gpu* gpu_at(const std::string& bus_id) const;

@@ -97,6 +97,7 @@ Turns turns_of(int rank, const Cluster& cluster) {
 void look_again(NodeFacts& facts, bool uses_gpus) {
     const Sources sources;
     facts.xids = read_xids(sources).value_or(std::vector<Xid>());
+    facts.adapter_ports_after = read_adapter_ports(sources);
     if (!uses_gpus) return;
     GpuAnswer answer = query_gpus(sources);
     facts.gpus_after = std::move(answer.gpus);
@@ -108,6 +109,7 @@ void look_again(NodeFacts& facts, bool uses_gpus) {
 void add_changes(NodeFacts&& changes, NodeFacts& node) {
     node.gpus_under_load = std::move(changes.gpus_under_load);
     node.gpus_after = std::move(changes.gpus_after);
+    node.adapter_ports_after = std::move(changes.adapter_ports_after);
     node.xids = std::move(changes.xids);
     node.gpus_hang = node.gpus_hang || changes.gpus_hang;
     if (node.gpus_problem.empty() && !changes.gpus_problem.empty())

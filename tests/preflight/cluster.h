@@ -21,7 +21,8 @@ inline AdapterPort adapter_port(const std::string& name, const std::string& link
             .pcie_lanes = 16,
             .most_pcie_lanes = 16,
             .pcie_transfers = 32,
-            .most_pcie_transfers = 32};
+            .most_pcie_transfers = 32,
+            .counters = {{"symbol_error", 3}, {"link_downed", 1}, {"packet_seq_err", 0}}};
 }
 
 inline Gpu good_gpu(int number) {

@@ -35,6 +35,10 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     tree.put("sys/class/infiniband/mlx5_2/device/current_link_width", "0\n");
     tree.put("sys/class/infiniband/mlx5_2/device/max_link_width", "255\n");
     tree.put("sys/class/infiniband/mlx5_2/device/max_link_speed", "Unknown\n");
+    tree.put("sys/class/infiniband/mlx5_10/ports/1/counters/symbol_error", "17\n");
+    tree.put("sys/class/infiniband/mlx5_10/ports/1/counters/port_xmit_data", "99\n");
+    tree.put("sys/class/infiniband/mlx5_10/ports/1/hw_counters/packet_seq_err", "4\n");
+    tree.put("sys/class/infiniband/mlx5_10/ports/1/hw_counters/rnr_nak_retry_err", "N/A (no PMA)\n");
     const std::vector<AdapterPort> ports = read_adapter_ports(tree.sources());
     ASSERT_EQ(ports.size(), 3u);
     EXPECT_EQ(ports[0].adapter, "mlx5_2");
@@ -49,6 +53,9 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     EXPECT_EQ(ports[1].physical_state, "Disabled");
     EXPECT_FALSE(ports[1].active());
     EXPECT_EQ(ports[2].adapter, "mlx5_10");
+    EXPECT_EQ(ports[2].counters,
+              (std::map<std::string, int64_t>{{"symbol_error", 17}, {"packet_seq_err", 4}}));
+    EXPECT_TRUE(ports[0].counters.empty());
     EXPECT_TRUE(ports[2].infiniband());
     EXPECT_EQ(ports[2].gigabits, 400);
     EXPECT_EQ(ports[2].pcie_lanes, 8);

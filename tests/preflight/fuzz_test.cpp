@@ -63,6 +63,7 @@ TEST(Fuzz, TheKernelsFiles) {
         {"sys/class/infiniband/mlx5_0/device/current_link_width", "8\n"},
         {"sys/class/infiniband/mlx5_0/device/max_link_width", "16\n"},
         {"sys/class/infiniband/mlx5_0/device/current_link_speed", "16.0 GT/s PCIe\n"},
+        {"sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error", "17\n"},
         {"sys/class/net/eth0/operstate", "up\n"},
         {"sys/class/net/eth0/speed", "25000\n"},
         {"sys/devices/system/cpu/online", "0-95\n"},

@@ -225,6 +225,7 @@ TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
          "clocks that heat lowers, n2"},
         {[](Cluster& made) { made.nodes[2].gpus[0].pcie_replays.reset(); }, "PCIe links, n2: nvidia-smi -q"},
         {[](Cluster& made) { made.nodes[0].gpus_under_load.clear(); }, "GPUs under load, n0: "},
+        {[](Cluster& made) { made.nodes[0].adapter_ports[1].counters.clear(); }, "of adapters, n0: /sys"},
         {[](Cluster& made) { made.nodes[0].dump_folder.reset(); }, "the dump folder, n0: "},
         {[](Cluster& made) { made.ranks[3].load->num_products = 0; }, "products, rank 3 on n1: they are"},
         {[](Cluster& made) { made.ranks[3].load->library = "another"; }, "rank 3 on n1: no other device"},
@@ -245,6 +246,15 @@ TEST(Load, TravelsWithTheFacts) {
     EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
     EXPECT_EQ(unpack_rank(pack(rank)).load->hash, "00000000c0ffee00");
     EXPECT_FALSE(unpack_rank(pack(RankFacts{})).load);
+    NodeFacts node;
+    node.gpus_under_load = {good_gpu(3)};
+    node.gpus_after = {good_gpu(4), good_gpu(5)};
+    node.gpus_after[1].pcie_replays = 6;
+    node.adapter_ports_after = {adapter_port("mlx5_7")};
+    node = unpack_node(pack(node));
+    EXPECT_EQ(node.gpus_under_load.at(0).bus_id, good_gpu(3).bus_id);
+    EXPECT_EQ(node.gpus_after.at(1).pcie_replays, 6);
+    EXPECT_EQ(node.adapter_ports_after.at(0).counters.at("symbol_error"), 3);
 }
 
 }  // namespace
