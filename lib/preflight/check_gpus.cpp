@@ -88,12 +88,6 @@ std::string narrow_link(const Gpu& gpu) {
     return fmt::format("uses {} of {} PCIe lanes", *gpu.pcie_lanes, *gpu.most_pcie_lanes);
 }
 
-/// REQUIRES: the GPU works. At rest its link may run at a lower generation.
-std::string slow_link(const Gpu& gpu) {
-    if (!gpu.pcie_generation || !(gpu.pcie_generation < gpu.most_pcie_generation)) return "";
-    return fmt::format("uses generation {} of {} of PCIe", *gpu.pcie_generation, *gpu.most_pcie_generation);
-}
-
 /// The amount is rounded to GiB, so that similar nodes make one finding.
 std::string memory_in_use(const Gpu& gpu) {
     return fmt::format("other processes use about {} GiB of its memory", (*gpu.used_mebibytes + 512) / 1024);
@@ -149,8 +143,6 @@ constexpr State kStatesUnderLoad[] = {
      "leave the node out; check its cooling and power", Blame::Minority},
     {slowed_by_hardware, Severity::Warn, "GPU clocks under load",
      "check again under load with nvidia-smi -q -d PERFORMANCE"},
-    {slow_link, Severity::Fail, "GPU PCIe link under load", "leave the node out; reseat the GPU",
-     Blame::Minority},
 };
 
 /// Adds one finding, "GPU 0, 3: ...", for each text that `gpus` of a node have for this state.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "observe/peak_flops.h"
 #include "preflight/compare_speeds.h"
@@ -169,6 +170,28 @@ std::vector<Finding> check_products(const Cluster& cluster) {
     }
     for (const auto& [kind, ranks] : ranks_by_kind(cluster)) compare_hashes(ranks, cluster, findings);
     return findings;
+}
+
+/// Checks the GPUs that ranks use. The links of other GPUs may run at a lower generation, because they rest.
+std::vector<Finding> check_links_under_load(const Cluster& cluster) {
+    NodeFindings found("GPU PCIe link under load", Blame::Minority);
+    const RanksByNode ranks(cluster);
+    for (const NodeFacts& node : cluster.nodes) {
+        std::set<std::string> used;
+        for (const RankFacts* rank : ranks.on(node)) {
+            if (rank->load) used.insert(pci_address(rank->load->bus_id));
+        }
+        for (size_t i = 0; i < node.gpus_under_load.size(); ++i) {
+            const Gpu& gpu = node.gpus_under_load[i];
+            const bool slow = gpu.pcie_generation && gpu.pcie_generation < gpu.most_pcie_generation;
+            if (!slow || !used.contains(pci_address(gpu.bus_id))) continue;
+            found.add(node.name, {Severity::Fail,
+                                  fmt::format("GPU {}: uses generation {} of {} of PCIe", i,
+                                              *gpu.pcie_generation, *gpu.most_pcie_generation),
+                                  "leave the node out; reseat the GPU"});
+        }
+    }
+    return found.findings(cluster);
 }
 
 std::vector<Finding> check_gpu_counters(const Cluster& cluster) {

@@ -52,6 +52,7 @@ std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 
 // check_load.cpp
 std::vector<Finding> check_products(const Cluster& cluster);
+std::vector<Finding> check_links_under_load(const Cluster& cluster);
 std::vector<Finding> check_gpu_counters(const Cluster& cluster);
 
 // check_hosts.cpp

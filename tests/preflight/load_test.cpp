@@ -165,6 +165,9 @@ TEST(GpusUnderLoad, WhoseLinkTrainsLowerAreNamed) {
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     expect_says(finding, {"GPU 1: uses generation 4 of 5"});
+
+    cluster.ranks[3].load->bus_id = cluster.ranks[2].load->bus_id;  // no rank uses GPU 1 of n1
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
 TEST(GpusUnderLoad, ThatSendPacketsAgainAreNamed) {
