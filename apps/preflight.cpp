@@ -25,10 +25,10 @@ constexpr const char* kHelp =
     "  mpirun -n 16 preflight --config F.toml [--section.key value ...]\n"
     "\n"
     "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
-    "the collectives of a step of this configuration, at their sizes and over its mesh. Reports each wrong\n"
-    "setting and each part that is slower than its peers, with the remedy (lib/preflight/README.md lists "
-    "the\n"
-    "checks).\n"
+    "the collectives of a step of this configuration, at their sizes and over its mesh, and keeps every\n"
+    "device busy for some seconds (--sustain). Reports each wrong setting, each wrong result, and each part\n"
+    "that is slower than its peers, with the remedy (lib/preflight/README.md lists the checks), and what\n"
+    "could not be checked.\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct Arguments {

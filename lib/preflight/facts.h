@@ -26,11 +26,13 @@ struct DeviceLoad {
     std::string device;   // the driver's name of the GPU, or the instruction set of a processor's kernels
     std::string library;  // that multiplies, with its version
     std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
-    double flops_per_second = 0;                  // of products that run for seconds
-    std::string hash;                             // of the product; equal on all healthy devices of one kind
-    int64_t num_products = 0, num_different = 0;  // results that differ from the rank's first result
-    double bytes_to_device = 0,
-           bytes_to_host = 0;  // per second, of copies of pinned memory; 0 on a processor
+    double flops_per_second = 0;  // of products that run for seconds
+    /// Of the product; equal on all healthy devices of one kind. Empty if devices of one kind may differ.
+    std::string hash;
+    int64_t num_products = 0;
+    int64_t num_different = 0;  // products that differ from the rank's first
+    /// Per second, of copies of pinned memory; 0 on a processor.
+    double bytes_to_device = 0, bytes_to_host = 0;
 
     /// Healthy devices of one kind compute the same bits: "NVIDIA H200, cuBLAS 13.1.0".
     std::string kind() const { return device + ", " + library; }
