@@ -27,7 +27,8 @@ struct DeviceLoad {
     std::string library;  // that multiplies, with its version
     std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
     double flops_per_second = 0;  // of products that run for seconds
-    /// Of the product; equal on all healthy devices of one kind. Empty if devices of one kind may differ.
+    /// A hash of the product, equal on all healthy devices of one kind. Empty if devices of one kind may
+    /// differ.
     std::string hash;
     int64_t num_products = 0;
     int64_t num_different = 0;  // products that differ from the rank's first
