@@ -25,10 +25,10 @@ constexpr const char* kHelp =
     "  mpirun -n 16 preflight --config F.toml [--section.key value ...]\n"
     "\n"
     "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
-    "the collectives of a step of this configuration, at their sizes and over its mesh. Reports each wrong\n"
-    "setting and each part that is slower than its peers, with the remedy (lib/preflight/README.md lists "
-    "the\n"
-    "checks).\n"
+    "the collectives of a step of this configuration, at their sizes and over its mesh, and keeps every\n"
+    "device busy for some seconds (--sustain). Reports each wrong setting, each wrong result, and each part\n"
+    "that is slower than its peers, with the remedy (lib/preflight/README.md lists the checks), and what\n"
+    "could not be checked.\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct Arguments {
@@ -49,6 +49,10 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
         ->capture_default_str();
+    app.add_option("--sustain", arguments.options.sustain_seconds,
+                   "seconds for which each rank multiplies matrices, to find devices that are slow or wrong\n"
+                   "under load: 10 on a GPU, 0.2 on a processor. 0: not at all")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--only-warn", arguments.only_warn,
                    "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")
         ->delimiter(',');

@@ -1,7 +1,9 @@
 #include "observe/peak_flops.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cctype>
@@ -10,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "model/parameter.h"
 #include "ops/matmul.h"
 
@@ -76,6 +79,23 @@ at::Tensor factor(int64_t size, at::ScalarType type, c10::Device device) {
     return device.is_cpu() ? at::ones({size, size}, options) : at::rand({size, size}, options);
 }
 
+/// Makes a factor that is the same on all devices: random numbers from -0.5 to 0.5.
+at::Tensor fixed_factor(int64_t size, at::ScalarType type, c10::Device device, uint64_t seed) {
+    const auto options = at::TensorOptions(c10::kCPU).dtype(type);
+    return at::rand({size, size}, at::detail::createCPUGenerator(seed), options).sub_(0.5).to(device);
+}
+
+/// Sums the bits of each row as 64-bit integers, whose sum does not depend on the order: a different row has
+/// a different sum, unless differences cancel out.
+at::Tensor sums_of_bits(const at::Tensor& x) { return x.view(at::kLong).sum(1); }
+
+uint64_t hash_of(const at::Tensor& numbers) {
+    const at::Tensor on_host = numbers.cpu();
+    Fnv hash;
+    for (int64_t i = 0; i < on_host.numel(); ++i) hash.add(on_host.const_data_ptr<int64_t>()[i]);
+    return hash.hash();
+}
+
 }  // namespace
 
 const char* peak_source_name(PeakSource source) {
@@ -123,6 +143,36 @@ PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device dev
     }
     ARGOSY_CHECK(std::isfinite(best));
     return {best, PeakSource::MeasuredGemm};
+}
+
+SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device,
+                                   const Multiply& multiply) {
+    const int64_t size = device.is_cpu() ? 512 : 8192;
+    const int at_once = device.is_cpu() ? 1 : 10;  // as in measure_gemm_peak()
+    const at::Tensor a = fixed_factor(size, type, device, 1), b = fixed_factor(size, type, device, 2);
+    const at::Tensor first = sums_of_bits(multiply(a, b));
+    at::Tensor different = at::zeros({}, first.options());
+    SustainedProducts result{.hash = hash_of(first), .num_products = 1};
+    const double start = seconds_now();
+    double now = start, counted_since = start;
+    int64_t num_counted = 0;
+    do {
+        for (int i = 0; i < at_once; ++i) different.add_(sums_of_bits(multiply(a, b)).ne(first).any());
+        result.num_different = different.item<int64_t>();  // waits for all products
+        result.num_products += at_once;
+        now = seconds_now();
+        const bool settled = now - start >= seconds / 2;
+        num_counted = settled ? num_counted + at_once : 0;
+        if (!settled) counted_since = now;
+    } while (now - start < seconds);
+    result.flops_per_second =
+        2 * std::pow(static_cast<double>(size), 3) * static_cast<double>(num_counted) / (now - counted_since);
+    return result;
+}
+
+SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device) {
+    return sustain_products(type, seconds, device,
+                            [](const at::Tensor& a, const at::Tensor& b) { return ops::linear(a, b); });
 }
 
 FlopsPerToken flops_per_token(const model::ModelSpec& spec, int64_t sequence_length) {

@@ -2,10 +2,12 @@
 // of a token. An unknown device gets no figure or its measured figure, never another device's figure.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "model/model_spec.h"
@@ -34,6 +36,23 @@ PeakFlops datasheet_peak(std::string_view device_name, at::ScalarType type);
 /// fraction of it. Ranks that share a machine should measure at the same time, because they also compute at
 /// the same time.
 PeakFlops measure_gemm_peak(at::ScalarType type, double seconds = 0.3, c10::Device device = c10::kCPU);
+
+/// The same product, computed again and again.
+struct SustainedProducts {
+    double flops_per_second = 0;  // in the second half of the time, when clocks have settled
+    uint64_t hash = 0;            // of the first result; equal on all healthy devices of one kind
+    int64_t num_products = 0;
+    int64_t num_different = 0;  // results that are not those of the first product, bit for bit
+};
+using Multiply = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
+
+/// Multiplies two fixed matrices of random numbers for about `seconds`, at least twice, and compares each
+/// result with the first. A short measurement ends before a GPU is hot and reaches its power limit. On a GPU
+/// the comparisons cost about 3 % of the rate. REQUIRES: the thread holds an OpsContext whose products use
+/// algorithms that are not chosen by time, so that devices of one kind choose the same.
+SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device,
+                                   const Multiply& multiply);
+SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device = c10::kCPU);
 
 // The cost of a training token in FLOPs, by the formulas of published MFU figures. Model FLOPs are those that
 // the mathematics needs: recomputed activations and padding do not count.

@@ -242,4 +242,29 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
+/// A link that goes down ends a job. Other errors cost time. The texts give a counter's growth as a power of
+/// ten, so that nodes with similar growth share a finding.
+std::vector<Finding> check_adapter_counters(const Cluster& cluster) {
+    constexpr const char* kLinkDown = "link_downed";
+    NodeFindings found("adapters' errors", Blame::Always);
+    const RanksByNode ranks(cluster);
+    for (const NodeFacts& node : cluster.nodes) {
+        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, ranks))) {
+            const auto after = std::ranges::find(node.adapter_ports_after, full_name(*port), full_name);
+            if (after == node.adapter_ports_after.end()) continue;
+            for (const auto& [name, count] : after->counters) {
+                const auto before = port->counters.find(name);
+                if (before == port->counters.end() || count <= before->second) continue;
+                int64_t growth = 1;
+                while (growth <= (count - before->second) / 10) growth *= 10;
+                found.add(node.name, {name == kLinkDown ? fail_between_nodes(cluster) : Severity::Warn,
+                                      fmt::format("{} of {} has grown by at least {} during the pre-flight",
+                                                  name, full_name(*port), growth),
+                                      "reseat or replace the cable; check the switch port, and congestion"});
+            }
+        }
+    }
+    return found.findings(cluster);
+}
+
 }  // namespace argosy::preflight

@@ -137,13 +137,22 @@ constexpr State kStates[] = {
     {not_persistent, Severity::Warn, "GPU persistence", "run nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
-/// Adds one finding, "GPU 0, 3: ...", for each text that GPUs of a node have for this state.
-void apply(const State& state, const Cluster& cluster, std::vector<Finding>& findings) {
+/// States while all GPUs multiply. A low power limit (software power capping) is normal then.
+constexpr State kStatesUnderLoad[] = {
+    {heat_or_power_brake, Severity::Fail, "GPU clocks under load",
+     "leave the node out; check its cooling and power", Blame::Minority},
+    {slowed_by_hardware, Severity::Warn, "GPU clocks under load",
+     "check again under load with nvidia-smi -q -d PERFORMANCE"},
+};
+
+/// Adds one finding, "GPU 0, 3: ...", for each text that `gpus` of a node have for this state.
+void apply(const State& state, const Cluster& cluster, std::vector<Gpu> NodeFacts::*gpus,
+           std::vector<Finding>& findings) {
     NodeFindings found(state.check, state.blame);
     for (const NodeFacts& node : cluster.nodes) {
         std::map<std::string, std::string> gpus_by_problem;
-        for (size_t i = 0; i < node.gpus.size(); ++i) {
-            const std::string problem = state.problem(node.gpus[i]);
+        for (size_t i = 0; i < (node.*gpus).size(); ++i) {
+            const std::string problem = state.problem((node.*gpus)[i]);
             if (problem.empty()) continue;
             std::string& numbers = gpus_by_problem[problem];
             numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
@@ -331,7 +340,8 @@ std::vector<Finding> check_nvlink_cliques(const Cluster& cluster) {
 
 std::vector<Finding> check_gpu_states(const Cluster& cluster) {
     std::vector<Finding> findings;
-    for (const State& state : kStates) apply(state, cluster, findings);
+    for (const State& state : kStates) apply(state, cluster, &NodeFacts::gpus, findings);
+    for (const State& state : kStatesUnderLoad) apply(state, cluster, &NodeFacts::gpus_under_load, findings);
     return findings;
 }
 

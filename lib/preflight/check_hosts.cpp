@@ -109,29 +109,6 @@ std::vector<Finding> check_dump_folder(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// "always" and "madvise" give programs huge pages, by default or on request; "never" denies them.
-std::vector<Finding> check_huge_pages(const Cluster& cluster) {
-    NodeFindings found("transparent huge pages");
-    for (const NodeFacts& node : cluster.nodes) {
-        if (node.huge_pages != "never") continue;
-        found.add(node.name, {Severity::Warn, "set to never, so tensors in host memory are in small pages",
-                              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
-    }
-    return found.findings(cluster);
-}
-
-std::vector<Finding> check_governors(const Cluster& cluster) {
-    NodeFindings found("CPU governor");
-    for (const NodeFacts& node : cluster.nodes) {
-        const auto slow = node.governors.find("powersave");
-        if (slow == node.governors.end()) continue;
-        found.add(node.name, {Severity::Warn,
-                              fmt::format("powersave governs {} of {} CPUs", slow->second, node.num_cpus),
-                              "run cpupower frequency-set -g performance"});
-    }
-    return found.findings(cluster);
-}
-
 /// High load comes from other processes, because the ranks have only just started. The load of an earlier job
 /// fades within a minute or two.
 std::vector<Finding> check_load(const Cluster& cluster) {

@@ -37,16 +37,15 @@ std::string name_of(const StepOperation& operation) {
 }
 
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_outliers(speeds.products)) {
-        const std::vector<int> rank = {static_cast<int>(one.index)};
-        findings.push_back(
-            {severity_of(one), "matrix products", describe_ranks(rank, cluster),
-             fmt::format("{:.3g} TFLOP/s, {}", speeds.products[one.index] / 1e12,
-                         compared_with(one, "the other ranks")),
-             "check this device's clocks, heat and power, other processes on it, and the cores that the rank "
-             "may run on; or leave the node out",
-             at_fault(one, nodes_of(rank, cluster))});
-    }
+    RankRates rates{.check = "matrix products",
+                    .rates = speeds.products,
+                    .others = "the other ranks",
+                    .remedy =
+                        "check this device's clocks, heat and power, other processes on it, and the "
+                        "cores that the rank may run on; or leave the node out"};
+    for (size_t rank = 0; rank < speeds.products.size(); ++rank)
+        rates.ranks.push_back(static_cast<int>(rank));
+    append(compare_ranks(rates, cluster), findings);
 }
 
 /// A slow group within a node is that node's fault. A slow group across nodes gets WARN only: the slow node
@@ -319,6 +318,18 @@ std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster
     for (const OperationSpeed& speed : speeds.operations) compare_groups(speed, cluster, findings);
     compare_nodes(speeds, cluster, findings);
     compare_rails(speeds, cluster, findings);
+    return findings;
+}
+
+std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const Outlier& one : slow_outliers(rates.rates)) {
+        const std::vector<int> rank = {rates.ranks[one.index]};
+        findings.push_back({severity_of(one), rates.check, describe_ranks(rank, cluster),
+                            fmt::format("{:.3g} {}, {}", rates.rates[one.index] / rates.unit, rates.unit_name,
+                                        compared_with(one, rates.others)),
+                            rates.remedy, at_fault(one, nodes_of(rank, cluster))});
+    }
     return findings;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,26 @@ struct Outlier {
 /// The rates that are more than 10 % below the median of the others and have a robust z-score above 3.5; of
 /// two rates, the one that is more than 10 % below the other. Rates that are not positive are ignored.
 std::vector<Outlier> slow_outliers(std::span<const double> rates);
+
+/// Rates that ranks should have in common.
+struct RankRates {
+    std::string check;
+    std::vector<int> ranks = {};
+    std::vector<double> rates = {};  // of these ranks
+    double unit = 1e12;
+    const char* unit_name = "TFLOP/s";
+    const char* others;  // "the other ranks"
+    const char* remedy;
+};
+
+/// Findings for slow_outliers() among the rates, with the levels of compare_speeds().
+std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluster);
+
+/// Findings for the loads of ranks: sustained products that are slower than those of devices of the same
+/// kind, or slow for the device's datasheet, and copies that are slow in the same ways. A processor is left
+/// out: its products are so short that other programs disturb them. `type` is the products' type. REQUIRES:
+/// ranks do not share cores.
+std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type);
 
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
 /// over at most one adapter for each rank of the node. Without adapters: the sum over the interfaces that

@@ -1,7 +1,12 @@
 #include "preflight/diagnose.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <string_view>
+
+#include "observe/peak_flops.h"
 
 namespace argosy::preflight {
 namespace {
@@ -22,6 +27,7 @@ constexpr Row kChecks[] = {
     {check_adapter_rates},
     {check_adapter_choice},
     {check_adapter_pcie},
+    {check_adapter_counters},
     {.check = check_gpu_answers, .of_gpus = true},
     {.check = check_num_gpus, .of_gpus = true},
     {.check = check_gpu_states, .of_gpus = true},
@@ -30,6 +36,9 @@ constexpr Row kChecks[] = {
     {.check = check_gpu_compute_mode, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
+    {check_products},
+    {.check = check_links_under_load, .of_gpus = true},
+    {.check = check_gpu_counters, .of_gpus = true},
     {check_locked_memory},
     {check_open_files},
     {check_shared_memory},
@@ -38,11 +47,71 @@ constexpr Row kChecks[] = {
     {check_cpus_near_gpus},
     {check_clocks},
     {check_dump_folder},
-    {check_huge_pages},
-    {check_governors},
     {check_load},
     {check_free_memory},
 };
+
+/// Something that is unknown about nodes, and the reason.
+struct NodeGap {
+    const char *what, *why;
+    bool (*has)(const NodeFacts&);
+};
+bool any_gpu(const NodeFacts& node, bool (*lacks)(const Gpu&)) {
+    return std::ranges::any_of(node.gpus, lacks);
+}
+constexpr NodeGap kNodeGaps[] = {
+    {"GPUs and their links", "there is no nvidia-smi in PATH",
+     [](const NodeFacts& node) { return !node.has_nvidia_smi; }},
+    {"errors of GPUs in the kernel's log (XID)",
+     "neither /dev/kmsg nor a log in /var/log can be read (kernel.dmesg_restrict=1 leaves it to root)",
+     [](const NodeFacts& node) { return !node.log_is_readable; }},
+    {"clocks that heat lowers", "nvidia-smi gives no reasons for low clocks",
+     [](const NodeFacts& node) {
+         return any_gpu(node, [](const Gpu& gpu) { return !gpu.throttle_reasons; });
+     }},
+    {"memory errors of GPUs", "nvidia-smi counts none (no ECC, or it is off)",
+     [](const NodeFacts& node) {
+         return any_gpu(node, [](const Gpu& gpu) { return !gpu.uncorrected_errors; });
+     }},
+    {"packets that are sent again over GPUs' PCIe links", "nvidia-smi -q does not count them",
+     [](const NodeFacts& node) { return any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; }); }},
+    {"GPUs under load", "nvidia-smi was not asked then, or did not answer",
+     [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
+    {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",
+     [](const NodeFacts& node) {
+         return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
+             return port.carries_data() && port.counters.empty();
+         });
+     }},
+    {"the dump folder", "the job names none",
+     [](const NodeFacts& node) { return !node.dump_folder.has_value(); }},
+};
+
+struct RankGap {
+    const char *what, *why;
+    bool (*has)(const DeviceLoad&, at::ScalarType, size_t num_of_kind);
+};
+constexpr RankGap kRankGaps[] = {
+    {"sustained matrix products", "they are switched off (--sustain 0)",
+     [](const DeviceLoad& load, at::ScalarType, size_t) { return load.num_products == 0; }},
+    {"sustained matrix products against the datasheet", "no peak is known for this GPU and type",
+     [](const DeviceLoad& load, at::ScalarType type, size_t) {
+         return !load.bus_id.empty() && !observe::datasheet_peak(load.device, type).known();
+     }},
+    {"results of matrix products against those of other devices", "no other device is of this kind",
+     [](const DeviceLoad&, at::ScalarType, size_t num_of_kind) { return num_of_kind == 1; }},
+    {"results of matrix products against those of other devices",
+     "healthy processors may differ in LibTorch's products (debug.plain_operations)",
+     [](const DeviceLoad& load, at::ScalarType, size_t) {
+         return load.num_products > 0 && load.hash.empty();
+     }},
+    {"copies between host and device", "the job uses no GPU there",
+     [](const DeviceLoad& load, at::ScalarType, size_t) { return load.bytes_to_device == 0; }},
+};
+
+std::string line_of(const char* what, const std::string& where, const char* why) {
+    return fmt::format("{}, {}: {}", what, where, why);
+}
 
 /// Whether the check of a finding is named after a variable that only GPU libraries read.
 bool is_variable_of_gpus(std::string_view check) {
@@ -51,6 +120,30 @@ bool is_variable_of_gpus(std::string_view check) {
 }
 
 }  // namespace
+
+std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type) {
+    std::vector<std::string> lines;
+    for (const NodeGap& gap : kNodeGaps) {
+        std::vector<std::string> nodes;
+        for (const NodeFacts& node : cluster.nodes) {
+            if (gap.has(node)) nodes.push_back(node.name);
+        }
+        if (!nodes.empty()) lines.push_back(line_of(gap.what, describe_nodes(nodes, cluster), gap.why));
+    }
+    std::map<std::string, size_t> num_of_kind;
+    for (const RankFacts& rank : cluster.ranks) {
+        if (rank.load) ++num_of_kind[rank.load->kind()];
+    }
+    for (const RankGap& gap : kRankGaps) {
+        std::vector<int> ranks;
+        for (const RankFacts& rank : cluster.ranks) {
+            if (rank.load && gap.has(*rank.load, type, num_of_kind[rank.load->kind()]))
+                ranks.push_back(rank.rank);
+        }
+        if (!ranks.empty()) lines.push_back(line_of(gap.what, describe_ranks(ranks, cluster), gap.why));
+    }
+    return lines;
+}
 
 std::vector<Finding> diagnose(const Cluster& cluster) {
     // A build without CUDA leaves the version empty, and computes and communicates without GPUs.

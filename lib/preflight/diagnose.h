@@ -2,6 +2,9 @@
 // function, so every rank gets the same findings.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
+#include <string>
 #include <vector>
 
 #include "preflight/facts.h"
@@ -11,6 +14,10 @@ namespace argosy::preflight {
 
 /// All findings, in the order of the checks. Equal problems on several nodes or ranks make one finding.
 std::vector<Finding> diagnose(const Cluster& cluster);
+
+/// Lines that each name something that could not be looked at, and the reason. `type`: of the matrix
+/// products.
+std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type);
 
 // The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
 // diagnose.cpp has the table of checks, and README.md describes each check. The severities are chosen so that
@@ -22,6 +29,7 @@ using Check = std::vector<Finding> (*)(const Cluster&);
 std::vector<Finding> check_slow_settings(const Cluster& cluster);
 std::vector<Finding> check_variables_alike(const Cluster& cluster);
 std::vector<Finding> check_programs_alike(const Cluster& cluster);
+std::vector<Finding> check_interfaces(const Cluster& cluster);
 
 // check_adapters.cpp
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
@@ -30,9 +38,7 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
-
-// check_interfaces.cpp
-std::vector<Finding> check_interfaces(const Cluster& cluster);
+std::vector<Finding> check_adapter_counters(const Cluster& cluster);
 
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
@@ -44,14 +50,17 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 std::vector<Finding> check_nvlink_registration(const Cluster& cluster);
 std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 
+// check_load.cpp
+std::vector<Finding> check_products(const Cluster& cluster);
+std::vector<Finding> check_links_under_load(const Cluster& cluster);
+std::vector<Finding> check_gpu_counters(const Cluster& cluster);
+
 // check_hosts.cpp
 std::vector<Finding> check_locked_memory(const Cluster& cluster);
 std::vector<Finding> check_open_files(const Cluster& cluster);
 std::vector<Finding> check_shared_memory(const Cluster& cluster);
 std::vector<Finding> check_clocks(const Cluster& cluster);
 std::vector<Finding> check_dump_folder(const Cluster& cluster);
-std::vector<Finding> check_huge_pages(const Cluster& cluster);
-std::vector<Finding> check_governors(const Cluster& cluster);
 std::vector<Finding> check_load(const Cluster& cluster);
 std::vector<Finding> check_free_memory(const Cluster& cluster);
 std::vector<Finding> check_binding(const Cluster& cluster);

@@ -1,6 +1,7 @@
 #include "preflight/facts.h"
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,23 +27,27 @@ struct adl_serializer<std::optional<Value>> {
 namespace argosy::preflight {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, flops_per_second, hash, num_products,
+                                   num_different, bytes_to_device, bytes_to_host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
                                    mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
-                                   num_cpus, numa_nodes)
+                                   num_cpus, numa_nodes, load)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
-                                   pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers)
+                                   pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers, counters)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most_sm_megahertz,
-                                   throttle_reasons, uncorrected_errors, remapping_pending, remapping_failed,
-                                   pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation,
-                                   used_mebibytes, total_mebibytes, compute_mode, mig_mode, persistence, uuid,
-                                   near_cpus, fabric_state, fabric_status, fabric_domain, fabric_clique)
+                                   throttle_reasons, uncorrected_errors, corrected_errors, remapping_pending,
+                                   remapping_failed, pcie_lanes, most_pcie_lanes, pcie_generation,
+                                   most_pcie_generation, used_mebibytes, total_mebibytes, compute_mode,
+                                   mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
+                                   fabric_domain, fabric_clique, pcie_replays)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, huge_pages, governors, num_cpus,
-                                   load, available_memory_bytes, interfaces, adapter_ports, gpus,
-                                   gpus_problem, gpus_hang, corrupt_info_rom, xids, dump_folder)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
+                                   available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
+                                   has_nvidia_smi, gpus_hang, corrupt_info_rom, log_is_readable, xids,
+                                   dump_folder, gpus_under_load, gpus_after, adapter_ports_after)
 
 namespace {
 
@@ -67,6 +72,20 @@ Facts unpacked(const std::string& text) {
 const Variable* RankFacts::variable(const std::string& name) const {
     const auto found = std::ranges::find(variables, name, &Variable::name);
     return found == variables.end() ? nullptr : &*found;
+}
+
+std::string pci_address(const std::string& bus_id) {
+    constexpr size_t kLetters = 12;
+    std::string address = bus_id.substr(bus_id.size() - std::min(bus_id.size(), kLetters));
+    std::ranges::transform(address, address.begin(),
+                           [](unsigned char letter) { return std::tolower(letter); });
+    return address;
+}
+
+const Gpu* NodeFacts::gpu_at(const std::string& bus_id) const {
+    const auto found = std::ranges::find_if(
+        gpus, [&](const Gpu& gpu) { return pci_address(gpu.bus_id) == pci_address(bus_id); });
+    return found == gpus.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster) {

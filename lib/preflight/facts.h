@@ -21,6 +21,26 @@ struct Variable {
     std::string file = {};  // the file in which NCCL finds the variable; empty: the environment
 };
 
+/// The results and rates of a rank's device under load.
+struct DeviceLoad {
+    std::string device;   // the driver's name of the GPU, or the instruction set of a processor's kernels
+    std::string library;  // that multiplies, with its version
+    std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
+    double flops_per_second = 0;  // of products that run for seconds
+    /// A hash of the product, equal on all healthy devices of one kind. Empty if devices of one kind may
+    /// differ.
+    std::string hash;
+    int64_t num_products = 0;
+    int64_t num_different = 0;  // products that differ from the rank's first
+    /// Per second, of copies of pinned memory; 0 on a processor.
+    double bytes_to_device = 0, bytes_to_host = 0;
+
+    /// Healthy devices of one kind compute the same bits: "NVIDIA H200, cuBLAS 13.1.0".
+    std::string kind() const { return device + ", " + library; }
+    /// "GPU 0000:3b:00.0", or "processor".
+    std::string name() const { return bus_id.empty() ? "processor" : "GPU " + bus_id; }
+};
+
 struct RankFacts {
     int rank = 0;
     std::string node;  // SLURMD_NODENAME, else the host's name
@@ -32,7 +52,8 @@ struct RankFacts {
     int64_t open_files = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::vector<int> numa_nodes;  // the NUMA nodes of these CPUs
+    std::vector<int> numa_nodes;          // the NUMA nodes of these CPUs
+    std::optional<DeviceLoad> load = {};  // none before the measurement
 
     /// Null if the variable is not set.
     const Variable* variable(const std::string& name) const;
@@ -58,6 +79,7 @@ struct AdapterPort {
     double gigabits = 0;                // per second
     std::optional<int> pcie_lanes, most_pcie_lanes;
     std::optional<double> pcie_transfers, most_pcie_transfers;  // GT/s per lane
+    std::map<std::string, int64_t> counters;  // of errors and retransmissions, by the kernel's names
 
     bool active() const {
         return state == "ACTIVE" && (physical_state.empty() || physical_state == "LinkUp");
@@ -71,8 +93,8 @@ struct AdapterPort {
 struct Gpu {
     std::string bus_id, name, driver;
     std::optional<int64_t> sm_megahertz, most_sm_megahertz;
-    std::optional<int64_t> throttle_reasons;  // NVML's bits
-    std::optional<int64_t> uncorrected_errors;
+    std::optional<int64_t> throttle_reasons;                      // NVML's bits
+    std::optional<int64_t> uncorrected_errors, corrected_errors;  // of memory, since the driver was loaded
     std::optional<bool> remapping_pending, remapping_failed;
     std::optional<int64_t> pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
@@ -85,7 +107,11 @@ struct Gpu {
     /// GPUs of one domain (all GPUs that the same switches connect) and clique reach each other over NVLink,
     /// also between nodes. The domain is a UUID; zero if the switches connect one node only.
     std::string fabric_domain, fabric_clique;
+    std::optional<int64_t> pcie_replays;  // packets that were sent again over PCIe since the last reset
 };
+
+/// A GPU's PCI address as the kernel writes it: 0000:3b:00.0 for nvidia-smi's 00000000:3B:00.0.
+std::string pci_address(const std::string& bus_id);
 
 /// An error of a GPU in the kernel's log.
 struct Xid {
@@ -106,19 +132,25 @@ struct NodeFacts {
     std::string name;
     std::string boot_id;  // equal on two nodes that are one machine; never empty
     std::optional<Space> shared_memory;
-    std::string huge_pages;                // "always", "madvise", "never"
-    std::map<std::string, int> governors;  // number of CPUs by frequency governor
     int num_cpus = 0;
     std::optional<double> load;  // load average of the last minute
     std::optional<int64_t> available_memory_bytes;
     std::vector<Interface> interfaces;
     std::vector<AdapterPort> adapter_ports;
     std::vector<Gpu> gpus;
-    std::string gpus_problem;       // the error of nvidia-smi; empty: none
+    std::string gpus_problem;  // the error of nvidia-smi; empty: none
+    bool has_nvidia_smi = true;
     bool gpus_hang = false;         // nvidia-smi did not end within the timeout
     bool corrupt_info_rom = false;  // of a GPU
+    bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;
     std::optional<FolderFacts> dump_folder;
+    /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
+    std::vector<Gpu> gpus_under_load, gpus_after;
+    std::vector<AdapterPort> adapter_ports_after;  // after all measurements
+
+    /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
+    const Gpu* gpu_at(const std::string& bus_id) const;
 };
 
 /// The facts of all ranks and nodes.

@@ -1,4 +1,4 @@
-#include "preflight/gpu_facts.h"
+#include "preflight/read_facts.h"
 
 #include <algorithm>
 #include <charconv>
@@ -63,6 +63,7 @@ const std::vector<Field> kGpuFields = {
     {"fabric.status", "", set<&Gpu::fabric_status, printable>},
     {"fabric.clusterUuid", "", set<&Gpu::fabric_domain, printable>},
     {"fabric.cliqueId", "", set<&Gpu::fabric_clique, printable>},
+    {"ecc.errors.corrected.volatile.total", "", set<&Gpu::corrected_errors, leading_integer>},
 };
 const std::vector<Field> kRemappedRowFields = {
     {"gpu_bus_id", "", set<&Gpu::bus_id, printable>},
@@ -123,6 +124,7 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
         const double seconds = std::max(deadline - seconds_now(), 0.0);
         const CommandResult command = run_command({sources.nvidia_smi, question + names, kFormat}, seconds);
         answer.hung = command.end == CommandResult::End::Hung;
+        answer.has_nvidia_smi = command.end != CommandResult::End::NotFound;
         if (command.end != CommandResult::End::Exited) return answer;
         if (command.status == 0 || command.status == kCorruptInfoRom) {
             for (const std::string_view line : split(command.output, '\n')) {
@@ -187,6 +189,23 @@ GpuAnswer query_gpus(const Sources& sources) {
     return answer;
 }
 
+void read_replays(const Sources& sources, std::vector<Gpu>& gpus) {
+    if (gpus.empty()) return;
+    const CommandResult report = run_command({sources.nvidia_smi, "-q"}, sources.nvidia_smi_seconds);
+    Gpu* gpu = nullptr;  // the one that the lines are about
+    for (const std::string_view line : split(report.output, '\n')) {
+        constexpr std::string_view kGpu = "GPU ", kReplays = "Replays Since Reset";
+        if (line.starts_with(kGpu)) {
+            const std::string address = pci_address(std::string(line.substr(kGpu.size())));
+            const auto named = std::ranges::find_if(
+                gpus, [&](const Gpu& one) { return pci_address(one.bus_id) == address; });
+            if (named != gpus.end()) gpu = &*named;
+        } else if (gpu && line.starts_with(kReplays)) {
+            gpu->pcie_replays = leading_integer(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+        }
+    }
+}
+
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds) {
     std::vector<Xid> xids;
     for (const std::string_view line : split(log, '\n')) {
@@ -201,13 +220,13 @@ std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seco
     return xids;
 }
 
-std::vector<Xid> read_xids(const Sources& sources) {
+std::optional<std::vector<Xid>> read_xids(const Sources& sources) {
     for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
         const auto text = read_text(sources.root / log, kMaxLogBytes);
         if (text && !text->empty())
             return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
     }
-    return {};
+    return std::nullopt;
 }
 
 }  // namespace argosy::preflight

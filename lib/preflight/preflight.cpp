@@ -78,14 +78,18 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     if (!report.not_compared.empty()) {
         options.seconds_each = kSecondsIfNotCompared;
         options.max_bytes = kMaxBytesIfNotCompared;
+        options.sustain_seconds = std::min(options.sustain_seconds.value_or(1), kSecondsIfNotCompared);
     }
     spdlog::info("pre-flight: speeds");
     report.speeds = measure_speeds(world, control, report.nodes,
                                    step_operations(job.step, job.mesh, options.max_bytes), options);
+    if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
+    measure_loads(world, control, report.speeds, options, report.cluster);
     report.findings = diagnose(report.cluster);
     append(find_wrong_results(report.speeds, report.cluster), report.findings);
     if (report.not_compared.empty()) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
+        append(compare_loads(report.cluster, options.type), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
     for (const std::string& check : job.only_warn) {

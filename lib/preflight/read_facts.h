@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "preflight/facts.h"
@@ -38,5 +39,31 @@ std::optional<Space> space_of(const std::filesystem::path& folder);
 /// (fsync), and removes the file. If `folder` does not exist yet, the file is in the nearest existing folder
 /// above. Several ranks may call this at the same time.
 FolderFacts try_folder(const std::filesystem::path& folder);
+
+// Facts about a node's GPUs. If the driver does not know the name of a field, the query tries the field's
+// newer name, then omits the field.
+
+struct GpuAnswer {
+    bool has_nvidia_smi = true;
+    std::vector<Gpu> gpus;
+    std::string problem;            // one line; empty after success, and if there is no nvidia-smi
+    bool hung = false;              // nvidia-smi did not end within the timeout
+    bool corrupt_info_rom = false;  // of a GPU; nvidia-smi says so and prints all rows
+};
+
+/// One timeout covers all calls of nvidia-smi together.
+GpuAnswer query_gpus(const Sources& sources);
+
+/// Sets the GPUs' counters of PCIe replays, which only the full report `nvidia-smi -q` has. Counters that it
+/// lacks stay unset.
+void read_replays(const Sources& sources, std::vector<Gpu>& gpus);
+
+/// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. None if
+/// neither is readable.
+std::optional<std::vector<Xid>> read_xids(const Sources& sources);
+
+/// The last error for each pair of GPU and code. An error has an age if its line begins like those of
+/// /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
+std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 
 }  // namespace argosy::preflight

@@ -1,22 +1,11 @@
-// Collects the facts of this node: from the kernel's files, nvidia-smi, and a trial write.
-
-#include <sys/statvfs.h>
-#include <unistd.h>
+// Collects the facts of this node, from the kernel's files and nvidia-smi.
 
 #include <algorithm>
-#include <cctype>
-#include <cerrno>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <random>
 #include <string>
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/environment.h"
-#include "base/error.h"
-#include "preflight/gpu_facts.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
@@ -24,26 +13,6 @@ namespace argosy::preflight {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The word in brackets: "madvise" in "always [madvise] never".
-std::string bracketed_word(const std::string& line) {
-    const size_t start = line.find('['), end = line.find(']', start == line.npos ? 0 : start);
-    return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
-}
-
-/// The number of CPUs by governor. Leaves out processors that choose their clocks themselves, because
-/// "powersave" does not limit their clocks.
-std::map<std::string, int> read_governors(const fs::path& cpus) {
-    std::map<std::string, int> governors;
-    for (const std::string& name : names_in(cpus)) {
-        if (!name.starts_with("cpu")) continue;
-        const std::string driver = read_line(cpus / name / "cpufreq/scaling_driver");
-        const std::string governor = read_line(cpus / name / "cpufreq/scaling_governor");
-        const bool chooses_clock = driver == "intel_pstate" || driver == "amd-pstate-epp";
-        if (!governor.empty() && !chooses_clock) ++governors[governor];
-    }
-    return governors;
-}
 
 /// The kernel's boot id. If the kernel hides the id: the node's name, so that each node counts as a machine.
 std::string boot_id(const Sources& sources) {
@@ -60,15 +29,6 @@ std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
         if (kibibytes && *kibibytes >= 0 && *kibibytes <= kUnlimited / 1024) return *kibibytes * 1024;
     }
     return std::nullopt;
-}
-
-/// The CPUs near a GPU. nvidia-smi writes a PCI address as 00000000:3B:00.0, the kernel as 0000:3b:00.0.
-std::string cpus_near(const Gpu& gpu, const Sources& sources) {
-    constexpr size_t kLetters = 12;
-    std::string address = gpu.bus_id.substr(gpu.bus_id.size() - std::min(gpu.bus_id.size(), kLetters));
-    std::ranges::transform(address, address.begin(),
-                           [](unsigned char letter) { return std::tolower(letter); });
-    return read_line(sources.root / "sys/bus/pci/devices" / address / "local_cpulist");
 }
 
 /// Name prefixes of interfaces that do not lead to other machines: both ends of the link are on this machine,
@@ -111,6 +71,27 @@ std::optional<int> lanes_in(const fs::path& file) {
     return lanes && *lanes <= kMaxLanes ? std::optional(static_cast<int>(*lanes)) : std::nullopt;
 }
 
+/// Counters of a port that a healthy link does not count up. Adapters and kernels have different ones.
+/// hw_counters/out_of_sequence is not among them, because adaptive routing makes it grow.
+constexpr const char* kCounters[] = {"counters/symbol_error",
+                                     "counters/link_error_recovery",
+                                     "counters/link_downed",
+                                     "counters/port_rcv_errors",
+                                     "counters/local_link_integrity_errors",
+                                     "hw_counters/packet_seq_err",
+                                     "hw_counters/local_ack_timeout_err",
+                                     "hw_counters/rnr_nak_retry_err",
+                                     "hw_counters/roce_adp_retrans"};
+
+std::map<std::string, int64_t> read_counters(const fs::path& port) {
+    std::map<std::string, int64_t> counters;
+    for (const fs::path counter : kCounters) {
+        const auto value = leading_integer(read_line(port / counter));
+        if (value) counters[counter.filename().string()] = *value;
+    }
+    return counters;
+}
+
 AdapterPort read_port(const fs::path& adapter, int number) {
     const fs::path port = adapter / "ports" / std::to_string(number), device = adapter / "device";
     return {.adapter = printable(adapter.filename().string()),
@@ -122,83 +103,34 @@ AdapterPort read_port(const fs::path& adapter, int number) {
             .pcie_lanes = lanes_in(device / "current_link_width"),
             .most_pcie_lanes = lanes_in(device / "max_link_width"),
             .pcie_transfers = if_positive(leading_number(read_line(device / "current_link_speed"))),
-            .most_pcie_transfers = if_positive(leading_number(read_line(device / "max_link_speed")))};
-}
-
-constexpr size_t kPartBytes = 16 << 20;
-constexpr int kParts = 4;
-constexpr double kMaxSeconds = 3;
-
-/// A file with a unique name, which is removed at the end of its scope.
-class TrialFile {
-  public:
-    explicit TrialFile(const fs::path& folder) : path_((folder / ".preflight-XXXXXX").string()) {
-        descriptor_ = ::mkstemp(path_.data());
-        if (descriptor_ < 0) fail("create a file");
-    }
-    ~TrialFile() {
-        ::close(descriptor_);
-        ::unlink(path_.c_str());
-    }
-    TrialFile(const TrialFile&) = delete;
-    TrialFile& operator=(const TrialFile&) = delete;
-
-    void append(std::string_view bytes) const {
-        while (!bytes.empty()) {
-            const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-            if (written < 0 && errno != EINTR) fail("write");
-            if (written > 0) bytes.remove_prefix(written);
-        }
-        if (::fsync(descriptor_) != 0) fail("flush a file to disk");
-    }
-
-  private:
-    [[noreturn]] static void fail(const char* action) {
-        throw RunError("cannot {} there: {}", action, std::strerror(errno));
-    }
-
-    std::string path_;
-    int descriptor_ = -1;
-};
-
-/// Random bytes, which no file system can compress.
-std::string random_bytes(size_t count) {
-    std::mt19937_64 random;
-    std::string bytes(count, '\0');
-    for (size_t at = 0; at + sizeof(uint64_t) <= count; at += sizeof(uint64_t)) {
-        const uint64_t word = random();
-        std::memcpy(bytes.data() + at, &word, sizeof(word));
-    }
-    return bytes;
-}
-
-fs::path nearest_folder(fs::path path) {
-    std::error_code ignored;
-    path = fs::absolute(path, ignored);
-    while (!fs::is_directory(path, ignored) && path.has_relative_path()) path = path.parent_path();
-    return path;
+            .most_pcie_transfers = if_positive(leading_number(read_line(device / "max_link_speed"))),
+            .counters = read_counters(port)};
 }
 
 }  // namespace
 
 NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     const fs::path cpus = sources.root / "sys/devices/system/cpu";
-    NodeFacts facts{
-        .name = Environment::read().node_name(),
-        .boot_id = boot_id(sources),
-        .shared_memory = space_of(sources.root / "dev/shm"),
-        .huge_pages = bracketed_word(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),
-        .governors = read_governors(cpus),
-        .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
-        .load = leading_number(read_line(sources.root / "proc/loadavg")),
-        .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
-        .interfaces = read_interfaces(sources),
-        .adapter_ports = read_adapter_ports(sources),
-        .xids = read_xids(sources)};
+    NodeFacts facts{.name = Environment::read().node_name(),
+                    .boot_id = boot_id(sources),
+                    .shared_memory = space_of(sources.root / "dev/shm"),
+                    .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
+                    .load = leading_number(read_line(sources.root / "proc/loadavg")),
+                    .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
+                    .interfaces = read_interfaces(sources),
+                    .adapter_ports = read_adapter_ports(sources)};
+    const auto xids = read_xids(sources);
+    facts.log_is_readable = xids.has_value();
+    facts.xids = xids.value_or(std::vector<Xid>());
     GpuAnswer answer = query_gpus(sources);
     facts.gpus = std::move(answer.gpus);
-    for (Gpu& gpu : facts.gpus) gpu.near_cpus = cpus_near(gpu, sources);
+    for (Gpu& gpu : facts.gpus) {
+        gpu.near_cpus =
+            read_line(sources.root / "sys/bus/pci/devices" / pci_address(gpu.bus_id) / "local_cpulist");
+    }
+    read_replays(sources, facts.gpus);
     facts.gpus_problem = std::move(answer.problem);
+    facts.has_nvidia_smi = answer.has_nvidia_smi;
     facts.gpus_hang = answer.hung;
     facts.corrupt_info_rom = answer.corrupt_info_rom;
     if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);
@@ -235,32 +167,6 @@ std::vector<AdapterPort> read_adapter_ports(const Sources& sources) {
         }
     }
     return ports;
-}
-
-std::optional<Space> space_of(const fs::path& folder) {
-    struct statvfs space = {};
-    if (::statvfs(folder.c_str(), &space) != 0) return std::nullopt;
-    const auto unit = static_cast<int64_t>(space.f_frsize);
-    return Space{static_cast<int64_t>(space.f_blocks) * unit, static_cast<int64_t>(space.f_bavail) * unit};
-}
-
-FolderFacts try_folder(const fs::path& folder) {
-    const fs::path place = nearest_folder(folder);
-    FolderFacts facts{.path = place.string(), .space = space_of(place).value_or(Space{})};
-    try {
-        const TrialFile file(place);
-        const std::string bytes = random_bytes(kPartBytes);
-        const double start = seconds_now();
-        double seconds = 0;
-        for (int part = 1; part <= kParts && seconds < kMaxSeconds; ++part) {
-            file.append(bytes);
-            seconds = seconds_now() - start;
-            facts.bytes_per_second = static_cast<double>(part * kPartBytes) / seconds;
-        }
-    } catch (const RunError& error) {
-        facts.problem = error.what();
-    }
-    return facts;
 }
 
 }  // namespace argosy::preflight

@@ -43,6 +43,28 @@ std::string line_of(const OperationSpeed& speed) {
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
 
+/// The rates of the ranks under load that were measured.
+std::string lines_of_loads(const Cluster& cluster) {
+    const auto rates_of = [&](double DeviceLoad::*rate) {
+        std::vector<double> rates;
+        for (const RankFacts& rank : cluster.ranks) {
+            if (rank.load && (*rank.load).*rate > 0) rates.push_back((*rank.load).*rate);
+        }
+        return rates;
+    };
+    const auto sustained = rates_of(&DeviceLoad::flops_per_second);
+    const auto to_device = rates_of(&DeviceLoad::bytes_to_device);
+    const auto to_host = rates_of(&DeviceLoad::bytes_to_host);
+    std::string text;
+    if (!sustained.empty())
+        text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
+    if (!to_device.empty()) {
+        text += fmt::format("  host and device  {} GB/s to the device, {} GB/s to the host\n",
+                            range(to_device, kGiga), range(to_host, kGiga));
+    }
+    return text;
+}
+
 Json operation_json(const OperationSpeed& speed) {
     Json groups = Json::array();
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
@@ -109,6 +131,7 @@ std::string text_report(const Report& report) {
                                    listed(names_of(report.nodes)), report.speeds.library);
     text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                         bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
+    text += lines_of_loads(report.cluster);
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
@@ -120,6 +143,8 @@ std::string text_report(const Report& report) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
                             finding.where, finding.what, finding.remedy);
     }
+    for (const std::string& line : not_checked(report.cluster, report.type))
+        text += fmt::format("not checked: {}\n", line);
     const auto bad = report.bad_nodes();
     text += fmt::format("{} in {:.1f} s{}{}\n", name(report.severity()), report.seconds,
                         bad.empty() ? "" : "; leave out ", fmt::join(bad, ", "));
@@ -138,6 +163,7 @@ std::string json_report(const Report& report) {
                         {"verdict", name(report.severity())},
                         {"bad_nodes", report.bad_nodes()},
                         {"findings", findings},
+                        {"not_checked", not_checked(report.cluster, report.type)},
                         {"speeds", speeds_json(report)},
                         {"ranks", facts_json(report.cluster.ranks)},
                         {"nodes", facts_json(report.cluster.nodes)}};

@@ -33,6 +33,13 @@ class Meter {
 
     const bench::BackendChoice& choice() const { return choice_; }
 
+    /// The device of the matrix products. A CPU build of LibTorch computes on CPUs only, even where the
+    /// tests' stand-ins for GPUs exist.
+    c10::Device device() const {
+        if (choice_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
+        return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice_.devices[world_.rank()].number)};
+    }
+
     std::vector<double> products() const {
         std::vector<double> best(world_.size());
         for (int round = 0; round < kProductRounds; ++round) {
@@ -78,13 +85,6 @@ class Meter {
     }
 
   private:
-    /// The device of the matrix products. A CPU build of LibTorch computes on CPUs only, even where the
-    /// tests' stand-ins for GPUs exist.
-    c10::Device device() const {
-        if (choice_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
-        return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice_.devices[world_.rank()].number)};
-    }
-
     struct Measured {
         bench::Case kind;                // with as many bytes as the time allows
         std::vector<double> seconds;     // time of one operation by rank, the better of two measurements
@@ -248,6 +248,8 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& contr
     Speeds speeds;
     speeds.library = meter.choice().library;
     speeds.between_devices = !meter.choice().devices.empty();
+    speeds.devices = meter.choice().devices;
+    speeds.device = meter.device();
     speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
         speeds.operations.push_back(meter.operation(operation));

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,8 +15,10 @@
 #include "bench/control_channel.h"
 #include "bench/measure.h"
 #include "comm/recording.h"
+#include "cuda/device.h"
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
+#include "preflight/facts.h"
 #include "preflight/nodes.h"
 
 namespace argosy::preflight {
@@ -59,6 +62,8 @@ struct SpeedOptions {
     /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
     /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.
     size_t max_bytes = 256 << 20;
+    /// Time of the products of measure_loads(). None: 10 s on a GPU, 0.2 s on a processor. 0: no products.
+    std::optional<double> sustain_seconds = {};
 };
 
 struct OperationSpeed {
@@ -83,8 +88,10 @@ struct Speeds {
     /// 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
     std::vector<WrongPair> wrong_pairs = {};
-    std::string library = {};      // name and version of the library that moved the data
-    bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
+    std::string library = {};                // name and version of the library that moved the data
+    bool between_devices = false;            // true: buffers in GPU memory; false: in host memory
+    std::vector<cuda::Device> devices = {};  // by rank; empty without GPUs
+    c10::Device device = c10::kCPU;          // of this rank's products
 };
 
 /// COLLECTIVE over `world`: all ranks get the same speeds. Throws TimeoutError, which names the missing
@@ -92,5 +99,10 @@ struct Speeds {
 Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
                       const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
                       const SpeedOptions& options);
+
+/// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in `cluster`,
+/// on all ranks. `speeds` has the ranks' devices. REQUIRES: the thread holds an OpsContext.
+void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, const Speeds& speeds,
+                   const SpeedOptions& options, Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -75,6 +75,30 @@ class NcclBenchOnStandIns(unittest.TestCase):
                 self.assertRegex(rank["nccl_version"], r"^2\.\d+\.\d+$")
                 self.assertRegex(rank["cuda_version"], r"^1\d\.\d$")
 
+    def test_a_preflight_asks_nvidia_smi_before_during_and_after_the_load(self):
+        """A stand-in: heat slows GPU 1 at the second question, and it has memory errors at the third."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "nvidia-smi").write_text(f"""#!/bin/sh
+case $1 in --query-gpu=*) ;; *) exit 2 ;; esac
+echo >>{folder}/questions
+reasons=0x1 errors=0
+case $(wc -l <{folder}/questions) in 2) reasons=0x40 ;; 3) errors=5 ;; esac
+for gpu in 0 1; do
+    [ $gpu = 1 ] || echo "0000000$gpu:3B:00.0,a GPU,580,,,0x1,0,16,16,5,5,4,1000,,,,,,,,,0"
+    [ $gpu = 0 ] || echo "0000000$gpu:3B:00.0,a GPU,580,,,$reasons,$errors,16,16,5,5,4,1000,,,,,,,,,0"
+done
+""")
+            (folder / "nvidia-smi").chmod(0o700)
+            path = folder / "x.json"
+            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path,
+                         PATH=f"{folder}:{os.environ['PATH']}")
+            self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+            findings = {one["check"]: one["what"] for one in json.loads(path.read_text())["findings"]}
+            self.assertEqual(findings.get("GPU clocks under load"), "GPU 1: heat lowers the clocks")
+            self.assertIn("GPU 1: uncorrected memory errors", findings.get("GPU memory errors under load", ""))
+            self.assertRegex(done.stdout, r"host and device +[0-9.]+.* GB/s to the device, [0-9.]+.* GB/s to the host")
+
     def test_ranks_that_share_a_gpu_are_refused(self):
         done = bench(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="1")
         self.assertEqual(done.returncode, 2, done.stderr)

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "ops/matmul.h"
+#include "ops/ops_context.h"
 
 namespace argosy::observe {
 namespace {
@@ -54,6 +56,41 @@ TEST(MeasureGemmPeak, FindsAPlausibleRateInTime) {
         EXPECT_GT(peak.flops_per_second, 1e8) << toString(type);
         EXPECT_LT(peak.flops_per_second, 1e16) << toString(type);
     }
+}
+
+TEST(SustainedProducts, HaveTheSameResultInEveryRun) {
+    const ops::OpsContext context;
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        const SustainedProducts first = sustain_products(type, 0), again = sustain_products(type, 0.05);
+        EXPECT_EQ(first.hash, again.hash);
+        EXPECT_GE(first.num_products, 2);
+        EXPECT_EQ(first.num_different + again.num_different, 0);
+        EXPECT_GT(first.flops_per_second, 1e8);
+        EXPECT_LT(first.flops_per_second, 1e15);
+    }
+    EXPECT_NE(sustain_products(at::kFloat, 0).hash, sustain_products(at::kBFloat16, 0).hash);
+}
+
+TEST(SustainedProducts, ThatDifferInOneBitAreCounted) {
+    const ops::OpsContext context;
+    int64_t num_products = 0, num_wrong = 0;
+    const auto result = sustain_products(at::kBFloat16, 0.1, c10::kCPU, [&](const auto& a, const auto& b) {
+        at::Tensor product = ops::linear(a, b);
+        if (++num_products % 2 == 0) {
+            ++num_wrong;
+            product.view(at::kShort).data_ptr<int16_t>()[12345] ^= 1;
+        }
+        return product;
+    });
+    EXPECT_EQ(result.num_products, num_products);
+    EXPECT_EQ(result.num_different, num_wrong);
+    const auto other = sustain_products(at::kBFloat16, 0, c10::kCPU, [&](const auto& a, const auto& b) {
+        at::Tensor product = ops::linear(a, b);
+        product.view(at::kShort).data_ptr<int16_t>()[12345] ^= 1;
+        return product;
+    });
+    EXPECT_EQ(other.num_different, 0) << "always the same error";
+    EXPECT_NE(other.hash, result.hash);
 }
 
 }  // namespace

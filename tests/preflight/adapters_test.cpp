@@ -190,5 +190,33 @@ TEST(AdapterPcie, BelowItsMaximumGetsAWarning) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
+TEST(AdapterCounters, ThatGrowAreNamed) {
+    Cluster cluster = good_cluster(3);
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    for (const int node : {1, 2}) cluster.nodes[node].adapter_ports_after[1].counters["packet_seq_err"] = 170;
+    Finding finding = only_finding(cluster, "adapters' errors");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_EQ(finding.where, "n1, n2");
+    expect_says(finding, {"packet_seq_err of mlx5_1", "by at least 100 "});
+
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+    cluster.nodes[0].adapter_ports_after[0].counters["link_downed"] = 2;
+    finding = only_finding(cluster, "adapters' errors");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.bad_nodes, Names{"n0"});
+    expect_says(finding, {"link_downed of mlx5_0", "by at least 1 "});
+}
+
+TEST(AdapterCounters, ThatAreResetOrUnusedAreNoFault) {
+    Cluster cluster = good_cluster();
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+    cluster.nodes[0].adapter_ports_after[0].counters["symbol_error"] = 0;
+    cluster.nodes[0].adapter_ports_after[0].counters["a_new_one"] = 5;
+    cluster.nodes[1].adapter_ports_after[1].counters["symbol_error"] = 9;
+    set_everywhere(cluster, "NCCL_IB_HCA", "mlx5_0");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
 }  // namespace
 }  // namespace argosy::preflight

@@ -21,7 +21,8 @@ inline AdapterPort adapter_port(const std::string& name, const std::string& link
             .pcie_lanes = 16,
             .most_pcie_lanes = 16,
             .pcie_transfers = 32,
-            .most_pcie_transfers = 32};
+            .most_pcie_transfers = 32,
+            .counters = {{"symbol_error", 3}, {"link_downed", 1}, {"packet_seq_err", 0}}};
 }
 
 inline Gpu good_gpu(int number) {
@@ -30,6 +31,7 @@ inline Gpu good_gpu(int number) {
             .driver = "580.65.06",
             .throttle_reasons = 0x1,
             .uncorrected_errors = 0,
+            .corrected_errors = 2,
             .remapping_pending = false,
             .remapping_failed = false,
             .pcie_lanes = 16,
@@ -53,8 +55,6 @@ inline NodeFacts good_node(const std::string& name) {
     NodeFacts node{.name = name,
                    .boot_id = "boot of " + name,
                    .shared_memory = Space{int64_t{64} << 30, int64_t{64} << 30},
-                   .huge_pages = "madvise",
-                   .governors = {{"performance", 96}},
                    .num_cpus = 96,
                    .load = 1.0,
                    .available_memory_bytes = int64_t{900} << 30,
@@ -96,8 +96,6 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
 inline Cluster small_machine(int num_ranks) {
     Cluster cluster{.nodes = {{.name = "laptop", .boot_id = "x", .num_cpus = 2, .load = 7.5}}};
     cluster.nodes[0].shared_memory = Space{64 << 20, 64 << 20};
-    cluster.nodes[0].governors = {{"powersave", 2}};
-    cluster.nodes[0].huge_pages = "never";
     cluster.nodes[0].available_memory_bytes = 1 << 30;
     cluster.nodes[0].interfaces = {{.name = "eth0", .state = "up"}, {.name = "lo", .state = "unknown"}};
     cluster.nodes[0].dump_folder =

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "preflight/cluster.h"
 #include "preflight/finding.h"
-#include "preflight/gpu_facts.h"
 #include "preflight/read_facts.h"
 #include "preflight/sources.h"
 #include "preflight/tree.h"
@@ -64,11 +63,10 @@ TEST(Fuzz, TheKernelsFiles) {
         {"sys/class/infiniband/mlx5_0/device/current_link_width", "8\n"},
         {"sys/class/infiniband/mlx5_0/device/max_link_width", "16\n"},
         {"sys/class/infiniband/mlx5_0/device/current_link_speed", "16.0 GT/s PCIe\n"},
+        {"sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error", "17\n"},
         {"sys/class/net/eth0/operstate", "up\n"},
         {"sys/class/net/eth0/speed", "25000\n"},
-        {"sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"},
         {"sys/devices/system/cpu/online", "0-95\n"},
-        {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"},
         {"sys/devices/system/node/node0/cpulist", "0-47\n"},
         {"proc/loadavg", "0.13 0.72 1.53 3/500 123\n"},
         {"proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 8 kB\n"},

@@ -1,5 +1,5 @@
 // nvidia-smi's answers, from scripts in its place.
-#include "preflight/gpu_facts.h"
+#include "preflight/read_facts.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kTwoGpus = R"(case $1 in
 --query-gpu=*)
-    echo '00000000:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000001, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, Enabled, GPU-1b0ac5f4, N/A, N/A, N/A, N/A'
-    echo '00000000:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000048, [N/A], 8, 16, 5, 5, 70000, 143771, Exclusive_Process, [N/A], Disabled, GPU-43, Completed, Success, 2a6c7f10-1111-2222-3333-444444444444, 32766' ;;
+    echo '00000000:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000001, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, Enabled, GPU-1b0ac5f4, N/A, N/A, N/A, N/A, 0'
+    echo '00000000:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000048, [N/A], 8, 16, 5, 5, 70000, 143771, Exclusive_Process, [N/A], Disabled, GPU-43, Completed, Success, 2a6c7f10-1111-2222-3333-444444444444, 32766, 17' ;;
 --query-remapped-rows=*)
     echo '00000000:43:00.0, Yes, 0'
     echo '00000000:1B:00.0, No, 1' ;;
@@ -28,6 +28,7 @@ TEST(GpuQuery, ReadsEveryField) {
     const Tree tree;
     tree.put_nvidia_smi(kTwoGpus);
     const GpuAnswer answer = query_gpus(tree.sources());
+    EXPECT_TRUE(answer.has_nvidia_smi);
     EXPECT_EQ(answer.problem, "");
     EXPECT_FALSE(answer.hung);
     ASSERT_EQ(answer.gpus.size(), 2u);
@@ -53,6 +54,7 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(gpu.fabric_status, "Success");
     EXPECT_EQ(gpu.fabric_domain, "2a6c7f10-1111-2222-3333-444444444444");
     EXPECT_EQ(gpu.fabric_clique, "32766");
+    EXPECT_EQ(gpu.corrected_errors, 17);
     EXPECT_EQ(answer.gpus[0].fabric_state, "");
     EXPECT_EQ(gpu.remapping_pending, true);
     EXPECT_EQ(gpu.remapping_failed, false);
@@ -62,10 +64,40 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(answer.gpus[0].remapping_failed, true);
 }
 
+TEST(GpuQuery, ReadsReplaysFromTheFullReport) {
+    const Tree tree;
+    tree.put_nvidia_smi(R"([ "$*" = -q ] || exit 2
+cat <<END
+==============NVSMI LOG==============
+Attached GPUs                             : 2
+GPU 00000000:1B:00.0
+    Product Name                          : NVIDIA H200
+        Replays Since Reset               : 0
+GPU 00000000:43:00.0
+    PCI
+        Replays Since Reset               : 12
+        Replay Number Rollovers           : 3
+END
+)");
+    std::vector<Gpu> gpus(3);
+    gpus[0].bus_id = "00000000:43:00.0";
+    gpus[1].bus_id = "0000:1b:00.0";
+    gpus[2].bus_id = "0000:5d:00.0";
+    read_replays(tree.sources(), gpus);
+    EXPECT_EQ(gpus[0].pcie_replays, 12);
+    EXPECT_EQ(gpus[1].pcie_replays, 0);
+    EXPECT_EQ(gpus[2].pcie_replays, std::nullopt);
+    gpus[0].pcie_replays.reset();
+    tree.put_nvidia_smi("echo 'GPU 00000000:43:00.0'; echo Replays Since Reset");
+    read_replays(tree.sources(), gpus);
+    EXPECT_EQ(gpus[0].pcie_replays, std::nullopt);
+}
+
 TEST(GpuQuery, FindsNothingWithoutTheProgram) {
     const Tree tree;
     const GpuAnswer answer = query_gpus(tree.sources());
     EXPECT_TRUE(answer.gpus.empty());
+    EXPECT_FALSE(answer.has_nvidia_smi);
     EXPECT_EQ(answer.problem, "");
     EXPECT_FALSE(answer.hung);
 }
@@ -78,8 +110,8 @@ TEST(GpuQuery, AcceptsNewNamesAndOmitsUnknownOnes) {
     case $1 in *$field*) echo "Field \"$field\" is not a valid field to query."; exit 2 ;; esac
 done
 case $1 in
---query-gpu=*clocks_event_reasons.active*persistence_mode,uuid)
-    echo '0:1B:00.0, NVIDIA H200, 610.1, 345, 1980, 0x8, 0, 16, 16, 1, 5, 4, 143771, Default, Enabled, GPU-1b' ;;
+--query-gpu=*clocks_event_reasons.active*persistence_mode,uuid,ecc.errors.corrected.volatile.total)
+    echo '0:1B:00.0, NVIDIA H200, 610.1, 345, 1980, 0x8, 0, 16, 16, 1, 5, 4, 143771, Default, Enabled, GPU-1b, 0' ;;
 *) exit 3 ;;
 esac
 )");
@@ -135,9 +167,9 @@ TEST(GpuQuery, SurvivesGarbage) {
     tree.put_nvidia_smi("cat " + (tree.root() / "garbage").string() + "\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
     EXPECT_NE(query_gpus(tree.sources()).problem, "");
-    tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , , , , , , '\n");
+    tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , , , , , , , '\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
-    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , , , , , , '\n");
+    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , , , , , , , '\n");
     ASSERT_EQ(query_gpus(tree.sources()).gpus.size(), 1u);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].pcie_lanes, std::nullopt);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].most_pcie_generation, std::nullopt);

@@ -107,19 +107,6 @@ TEST(Hosts, WithAnAdapterForManagementOnlyHaveNoFabric) {
     EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"NCCL_IB_DISABLE", "locked memory"}));
 }
 
-TEST(Hosts, HarmfulSettingsGetAWarning) {
-    Cluster cluster = good_cluster();
-    for (const char* harmless : {"always", "madvise", ""}) {
-        cluster.nodes[0].huge_pages = harmless;
-        EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    }
-    cluster.nodes[0].huge_pages = "never";
-    EXPECT_EQ(only_finding(cluster, "transparent huge pages").severity, Severity::Warn);
-    cluster = good_cluster();
-    cluster.nodes[0].governors = {{"performance", 92}, {"powersave", 4}};
-    expect_says(only_finding(cluster, "CPU governor"), {"4 of 96 CPUs"});
-}
-
 TEST(Hosts, InUseByOthersGetAWarning) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[1].load = 150;

@@ -84,6 +84,8 @@ class Preflight(unittest.TestCase):
                          [("all_gather", "dp_shard", ranks // 2), ("reduce_scatter", "dp_shard", ranks // 2),
                           ("all_reduce", "dp_replicate", 2)])
         self.assertEqual([rank["rank"] for rank in report["ranks"]], list(range(ranks)))
+        self.assertEqual(len({(rank["load"]["device"], rank["load"]["hash"]) for rank in report["ranks"]}), 1)
+        self.assertRegex(out, r"sustained +[0-9.e-]+ ")
         self.assertEqual(len(report["nodes"]), 1)
         self.assertLess(report["seconds"], 120)
         self.assertIn(f"in {report['seconds']:.1f} s", out)
@@ -99,6 +101,19 @@ class Preflight(unittest.TestCase):
         block = 2 * dim * dim + 2 * dim * dim * kv_heads // heads + 3 * dim * hidden + 2 * dim
         self.assertEqual(gathers["step_bytes"], 4 * block)
         self.assertEqual(gathers["type"], "float")
+
+    def test_the_time_of_the_sustained_products_is_an_option(self):
+        for seconds, least in ((0, None), (1, 1)):
+            code, out, err = self.run_ranks((1, self.words("--sustain", seconds)))
+            self.assertEqual(code, 0, out + err)
+            report = json.loads(self.json.read_text())
+            self.assertEqual(report["ranks"][0]["load"]["num_products"] > 0, least is not None)
+            self.assertEqual("  sustained " in out, least is not None)
+            missing = [line for line in report["not_checked"] if line.startswith("sustained matrix products, rank 0")]
+            self.assertEqual(len(missing), 0 if least else 1, report["not_checked"])
+            for line in report["not_checked"]:
+                self.assertIn(f"\nnot checked: {line}\n", out)
+            self.assertGreaterEqual(report["seconds"], least or 0)
 
     @unittest.skipIf(os.cpu_count() > 8, "so many ranks are no small test")
     def test_a_variable_of_gpus_does_not_fail_a_build_without_them(self):
@@ -200,6 +215,7 @@ class Preflight(unittest.TestCase):
                             (self.words("--parallelism.context_parallel_degree", 2, "--training.seq_len", 255),
                              "training.seq_len = 255"),
                             (self.words("--timeout", 0), "--timeout 0"),
+                            (self.words("--sustain", -1), "--sustain"),
                             ([BIN / "preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                             ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),

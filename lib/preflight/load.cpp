@@ -1,0 +1,156 @@
+// Puts the devices of all ranks under load, for long enough that a GPU gets hot and reaches its power limit,
+// and looks at the nodes meanwhile and after all measurements.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <map>
+#include <thread>
+
+#include "cublas/matmul.h"
+#include "cuda/memory.h"
+#include "cuda/stream.h"
+#include "kernels/table.h"
+#include "observe/peak_flops.h"
+#include "ops/ops_context.h"
+#include "preflight/read_facts.h"
+#include "preflight/speed.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr double kGpuSeconds = 10, kProcessorSeconds = 0.2;
+
+/// Asks nvidia-smi in the middle of the load: clocks have settled, and if the answer takes a few seconds, the
+/// load still lasts.
+std::future<GpuAnswer> ask_during_load(double seconds) {
+    return std::async(std::launch::async, [seconds] {
+        std::this_thread::sleep_for(std::chrono::duration<double>(seconds / 2));
+        return query_gpus({});
+    });
+}
+
+/// `device`: the GPU that multiplies; null on a processor.
+DeviceLoad describe_load(const cuda::Device* device) {
+    if (!device) return {.device = kernels::table().name, .library = "Argosy's kernels"};
+    return {
+        .device = device->name, .library = "cuBLAS " + cublas::version_text(), .bus_id = device->pci_bus_id};
+}
+
+void multiply(const Speeds& speeds, const SpeedOptions& options, double seconds, DeviceLoad& load) {
+    const auto products = observe::sustain_products(options.type, seconds, speeds.device);
+    load.flops_per_second = products.flops_per_second;
+    // LibTorch's products depend on the processor's model and on the number of threads.
+    const bool comparable = !speeds.device.is_cpu() || ops::path() != ops::Path::Plain;
+    if (comparable) load.hash = fmt::format("{:016x}", products.hash);
+    load.num_products = products.num_products;
+    load.num_different = products.num_different;
+}
+
+/// The rate of the fastest of several copies, in bytes per second.
+template <class Copy>
+double rate_of(const Copy& copy, size_t bytes) {
+    constexpr int kCopies = 10;
+    const cuda::Stream stream;
+    cuda::Event begin, end;
+    double best = 0;
+    for (int i = 0; i < kCopies; ++i) {
+        begin.record(stream);
+        copy(stream);
+        end.record(stream);
+        stream.synchronize();
+        best = std::max(best, static_cast<double>(bytes) / cuda::Event::seconds_between(begin, end));
+    }
+    return best;
+}
+
+void copy_both_ways(const cuda::Device& device, DeviceLoad& load) {
+    constexpr size_t kBytes = 64 << 20;  // takes a millisecond over a fast link
+    cuda::set_device(device.number);
+    const cuda::PinnedMemory on_host(kBytes);
+    const cuda::DeviceMemory on_device(kBytes);
+    const auto to_device = [&](const cuda::Stream& stream) {
+        cuda::copy_to_device(on_device.data(), {on_host.data(), kBytes}, stream);
+    };
+    const auto to_host = [&](const cuda::Stream& stream) {
+        cuda::copy_to_host({on_host.data(), kBytes}, on_device.data(), stream);
+    };
+    load.bytes_to_device = rate_of(to_device, kBytes);
+    load.bytes_to_host = rate_of(to_host, kBytes);
+}
+
+/// The rank's place among the ranks of its node, and the number of turns in which every rank of every node
+/// has one.
+struct Turns {
+    size_t own = 0, number = 0;
+};
+Turns turns_of(int rank, const Cluster& cluster) {
+    std::map<std::string, size_t> num_ranks;
+    Turns turns;
+    for (const RankFacts& one : cluster.ranks) {
+        const size_t place = num_ranks[one.node]++;
+        if (one.rank == rank) turns.own = place;
+        turns.number = std::max(turns.number, place + 1);
+    }
+    return turns;
+}
+
+/// Reads the facts that may have changed on the node since they were first read. `uses_gpus`: the job does.
+void look_again(NodeFacts& facts, bool uses_gpus) {
+    const Sources sources;
+    facts.xids = read_xids(sources).value_or(std::vector<Xid>());
+    facts.adapter_ports_after = read_adapter_ports(sources);
+    if (!uses_gpus) return;
+    GpuAnswer answer = query_gpus(sources);
+    facts.gpus_after = std::move(answer.gpus);
+    read_replays(sources, facts.gpus_after);
+    facts.gpus_problem = std::move(answer.problem);
+    facts.gpus_hang = answer.hung;
+}
+
+void add_changes(NodeFacts&& changes, NodeFacts& node) {
+    node.gpus_under_load = std::move(changes.gpus_under_load);
+    node.gpus_after = std::move(changes.gpus_after);
+    node.adapter_ports_after = std::move(changes.adapter_ports_after);
+    node.xids = std::move(changes.xids);
+    node.gpus_hang = node.gpus_hang || changes.gpus_hang;
+    if (node.gpus_problem.empty() && !changes.gpus_problem.empty())
+        node.gpus_problem = "after the load, " + changes.gpus_problem;
+}
+
+}  // namespace
+
+void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, const Speeds& speeds,
+                   const SpeedOptions& options, Cluster& cluster) {
+    const bool on_gpu = !speeds.device.is_cpu(), uses_gpus = !speeds.devices.empty();
+    const double seconds = options.sustain_seconds.value_or(on_gpu ? kGpuSeconds : kProcessorSeconds);
+    const Turns turns = turns_of(world.rank(), cluster);
+    const bool reports_node = turns.own == 0;
+    RankFacts own;
+    own.load = describe_load(uses_gpus ? &speeds.devices[world.rank()] : nullptr);
+    NodeFacts changes;
+    control.barrier("sustained matrix products");
+    if (seconds > 0) {
+        std::future<GpuAnswer> answer;
+        if (reports_node && uses_gpus) answer = ask_during_load(seconds);
+        multiply(speeds, options, seconds, *own.load);
+        if (answer.valid()) changes.gpus_under_load = answer.get().gpus;
+    }
+    // The GPUs of a node take turns, because together their copies may exceed the host memory's bandwidth.
+    for (size_t turn = 0; uses_gpus && turn < turns.number; ++turn) {
+        control.barrier("copies between host and device");
+        if (turn == turns.own) copy_both_ways(speeds.devices[world.rank()], *own.load);
+    }
+    for (int rank = 0; const std::string& text : control.exchange_texts(pack(own))) {
+        cluster.ranks[rank++].load = unpack_rank(text).load;
+    }
+    if (reports_node) look_again(changes, uses_gpus);
+    control.barrier("the exchange of the nodes' changes");
+    for (int number = 0;
+         const std::string& text : control.exchange_texts(reports_node ? pack(changes) : "")) {
+        if (!text.empty()) add_changes(unpack_node(text), cluster.nodes[number++]);
+    }
+}
+
+}  // namespace argosy::preflight
