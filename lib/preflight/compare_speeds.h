@@ -19,7 +19,8 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& clu
 
 /// Findings for slow_outliers() among the ranks, groups, nodes and rails. An outlier gets WARN. An outlier
 /// below three quarters of the others' median gets FAIL, because the job would wait for it at every step,
-/// unless it is a group across nodes. REQUIRES: ranks do not share cores.
+/// unless it is a group across nodes. Slow paths between good nodes get WARN. REQUIRES: ranks do not share
+/// cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 /// A rate that is far below the others, measured by how much the others differ.

@@ -80,8 +80,8 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         options.max_bytes = kMaxBytesIfNotCompared;
     }
     spdlog::info("pre-flight: speeds");
-    report.speeds = measure_speeds(world, control, report.nodes,
-                                   step_operations(job.step, job.mesh, options.max_bytes), options);
+    report.speeds = measure_speeds(*make_meter(world, control, report.nodes, options), report.nodes,
+                                   step_operations(job.step, job.mesh, options.max_bytes));
     report.findings = diagnose(report.cluster);
     append(find_wrong_results(report.speeds, report.cluster), report.findings);
     if (report.not_compared.empty()) {

@@ -67,7 +67,7 @@ Json finding_json(const Finding& finding) {
 }
 
 Json speeds_json(const Report& report) {
-    Json products = Json::array(), collectives = Json::array(), nodes = Json::array();
+    Json products = Json::array(), collectives = Json::array(), nodes = Json::array(), pairs = Json::array();
     for (const double rate : report.speeds.products) products.push_back(rate / kTera);
     for (const OperationSpeed& speed : report.speeds.operations) {
         collectives.push_back(operation_json(speed));
@@ -79,10 +79,18 @@ Json speeds_json(const Report& report) {
                          {"bandwidth", report.speeds.nodes[i] / kGiga},
                          {"rails", rails}});
     }
+    for (size_t i = 0; i < report.speeds.pairs.size(); ++i) {
+        const PairSpeed& pair = report.speeds.pairs[i];
+        pairs.push_back({{"nodes", {report.nodes[pair.first].name, report.nodes[pair.second].name}},
+                         {"bandwidth", pair.rate() / kGiga},
+                         {"nwrong", pair.num_wrong},
+                         {"hunt", i >= report.speeds.num_pairs_before_hunt}});
+    }
     return {{"judged", report.not_compared.empty()},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", collectives},
-            {"pairs_of_nodes", nodes}};
+            {"pairs_of_nodes", nodes},
+            {"pairs", pairs}};
 }
 
 template <class Facts>

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ struct StepOperation {
     std::vector<std::vector<int>> groups;  // of equal sizes; each rank is in exactly one group
     bench::Case kind;                      // the measurement
     size_t launch_bytes;                   // bytes of one launch in the step; `kind` may have fewer
+
+    std::string name() const;  // "all_gather over dp_shard"
 };
 
 /// The operations to measure: among the launches of one kind over the same groups, the size that moves the
@@ -67,12 +70,6 @@ struct OperationSpeed {
     std::vector<int64_t> num_wrong = {};  // wrong elements of the result, by rank
 };
 
-/// Two nodes between which data was corrupted.
-struct WrongPair {
-    int first, second;  // nodes
-    int64_t num_wrong;  // elements
-};
-
 struct Speeds {
     std::vector<double> products;  // FLOP/s of each rank while all ranks compute
     std::vector<OperationSpeed> operations;
@@ -82,15 +79,37 @@ struct Speeds {
     /// The same for each rank of each node, which exchanges with the rank at its place on the other node.
     /// 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
-    std::vector<WrongPair> wrong_pairs = {};
+    /// All measured pairs, in the order of the rounds. A pair may be measured again in the hunt for bad nodes
+    /// and paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
+    std::vector<PairSpeed> pairs = {};
+    size_t num_pairs_before_hunt = 0;
     std::string library = {};      // name and version of the library that moved the data
     bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
 };
 
-/// COLLECTIVE over `world`: all ranks get the same speeds. Throws TimeoutError, which names the missing
-/// ranks.
-Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
-                      const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
-                      const SpeedOptions& options);
+/// Measures on all ranks of a job. Each call is COLLECTIVE over them and returns the same on all of them. In
+/// tests a simulated cluster takes the place of the ranks.
+class Meter {
+  public:
+    virtual ~Meter() = default;
+
+    virtual std::string library() const = 0;
+    virtual bool between_devices() const = 0;
+
+    /// FLOP/s of each rank while all ranks compute.
+    virtual std::vector<double> products() = 0;
+    virtual OperationSpeed operation(const StepOperation& operation) = 0;
+    /// The pairs of a round exchange data at the same time.
+    virtual std::vector<PairSpeed> pairs(const Round& round) = 0;
+};
+
+/// COLLECTIVE over `world`. Calls of the meter throw TimeoutError, which names the missing ranks.
+/// REQUIRES: the arguments outlive the meter.
+std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlChannel& control,
+                                  const std::vector<Node>& nodes, const SpeedOptions& options);
+
+/// COLLECTIVE over the meter's ranks: products, the operations, pairs of nodes, and the hunt (nodes.h).
+Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
+                      const std::vector<StepOperation>& operations);
 
 }  // namespace argosy::preflight
