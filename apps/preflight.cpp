@@ -49,6 +49,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
         ->capture_default_str();
+    app.add_option("--deadline", arguments.options.deadline_seconds,
+                   "seconds after which no measurement begins: a WARN lists those that were not done.\n0: "
+                   "only settings and hardware")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     app.add_option("--only-warn", arguments.only_warn,
                    "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")
         ->delimiter(',');

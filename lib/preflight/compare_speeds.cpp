@@ -270,6 +270,23 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& clu
     return findings;
 }
 
+std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds) {
+    if (speeds.not_done.empty()) return {};
+    return {{Severity::Warn, "deadline", "all nodes",
+             fmt::format("{:.0f} s had passed, so these measurements were not done: {}", deadline_seconds,
+                         listed(speeds.not_done)),
+             "find out what took so long (the times in the log), or raise --deadline"}};
+}
+
+void weaken_if_cut_short(const Speeds& speeds, std::vector<Finding>& findings) {
+    if (!speeds.pairs_cut_short) return;
+    for (Finding& finding : findings) {
+        finding.severity = Severity::Warn;
+        finding.bad_nodes.clear();
+        finding.what += "; not all pairs were measured, so perhaps its partners are at fault";
+    }
+}
+
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
     const std::vector<SlowPath> paths =
         PairStates(speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size()))
@@ -279,9 +296,12 @@ std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster
     const std::set<int> slow_ranks = slow_between_nodes(speeds, paths, cluster);
     for (const OperationSpeed& speed : speeds.operations)
         compare_groups(speed, cluster, slow_ranks, findings);
-    compare_nodes(speeds, cluster, findings);
-    compare_rails(speeds, cluster, findings);
-    compare_paths(paths, cluster, findings);
+    std::vector<Finding> of_pairs;
+    compare_nodes(speeds, cluster, of_pairs);
+    compare_rails(speeds, cluster, of_pairs);
+    compare_paths(paths, cluster, of_pairs);
+    weaken_if_cut_short(speeds, of_pairs);
+    append(std::move(of_pairs), findings);
     return findings;
 }
 

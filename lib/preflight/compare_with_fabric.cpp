@@ -1,4 +1,5 @@
-// Compares measured speeds with what the hardware can carry: adapters and interfaces between nodes, NVLink within.
+// Compares measured speeds with what the hardware can carry: adapters and interfaces between nodes, NVLink
+// within.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -138,6 +139,7 @@ std::optional<double> nvlink_rate(std::string_view gpu) {
 std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;
     compare_with_lines(speeds, cluster, findings);
+    weaken_if_cut_short(speeds, findings);
     if (!speeds.between_devices) return findings;
     for (const OperationSpeed& speed : speeds.operations) compare_links(speed, cluster, findings);
     return findings;

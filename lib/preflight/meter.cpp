@@ -23,15 +23,18 @@ constexpr int kMinIterations = 3, kMaxIterations = 50;
 class RankMeter : public Meter {
   public:
     RankMeter(const mpi::Comm& world, const bench::ControlChannel& control, const std::vector<Node>& nodes,
-              const SpeedOptions& options)
+              const SpeedOptions& options, double started)
         : world_(world),
           control_(control),
           nodes_(nodes),
           options_(options),
+          started_(started),
           choice_(bench::choose_backend(world, control, options.backend)) {}
 
     std::string library() const override { return choice_.library; }
     bool between_devices() const override { return !choice_.devices.empty(); }
+
+    double seconds_passed() override { return control_.exchange(seconds_now() - started_).front(); }
 
     std::vector<double> products() override {
         std::vector<double> best(world_.size());
@@ -175,6 +178,7 @@ class RankMeter : public Meter {
     const bench::ControlChannel& control_;
     const std::vector<Node>& nodes_;
     const SpeedOptions& options_;
+    double started_;
     bench::BackendChoice choice_;
     std::map<Groups, std::unique_ptr<bench::Backend>> backends_;
 };
@@ -182,8 +186,9 @@ class RankMeter : public Meter {
 }  // namespace
 
 std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlChannel& control,
-                                  const std::vector<Node>& nodes, const SpeedOptions& options) {
-    return std::make_unique<RankMeter>(world, control, nodes, options);
+                                  const std::vector<Node>& nodes, const SpeedOptions& options,
+                                  double started) {
+    return std::make_unique<RankMeter>(world, control, nodes, options, started);
 }
 
 }  // namespace argosy::preflight

@@ -63,7 +63,8 @@ class PairStates {
 
     std::vector<SlowPath> slow_paths() const;
 
-    /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was measured.
+    /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was
+    /// measured.
     std::optional<Round> next_round() const;
 
   private:
@@ -81,9 +82,9 @@ class PairStates {
     void find_good_nodes();
     std::optional<int> partner_for(int node, const Round& round) const;
 
-    std::vector<Pair> pairs_;         // each pair once, sorted
-    std::vector<char> good_;          // by node
-    std::vector<char> tried_;         // by node: had a good partner in the hunt
+    std::vector<Pair> pairs_;            // each pair once, sorted
+    std::vector<char> good_;             // by node
+    std::vector<char> tried_;            // by node: had a good partner in the hunt
     std::vector<std::vector<int>> met_;  // by node: its partners
 };
 

@@ -80,9 +80,17 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         options.max_bytes = kMaxBytesIfNotCompared;
     }
     spdlog::info("pre-flight: speeds");
-    report.speeds = measure_speeds(*make_meter(world, control, report.nodes, options), report.nodes,
-                                   step_operations(job.step, job.mesh, options.max_bytes));
+    report.speeds =
+        measure_speeds(*make_meter(world, control, report.nodes, options, started), report.nodes,
+                       step_operations(job.step, job.mesh, options.max_bytes), options.deadline_seconds);
+    judge(job, options.deadline_seconds, report);
+    report.seconds = seconds_now() - started;
+    return report;
+}
+
+void judge(const Job& job, double deadline_seconds, Report& report) {
     report.findings = diagnose(report.cluster);
+    append(find_not_done(report.speeds, deadline_seconds), report.findings);
     append(find_wrong_results(report.speeds, report.cluster), report.findings);
     if (report.not_compared.empty()) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
@@ -94,8 +102,6 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     }
     only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
-    report.seconds = seconds_now() - started;
-    return report;
 }
 
 double time_of_day() { return seconds_since_1970(); }

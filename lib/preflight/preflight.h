@@ -1,6 +1,7 @@
 // Checks a set of nodes before a job runs on them: collects settings and hardware facts, compares the ranks'
 // clocks, measures the speed of the job's own operations, and reports what is wrong. The pre-flight takes
-// less than two minutes on any number of nodes: every measurement has a fixed time, and every wait a timeout.
+// less than two minutes on any number of nodes: every measurement has a fixed time, every wait a timeout, and
+// no measurement begins after the deadline.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -56,6 +57,9 @@ std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock cl
 /// names the missing ranks.
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
+
+/// Writes all findings on the facts and speeds of a report, the worst first.
+void judge(const Job& job, double deadline_seconds, Report& report);
 
 /// The value of "format", the first key of the JSON report. A later run overwrites no other files.
 inline constexpr const char* kReportMark = "argosy pre-flight";

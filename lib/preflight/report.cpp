@@ -23,6 +23,7 @@ constexpr double kGiga = 1e9, kTera = 1e12;
 
 /// The range of the values in multiples of `unit`: "2.9", or "2.1 to 2.9 (median 2.8)".
 std::string range(std::vector<double> values, double unit) {
+    if (values.empty()) return "unknown";
     for (double& value : values) value /= unit;
     const auto [min, max] = std::ranges::minmax(values);
     const std::string from = fmt::format("{:.3g}", min), to = fmt::format("{:.3g}", max);
@@ -90,7 +91,8 @@ Json speeds_json(const Report& report) {
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", collectives},
             {"pairs_of_nodes", nodes},
-            {"pairs", pairs}};
+            {"pairs", pairs},
+            {"not_done", report.speeds.not_done}};
 }
 
 template <class Facts>

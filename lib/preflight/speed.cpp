@@ -76,33 +76,60 @@ void measure_pairs(Meter& meter, const Round& round, Speeds& speeds) {
     }
 }
 
+/// The measurements in order, up to the deadline.
+class Steps {
+  public:
+    Steps(Meter& meter, double deadline_seconds, std::vector<std::string>& not_done)
+        : meter_(meter), deadline_seconds_(deadline_seconds), not_done_(not_done) {}
+
+    /// COLLECTIVE: whether the step may begin. If not, notes it.
+    bool begin(std::string step) {
+        if (meter_.seconds_passed() < deadline_seconds_) return true;
+        not_done_.push_back(std::move(step));
+        return false;
+    }
+
+  private:
+    Meter& meter_;
+    double deadline_seconds_;
+    std::vector<std::string>& not_done_;
+};
+
 /// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and paths.
-void measure_nodes(Meter& meter, const std::vector<Node>& nodes, Speeds& speeds) {
+/// Returns false if the deadline cut it short.
+bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, Speeds& speeds) {
     const auto num_nodes = static_cast<int>(nodes.size());
-    if (num_nodes < 2) return;
-    speeds.nodes.resize(nodes.size());
-    for (const Node& node : nodes) speeds.rails.emplace_back(node.ranks.size());
-    for (const Round& round : rounds_of_pairs(num_nodes, kRoundsOfPairs))
+    for (const Round& round : rounds_of_pairs(num_nodes, kRoundsOfPairs)) {
+        if (!steps.begin("pairs of nodes")) return false;
+        if (speeds.nodes.empty()) {
+            speeds.nodes.resize(nodes.size());
+            for (const Node& node : nodes) speeds.rails.emplace_back(node.ranks.size());
+        }
         measure_pairs(meter, round, speeds);
+    }
     speeds.num_pairs_before_hunt = speeds.pairs.size();
     for (int i = 0; i < max_hunt_rounds(num_nodes); ++i) {
         const auto round = PairStates(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes).next_round();
-        if (!round) return;
+        if (!round) return true;
+        if (!steps.begin("slow pairs of nodes again, with other partners")) return false;
         measure_pairs(meter, *round, speeds);
     }
+    return true;
 }
 
 }  // namespace
 
 Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
-                      const std::vector<StepOperation>& operations) {
+                      const std::vector<StepOperation>& operations, double deadline_seconds) {
     Speeds speeds;
+    Steps steps(meter, deadline_seconds, speeds.not_done);
     speeds.library = meter.library();
     speeds.between_devices = meter.between_devices();
-    speeds.products = meter.products();
-    for (const StepOperation& operation : operations)
-        speeds.operations.push_back(meter.operation(operation));
-    measure_nodes(meter, nodes, speeds);
+    if (steps.begin("matrix products")) speeds.products = meter.products();
+    for (const StepOperation& operation : operations) {
+        if (steps.begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
+    }
+    speeds.pairs_cut_short = !measure_nodes(meter, nodes, steps, speeds);
     return speeds;
 }
 

@@ -59,6 +59,8 @@ struct SpeedOptions {
     std::string backend;          // see bench::Options::backend
     double timeout_seconds = 60;  // for each wait for other ranks
     double seconds_each = 0.5;    // approximate time of one measurement
+    /// Of the whole pre-flight: no measurement begins later. One that has begun ends, within its own limits.
+    double deadline_seconds = 120;
     /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
     /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.
     size_t max_bytes = 256 << 20;
@@ -83,8 +85,10 @@ struct Speeds {
     /// and paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
     std::vector<PairSpeed> pairs = {};
     size_t num_pairs_before_hunt = 0;
-    std::string library = {};      // name and version of the library that moved the data
-    bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
+    bool pairs_cut_short = false;            // by the deadline: a good node may have met only bad ones
+    std::vector<std::string> not_done = {};  // the measurements that the deadline left out
+    std::string library = {};                // name and version of the library that moved the data
+    bool between_devices = false;            // true: buffers in GPU memory; false: in host memory
 };
 
 /// Measures on all ranks of a job. Each call is COLLECTIVE over them and returns the same on all of them. In
@@ -95,6 +99,8 @@ class Meter {
 
     virtual std::string library() const = 0;
     virtual bool between_devices() const = 0;
+    /// Seconds since the pre-flight began, by rank 0's clock.
+    virtual double seconds_passed() = 0;
 
     /// FLOP/s of each rank while all ranks compute.
     virtual std::vector<double> products() = 0;
@@ -103,13 +109,15 @@ class Meter {
     virtual std::vector<PairSpeed> pairs(const Round& round) = 0;
 };
 
-/// COLLECTIVE over `world`. Calls of the meter throw TimeoutError, which names the missing ranks.
-/// REQUIRES: the arguments outlive the meter.
+/// COLLECTIVE over `world`. Calls of the meter throw TimeoutError, which names the missing ranks. `started`
+/// is the time at which the pre-flight began (seconds_now). REQUIRES: the arguments outlive the meter.
 std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlChannel& control,
-                                  const std::vector<Node>& nodes, const SpeedOptions& options);
+                                  const std::vector<Node>& nodes, const SpeedOptions& options,
+                                  double started);
 
-/// COLLECTIVE over the meter's ranks: products, the operations, pairs of nodes, and the hunt (nodes.h).
+/// COLLECTIVE over the meter's ranks: products, the operations, pairs of nodes, and the hunt (nodes.h), up to
+/// the deadline.
 Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
-                      const std::vector<StepOperation>& operations);
+                      const std::vector<StepOperation>& operations, double deadline_seconds);
 
 }  // namespace argosy::preflight

@@ -126,7 +126,8 @@ TEST(CompareSpeeds, NamesAPathBetweenGoodNodes) {
     speeds.nodes.assign(4, 100e9);
     speeds.rails.assign(4, {50e9, 50e9});
     const std::vector<double> fast = {50e9, 50e9};
-    speeds.pairs = {{0, 1, fast}, {2, 3, fast}, {0, 2, fast}, {1, 3, {20e9, 20e9}}, {0, 3, fast}, {1, 2, fast}};
+    speeds.pairs = {{0, 1, fast},         {2, 3, fast}, {0, 2, fast},
+                    {1, 3, {20e9, 20e9}}, {0, 3, fast}, {1, 2, fast}};
     speeds.num_pairs_before_hunt = 6;
     speeds.pairs.push_back({1, 3, {25e9, 25e9}});
     auto findings = compare_speeds(speeds, measured_cluster());

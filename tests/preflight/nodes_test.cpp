@@ -74,7 +74,7 @@ Paths paths_of(const Speeds& speeds) {
 
 TEST(Hunt, TakesNoRoundIfNoPairIsSlow) {
     SimulatedMeter meter(16, 2);
-    const Speeds speeds = measure_speeds(meter, nodes_of_two(16), {});
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(16), {}, kNoDeadline);
     EXPECT_EQ(meter.num_rounds(), kRoundsBefore);
     EXPECT_EQ(speeds.pairs.size(), 8 * kRoundsBefore);
     EXPECT_EQ(paths_of(speeds), Paths{});
@@ -85,13 +85,13 @@ TEST(Hunt, TellsABadNodeFromABadPath) {
     const int near = 4, far = first_round[near];
     SimulatedMeter bad_path(16, 2), bad_node(16, 2);
     bad_path.slow_path(near, far, 0.3);
-    Speeds speeds = measure_speeds(bad_path, nodes_of_two(16), {});
+    Speeds speeds = measure_speeds(bad_path, nodes_of_two(16), {}, kNoDeadline);
     EXPECT_EQ(paths_of(speeds), (Paths{std::minmax(near, far)}));
     EXPECT_EQ(states(speeds).slow_paths().at(0).num_measurements, 2);
     EXPECT_EQ(bad_path.num_rounds(), kRoundsBefore + 1) << "both are good; the path is measured again";
 
     bad_node.slow_node(near, 0.3);
-    speeds = measure_speeds(bad_node, nodes_of_two(16), {});
+    speeds = measure_speeds(bad_node, nodes_of_two(16), {}, kNoDeadline);
     EXPECT_EQ(paths_of(speeds), Paths{});
     EXPECT_EQ(bad_node.num_rounds(), kRoundsBefore + 1) << "once more, with a good partner";
     EXPECT_LT(speeds.nodes[near], 0.5 * speeds.nodes[far]);
@@ -103,9 +103,8 @@ TEST(Hunt, ClearsANodeThatMetOnlyBadNodes) {
     std::set<int> bad;
     for (const Round& round : rounds_of_pairs(32, kRoundsBefore)) bad.insert(round[9]);
     for (const int node : bad) meter.slow_node(node, 0.4);
-    const Speeds speeds = measure_speeds(meter, nodes_of_two(32), {});
-    for (int node = 0; node < 32; ++node)
-        EXPECT_EQ(speeds.nodes[node] < 80e9, bad.contains(node)) << node;
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(32), {}, kNoDeadline);
+    for (int node = 0; node < 32; ++node) EXPECT_EQ(speeds.nodes[node] < 80e9, bad.contains(node)) << node;
     EXPECT_EQ(paths_of(speeds), Paths{});
 }
 
@@ -113,7 +112,7 @@ TEST(Hunt, ForgetsWhatIsSlowOnce) {
     const auto round = rounds_of_pairs(16, kRoundsBefore)[0];
     SimulatedMeter meter(16, 2);
     meter.slow_once(4, round[4], 0.3);
-    EXPECT_EQ(paths_of(measure_speeds(meter, nodes_of_two(16), {})), Paths{});
+    EXPECT_EQ(paths_of(measure_speeds(meter, nodes_of_two(16), {}, kNoDeadline)), Paths{});
     EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 1);
 }
 
@@ -126,7 +125,7 @@ TEST(Hunt, TakesFewRoundsOfDisjointPairs) {
     }
     std::set<int> bad;
     for (int node = 3; node < kNodes; node += 11) meter.slow_node(node, 0.3), bad.insert(node);
-    const Speeds speeds = measure_speeds(meter, nodes_of_two(kNodes), {});
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(kNodes), {}, kNoDeadline);
     EXPECT_LE(meter.num_rounds(), kRoundsBefore + static_cast<int>(std::log2(kNodes)));
     EXPECT_FALSE(paths_of(speeds).empty());
     for (const auto& [near, far] : paths_of(speeds)) {
@@ -139,7 +138,7 @@ TEST(Hunt, TakesFewRoundsOfDisjointPairs) {
 TEST(Hunt, PairsANodeWithWrongDataAgain) {
     SimulatedMeter meter(8, 2);
     meter.wrong_data(5);
-    const Speeds speeds = measure_speeds(meter, nodes_of_two(8), {});
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(8), {}, kNoDeadline);
     EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 1);
     EXPECT_EQ(std::ranges::count_if(speeds.pairs, [](const PairSpeed& pair) { return pair.num_wrong > 0; }),
               kRoundsBefore + 1);

@@ -134,6 +134,17 @@ class Preflight(unittest.TestCase):
         report = json.loads(self.json.read_text())
         self.assertEqual(report["bad_nodes"], [report["nodes"][0]["name"]])
 
+    def test_a_deadline_that_has_passed(self):
+        """Nothing is measured: a warning says so, and the settings are checked."""
+        code, out, err = self.run_ranks((2, self.words("--deadline", 0)))
+        self.assertEqual(code, 0, out + err)
+        late, = self.findings("deadline")
+        self.assertEqual(late["verdict"], "WARN")
+        self.assertIn("matrix products, all_gather over dp_shard", late["what"])
+        speeds = json.loads(self.json.read_text())["speeds"]
+        self.assertEqual((speeds["products"]["tera_flops"], speeds["collectives"]), ([], []))
+        self.assertEqual(speeds["not_done"][0], "matrix products")
+
     def test_a_rank_that_never_arrives(self):
         """It is started, and never comes to MPI."""
         arrivals = self.folder / "arrivals"
@@ -200,6 +211,7 @@ class Preflight(unittest.TestCase):
                             (self.words("--parallelism.context_parallel_degree", 2, "--training.seq_len", 255),
                              "training.seq_len = 255"),
                             (self.words("--timeout", 0), "--timeout 0"),
+                            (self.words("--deadline", -1), "--deadline"),
                             ([BIN / "preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                             ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),

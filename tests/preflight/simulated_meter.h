@@ -15,6 +15,8 @@
 
 namespace argosy::preflight {
 
+constexpr double kNoDeadline = 1e9;
+
 class SimulatedMeter : public Meter {
   public:
     SimulatedMeter(int num_nodes, int ranks_per_node)
@@ -33,12 +35,17 @@ class SimulatedMeter : public Meter {
     void slow_once(int first, int second, double share) { once_[std::minmax(first, second)] = share; }
     void wrong_data(int node) { wrong_.insert(node); }
 
+    /// The time of each measurement.
+    void take_seconds(double seconds) { seconds_each_ = seconds; }
+
     int num_rounds() const { return num_rounds_; }
 
     std::string library() const override { return "a simulation"; }
     bool between_devices() const override { return true; }
+    double seconds_passed() override { return seconds_passed_; }
 
     std::vector<double> products() override {
+        seconds_passed_ += seconds_each_;
         std::vector<double> rates;
         for (const double share : products_) rates.push_back(700e12 * share * noise());
         return rates;
@@ -46,6 +53,7 @@ class SimulatedMeter : public Meter {
 
     /// A group is as slow as its slowest rank, or the slowest path between nodes next to each other.
     OperationSpeed operation(const StepOperation& operation) override {
+        seconds_passed_ += seconds_each_;
         OperationSpeed speed{operation, {}};
         for (const std::vector<int>& group : operation.groups) {
             double share = 1;
@@ -62,6 +70,7 @@ class SimulatedMeter : public Meter {
 
     std::vector<PairSpeed> pairs(const Round& round) override {
         ++num_rounds_;
+        seconds_passed_ += seconds_each_;
         std::vector<PairSpeed> pairs;
         for (int node = 0; node < std::ssize(round); ++node) {
             const int partner = round[node];
@@ -69,8 +78,8 @@ class SimulatedMeter : public Meter {
             PairSpeed pair{node, partner};
             const double path = share_of_path(node, partner);
             for (int i = 0; i < ranks_per_node_; ++i) {
-                const double ends = std::min(rails_[node * ranks_per_node_ + i],
-                                             rails_[partner * ranks_per_node_ + i]);
+                const double ends =
+                    std::min(rails_[node * ranks_per_node_ + i], rails_[partner * ranks_per_node_ + i]);
                 pair.rails.push_back(48e9 * std::min(ends, path) * noise());
             }
             if (wrong_.contains(node) || wrong_.contains(partner)) pair.num_wrong = 3;
@@ -93,6 +102,7 @@ class SimulatedMeter : public Meter {
     }
 
     int ranks_per_node_, num_rounds_ = 0;
+    double seconds_each_ = 0, seconds_passed_ = 0;
     std::vector<double> rails_, products_;  // by rank
     std::map<std::pair<int, int>, double> paths_, once_;
     std::set<int> wrong_;
