@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/median.h"
 
 namespace argosy::bench {
 namespace {
@@ -249,6 +250,36 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
     } catch (const WaitTimeout&) {
         throw control_.timeout_error(what);
     }
+}
+
+Timing Measurement::time_until_stable(const Case& kind, Placement placement, const Stability& stability) {
+    const std::string what = name_of(kind);
+    std::vector<Call> calls;
+    for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));
+    std::vector<Timing> batches;
+    std::vector<double> times, own_times;  // `times` are the same on all ranks, so all ranks stop together
+    double passed = 0;
+    try {
+        while (passed < stability.max_seconds && !stability.reached(times)) {
+            batches.push_back(evaluate(kind, run_to_time(kind, calls, what)));
+            times.push_back(batches.back().seconds);
+            own_times.push_back(batches.back().own_seconds);
+            passed += times.back() * options_.iterations * options_.aggregated;
+        }
+    } catch (const WaitTimeout&) {
+        throw control_.timeout_error(what);
+    }
+    const auto middle = batches.begin() + (std::ssize(batches) - 1) / 2;
+    std::ranges::nth_element(batches, middle, {}, &Timing::seconds);
+    middle->own_seconds = lower_median(own_times);
+    return *middle;
+}
+
+bool Stability::reached(std::span<const double> batches) const {
+    if (batches.size() < kMinBatches) return false;
+    const Distribution all = distribution_of(batches);
+    const auto count = static_cast<double>(batches.size());
+    return all.deviation / std::sqrt(count - 1) <= relative_error * all.mean;
 }
 
 Distribution distribution_of(std::span<const double> times) {

@@ -66,6 +66,17 @@ struct Timing {
     int64_t own_wrong = 0;                              // wrong elements on this rank
 };
 
+/// When a time is known well enough: its relative standard error over batches of iterations is small. A short
+/// operation takes as many batches as that needs, up to a time limit.
+struct Stability {
+    double relative_error = 0.01;
+    double max_seconds = 1;  // of all batches together
+    static constexpr size_t kMinBatches = 5;
+
+    /// Whether the mean of the batches' times has at most the relative error.
+    bool reached(std::span<const double> batches) const;
+};
+
 class Measurement {
   public:
     /// `world` has all ranks, `backend` one group of them; all groups measure at the same time. Allocates two
@@ -79,6 +90,11 @@ class Measurement {
 
     /// COLLECTIVE over the world. All ranks get the same Timing, except for what is their own.
     Timing measure(const Case& kind, Placement placement);
+
+    /// COLLECTIVE over the world: repeats batches of Options::iterations on the buffers as the last measure()
+    /// of the case left them, until their time is stable. Verifies nothing. Returns the batch with the median
+    /// time; `own_seconds` is the median of this rank's times.
+    Timing time_until_stable(const Case& kind, Placement placement, const Stability& stability);
 
   private:
     struct Buffers {

@@ -18,7 +18,8 @@ namespace {
 constexpr int kProductRounds = 3;  // the best round counts; the others may be disturbed
 constexpr size_t kMaxPairBytes = 64 << 20;
 constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
-constexpr int kMinIterations = 3, kMaxIterations = 50;
+constexpr double kBatches = 10;          // a batch takes this part of `seconds_each`
+constexpr double kMaxIterations = 5000;  // of a batch
 
 class RankMeter : public Meter {
   public:
@@ -87,7 +88,7 @@ class RankMeter : public Meter {
 
     struct Measured {
         bench::Case kind;                // with as many bytes as the time allows
-        std::vector<double> seconds;     // time of one operation by rank, the better of two measurements
+        std::vector<double> seconds;     // time of one operation by rank, the median of its batches
         std::vector<int64_t> num_wrong;  // elements by rank
     };
 
@@ -116,23 +117,19 @@ class RankMeter : public Meter {
     }
 
     /// COLLECTIVE: each group measures on its own backend. After the trial of affordable(), the first
-    /// measurement has two iterations, verifies the result, and shows how many iterations fit into
-    /// `seconds_each`. Two measurements with so many iterations follow.
+    /// measurement has two iterations, verifies the result, and shows how many iterations fit into a batch.
+    /// Batches follow until the time is stable.
     Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
         bench::Options options = bench_options();
         bench::Measurement measurement(backend, world_, control_, options, wanted.bytes);
         const bench::Case kind = affordable(wanted, measurement, backend.size());
-        const auto again = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
-        const bench::Timing first = again();
-        options.checks = 0;  // `measurement` refers to `options`
-        options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
-                                        kMinIterations, kMaxIterations);
-        std::vector<double> best = control_.exchange(again().own_seconds);
-        for (int rank = 0; const double second : control_.exchange(again().own_seconds)) {
-            best[rank] = std::min(best[rank], second);
-            ++rank;
-        }
-        return {kind, best, control_.exchange(first.own_wrong)};
+        const bench::Timing first = measurement.measure(kind, bench::Placement::OutOfPlace);
+        const double batch_seconds = options_.seconds_each / kBatches;
+        // `measurement` refers to `options`
+        options.iterations = static_cast<int>(std::clamp(batch_seconds / first.seconds, 1.0, kMaxIterations));
+        const bench::Timing stable = measurement.time_until_stable(
+            kind, bench::Placement::OutOfPlace, {.max_seconds = 2 * options_.seconds_each});
+        return {kind, control_.exchange(stable.own_seconds), control_.exchange(first.own_wrong)};
     }
 
     /// COLLECTIVE: returns `wanted`, or the same case with fewer bytes if one operation of `wanted` would

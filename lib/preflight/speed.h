@@ -59,7 +59,8 @@ struct SpeedOptions {
     std::string backend;          // see bench::Options::backend
     double timeout_seconds = 60;  // for each wait for other ranks
     double seconds_each = 0.5;    // approximate time of one measurement
-    /// Of the whole pre-flight: no measurement begins later. One that has begun ends, within its own limits.
+    /// No measurement begins later than this after the start of the pre-flight. One that has begun ends
+    /// within its own limits.
     double deadline_seconds = 120;
     /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
     /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.

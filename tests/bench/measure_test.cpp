@@ -132,6 +132,59 @@ class SlowBackend : public MpiBackend {
     int num_waits_ = 0;
 };
 
+/// Takes 5 ms per operation, or in every second batch another time.
+class BatchedBackend : public MpiBackend {
+  public:
+    BatchedBackend(const Ranks& ranks, double second_share)
+        : MpiBackend(ranks.world.duplicate(), 30), second_share_(second_share) {}
+    void wait() override {
+        MpiBackend::wait();
+        const double share = num_waits_ / kIterations % 2 == 0 ? 1 : second_share_;
+        std::this_thread::sleep_for(share * std::chrono::milliseconds(5));
+        ++num_waits_;
+    }
+    int num_batches() const { return num_waits_ / kIterations; }
+    static constexpr int kIterations = 2;
+
+  private:
+    double second_share_;
+    int num_waits_ = 0;
+};
+
+TEST_F(MeasurementTest, ATimeIsMeasuredUntilItIsStable) {
+    Options options;
+    options.iterations = BatchedBackend::kIterations;
+    options.warmup = 0;
+    options.across_ranks = AcrossRanks::Max;
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+                              4000, ranks_.size);
+    const auto run = [&](MpiBackend& backend, double max_seconds) {
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
+        return measurement.time_until_stable(*kind, Placement::OutOfPlace, {0.02, max_seconds});
+    };
+    BatchedBackend steady(ranks_, 1), erratic(ranks_, 3);
+    EXPECT_GE(run(steady, /*max_seconds=*/60).seconds, 5e-3);
+    EXPECT_GE(steady.num_batches(), Stability::kMinBatches);
+    EXPECT_LT(steady.num_batches() * BatchedBackend::kIterations * 5e-3, 30) << "long before the limit";
+    EXPECT_GE(run(erratic, /*max_seconds=*/0.3).seconds, 5e-3);
+    EXPECT_GE(erratic.num_batches(), 0.3 / (BatchedBackend::kIterations * 15e-3) - 1)
+        << "it stops at the limit, since the batches differ by a factor of three";
+}
+
+TEST(Stability, NeedsEnoughBatchesThatAgree) {
+    const Stability stability{.relative_error = 0.01};
+    EXPECT_FALSE(stability.reached({}));
+    EXPECT_FALSE(stability.reached(std::vector<double>(4, 30e-6)));
+    EXPECT_TRUE(stability.reached(std::vector<double>(5, 30e-6)));
+    EXPECT_FALSE(stability.reached(std::vector{30e-6, 30e-6, 30e-6, 30e-6, 40e-6}));
+    // Times of 0.9 and 1.1: the standard error of the mean of 2n of them is 0.1 / sqrt(2n - 1).
+    std::vector<double> times;
+    for (int i = 0; i < 50; ++i) times.insert(times.end(), {0.9, 1.1});
+    EXPECT_FALSE(stability.reached(times)) << "0.01005";
+    times.insert(times.end(), {0.9, 1.1});
+    EXPECT_TRUE(stability.reached(times)) << "0.00995";
+}
+
 /// No time is less than what passed; how little more it may be, the best of some attempts shows, since others
 /// may keep a rank from its core.
 TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
