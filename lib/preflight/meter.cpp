@@ -15,11 +15,11 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr int kProductRounds = 3;  // the best round counts; the others may be disturbed
-constexpr size_t kMaxPairBytes = 64 << 20;
+constexpr int kProductRounds = 3;        // the best round counts; the others may be disturbed
 constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
 constexpr double kBatches = 10;          // a batch takes this part of `seconds_each`
 constexpr double kMaxIterations = 5000;  // of a batch
+constexpr size_t kMaxPairBytes = 64 << 20;
 
 class RankMeter : public Meter {
   public:
