@@ -11,8 +11,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "bench/backend_choice.h"
-#include "bench/report.h"
+#include "bench/backend.h"
 
 namespace argosy::bench {
 namespace {

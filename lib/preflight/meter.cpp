@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "bench/backend_choice.h"
+#include "bench/backend.h"
 #include "bench/collective.h"
 #include "bench/measure.h"
 #include "observe/peak_flops.h"

@@ -171,6 +171,55 @@ TEST_F(MeasurementTest, ATimeIsMeasuredUntilItIsStable) {
         << "it stops at the limit, since the batches differ by a factor of three";
 }
 
+/// Notes where the operations read, and breaks what one of the timed operations has written.
+class WatchedBackend : public MpiBackend {
+  public:
+    WatchedBackend(const Ranks& ranks, int broken_iteration)
+        : MpiBackend(ranks.world.duplicate(), 30), broken_iteration_(broken_iteration) {}
+    void send_receive(const Call& call) override {
+        MpiBackend::send_receive(call);
+        last_out_ = call.out;
+        inputs.push_back(call.in);
+    }
+    void start_clock() override {
+        iteration_ = 0;
+        inputs.clear();
+        MpiBackend::start_clock();
+    }
+    void end_iteration() override {
+        MpiBackend::end_iteration();
+        if (iteration_++ == broken_iteration_) *last_out_ = ~*last_out_;
+    }
+
+    std::vector<const std::byte*> inputs;  // of the timed operations
+
+  private:
+    int broken_iteration_, iteration_ = 0;
+    std::byte* last_out_ = nullptr;
+};
+
+TEST_F(MeasurementTest, IterationsTakeTurnsAtSeveralPlaces) {
+    Options options = quick();
+    options.iterations = 6;
+    constexpr size_t kBytes = 4004, kNextPlace = 4016;  // whole 16 bytes
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+                              kBytes, ranks_.size);
+    for (const size_t num_places : {1, 4, 6, 9}) {
+        const size_t room = (num_places - 1) * kNextPlace + kBytes;
+        WatchedBackend backend(ranks_, /*broken_iteration=*/-1), broken(ranks_, /*broken_iteration=*/3);
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, room);
+        EXPECT_EQ(num_wrong(measurement, *kind), 0);
+        ASSERT_EQ(backend.inputs.size(), 6);
+        for (size_t i = 0; i < 6; ++i)
+            EXPECT_EQ(backend.inputs[i] - backend.inputs[0],
+                      static_cast<ptrdiff_t>(i % num_places * kNextPlace));
+        Measurement of_broken(broken, ranks_.world, ranks_.control, options, room);
+        EXPECT_EQ(*of_broken.measure(*kind, Placement::OutOfPlace).num_wrong,
+                  num_places >= 4 ? ranks_.size : 0)
+            << "the places of iterations 3 and later are " << num_places;
+    }
+}
+
 TEST(Stability, NeedsEnoughBatchesThatAgree) {
     const Stability stability{.relative_error = 0.01};
     EXPECT_FALSE(stability.reached({}));
