@@ -44,9 +44,6 @@ class Backend {
     virtual int rank() const = 0;
     virtual int size() const = 0;
 
-    /// Throws UserError when the backend cannot run operations on buffers of `elements` elements.
-    virtual void require(size_t elements) const = 0;
-
     using Memory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
     virtual Memory allocate(size_t bytes) const = 0;
     virtual void write(std::byte* to, std::span<const std::byte> from) const = 0;

@@ -43,8 +43,11 @@ class MeasurementTest : public ::testing::Test {
 
     void expect_right(const Options& options, const Collective& collective, ElementType type,
                       Reduction reduction) {
-        const auto backend = ranks_.backend(options.blocking_calls);
-        Measurement measurement(*backend, ranks_.world, ranks_.control, options, kMaxBytes);
+        expect_right(*ranks_.backend(options.blocking_calls), options, collective, type, reduction);
+    }
+    void expect_right(Backend& backend, const Options& options, const Collective& collective,
+                      ElementType type, Reduction reduction) {
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
         for (const size_t bytes : {size_t{40}, size_t{5000}, kMaxBytes}) {
             const auto kind =
                 case_of(kind_of(collective, type, reduction, ranks_.size - 1), bytes, ranks_.size);
@@ -83,6 +86,25 @@ TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
     for (const Collective& collective : collectives()) {
         expect_right(several, collective, ElementType::BFloat16, Reduction::Average);
         expect_right(blocking, collective, ElementType::Float32, Reduction::Sum);
+    }
+}
+
+/// A group refuses operations with more elements than its limit, which stands for MPI's 2^31 - 1.
+TEST_F(MeasurementTest, FindsOperationsInPiecesRight) {
+    for (const auto calls : {mpi::Calls::NonBlocking, mpi::Calls::Blocking}) {
+        Options options = quick();
+        options.aggregated = calls == mpi::Calls::Blocking ? 1 : 2;
+        for (const Collective& collective : collectives()) {
+            for (const size_t max_elements : {size_t{7}, size_t{400}, size_t{1001}}) {
+                MpiBackend backend(ranks_.world.duplicate(calls, max_elements), 30);
+                Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
+                const auto kind = case_of(kind_of(collective, ElementType::Int32, Reduction::Average, 0),
+                                          max_elements < 100 ? 500 : 5000, ranks_.size);
+                EXPECT_EQ(num_wrong(measurement, *kind), 0) << collective.name << " " << max_elements;
+            }
+            MpiBackend backend(ranks_.world.duplicate(calls, 1001), 30);
+            expect_right(backend, options, collective, ElementType::BFloat16, Reduction::Sum);
+        }
     }
 }
 
