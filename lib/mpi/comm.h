@@ -34,7 +34,7 @@ void make_progress();
 /// MPI's own name and version: "Open MPI v4.1.4, ...".
 std::string library();
 
-/// Maximum number of elements in an operation's buffer, summed over all ranks: MPI 3 counts with int. Where
+/// Maximum number of elements in an operation's buffer, summed over all ranks: MPI 3 counts with int. If
 /// chunks have a stride: of all chunks together, without the gaps.
 inline constexpr size_t kMaxElements = 0x7FFFFFFF;
 

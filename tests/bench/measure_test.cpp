@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/clock.h"
 #include "bench/bench_ranks.h"
 #include "bench/faulty_backend.h"
 #include "bench/mpi_backend.h"
@@ -180,17 +181,17 @@ TEST_F(MeasurementTest, ATimeIsMeasuredUntilItIsStable) {
     options.across_ranks = AcrossRanks::Max;
     const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
                               4000, ranks_.size);
-    const auto run = [&](MpiBackend& backend, double max_seconds) {
+    const auto run = [&](MpiBackend& backend, double relative_error, double max_seconds) {
         Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
-        return measurement.time_until_stable(*kind, Placement::OutOfPlace, {0.02, max_seconds});
+        return measurement.time_until_stable(*kind, Placement::OutOfPlace, {relative_error, max_seconds});
     };
     BatchedBackend steady(ranks_, 1), erratic(ranks_, 3);
-    EXPECT_GE(run(steady, /*max_seconds=*/60).seconds, 5e-3);
+    EXPECT_GE(run(steady, /*relative_error=*/0.2, /*max_seconds=*/60).seconds, 5e-3);
     EXPECT_GE(steady.num_batches(), Stability::kMinBatches);
     EXPECT_LT(steady.num_batches() * BatchedBackend::kIterations * 5e-3, 30) << "long before the limit";
-    EXPECT_GE(run(erratic, /*max_seconds=*/0.3).seconds, 5e-3);
-    EXPECT_GE(erratic.num_batches(), 0.3 / (BatchedBackend::kIterations * 15e-3) - 1)
-        << "it stops at the limit, since the batches differ by a factor of three";
+    const double start = seconds_now();
+    EXPECT_GE(run(erratic, /*relative_error=*/0.01, /*max_seconds=*/0.3).seconds, 5e-3);
+    EXPECT_GE(seconds_now() - start, 0.3) << "up to the limit, since the batches differ by a factor of three";
 }
 
 /// Notes where the operations read, and breaks what one of the timed operations has written.
