@@ -16,7 +16,6 @@
 #include "bench/benchmark.h"
 #include "bench/collective.h"
 #include "bench/options.h"
-#include "bench/report.h"
 #include "command_line.h"
 #include "mpi/program.h"
 

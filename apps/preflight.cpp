@@ -32,8 +32,9 @@ constexpr const char* kHelp =
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct Arguments {
-    std::filesystem::path json;
+    std::filesystem::path json, prometheus;
     std::string config;
+    std::optional<std::string> history;  // none: not kept; empty: the default folder
     std::vector<std::string> only_warn;
     preflight::SpeedOptions options;
 };
@@ -45,6 +46,14 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option(
         "--json,-J,--output_file", arguments.json,
         "JSON file for the report (lib/preflight/FORMAT.md). -: stdout, and the text goes\nto stderr");
+    app.add_option("--prometheus", arguments.prometheus,
+                   "text file for Prometheus's node_exporter, rewritten in each run (FORMAT.md)");
+    app.add_option_function<std::string>(
+           "--history", [&](const std::string& folder) { arguments.history = folder; },
+           "keeps the speeds of each node in this folder, and compares a node with its own past.\n"
+           "Without FOLDER: job.dump_folder/node_history")
+        ->option_text("[FOLDER]")
+        ->expected(0, 1);
     app.add_option("--backend", arguments.options.backend, bench::kBackendHelp);
     app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
@@ -53,6 +62,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
                    "seconds for which each rank multiplies matrices, to find devices that are slow or wrong\n"
                    "under load: 10 on a GPU, 0.2 on a processor. 0: not at all")
         ->check(CLI::NonNegativeNumber);
+    app.add_option("--deadline", arguments.options.deadline_seconds,
+                   "seconds after which no measurement begins: a WARN lists those that were not done.\n0: "
+                   "only settings and hardware")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     app.add_option("--only-warn", arguments.only_warn,
                    "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")
         ->delimiter(',');
@@ -94,16 +108,22 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const ops::OpsContext tensors(setup::operation_path(command.config));
     preflight::Job job = job_of(command.config, world.size());
     job.only_warn = arguments.only_warn;
+    if (arguments.history)
+        job.history = arguments.history->empty() ? job.dump_folder / "node_history"
+                                                 : std::filesystem::path(*arguments.history);
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
-    std::optional<ResultFile> json;
+    std::optional<ResultFile> json, prometheus;
     if (world.rank() == 0 && !arguments.json.empty())
         json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
+    if (world.rank() == 0 && !arguments.prometheus.empty())
+        prometheus.emplace(arguments.prometheus, begins_with(preflight::kPrometheusMark));
 
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, control, job, arguments.options);
     if (world.rank() == 0)
         print_text(text_report(report), is_standard_stream(arguments.json) ? stderr : stdout);
     if (json) json->write(json_report(report));
+    if (prometheus) prometheus->write(prometheus_report(report));
     return report.severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
 }
 

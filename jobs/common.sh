@@ -127,9 +127,11 @@ preflight() {
     local code=0
     rm -f "$run/preflight.json"  # an earlier start on other nodes left it
     [ "$ARGOSY_PREFLIGHT" != no ] || return 0
+    local history=(--history "$ARGOSY_NODE_HISTORY")
+    [ "$ARGOSY_NODE_HISTORY" != no ] || history=()
     ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
         --config "$run/effective.toml" ${ARGOSY_PREFLIGHT_WARN:+--only-warn "$ARGOSY_PREFLIGHT_WARN"} \
-        --json "$run/preflight.json" || code=$?
+        "${history[@]}" --json "$run/preflight.json" || code=$?
     [ "$code" != 3 ] || preflight_failed=yes
     return "$code"
 }

@@ -1,4 +1,4 @@
-#include "bench/backend_choice.h"
+#include "bench/backend.h"
 
 #include <algorithm>
 

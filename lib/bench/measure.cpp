@@ -9,11 +9,13 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/median.h"
 
 namespace argosy::bench {
 namespace {
 
 constexpr size_t kBlockBytes = 256 << 10;  // buffers are filled and compared in blocks of this size
+constexpr size_t kAlignmentBytes = 16;     // of chunks and of shifted operations
 
 /// Calls visit(index of the first element, number of bytes) for each block of a chunk.
 template <class Visit>
@@ -29,7 +31,18 @@ std::string name_of(const Case& kind) {
     return fmt::format("{} of {} bytes ({})", kind.collective->name, kind.bytes, name(kind.type));
 }
 
+/// Whether a rank's buffer has a chunk for each rank.
+bool is_chunked(const Collective& collective) {
+    const Chunks of_two = collective.chunks(2);
+    return std::max(of_two.input, of_two.output) == 2;
+}
+
 size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(kind.type); }
+
+/// The distance between the places at which the iterations take turns.
+size_t shift_bytes(const Case& kind) {
+    return (kind.bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
 
 /// Whether the backend's average over n ranks has rounding errors. A backend that scales numbers by 1/n
 /// before the sum is exact only if n is a small power of two: then 1/n is exact, and no scaled number is too
@@ -65,6 +78,9 @@ std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
     const auto num_chunks = static_cast<size_t>(std::max(chunks.input, chunks.output));
     Case result = kind;
     result.chunk_elements = bytes / size_bytes(kind.type) / num_chunks;
+    const size_t aligned = kAlignmentBytes / size_bytes(kind.type);
+    if (is_chunked(*kind.collective) && result.chunk_elements > aligned)
+        result.chunk_elements -= result.chunk_elements % aligned;
     result.bytes = result.chunk_elements * num_chunks * size_bytes(kind.type);
     if (result.chunk_elements == 0) return std::nullopt;
     return result;
@@ -72,7 +88,7 @@ std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
 
 Measurement::Measurement(Backend& backend, const mpi::Comm& world, const ControlChannel& control,
                          const Options& options, size_t max_bytes)
-    : backend_(backend), world_(world), control_(control), options_(options) {
+    : backend_(backend), world_(world), control_(control), options_(options), max_bytes_(max_bytes) {
     for (int i = 0; i < options.aggregated; ++i) {
         buffers_.push_back({backend.allocate(max_bytes), backend.allocate(max_bytes)});
     }
@@ -82,12 +98,28 @@ GroupPosition Measurement::position_of(const Case& kind) const {
     return {backend_.rank(), backend_.size(), kind.root, backend_.result_at_start()};
 }
 
-Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement placement) const {
+/// The number of places in the buffers at which the iterations take turns.
+size_t Measurement::num_shifts(const Case& kind) const {
+    const size_t room = (max_bytes_ - kind.bytes) / shift_bytes(kind) + 1;
+    return std::min(room, static_cast<size_t>(options_.iterations));
+}
+
+std::vector<std::vector<Call>> Measurement::calls_of(const Case& kind, Placement placement) const {
+    std::vector<std::vector<Call>> calls(num_shifts(kind));
+    for (size_t i = 0; i < calls.size(); ++i) {
+        for (const Buffers& one : buffers_)
+            calls[i].push_back(call_on(one, kind, placement, i * shift_bytes(kind)));
+    }
+    return calls;
+}
+
+Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement placement, size_t shift) const {
     const bool in_place = placement == Placement::InPlace;
     const Chunks offsets = in_place ? kind.collective->in_place(position_of(kind)) : Chunks{0, 0};
-    std::byte* const input = in_place ? buffers.output.get() : buffers.input.get();
+    std::byte* const output = buffers.output.get() + shift;
+    std::byte* const input = in_place ? output : buffers.input.get() + shift;
     return {.in = input + static_cast<size_t>(offsets.input) * chunk_bytes(kind),
-            .out = buffers.output.get() + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
+            .out = output + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
             .count = kind.chunk_elements,
             .type = kind.type,
             .reduction = kind.reduction,
@@ -154,10 +186,10 @@ void Measurement::start(const Case& kind, const std::vector<Call>& calls) const 
     if (calls.size() > 1) backend_.end_together();
 }
 
-Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vector<Call>& calls,
+Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vector<std::vector<Call>>& calls,
                                               const std::string& what) const {
     for (int i = 0; i < options_.warmup; ++i) {
-        start(kind, calls);
+        start(kind, calls[i % calls.size()]);
         backend_.wait();
     }
     Samples samples;
@@ -166,7 +198,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
     backend_.start_clock();
     for (int i = 0; i < options_.iterations; ++i) {
         const double called = options_.time_to_start ? seconds_now() : 0;
-        start(kind, calls);
+        start(kind, calls[i % calls.size()]);
         if (options_.time_to_start) samples.starting_seconds += seconds_now() - called;
         backend_.end_iteration();
     }
@@ -214,7 +246,7 @@ Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
 
 void Measurement::connect(const Case& kind) {
     try {
-        start(kind, {call_on(buffers_.front(), kind, Placement::OutOfPlace)});
+        start(kind, {call_on(buffers_.front(), kind, Placement::OutOfPlace, 0)});
         backend_.wait();
     } catch (const WaitTimeout&) {
         throw control_.timeout_error("connecting ranks for " + name_of(kind));
@@ -224,21 +256,20 @@ void Measurement::connect(const Case& kind) {
 Timing Measurement::measure(const Case& kind, Placement placement) {
     const std::string what = name_of(kind);
     const Pattern pattern(kind.type, kind.reduction, backend_.size());
-    std::vector<Call> calls;
-    for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));
+    const std::vector<std::vector<Call>> calls = calls_of(kind, placement);
     try {
         int64_t wrong = 0;
         for (int i = 0; i < options_.checks; ++i) {
-            refill(kind, pattern, calls);
+            refill(kind, pattern, calls.front());
             control_.barrier(what);
-            start(kind, calls);
+            start(kind, calls.front());
             backend_.wait();
-            wrong += count_wrong(kind, pattern, calls);
+            wrong += count_wrong(kind, pattern, calls.front());
         }
-        if (options_.checks == 0) refill(kind, pattern, calls);
+        for (size_t i = options_.checks == 0 ? 0 : 1; i < calls.size(); ++i) refill(kind, pattern, calls[i]);
         const Samples samples = run_to_time(kind, calls, what);
         if (options_.checks > 0 && placement == Placement::OutOfPlace) {
-            wrong += count_wrong(kind, pattern, calls);
+            for (const std::vector<Call>& shifted : calls) wrong += count_wrong(kind, pattern, shifted);
         }
         Timing timing = evaluate(kind, samples);
         timing.own_wrong = wrong;
@@ -249,6 +280,35 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
     } catch (const WaitTimeout&) {
         throw control_.timeout_error(what);
     }
+}
+
+Timing Measurement::time_until_stable(const Case& kind, Placement placement, const Stability& stability) {
+    const std::string what = name_of(kind);
+    const std::vector<std::vector<Call>> calls = calls_of(kind, placement);
+    std::vector<Timing> batches;
+    std::vector<double> times, own_times;  // `times` are the same on all ranks, so all ranks stop together
+    double passed = 0;
+    try {
+        while (passed < stability.max_seconds && !stability.reached(times)) {
+            batches.push_back(evaluate(kind, run_to_time(kind, calls, what)));
+            times.push_back(batches.back().seconds);
+            own_times.push_back(batches.back().own_seconds);
+            passed += times.back() * options_.iterations * options_.aggregated;
+        }
+    } catch (const WaitTimeout&) {
+        throw control_.timeout_error(what);
+    }
+    const auto middle = batches.begin() + (std::ssize(batches) - 1) / 2;
+    std::ranges::nth_element(batches, middle, {}, &Timing::seconds);
+    middle->own_seconds = lower_median(own_times);
+    return *middle;
+}
+
+bool Stability::reached(std::span<const double> batches) const {
+    if (batches.size() < kMinBatches) return false;
+    const Distribution all = distribution_of(batches);
+    const auto count = static_cast<double>(batches.size());
+    return all.deviation / std::sqrt(count - 1) <= relative_error * all.mean;
 }
 
 Distribution distribution_of(std::span<const double> times) {

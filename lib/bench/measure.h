@@ -5,11 +5,12 @@
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
 // last iteration end, divided by the number of operations; `across_ranks` selects how the ranks' times are
 // combined. The distribution of single iterations is reported too: an iteration's time runs from the end of
-// the iteration before it to its own end, on the slowest rank.
+// the iteration before it to its own end, on the slowest rank. As in nccl-tests, each iteration works beside
+// the one before in the buffers, as far as they have room, so that the data is not in the caches.
 //
 // Verification: the output buffer first holds the bitwise complement of the expected result, so that an
 // element that is not written counts as wrong. One operation runs on fresh input, and every element is
-// compared bit for bit (averages that the backend rounds: within a tolerance). Out of place, the output of
+// compared bit for bit (averages that the backend rounds: within a tolerance). Out of place, all output of
 // the timed operations is compared as well. In place, each timed operation takes the result of the one before
 // as its input, so their output is not compared.
 #pragma once
@@ -51,7 +52,8 @@ struct Case {
     size_t bytes;  // size of the larger of a rank's two buffers
 };
 
-/// Returns `kind` with the largest size that is at most `bytes`. None if a chunk would have no element.
+/// Returns `kind` with the largest size that is at most `bytes`. If a buffer has a chunk for each rank,
+/// chunks are whole multiples of 16 bytes, or smaller than that. None if a chunk would have no element.
 std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks);
 
 enum class Placement { OutOfPlace, InPlace };
@@ -64,6 +66,17 @@ struct Timing {
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second
     std::optional<int64_t> num_wrong;                   // wrong elements on all ranks; none: not verified
     int64_t own_wrong = 0;                              // wrong elements on this rank
+};
+
+/// When a time is known well enough: its relative standard error over batches of iterations is small. A short
+/// operation takes as many batches as that needs, up to a time limit.
+struct Stability {
+    double relative_error = 0.01;
+    double max_seconds = 1;  // of all batches together
+    static constexpr size_t kMinBatches = 5;
+
+    /// Whether the mean of the batches' times has at most the relative error.
+    bool reached(std::span<const double> batches) const;
 };
 
 class Measurement {
@@ -80,6 +93,11 @@ class Measurement {
     /// COLLECTIVE over the world. All ranks get the same Timing, except for what is their own.
     Timing measure(const Case& kind, Placement placement);
 
+    /// COLLECTIVE over the world: repeats batches of Options::iterations on the buffers as the last measure()
+    /// of the case left them, until their time is stable. Verifies nothing. Returns the batch with the median
+    /// time; `own_seconds` is the median of this rank's times.
+    Timing time_until_stable(const Case& kind, Placement placement, const Stability& stability);
+
   private:
     struct Buffers {
         Backend::Memory input, output;
@@ -90,12 +108,16 @@ class Measurement {
         double starting_seconds = 0;     // all calls that start operations together
     };
 
-    Call call_on(const Buffers& buffers, const Case& kind, Placement placement) const;
+    size_t num_shifts(const Case& kind) const;
+    /// The calls of an iteration, for each shift.
+    std::vector<std::vector<Call>> calls_of(const Case& kind, Placement placement) const;
+    Call call_on(const Buffers& buffers, const Case& kind, Placement placement, size_t shift) const;
     GroupPosition position_of(const Case& kind) const;
     void refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     int64_t count_wrong(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     void start(const Case& kind, const std::vector<Call>& calls) const;
-    Samples run_to_time(const Case& kind, const std::vector<Call>& calls, const std::string& what) const;
+    Samples run_to_time(const Case& kind, const std::vector<std::vector<Call>>& calls,
+                        const std::string& what) const;
     Timing evaluate(const Case& kind, const Samples& samples) const;
     void combine(std::vector<double>& values, mpi::Reduction reduction) const;
 
@@ -103,6 +125,7 @@ class Measurement {
     const mpi::Comm& world_;
     const ControlChannel& control_;
     const Options& options_;
+    size_t max_bytes_;
     std::vector<Buffers> buffers_;
 };
 

@@ -35,7 +35,6 @@ class NcclBackend : public Backend {
 
     int rank() const override { return handles_->communicator->rank(); }
     int size() const override { return handles_->communicator->size(); }
-    void require(size_t /*elements*/) const override {}
     Memory allocate(size_t bytes) const override;
     void write(std::byte* to, std::span<const std::byte> from) const override;
     void read(std::span<std::byte> to, const std::byte* from) const override;

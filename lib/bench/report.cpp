@@ -1,4 +1,4 @@
-#include "bench/report.h"
+#include "bench/benchmark.h"
 
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>

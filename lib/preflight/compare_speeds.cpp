@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
-#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
 
-#include "bench/collective.h"
 #include "preflight/finding.h"
-#include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {
@@ -29,11 +28,6 @@ std::string compared_with(const Outlier& one, const char* others) {
 /// The nodes that a finding marks as bad: `names` for a FAIL, none for a WARN.
 std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
-}
-
-/// "all_gather over dp_shard".
-std::string name_of(const StepOperation& operation) {
-    return fmt::format("{} over {}", operation.kind.collective->name, operation.axes);
 }
 
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
@@ -55,7 +49,7 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
     const bool within = nodes.size() == 1;
     return {.severity = within ? severity_of(one) : Severity::Warn,
-            .check = name_of(speed.operation),
+            .check = speed.operation.name(),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
                                 compared_with(one, "the other groups")),
@@ -67,8 +61,10 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
 }
 
 /// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
-/// some groups cross more nodes than others.
-void compare_groups(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+/// some groups cross more nodes than others. A group across nodes has no finding if the pairs of nodes have
+/// shown which of its ranks is slow.
+void compare_groups(const OperationSpeed& speed, const Cluster& cluster, const std::set<int>& slow_ranks,
+                    std::vector<Finding>& findings) {
     std::map<size_t, std::vector<size_t>> groups_by_num_nodes;
     for (size_t group = 0; group < speed.bus_bandwidths.size(); ++group) {
         groups_by_num_nodes[nodes_of(speed.operation.groups[group], cluster).size()].push_back(group);
@@ -77,7 +73,11 @@ void compare_groups(const OperationSpeed& speed, const Cluster& cluster, std::ve
         std::vector<double> rates;
         for (const size_t group : groups) rates.push_back(speed.bus_bandwidths[group]);
         for (const Outlier& one : slow_outliers(rates)) {
-            findings.push_back(slow_group(speed, groups[one.index], one, cluster));
+            const std::vector<int>& ranks = speed.operation.groups[groups[one.index]];
+            const bool explained = num_nodes > 1 && std::ranges::any_of(ranks, [&](int rank) {
+                                       return slow_ranks.contains(rank);
+                                   });
+            if (!explained) findings.push_back(slow_group(speed, groups[one.index], one, cluster));
         }
     }
 }
@@ -110,6 +110,19 @@ Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& spee
         at_fault(one, {name})};
 }
 
+/// The rates of the ranks at one place on all nodes; 0: the node has no such rank.
+std::vector<double> rates_at(size_t place, const Speeds& speeds) {
+    std::vector<double> rates;
+    for (const auto& rails : speeds.rails) rates.push_back(place < rails.size() ? rails[place] : 0);
+    return rates;
+}
+
+size_t num_places(const Speeds& speeds) {
+    size_t places = 0;
+    for (const auto& rails : speeds.rails) places = std::max(places, rails.size());
+    return places;
+}
+
 /// Compares the ranks at the same place on all nodes: a job waits for its slowest rail, which hardly shows in
 /// the sum of eight. A finding of compare_nodes() that is as severe says enough. In a job of two nodes,
 /// both measure the same pairs, so their rails are compared with each other, and neither node is named as
@@ -130,12 +143,8 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
     }
     std::map<size_t, Severity> slow_nodes;
     for (const Outlier& one : slow_outliers(speeds.nodes)) slow_nodes[one.index] = severity_of(one);
-    size_t num_places = 0;
-    for (const auto& rails : speeds.rails) num_places = std::max(num_places, rails.size());
-    for (size_t place = 0; place < num_places; ++place) {
-        std::vector<double> rates;
-        for (const auto& rails : speeds.rails) rates.push_back(place < rails.size() ? rails[place] : 0);
-        for (const Outlier& one : slow_outliers(rates)) {
+    for (size_t place = 0; place < num_places(speeds); ++place) {
+        for (const Outlier& one : slow_outliers(rates_at(place, speeds))) {
             const auto node = slow_nodes.find(one.index);
             if (node != slow_nodes.end() && severity_of(one) <= node->second) continue;
             findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
@@ -143,12 +152,64 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
     }
 }
 
+/// "n3 - n7", or "n3 - n7 (ranks 21 and 53)".
+std::string name_of(const SlowPath& path, const Cluster& cluster, const RanksByNode& ranks) {
+    const NodeFacts &first = cluster.nodes[path.first], &second = cluster.nodes[path.second];
+    const std::string nodes = fmt::format("{} - {}", first.name, second.name);
+    if (!path.rail) return nodes;
+    return fmt::format("{} (ranks {} and {})", nodes, ranks.on(first)[*path.rail]->rank,
+                       ranks.on(second)[*path.rail]->rank);
+}
+
+/// The ranks that the findings on nodes, rails and paths name.
+std::set<int> slow_between_nodes(const Speeds& speeds, const std::vector<SlowPath>& paths,
+                                 const Cluster& cluster) {
+    const RanksByNode ranks(cluster);
+    std::set<int> slow;
+    const auto add = [&](size_t node, std::optional<size_t> place) {
+        const auto& own = ranks.on(cluster.nodes[node]);
+        for (size_t i = 0; i < own.size(); ++i) {
+            if (!place || i == *place) slow.insert(own[i]->rank);
+        }
+    };
+    for (const Outlier& one : slow_outliers(speeds.nodes)) add(one.index, {});
+    for (size_t place = 0; place < num_places(speeds); ++place) {
+        for (const Outlier& one : slow_outliers(rates_at(place, speeds))) add(one.index, place);
+    }
+    for (const SlowPath& path : paths) {
+        for (const int node : {path.first, path.second}) add(node, path.rail);
+    }
+    return slow;
+}
+
+/// One finding for all paths. The finding marks no node as bad, because all nodes are good.
+void compare_paths(const std::vector<SlowPath>& paths, const Cluster& cluster,
+                   std::vector<Finding>& findings) {
+    if (paths.empty()) return;
+    const RanksByNode ranks(cluster);
+    std::vector<std::string> names;
+    for (const SlowPath& path : paths) names.push_back(name_of(path, cluster, ranks));
+    const SlowPath& slowest = *std::ranges::min_element(paths, {}, &SlowPath::share);
+    findings.push_back(
+        {Severity::Warn, "paths between nodes", listed(names),
+         fmt::format("the slowest path ({}) carries {:.0f} % of the median of the other pairs, measured {}; "
+                     "both of its nodes are as fast as others with other partners",
+                     name_of(slowest, cluster, ranks), 100 * slowest.share,
+                     slowest.num_measurements > 1 ? "twice" : "once"),
+         "the nodes are good: check the links between the switches on this path (ibdiagnet, ibtracert, error "
+         "counters of the switches' ports), and whether other jobs load them"});
+}
+
 /// A node is bad if data was corrupted between it and several others.
 std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& cluster) {
+    std::map<std::pair<int, int>, int64_t> num_wrong;
+    for (const PairSpeed& pair : speeds.pairs) {
+        if (pair.num_wrong > 0) num_wrong[{pair.first, pair.second}] += pair.num_wrong;
+    }
     std::map<int, int> num_partners;
-    for (const WrongPair& pair : speeds.wrong_pairs) ++num_partners[pair.first], ++num_partners[pair.second];
+    for (const auto& [pair, wrong] : num_wrong) ++num_partners[pair.first], ++num_partners[pair.second];
     std::vector<Finding> findings;
-    for (const WrongPair& pair : speeds.wrong_pairs) {
+    for (const auto& [pair, wrong] : num_wrong) {
         const std::vector<std::string> names = {cluster.nodes[pair.first].name,
                                                 cluster.nodes[pair.second].name};
         std::vector<std::string> bad;
@@ -157,7 +218,7 @@ std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& clust
         }
         findings.push_back(
             {Severity::Fail, "data between nodes", describe_nodes(names, cluster),
-             fmt::format("{} elements that they exchanged are wrong", pair.num_wrong),
+             fmt::format("{} elements that they exchanged are wrong", wrong),
              "an adapter, cable or switch between them corrupts data: exchange with other nodes "
              "(nccl-bench sendrecv) to find the one at fault, and leave it out",
              bad});
@@ -170,12 +231,6 @@ constexpr double kMaxShare = 0.9, kMinZscore = 3.5;
 constexpr double kDeviations = 1.4826;
 // Minimum deviation, as a share of the median. Rates that agree better than this do so by chance.
 constexpr double kMinDeviation = 0.01;
-
-constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
-constexpr double kMinLineShare = 0.7;     // expected share of a line's rate, for large messages
-constexpr double kMinDirectShare = 0.25;  // below this share, data does not take the fastest path
-constexpr double kMinNvlinkShare = 0.5;
-constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 /// The median of sorted values without one of them. REQUIRES: `one` is among them, and another value.
 double median_without(const std::vector<double>& sorted, double one) {
@@ -192,104 +247,6 @@ std::vector<double> sorted_distances(const std::vector<double>& values, double f
     return distances;
 }
 
-struct NvlinkRate {
-    std::string_view name;  // the start of the driver's name for the GPU, without "NVIDIA "
-    double bytes;           // per second
-};
-// Rates in one direction: half of the numbers in NVIDIA's datasheets.
-constexpr NvlinkRate kNvlinkRates[] = {
-    {"A100-SXM4", 300e9}, {"A800-SXM4", 200e9}, {"H100 80GB HBM3", 450e9}, {"H800", 200e9},
-    {"H200", 450e9},      {"H20", 450e9},       {"B200", 900e9},           {"GB200", 900e9},
-};
-
-std::optional<double> adapters_rate(const NodeFacts& node, const RanksByNode& ranks) {
-    const Variable* variable = ranks.variable("NCCL_IB_HCA", node);
-    const NameList choice(variable ? variable->value : "", NameList::Syntax::Nccl);
-    std::vector<double> rates;
-    for (const AdapterPort& port : node.adapter_ports) {
-        if (port.active() && choice.chooses(port.adapter, port.port))
-            rates.push_back(port.gigabits * kBytesPerGigabit);
-    }
-    std::ranges::sort(rates, std::greater());
-    // Each rank sends through one adapter.
-    rates.resize(std::min(rates.size(), ranks.on(node).size()));
-    const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
-    return rate > 0 ? std::optional(rate) : std::nullopt;
-}
-
-NameList interfaces_chosen(const NodeFacts& node, const RanksByNode& ranks) {
-    if (const Variable* nccl = ranks.variable("NCCL_SOCKET_IFNAME", node)) {
-        return {nccl->value, NameList::Syntax::Nccl};
-    }
-    const Variable* mpi = ranks.variable("OMPI_MCA_btl_tcp_if_include", node);
-    return {mpi ? mpi->value : "", NameList::Syntax::WholeNames};
-}
-
-std::optional<double> interfaces_rate(const NodeFacts& node, const RanksByNode& ranks) {
-    const NameList choice = interfaces_chosen(node, ranks);
-    double sum = 0, fastest = 0;
-    for (const Interface& one : node.interfaces) {
-        if (!one.leaves_the_machine || one.state == "down" || !one.megabits || !choice.chooses(one.name))
-            continue;
-        sum += *one.megabits * kBytesPerMegabit;
-        fastest = std::max(fastest, *one.megabits * kBytesPerMegabit);
-    }
-    const double rate = choice.entries().empty() ? fastest : sum;
-    return rate > 0 ? std::optional(rate) : std::nullopt;
-}
-
-/// Reports all nodes below the expected share of line_rate() in one finding. The nodes are marked as bad only
-/// if the finding is a FAIL and does not cover all nodes.
-void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (num_machines(cluster) < cluster.nodes.size()) return;  // no fabric connects nodes on one machine
-    const RanksByNode ranks(cluster);
-    std::vector<std::string> below;
-    double lowest = kMinLineShare;
-    for (size_t i = 0; i < speeds.nodes.size(); ++i) {
-        const std::optional<double> rate = line_rate(cluster.nodes[i], ranks);
-        if (!rate || speeds.nodes[i] > kMinLineShare * *rate) continue;
-        below.push_back(cluster.nodes[i].name);
-        lowest = std::min(lowest, speeds.nodes[i] / *rate);
-    }
-    if (below.empty()) return;
-    const bool indirect = speeds.between_devices && lowest < kMinDirectShare;
-    const bool all = below.size() == cluster.nodes.size();
-    findings.push_back(
-        {indirect ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
-         fmt::format("the slowest node sends at {:.0f} % of its line rate", 100 * lowest),
-         indirect
-             ? "data does not take these adapters, or not directly from the GPU: check the transport that "
-               "nccl-bench prints, GPUDirect (nvidia-peermem), and the variables that choose adapters"
-             : "other settings may be faster: compare them with nccl-bench sendrecv -b 64M -e 64M on two "
-               "nodes",
-         indirect && !all ? below : std::vector<std::string>{}});
-}
-
-/// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
-void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (speed.operation.kind.bytes < kMinBytes) return;
-    std::vector<int> slow;
-    double slowest = 0, wanted = 0;
-    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-        const std::vector<int>& ranks = speed.operation.groups[i];
-        const auto nodes = nodes_of(ranks, cluster);
-        const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
-        if (nodes.size() > 1 || node->gpus.empty()) continue;
-        const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
-        if (!rate || speed.bus_bandwidths[i] > kMinNvlinkShare * *rate) continue;
-        slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
-        wanted = *rate;
-        slow.insert(slow.end(), ranks.begin(), ranks.end());
-    }
-    if (slow.empty()) return;
-    std::ranges::sort(slow);
-    findings.push_back({Severity::Warn, name_of(speed.operation), describe_ranks(slow, cluster),
-                        fmt::format("bus bandwidth is only {:.3g} GB/s, but NVLink carries {:.3g} GB/s",
-                                    slowest / 1e9, wanted / 1e9),
-                        "check nvidia-smi topo -m, nvidia-smi nvlink -s and the fabric manager's service; "
-                        "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL"});
-}
-
 }  // namespace
 
 std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster) {
@@ -303,7 +260,7 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& clu
         }
         if (count == 0) continue;
         findings.push_back(
-            {Severity::Fail, "result of " + name_of(speed.operation), describe_ranks(ranks, cluster),
+            {Severity::Fail, "result of " + speed.operation.name(), describe_ranks(ranks, cluster),
              fmt::format("{} elements of the result are wrong", count),
              "a device, link or library of these ranks or of their groups corrupts data: run nccl-bench on "
              "half of the nodes, then on half of those, to find it"});
@@ -312,12 +269,38 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& clu
     return findings;
 }
 
+std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds) {
+    if (speeds.not_done.empty()) return {};
+    return {{Severity::Warn, "deadline", "all nodes",
+             fmt::format("{:.0f} s had passed, so these measurements were not done: {}", deadline_seconds,
+                         listed(speeds.not_done)),
+             "find out what took so long (the times in the log), or raise --deadline"}};
+}
+
+void weaken_if_cut_short(const Speeds& speeds, std::vector<Finding>& findings) {
+    if (!speeds.pairs_cut_short) return;
+    for (Finding& finding : findings) {
+        finding.severity = Severity::Warn;
+        finding.bad_nodes.clear();
+        finding.what += "; not all pairs were measured, so perhaps its partners are at fault";
+    }
+}
+
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
+    const std::vector<SlowPath> paths =
+        PairStates(speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size()))
+            .slow_paths();
     std::vector<Finding> findings;
     compare_products(speeds, cluster, findings);
-    for (const OperationSpeed& speed : speeds.operations) compare_groups(speed, cluster, findings);
-    compare_nodes(speeds, cluster, findings);
-    compare_rails(speeds, cluster, findings);
+    const std::set<int> slow_ranks = slow_between_nodes(speeds, paths, cluster);
+    for (const OperationSpeed& speed : speeds.operations)
+        compare_groups(speed, cluster, slow_ranks, findings);
+    std::vector<Finding> of_pairs;
+    compare_nodes(speeds, cluster, of_pairs);
+    compare_rails(speeds, cluster, of_pairs);
+    compare_paths(paths, cluster, of_pairs);
+    weaken_if_cut_short(speeds, of_pairs);
+    append(std::move(of_pairs), findings);
     return findings;
 }
 
@@ -350,32 +333,6 @@ std::vector<Outlier> slow_outliers(std::span<const double> rates) {
         if (one.share < kMaxShare && one.zscore > kMinZscore) outliers.push_back(one);
     }
     return outliers;
-}
-
-std::optional<double> line_rate(const NodeFacts& node, const RanksByNode& ranks) {
-    const auto adapters = adapters_rate(node, ranks);
-    return adapters ? adapters : interfaces_rate(node, ranks);
-}
-
-std::optional<double> nvlink_rate(std::string_view gpu) {
-    constexpr std::string_view kMaker = "NVIDIA ";
-    if (gpu.starts_with(kMaker)) gpu.remove_prefix(kMaker.size());
-    for (const char* without : {"PCIe", "NVL", "MIG"}) {
-        if (gpu.find(without) != gpu.npos) return std::nullopt;
-    }
-    for (const NvlinkRate& one : kNvlinkRates) {
-        const std::string_view rest = gpu.substr(std::min(one.name.size(), gpu.size()));
-        if (gpu.starts_with(one.name) && (rest.empty() || rest[0] == ' ' || rest[0] == '-')) return one.bytes;
-    }
-    return std::nullopt;
-}
-
-std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster) {
-    std::vector<Finding> findings;
-    compare_with_lines(speeds, cluster, findings);
-    if (!speeds.between_devices) return findings;
-    for (const OperationSpeed& speed : speeds.operations) compare_links(speed, cluster, findings);
-    return findings;
 }
 
 }  // namespace argosy::preflight

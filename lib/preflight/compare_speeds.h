@@ -18,9 +18,16 @@ namespace argosy::preflight {
 /// A FAIL for each collective whose result had wrong elements, and for each such pair of nodes, at any speed.
 std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster);
 
+/// A WARN that lists the measurements that the deadline left out, if there are any.
+std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds);
+
+/// Turns findings on pairs of nodes into WARN if the deadline cut the measurement of pairs short.
+void weaken_if_cut_short(const Speeds& speeds, std::vector<Finding>& findings);
+
 /// Findings for slow_outliers() among the ranks, groups, nodes and rails. An outlier gets WARN. An outlier
 /// below three quarters of the others' median gets FAIL, because the job would wait for it at every step,
-/// unless it is a group across nodes. REQUIRES: ranks do not share cores.
+/// unless it is a group across nodes. Slow paths between good nodes get WARN. REQUIRES: ranks do not share
+/// cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 /// A rate that is far below the others, measured by how much the others differ.

@@ -4,7 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
+#include <map>
+#include <numeric>
 #include <unordered_map>
+#include <utility>
+
+#include "preflight/compare_speeds.h"
 
 namespace argosy::preflight {
 
@@ -54,6 +60,133 @@ std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
         rounds.push_back(std::move(partners));
     }
     return rounds;
+}
+
+double PairSpeed::rate() const { return std::accumulate(rails.begin(), rails.end(), 0.0); }
+
+PairStates::PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hunt, int num_nodes)
+    : good_(num_nodes), tried_(num_nodes), met_(num_nodes) {
+    std::map<std::pair<int, int>, Pair> merged;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+        const PairSpeed& one = pairs[i];
+        Pair& pair =
+            merged.try_emplace({one.first, one.second}, Pair{one.first, one.second, one.rails}).first->second;
+        for (size_t place = 0; place < one.rails.size(); ++place)
+            pair.rails[place] = std::max(pair.rails[place], one.rails[place]);
+        ++pair.num_measurements;
+        pair.wrong |= one.num_wrong > 0;
+        pair.in_hunt |= i >= num_before_hunt;
+    }
+    size_t num_places = 0;
+    for (auto& [nodes, pair] : merged) {
+        num_places = std::max(num_places, pair.rails.size());
+        pair.slow_rails.resize(pair.rails.size());
+        met_[pair.first].push_back(pair.second);
+        met_[pair.second].push_back(pair.first);
+        pairs_.push_back(std::move(pair));
+    }
+    for (size_t place = 0; place < num_places; ++place) find_slow_rails(place);
+    find_slow_pairs();
+    find_good_nodes();
+}
+
+/// Compares the ranks at one place over all pairs: of eight rails, a slow one hardly shows in the sum.
+void PairStates::find_slow_rails(size_t place) {
+    std::vector<double> rates;
+    for (const Pair& pair : pairs_) rates.push_back(place < pair.rails.size() ? pair.rails[place] : 0);
+    for (const Outlier& one : slow_outliers(rates)) {
+        Pair& pair = pairs_[one.index];
+        pair.slow_rails[place] = 1;
+        if (pair.slow && pair.slow->share < one.share) continue;
+        pair.slow =
+            SlowPath{pair.first, pair.second, static_cast<int>(place), one.share, pair.num_measurements};
+    }
+}
+
+/// Compares all ranks of the pairs together. A pair of which only some rails are slow keeps the slowest rail.
+void PairStates::find_slow_pairs() {
+    std::vector<double> rates;
+    for (const Pair& pair : pairs_)
+        rates.push_back(std::accumulate(pair.rails.begin(), pair.rails.end(), 0.0));
+    for (const Outlier& one : slow_outliers(rates)) {
+        Pair& pair = pairs_[one.index];
+        const auto num_slow = std::ranges::count(pair.slow_rails, 1);
+        if (num_slow > 0 && num_slow < std::ssize(pair.slow_rails)) continue;
+        pair.slow = SlowPath{pair.first, pair.second, {}, one.share, pair.num_measurements};
+        std::ranges::fill(pair.slow_rails, 1);
+    }
+}
+
+void PairStates::find_good_nodes() {
+    std::vector<std::vector<char>> fast(good_.size());  // by node and place
+    for (const Pair& pair : pairs_) {
+        for (const int node : {pair.first, pair.second}) {
+            if (fast[node].size() < pair.rails.size()) fast[node].resize(pair.rails.size());
+            for (size_t place = 0; place < pair.rails.size(); ++place)
+                fast[node][place] |= !pair.slow_rails[place] && !pair.wrong;
+        }
+    }
+    for (size_t node = 0; node < good_.size(); ++node)
+        good_[node] = !fast[node].empty() && std::ranges::count(fast[node], 0) == 0;
+    for (const Pair& pair : pairs_) {
+        if (!pair.in_hunt) continue;
+        tried_[pair.first] |= good_[pair.second];
+        tried_[pair.second] |= good_[pair.first];
+    }
+}
+
+std::vector<SlowPath> PairStates::slow_paths() const {
+    std::vector<SlowPath> paths;
+    for (const Pair& pair : pairs_) {
+        if (pair.slow && good_[pair.first] && good_[pair.second]) paths.push_back(*pair.slow);
+    }
+    return paths;
+}
+
+/// A good node that is free in `round`; if possible, one that `node` has not met.
+std::optional<int> PairStates::partner_for(int node, const Round& round) const {
+    std::optional<int> partner;
+    for (int other = 0; other < std::ssize(round); ++other) {
+        if (!good_[other] || round[other] != other || other == node) continue;
+        if (std::ranges::find(met_[node], other) == met_[node].end()) return other;
+        partner = other;
+    }
+    return partner;
+}
+
+std::optional<Round> PairStates::next_round() const {
+    Round round(good_.size());
+    std::iota(round.begin(), round.end(), 0);
+    const auto pair_up = [&](int first, int second) { round[first] = second, round[second] = first; };
+    const auto is_free = [&](int node) { return round[node] == node; };
+    bool finds_out = false;
+    for (const Pair& pair : pairs_) {
+        if (!pair.bad() || !is_free(pair.first) || !is_free(pair.second)) continue;
+        if (!good_[pair.first] || !good_[pair.second] || pair.num_measurements > 1) continue;
+        pair_up(pair.first, pair.second);
+        finds_out = true;
+    }
+    for (const Pair& pair : pairs_) {
+        for (const int node : {pair.first, pair.second}) {
+            if (!pair.bad() || good_[node] || tried_[node] || !is_free(node)) continue;
+            if (const auto partner = partner_for(node, round)) {
+                pair_up(node, *partner);
+                finds_out = true;
+            }
+        }
+    }
+    if (!finds_out) return std::nullopt;
+    std::vector<int> others;
+    for (int node = 0; node < std::ssize(round); ++node) {
+        if (is_free(node)) others.push_back(node);
+    }
+    const size_t half = others.size() / 2;
+    for (size_t i = 0; i < half; ++i) pair_up(others[i], others[half + i]);
+    return round;
+}
+
+int max_hunt_rounds(int num_nodes) {
+    return std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(num_nodes))) - 1);
 }
 
 }  // namespace argosy::preflight

@@ -1,7 +1,9 @@
 // The nodes of a job, their names, the ranks on each, and the pairs in which nodes exchange data.
 #pragma once
 
-#include <span>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,5 +27,67 @@ std::string listed(const std::vector<std::string>& names);
 /// node. The function returns at most `max_rounds` rounds, spread evenly over the full schedule.
 using Round = std::vector<int>;  // partner of each node
 std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds);
+
+/// The speed between two nodes: for the ranks at the same place on both, the bytes a second that each sends
+/// while it receives as much.
+struct PairSpeed {
+    int first, second;  // nodes; first < second
+    std::vector<double> rails = {};
+    int64_t num_wrong = 0;  // elements
+
+    double rate() const;  // the sum of the rails
+};
+
+// The hunt: a pair is slow because one of its nodes is bad, or because the path between two good nodes is
+// bad (a link between switches). Rounds of disjoint pairs tell which:
+// 1. A node is good if each of its ranks was fast with a partner, and no data was wrong with this partner.
+// 2. A node in a slow pair that is not good yet gets a good partner, once. If it is good afterwards, it is a
+//    partner for others in the next round: the number of good nodes can double in each round.
+// 3. A slow pair of good nodes is measured again, once, because other traffic may have been the reason.
+// The other nodes exchange in pairs, too, so that the network carries as much as before. Rounds: 0 if no pair
+// was slow, about log2(n) at most.
+
+/// A pair of good nodes that is slow in all of its measurements.
+struct SlowPath {
+    int first, second;        // nodes
+    std::optional<int> rail;  // the place of the slowest rank; none: all ranks are slow
+    double share;             // of the others' median
+    int num_measurements;
+};
+
+/// The conclusions from the measured pairs.
+class PairStates {
+  public:
+    /// The pairs from number `num_before_hunt` on were measured in the hunt.
+    PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hunt, int num_nodes);
+
+    std::vector<SlowPath> slow_paths() const;
+
+    /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was
+    /// measured.
+    std::optional<Round> next_round() const;
+
+  private:
+    struct Pair {
+        int first, second;
+        std::vector<double> rails;  // the best of all measurements
+        int num_measurements = 0;
+        bool wrong = false, in_hunt = false;
+        std::vector<char> slow_rails = {};
+        std::optional<SlowPath> slow = {};
+        bool bad() const { return slow || wrong; }
+    };
+    void find_slow_rails(size_t place);
+    void find_slow_pairs();
+    void find_good_nodes();
+    std::optional<int> partner_for(int node, const Round& round) const;
+
+    std::vector<Pair> pairs_;            // each pair once, sorted
+    std::vector<char> good_;             // by node
+    std::vector<char> tried_;            // by node: had a good partner in the hunt
+    std::vector<std::vector<int>> met_;  // by node: its partners
+};
+
+int max_hunt_rounds(int num_nodes);
 
 }  // namespace argosy::preflight

@@ -11,6 +11,7 @@
 #include "cuda/device.h"
 #include "nccl/communicator.h"
 #include "preflight/compare_speeds.h"
+#include "preflight/history.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -81,15 +82,31 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         options.sustain_seconds = std::min(options.sustain_seconds.value_or(1), kSecondsIfNotCompared);
     }
     spdlog::info("pre-flight: speeds");
-    report.speeds = measure_speeds(world, control, report.nodes,
-                                   step_operations(job.step, job.mesh, options.max_bytes), options);
-    if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
-    measure_loads(world, control, report.speeds, options, report.cluster);
+    const auto meter = make_meter(world, control, report.nodes, options, started);
+    report.speeds =
+        measure_speeds(*meter, report.nodes, step_operations(job.step, job.mesh, options.max_bytes),
+                       options.deadline_seconds);
+    if (meter->seconds_passed() >= options.deadline_seconds) {
+        report.speeds.not_done.emplace_back("the sustained load");
+    } else {
+        if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
+        measure_loads(world, control, report.speeds, options, report.cluster);
+    }
+    judge(job, options.deadline_seconds, report);
+    report.time = time_of_day();
+    if (world.rank() == 0 && !job.history.empty() && report.not_compared.empty())
+        append(update_history(job.history, report), report.findings);  // WARN only, so the order stays
+    report.seconds = seconds_now() - started;
+    return report;
+}
+
+void judge(const Job& job, double deadline_seconds, Report& report) {
     report.findings = diagnose(report.cluster);
+    append(find_not_done(report.speeds, deadline_seconds), report.findings);
     append(find_wrong_results(report.speeds, report.cluster), report.findings);
     if (report.not_compared.empty()) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
-        append(compare_loads(report.cluster, options.type), report.findings);
+        append(compare_loads(report.cluster, report.type), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
     for (const std::string& check : job.only_warn) {
@@ -98,8 +115,6 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     }
     only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
-    report.seconds = seconds_now() - started;
-    return report;
 }
 
 double time_of_day() { return seconds_since_1970(); }

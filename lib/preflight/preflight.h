@@ -1,6 +1,7 @@
 // Checks a set of nodes before a job runs on them: collects settings and hardware facts, compares the ranks'
 // clocks, measures the speed of the job's own operations, and reports what is wrong. The pre-flight takes
-// less than two minutes on any number of nodes: every measurement has a fixed time, and every wait a timeout.
+// less than two minutes on any number of nodes: every measurement has a fixed time, every wait a timeout, and
+// no measurement begins after the deadline.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -25,6 +26,7 @@ struct Job {
     std::vector<StepLaunches> step;  // of a rank of each pipeline stage
     std::filesystem::path dump_folder;
     std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
+    std::filesystem::path history = {};       // folder of the nodes' history (history.h); empty: none
 };
 
 struct Report {
@@ -36,6 +38,7 @@ struct Report {
     std::string not_compared;       // why the speeds are not compared; empty if they are
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
+    double time = 0;  // of the end, seconds since 1970
 
     Severity severity() const { return worst_severity(findings); }
     /// The nodes that the next start should leave out, each once.
@@ -52,16 +55,24 @@ double time_of_day();
 /// rank has a core. Throws TimeoutError, which names the missing ranks.
 std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
 
-/// COLLECTIVE over `world`: all ranks get the same report, except for `seconds`. Throws TimeoutError, which
-/// names the missing ranks.
+/// COLLECTIVE over `world`: all ranks get the same report, except for the times, and for the findings of the
+/// history, which only rank 0 has and which are at most WARN. Throws TimeoutError, which names the missing
+/// ranks.
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
+
+/// Writes all findings on the facts and speeds of a report, the worst first.
+void judge(const Job& job, double deadline_seconds, Report& report);
 
 /// The value of "format", the first key of the JSON report. A later run overwrites no other files.
 inline constexpr const char* kReportMark = "argosy pre-flight";
 
-/// The report for people, and the report for programs (in the format of FORMAT.md).
+/// The beginning of a file that prometheus_report() has written.
+inline constexpr const char* kPrometheusMark = "# HELP argosy_preflight_";
+
+/// The report for people, and the reports for programs: JSON and Prometheus's text format (FORMAT.md).
 std::string text_report(const Report& report);
 std::string json_report(const Report& report);
+std::string prometheus_report(const Report& report);
 
 }  // namespace argosy::preflight

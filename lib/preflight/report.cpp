@@ -1,10 +1,13 @@
-// The reports of the pre-flight: as text for people, and as JSON for programs (FORMAT.md).
+// The reports of the pre-flight: as text for people, and as JSON and in Prometheus's format for programs
+// (FORMAT.md).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "base/median.h"
 #include "base/program.h"
@@ -23,6 +26,7 @@ constexpr double kGiga = 1e9, kTera = 1e12;
 
 /// The range of the values in multiples of `unit`: "2.9", or "2.1 to 2.9 (median 2.8)".
 std::string range(std::vector<double> values, double unit) {
+    if (values.empty()) return "unknown";
     for (double& value : values) value /= unit;
     const auto [min, max] = std::ranges::minmax(values);
     const std::string from = fmt::format("{:.3g}", min), to = fmt::format("{:.3g}", max);
@@ -89,7 +93,7 @@ Json finding_json(const Finding& finding) {
 }
 
 Json speeds_json(const Report& report) {
-    Json products = Json::array(), collectives = Json::array(), nodes = Json::array();
+    Json products = Json::array(), collectives = Json::array(), nodes = Json::array(), pairs = Json::array();
     for (const double rate : report.speeds.products) products.push_back(rate / kTera);
     for (const OperationSpeed& speed : report.speeds.operations) {
         collectives.push_back(operation_json(speed));
@@ -101,10 +105,19 @@ Json speeds_json(const Report& report) {
                          {"bandwidth", report.speeds.nodes[i] / kGiga},
                          {"rails", rails}});
     }
+    for (size_t i = 0; i < report.speeds.pairs.size(); ++i) {
+        const PairSpeed& pair = report.speeds.pairs[i];
+        pairs.push_back({{"nodes", {report.nodes[pair.first].name, report.nodes[pair.second].name}},
+                         {"bandwidth", pair.rate() / kGiga},
+                         {"nwrong", pair.num_wrong},
+                         {"hunt", i >= report.speeds.num_pairs_before_hunt}});
+    }
     return {{"judged", report.not_compared.empty()},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", collectives},
-            {"pairs_of_nodes", nodes}};
+            {"pairs_of_nodes", nodes},
+            {"pairs", pairs},
+            {"not_done", report.speeds.not_done}};
 }
 
 template <class Facts>
@@ -112,6 +125,79 @@ Json facts_json(const std::vector<Facts>& facts) {
     Json list = Json::array();
     for (const Facts& one : facts) list.push_back(parse_json(pack(one), "the facts of a rank"));
     return list;
+}
+
+/// `"node n3"`, as Prometheus writes the value of a label.
+std::string quoted(const std::string& value) {
+    std::string text = "\"";
+    for (const char one : value) {
+        if (one == '\\' || one == '"') text += '\\';
+        text += one == '\n' ? "\\n" : std::string(1, one);
+    }
+    return text + "\"";
+}
+
+using Labels = std::vector<std::pair<const char*, std::string>>;
+
+/// A gauge, and its values in order. Writes nothing if it has no value.
+class Gauge {
+  public:
+    Gauge(const char* name, const char* help) : name_(name), help_(help) {}
+    void add(const Labels& labels, double value) {
+        std::vector<std::string> pairs;
+        for (const auto& [label, text] : labels) pairs.push_back(fmt::format("{}={}", label, quoted(text)));
+        lines_ += fmt::format("argosy_preflight_{}{} {}\n", name_,
+                              pairs.empty() ? "" : fmt::format("{{{}}}", fmt::join(pairs, ",")), value);
+    }
+    std::string text() const {
+        if (lines_.empty()) return "";
+        return fmt::format("# HELP argosy_preflight_{0} {1}\n# TYPE argosy_preflight_{0} gauge\n{2}", name_,
+                           help_, lines_);
+    }
+
+  private:
+    const char *name_, *help_;
+    std::string lines_;
+};
+
+std::string prometheus_findings(const Report& report) {
+    Gauge bad("bad_node", "1 if the next start should leave the node out, else 0."),
+        findings("findings", "Number of findings by check and severity.");
+    const std::vector<std::string> bad_nodes = report.bad_nodes();
+    for (const Node& node : report.nodes)
+        bad.add({{"node", node.name}}, std::ranges::count(bad_nodes, node.name) > 0 ? 1 : 0);
+    std::map<std::pair<std::string, std::string>, int> counts;
+    for (const Finding& one : report.findings) ++counts[{one.check, name(one.severity)}];
+    for (const auto& [key, count] : counts)
+        findings.add({{"check", key.first}, {"severity", key.second}}, count);
+    return bad.text() + findings.text();
+}
+
+std::string prometheus_speeds(const Report& report) {
+    Gauge products("product_flops_per_second", "Speed of matrix products by rank."),
+        nodes("node_send_bytes_per_second", "Bytes that a node sends to another node, the best of several."),
+        rails("rail_send_bytes_per_second", "The same by rank."),
+        groups("bus_bytes_per_second", "Bus bandwidth of a collective of a step by group (its first rank).");
+    const Speeds& speeds = report.speeds;
+    for (size_t node = 0; node < report.nodes.size(); ++node) {
+        const auto& [name, ranks] = report.nodes[node];
+        if (!speeds.nodes.empty()) nodes.add({{"node", name}}, speeds.nodes[node]);
+        for (size_t i = 0; i < ranks.size(); ++i) {
+            const Labels labels = {{"node", name}, {"rank", fmt::to_string(ranks[i])}};
+            if (!speeds.products.empty()) products.add(labels, speeds.products[ranks[i]]);
+            if (!speeds.rails.empty()) rails.add(labels, speeds.rails[node][i]);
+        }
+    }
+    for (const OperationSpeed& speed : speeds.operations) {
+        for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
+            groups.add({{"collective", speed.operation.kind.collective->name},
+                        {"axes", speed.operation.axes},
+                        {"ranks", fmt::to_string(speed.operation.groups[i].size())},
+                        {"first_rank", fmt::to_string(speed.operation.groups[i].front())}},
+                       speed.bus_bandwidths[i]);
+        }
+    }
+    return products.text() + nodes.text() + rails.text() + groups.text();
 }
 
 }  // namespace
@@ -168,6 +254,17 @@ std::string json_report(const Report& report) {
                         {"ranks", facts_json(report.cluster.ranks)},
                         {"nodes", facts_json(report.cluster.nodes)}};
     return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string prometheus_report(const Report& report) {
+    Gauge severity("severity", "Worst finding: 0 PASS, 1 WARN, 2 FAIL."),
+        seconds("duration_seconds", "Duration of the pre-flight."),
+        time("end_timestamp_seconds", "End of the pre-flight, in seconds since 1970.");
+    severity.add({}, static_cast<int>(report.severity()));
+    seconds.add({}, report.seconds);
+    time.add({}, report.time);
+    return severity.text() + seconds.text() + time.text() + prometheus_findings(report) +
+           prometheus_speeds(report);
 }
 
 }  // namespace argosy::preflight

@@ -1,193 +1,17 @@
 #include "preflight/speed.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-
 #include <algorithm>
-#include <map>
-#include <memory>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
-#include "bench/backend_choice.h"
 #include "bench/collective.h"
-#include "bench/measure.h"
 #include "comm/communicator.h"
-#include "observe/peak_flops.h"
 
 namespace argosy::preflight {
 namespace {
 
-constexpr int kProductRounds = 3;  // the best round counts; the others may be disturbed
 constexpr int kRoundsOfPairs = 3;
-constexpr size_t kMaxPairBytes = 64 << 20;
-constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
-constexpr int kMinIterations = 3, kMaxIterations = 50;
-
-class Meter {
-  public:
-    Meter(const mpi::Comm& world, const bench::ControlChannel& control, const SpeedOptions& options)
-        : world_(world),
-          control_(control),
-          options_(options),
-          choice_(bench::choose_backend(world, control, options.backend)) {}
-
-    const bench::BackendChoice& choice() const { return choice_; }
-
-    /// The device of the matrix products. A CPU build of LibTorch computes on CPUs only, even where the
-    /// tests' stand-ins for GPUs exist.
-    c10::Device device() const {
-        if (choice_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
-        return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice_.devices[world_.rank()].number)};
-    }
-
-    std::vector<double> products() const {
-        std::vector<double> best(world_.size());
-        for (int round = 0; round < kProductRounds; ++round) {
-            control_.barrier("matrix products");
-            const auto peak = observe::measure_gemm_peak(options_.type, options_.seconds_each, device());
-            for (int rank = 0; const double other : control_.exchange(peak.flops_per_second)) {
-                best[rank] = std::max(best[rank], other);
-                ++rank;
-            }
-        }
-        return best;
-    }
-
-    OperationSpeed operation(const StepOperation& operation) {
-        const Measured measured = measure(operation.kind, backend_of(operation.groups));
-        OperationSpeed speed{operation, {}, measured.num_wrong};
-        speed.operation.kind = measured.kind;
-        for (const std::vector<int>& group : operation.groups) {
-            double slowest = 0;
-            for (const int rank : group) slowest = std::max(slowest, measured.seconds[rank]);
-            const double factor = operation.kind.collective->bus_factor(static_cast<int>(group.size()));
-            speed.bus_bandwidths.push_back(static_cast<double>(measured.kind.bytes) * factor / slowest);
-        }
-        return speed;
-    }
-
-    /// Measures the pairs of nodes and writes what belongs to them.
-    void pairs_of_nodes(const std::vector<Node>& nodes, Speeds& speeds) const {
-        const size_t bytes = std::min(kMaxPairBytes, options_.max_bytes);
-        const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
-                               .type = ElementType::Float32,
-                               .reduction = bench::Reduction::None,
-                               .chunk_elements = bytes / sizeof(float),
-                               .bytes = bytes};
-        for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
-            speeds.nodes.resize(nodes.size());
-            speeds.rails.resize(nodes.size());
-            const Measured measured = measure(kind, *backend_on(pair_of_own(nodes, round)));
-            for (int node = 0; node < std::ssize(nodes); ++node) {
-                if (round[node] != node) add_pair(nodes, node, round[node], measured, speeds);
-            }
-        }
-    }
-
-  private:
-    struct Measured {
-        bench::Case kind;                // with as many bytes as the time allows
-        std::vector<double> seconds;     // time of one operation by rank, the better of two measurements
-        std::vector<int64_t> num_wrong;  // elements by rank
-    };
-
-    bench::Options bench_options() const {
-        return {.iterations = 2,
-                .across_ranks = bench::AcrossRanks::Max,
-                .timeout_seconds = options_.timeout_seconds};
-    }
-    using Groups = std::vector<std::vector<int>>;
-
-    /// COLLECTIVE: the backend of this rank's group. Backends are kept, because NCCL takes seconds to connect
-    /// a large group. The key is the list of all groups, so all ranks agree on whether to make a new backend.
-    bench::Backend& backend_of(const Groups& groups) {
-        std::unique_ptr<bench::Backend>& backend = backends_[groups];
-        if (!backend) {
-            const auto is_own = [&](const auto& group) {
-                return std::ranges::binary_search(group, world_.rank());
-            };
-            backend = backend_on(*std::ranges::find_if(groups, is_own));
-        }
-        return *backend;
-    }
-
-    std::unique_ptr<bench::Backend> backend_on(const std::vector<int>& members) const {
-        return bench::make_backend(world_, control_, members, choice_, bench_options());
-    }
-
-    /// COLLECTIVE: each group measures on its own backend. After the trial of affordable(), the first
-    /// measurement has two iterations, verifies the result, and shows how many iterations fit into
-    /// `seconds_each`. Two measurements with so many iterations follow.
-    Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
-        bench::Options options = bench_options();
-        bench::Measurement measurement(backend, world_, control_, options, wanted.bytes);
-        const bench::Case kind = affordable(wanted, measurement, backend.size());
-        const auto again = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
-        const bench::Timing first = again();
-        options.checks = 0;  // `measurement` refers to `options`
-        options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
-                                        kMinIterations, kMaxIterations);
-        std::vector<double> best = control_.exchange(again().own_seconds);
-        for (int rank = 0; const double second : control_.exchange(again().own_seconds)) {
-            best[rank] = std::min(best[rank], second);
-            ++rank;
-        }
-        return {kind, best, control_.exchange(first.own_wrong)};
-    }
-
-    /// COLLECTIVE: returns `wanted`, or the same case with fewer bytes if one operation of `wanted` would
-    /// take longer than `seconds_each`. Fewer bytes saturate such a slow link, too. All ranks get the same
-    /// case, because the trial's time is the same on all ranks.
-    bench::Case affordable(const bench::Case& wanted, bench::Measurement& measurement, int num_ranks) const {
-        if (wanted.bytes <= kTrialBytes) return wanted;
-        const auto trial = bench::case_of(wanted, kTrialBytes, num_ranks);
-        if (!trial) return wanted;
-        const double seconds = measurement.measure(*trial, bench::Placement::OutOfPlace).seconds;
-        const double bytes = static_cast<double>(trial->bytes) * options_.seconds_each / seconds;
-        if (bytes >= static_cast<double>(wanted.bytes)) return wanted;
-        return bench::case_of(wanted, static_cast<size_t>(bytes), num_ranks).value_or(*trial);
-    }
-
-    /// This rank and the rank with the same index on the partner node; this rank alone if no such rank
-    /// exists.
-    std::vector<int> pair_of_own(const std::vector<Node>& nodes, const Round& round) const {
-        for (size_t node = 0; node < nodes.size(); ++node) {
-            const auto own = std::ranges::find(nodes[node].ranks, world_.rank());
-            if (own == nodes[node].ranks.end()) continue;
-            const auto number = static_cast<size_t>(own - nodes[node].ranks.begin());
-            const Node& partner = nodes[round[node]];
-            if (number >= partner.ranks.size() || partner.ranks[number] == *own) break;
-            return {std::min(*own, partner.ranks[number]), std::max(*own, partner.ranks[number])};
-        }
-        return {world_.rank()};
-    }
-
-    /// Adds what `node` and its partner measured, as seen by `node`.
-    static void add_pair(const std::vector<Node>& nodes, int node, int partner, const Measured& measured,
-                         Speeds& speeds) {
-        const auto& [kind, seconds, num_wrong] = measured;
-        const std::vector<int>&own = nodes[node].ranks, &others = nodes[partner].ranks;
-        std::vector<double>& rails = speeds.rails[node];
-        rails.resize(own.size());
-        double rate = 0;
-        int64_t wrong = 0;
-        for (size_t i = 0; i < std::min(own.size(), others.size()); ++i) {
-            const double rail =
-                static_cast<double>(kind.bytes) / std::max(seconds[own[i]], seconds[others[i]]);
-            rails[i] = std::max(rails[i], rail);
-            rate += rail;
-            wrong += num_wrong[own[i]] + num_wrong[others[i]];
-        }
-        speeds.nodes[node] = std::max(speeds.nodes[node], rate);
-        if (wrong > 0 && node < partner) speeds.wrong_pairs.push_back({node, partner, wrong});
-    }
-
-    const mpi::Comm& world_;
-    const bench::ControlChannel& control_;
-    const SpeedOptions& options_;
-    bench::BackendChoice choice_;
-    std::map<Groups, std::unique_ptr<bench::Backend>> backends_;
-};
 
 using comm::OpKind;
 
@@ -239,24 +63,79 @@ std::vector<std::vector<int>> groups_of(const StepLaunches& one, const layout::M
     return {groups.begin(), groups.end()};
 }
 
+/// COLLECTIVE: adds a round of pairs, and updates the speeds of nodes and rails.
+void measure_pairs(Meter& meter, const Round& round, Speeds& speeds) {
+    for (PairSpeed& pair : meter.pairs(round)) {
+        for (const int node : {pair.first, pair.second}) {
+            speeds.nodes[node] = std::max(speeds.nodes[node], pair.rate());
+            std::vector<double>& rails = speeds.rails[node];
+            for (size_t i = 0; i < std::min(rails.size(), pair.rails.size()); ++i)
+                rails[i] = std::max(rails[i], pair.rails[i]);
+        }
+        speeds.pairs.push_back(std::move(pair));
+    }
+}
+
+/// The measurements in order, up to the deadline.
+class Steps {
+  public:
+    Steps(Meter& meter, double deadline_seconds, std::vector<std::string>& not_done)
+        : meter_(meter), deadline_seconds_(deadline_seconds), not_done_(not_done) {}
+
+    /// COLLECTIVE: whether the step may begin. If not, notes it.
+    bool begin(std::string step) {
+        if (meter_.seconds_passed() < deadline_seconds_) return true;
+        not_done_.push_back(std::move(step));
+        return false;
+    }
+
+  private:
+    Meter& meter_;
+    double deadline_seconds_;
+    std::vector<std::string>& not_done_;
+};
+
+/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and paths.
+/// Returns false if the deadline cut it short.
+bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, Speeds& speeds) {
+    const auto num_nodes = static_cast<int>(nodes.size());
+    for (const Round& round : rounds_of_pairs(num_nodes, kRoundsOfPairs)) {
+        if (!steps.begin("pairs of nodes")) return false;
+        if (speeds.nodes.empty()) {
+            speeds.nodes.resize(nodes.size());
+            for (const Node& node : nodes) speeds.rails.emplace_back(node.ranks.size());
+        }
+        measure_pairs(meter, round, speeds);
+    }
+    speeds.num_pairs_before_hunt = speeds.pairs.size();
+    for (int i = 0; i < max_hunt_rounds(num_nodes); ++i) {
+        const auto round = PairStates(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes).next_round();
+        if (!round) return true;
+        if (!steps.begin("slow pairs of nodes again, with other partners")) return false;
+        measure_pairs(meter, *round, speeds);
+    }
+    return true;
+}
+
 }  // namespace
 
-Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
-                      const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
-                      const SpeedOptions& options) {
-    Meter meter(world, control, options);
+Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
+                      const std::vector<StepOperation>& operations, double deadline_seconds) {
     Speeds speeds;
-    speeds.library = meter.choice().library;
-    speeds.between_devices = !meter.choice().devices.empty();
-    speeds.devices = meter.choice().devices;
+    Steps steps(meter, deadline_seconds, speeds.not_done);
+    speeds.library = meter.library();
+    speeds.between_devices = meter.between_devices();
+    speeds.devices = meter.devices();
     speeds.device = meter.device();
-    speeds.products = meter.products();
+    if (steps.begin("matrix products")) speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
-        speeds.operations.push_back(meter.operation(operation));
+        if (steps.begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
     }
-    meter.pairs_of_nodes(nodes, speeds);
+    speeds.pairs_cut_short = !measure_nodes(meter, nodes, steps, speeds);
     return speeds;
 }
+
+std::string StepOperation::name() const { return fmt::format("{} over {}", kind.collective->name, axes); }
 
 void add_launch(std::vector<StepLaunches>& step, std::span<const comm::RecordedOp> launch,
                 const layout::MeshShape& mesh) {

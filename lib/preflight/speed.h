@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,6 +47,8 @@ struct StepOperation {
     std::vector<std::vector<int>> groups;  // of equal sizes; each rank is in exactly one group
     bench::Case kind;                      // the measurement
     size_t launch_bytes;                   // bytes of one launch in the step; `kind` may have fewer
+
+    std::string name() const;  // "all_gather over dp_shard"
 };
 
 /// The operations to measure: among the launches of one kind over the same groups, the size that moves the
@@ -59,6 +62,9 @@ struct SpeedOptions {
     std::string backend;          // see bench::Options::backend
     double timeout_seconds = 60;  // for each wait for other ranks
     double seconds_each = 0.5;    // approximate time of one measurement
+    /// No measurement begins later than this after the start of the pre-flight. One that has begun ends
+    /// within its own limits.
+    double deadline_seconds = 120;
     /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
     /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.
     size_t max_bytes = 256 << 20;
@@ -72,12 +78,6 @@ struct OperationSpeed {
     std::vector<int64_t> num_wrong = {};  // wrong elements of the result, by rank
 };
 
-/// Two nodes between which data was corrupted.
-struct WrongPair {
-    int first, second;  // nodes
-    int64_t num_wrong;  // elements
-};
-
 struct Speeds {
     std::vector<double> products;  // FLOP/s of each rank while all ranks compute
     std::vector<OperationSpeed> operations;
@@ -87,18 +87,50 @@ struct Speeds {
     /// The same for each rank of each node, which exchanges with the rank at its place on the other node.
     /// 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
-    std::vector<WrongPair> wrong_pairs = {};
+    /// All measured pairs, in the order of the rounds. A pair may be measured again in the hunt for bad nodes
+    /// and paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
+    std::vector<PairSpeed> pairs = {};
+    size_t num_pairs_before_hunt = 0;
+    bool pairs_cut_short = false;            // by the deadline: a good node may have met only bad ones
+    std::vector<std::string> not_done = {};  // the measurements that the deadline left out
     std::string library = {};                // name and version of the library that moved the data
     bool between_devices = false;            // true: buffers in GPU memory; false: in host memory
     std::vector<cuda::Device> devices = {};  // by rank; empty without GPUs
     c10::Device device = c10::kCPU;          // of this rank's products
 };
 
-/// COLLECTIVE over `world`: all ranks get the same speeds. Throws TimeoutError, which names the missing
-/// ranks.
-Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
-                      const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
-                      const SpeedOptions& options);
+/// Measures on all ranks of a job. Each call is COLLECTIVE over them and returns the same on all of them. In
+/// tests a simulated cluster takes the place of the ranks.
+class Meter {
+  public:
+    virtual ~Meter() = default;
+
+    virtual std::string library() const = 0;
+    virtual bool between_devices() const = 0;
+    /// The devices of all ranks; empty without GPUs.
+    virtual std::vector<cuda::Device> devices() const { return {}; }
+    /// That of this rank's products.
+    virtual c10::Device device() const { return c10::kCPU; }
+    /// Seconds since the pre-flight began, by rank 0's clock.
+    virtual double seconds_passed() = 0;
+
+    /// FLOP/s of each rank while all ranks compute.
+    virtual std::vector<double> products() = 0;
+    virtual OperationSpeed operation(const StepOperation& operation) = 0;
+    /// The pairs of a round exchange data at the same time.
+    virtual std::vector<PairSpeed> pairs(const Round& round) = 0;
+};
+
+/// COLLECTIVE over `world`. Calls of the meter throw TimeoutError, which names the missing ranks. `started`
+/// is the time at which the pre-flight began (seconds_now). REQUIRES: the arguments outlive the meter.
+std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlChannel& control,
+                                  const std::vector<Node>& nodes, const SpeedOptions& options,
+                                  double started);
+
+/// COLLECTIVE over the meter's ranks: products, the operations, pairs of nodes, and the hunt (nodes.h), up to
+/// the deadline.
+Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
+                      const std::vector<StepOperation>& operations, double deadline_seconds);
 
 /// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in `cluster`,
 /// on all ranks. `speeds` has the ranks' devices. REQUIRES: the thread holds an OpsContext.

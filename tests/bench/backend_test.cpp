@@ -185,14 +185,6 @@ TEST_P(BackendTest, SendReceive) {
     EXPECT_EQ(result_in_place(&Backend::send_receive, own, 0, 0), before);
 }
 
-TEST_P(BackendTest, RefusesMoreElementsThanMpiCounts) {
-    const Ranks ranks;
-    if (ranks.choice.backend != "mpi") GTEST_SKIP() << "NCCL counts with 64 bits";
-    const auto backend = ranks.backend();
-    EXPECT_NO_THROW(backend->require(0x7FFFFFFF));
-    EXPECT_THROW(backend->require(0x80000000), UserError);
-}
-
 INSTANTIATE_TEST_SUITE_P(Calls, BackendTest, ::testing::Bool(),
                          [](const auto& blocking) { return blocking.param ? "Blocking" : "NonBlocking"; });
 

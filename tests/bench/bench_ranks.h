@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "bench/backend_choice.h"
+#include "bench/backend.h"
 #include "bench/benchmark.h"
 #include "bench/measure.h"
 

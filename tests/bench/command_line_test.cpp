@@ -121,8 +121,12 @@ TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
                        ranks);
     };
     EXPECT_EQ(of("all_reduce", 1023, 3)->bytes, 1020U);
-    EXPECT_EQ(of("all_gather", 1024, 3)->chunk_elements, 85U);
-    EXPECT_EQ(of("all_gather", 1024, 3)->bytes, 85U * 3 * 4);
+    EXPECT_EQ(of("all_gather", 1024, 3)->chunk_elements, 84U)
+        << "85 elements, without the last 4 bytes of 340";
+    EXPECT_EQ(of("all_gather", 1024, 3)->bytes, 3 * 84 * 4);
+    EXPECT_EQ(of("alltoall", 3 * 28, 3)->chunk_elements, 4U);
+    EXPECT_EQ(of("all_reduce", 1020, 3)->chunk_elements, 255U) << "one chunk, as in nccl-tests";
+    EXPECT_EQ(of("gather", 36, 3)->chunk_elements, 3U) << "less than 16 bytes";
     EXPECT_EQ(of("reduce_scatter", 12, 3)->chunk_elements, 1U);
     EXPECT_FALSE(of("alltoall", 11, 3).has_value());
 }

@@ -23,7 +23,6 @@ class FaultyBackend : public Backend {
 
     int rank() const override { return inner_->rank(); }
     int size() const override { return inner_->size(); }
-    void require(size_t elements) const override { inner_->require(elements); }
     Memory allocate(size_t bytes) const override { return inner_->allocate(bytes); }
     void write(std::byte* to, std::span<const std::byte> from) const override { inner_->write(to, from); }
     void read(std::span<std::byte> to, const std::byte* from) const override { inner_->read(to, from); }

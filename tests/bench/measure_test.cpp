@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/clock.h"
 #include "bench/bench_ranks.h"
 #include "bench/faulty_backend.h"
 #include "bench/mpi_backend.h"
@@ -43,8 +44,11 @@ class MeasurementTest : public ::testing::Test {
 
     void expect_right(const Options& options, const Collective& collective, ElementType type,
                       Reduction reduction) {
-        const auto backend = ranks_.backend(options.blocking_calls);
-        Measurement measurement(*backend, ranks_.world, ranks_.control, options, kMaxBytes);
+        expect_right(*ranks_.backend(options.blocking_calls), options, collective, type, reduction);
+    }
+    void expect_right(Backend& backend, const Options& options, const Collective& collective,
+                      ElementType type, Reduction reduction) {
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
         for (const size_t bytes : {size_t{40}, size_t{5000}, kMaxBytes}) {
             const auto kind =
                 case_of(kind_of(collective, type, reduction, ranks_.size - 1), bytes, ranks_.size);
@@ -83,6 +87,25 @@ TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
     for (const Collective& collective : collectives()) {
         expect_right(several, collective, ElementType::BFloat16, Reduction::Average);
         expect_right(blocking, collective, ElementType::Float32, Reduction::Sum);
+    }
+}
+
+/// A group refuses operations with more elements than its limit, which stands for MPI's 2^31 - 1.
+TEST_F(MeasurementTest, FindsOperationsInPiecesRight) {
+    for (const auto calls : {mpi::Calls::NonBlocking, mpi::Calls::Blocking}) {
+        Options options = quick();
+        options.aggregated = calls == mpi::Calls::Blocking ? 1 : 2;
+        for (const Collective& collective : collectives()) {
+            for (const size_t max_elements : {size_t{7}, size_t{400}, size_t{1001}}) {
+                MpiBackend backend(ranks_.world.duplicate(calls, max_elements), 30);
+                Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
+                const auto kind = case_of(kind_of(collective, ElementType::Int32, Reduction::Average, 0),
+                                          max_elements < 100 ? 500 : 5000, ranks_.size);
+                EXPECT_EQ(num_wrong(measurement, *kind), 0) << collective.name << " " << max_elements;
+            }
+            MpiBackend backend(ranks_.world.duplicate(calls, 1001), 30);
+            expect_right(backend, options, collective, ElementType::BFloat16, Reduction::Sum);
+        }
     }
 }
 
@@ -131,6 +154,108 @@ class SlowBackend : public MpiBackend {
   private:
     int num_waits_ = 0;
 };
+
+/// Takes 5 ms per operation, or in every second batch another time.
+class BatchedBackend : public MpiBackend {
+  public:
+    BatchedBackend(const Ranks& ranks, double second_share)
+        : MpiBackend(ranks.world.duplicate(), 30), second_share_(second_share) {}
+    void wait() override {
+        MpiBackend::wait();
+        const double share = num_waits_ / kIterations % 2 == 0 ? 1 : second_share_;
+        std::this_thread::sleep_for(share * std::chrono::milliseconds(5));
+        ++num_waits_;
+    }
+    int num_batches() const { return num_waits_ / kIterations; }
+    static constexpr int kIterations = 2;
+
+  private:
+    double second_share_;
+    int num_waits_ = 0;
+};
+
+TEST_F(MeasurementTest, ATimeIsMeasuredUntilItIsStable) {
+    Options options;
+    options.iterations = BatchedBackend::kIterations;
+    options.warmup = 0;
+    options.across_ranks = AcrossRanks::Max;
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+                              4000, ranks_.size);
+    const auto run = [&](MpiBackend& backend, double relative_error, double max_seconds) {
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
+        return measurement.time_until_stable(*kind, Placement::OutOfPlace, {relative_error, max_seconds});
+    };
+    BatchedBackend steady(ranks_, 1), erratic(ranks_, 3);
+    EXPECT_GE(run(steady, /*relative_error=*/0.2, /*max_seconds=*/60).seconds, 5e-3);
+    EXPECT_GE(steady.num_batches(), Stability::kMinBatches);
+    EXPECT_LT(steady.num_batches() * BatchedBackend::kIterations * 5e-3, 30) << "long before the limit";
+    const double start = seconds_now();
+    EXPECT_GE(run(erratic, /*relative_error=*/0.01, /*max_seconds=*/0.3).seconds, 5e-3);
+    EXPECT_GE(seconds_now() - start, 0.3) << "up to the limit, since the batches differ by a factor of three";
+}
+
+/// Notes where the operations read, and breaks what one of the timed operations has written.
+class WatchedBackend : public MpiBackend {
+  public:
+    WatchedBackend(const Ranks& ranks, int broken_iteration)
+        : MpiBackend(ranks.world.duplicate(), 30), broken_iteration_(broken_iteration) {}
+    void send_receive(const Call& call) override {
+        MpiBackend::send_receive(call);
+        last_out_ = call.out;
+        inputs.push_back(call.in);
+    }
+    void start_clock() override {
+        iteration_ = 0;
+        inputs.clear();
+        MpiBackend::start_clock();
+    }
+    void end_iteration() override {
+        MpiBackend::end_iteration();
+        if (iteration_++ == broken_iteration_) *last_out_ = ~*last_out_;
+    }
+
+    std::vector<const std::byte*> inputs;  // of the timed operations
+
+  private:
+    int broken_iteration_, iteration_ = 0;
+    std::byte* last_out_ = nullptr;
+};
+
+TEST_F(MeasurementTest, IterationsTakeTurnsAtSeveralPlaces) {
+    Options options = quick();
+    options.iterations = 6;
+    constexpr size_t kBytes = 4004, kNextPlace = 4016;  // whole 16 bytes
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+                              kBytes, ranks_.size);
+    for (const size_t num_places : {1, 4, 6, 9}) {
+        const size_t room = (num_places - 1) * kNextPlace + kBytes;
+        WatchedBackend backend(ranks_, /*broken_iteration=*/-1), broken(ranks_, /*broken_iteration=*/3);
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, room);
+        EXPECT_EQ(num_wrong(measurement, *kind), 0);
+        ASSERT_EQ(backend.inputs.size(), 6);
+        for (size_t i = 0; i < 6; ++i)
+            EXPECT_EQ(backend.inputs[i] - backend.inputs[0],
+                      static_cast<ptrdiff_t>(i % num_places * kNextPlace));
+        Measurement of_broken(broken, ranks_.world, ranks_.control, options, room);
+        EXPECT_EQ(*of_broken.measure(*kind, Placement::OutOfPlace).num_wrong,
+                  num_places >= 4 ? ranks_.size : 0)
+            << "the places of iterations 3 and later are " << num_places;
+    }
+}
+
+TEST(Stability, NeedsEnoughBatchesThatAgree) {
+    const Stability stability{.relative_error = 0.01};
+    EXPECT_FALSE(stability.reached({}));
+    EXPECT_FALSE(stability.reached(std::vector<double>(4, 30e-6)));
+    EXPECT_TRUE(stability.reached(std::vector<double>(5, 30e-6)));
+    EXPECT_FALSE(stability.reached(std::vector{30e-6, 30e-6, 30e-6, 30e-6, 40e-6}));
+    // Times of 0.9 and 1.1: the standard error of the mean of 2n of them is 0.1 / sqrt(2n - 1).
+    std::vector<double> times;
+    for (int i = 0; i < 50; ++i) times.insert(times.end(), {0.9, 1.1});
+    EXPECT_FALSE(stability.reached(times)) << "0.01005";
+    times.insert(times.end(), {0.9, 1.1});
+    EXPECT_TRUE(stability.reached(times)) << "0.00995";
+}
 
 /// No time is less than what passed; how little more it may be, the best of some attempts shows, since others
 /// may keep a rank from its core.

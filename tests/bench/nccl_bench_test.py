@@ -166,7 +166,6 @@ class NcclBench(unittest.TestCase):
                             parts=("--maxbytes 4 is too small",))
         self.expect_refused("all_reduce", "--json", self.folder / "x", "--csv", f"{self.folder}/./x",
                             parts=("--output_file and --csv name the same file",))
-        self.expect_refused("all_reduce", "-b", "16G", "-e", "16G", "-d", "int8", parts=("MPI 3 counts with int",))
 
     def test_a_file_that_cannot_be_written_is_noticed_before(self):
         done = bench(1, "all_reduce", *QUICK, "--json", self.folder / "none/x.json")

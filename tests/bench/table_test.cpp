@@ -1,5 +1,5 @@
 // The table against nccl-tests' own text: what reads its columns must read ours.
-#include "bench/report.h"
+#include "bench/benchmark.h"
 
 #include <gtest/gtest.h>
 

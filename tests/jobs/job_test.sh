@@ -161,7 +161,7 @@ sed -i -e 's/^export ARGOSY_PREFLIGHT=no/export ARGOSY_PREFLIGHT=yes/' \
 echo 3 | tee "$folder/check" >"$folder/code"
 job 9
 says "exit 3; requeueing job 17 without n6"
-says "effective.toml --only-warn MIG,GPU clocks --json"
+says "effective.toml --only-warn MIG,GPU clocks --history $ARGOSY_SCRATCH/node-history --json"
 echo 0 >"$folder/check"
 job 9
 [ "$status" = 3 ] && [ ! -s "$folder/asked" ] || fail "status $status, asked: $(<"$folder/asked")"

@@ -61,16 +61,24 @@ TEST(CompareSpeeds, MakesANodeBadForASlowGroupWithinIt) {
 }
 
 TEST(CompareSpeeds, MakesNoNodeBadForASlowGroupAcrossNodesUnlessThePairsDo) {
-    const Speeds speeds{{},
-                        {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 1e9, 5e9})},
-                        {40e9, 40e9, 40e9, 4e9}};
-    const auto findings = compare_speeds(speeds, measured_cluster());
-    ASSERT_EQ(findings.size(), 2);
+    Speeds speeds{{},
+                  {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 1e9, 5e9})},
+                  {40e9, 40e9, 40e9, 40e9}};
+    auto findings = compare_speeds(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].where, "ranks 2, 6 on n2, n4");
     EXPECT_EQ(findings[0].severity, Severity::Warn) << "a job would end for want of a node to leave out";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
-    EXPECT_EQ(findings[1].check, "pairs of nodes");
-    EXPECT_EQ(findings[1].bad_nodes, Names{"n4"});
+
+    speeds.nodes[3] = 4e9;
+    findings = compare_speeds(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1) << "the slow node says why the group is slow";
+    EXPECT_EQ(findings[0].check, "pairs of nodes");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n4"});
+
+    speeds.nodes = {40e9, 40e9 * 0.8, 40e9, 40e9};
+    speeds.operations[0].bus_bandwidths = {1e9, 5e9, 5e9, 5e9};
+    EXPECT_EQ(compare_speeds(speeds, measured_cluster()).size(), 2) << "n2 has no rank of the slow group";
 }
 
 TEST(CompareSpeeds, ComparesGroupsOnEquallyManyNodes) {
@@ -97,18 +105,46 @@ TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
 
 TEST(CompareSpeeds, NamesTheNodeWithWhichSeveralExchangeWrongData) {
     Speeds speeds;
-    speeds.wrong_pairs = {{0, 2, 5}};
+    speeds.pairs = {{0, 2, {}, 5}, {0, 1}};
     auto findings = find_wrong_results(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].where, "n1, n3");
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_TRUE(findings[0].bad_nodes.empty()) << "one of them";
 
-    speeds.wrong_pairs.push_back({2, 3, 1});
+    speeds.pairs.push_back({0, 2, {}, 1});
+    EXPECT_EQ(find_wrong_results(speeds, measured_cluster()).size(), 1) << "the same pair again";
+    speeds.pairs.push_back({2, 3, {}, 1});
     findings = find_wrong_results(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 2);
     EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
     EXPECT_EQ(findings[1].bad_nodes, Names{"n3"});
+}
+
+TEST(CompareSpeeds, NamesAPathBetweenGoodNodes) {
+    Speeds speeds;
+    speeds.nodes.assign(4, 100e9);
+    speeds.rails.assign(4, {50e9, 50e9});
+    const std::vector<double> fast = {50e9, 50e9};
+    speeds.pairs = {{0, 1, fast},         {2, 3, fast}, {0, 2, fast},
+                    {1, 3, {20e9, 20e9}}, {0, 3, fast}, {1, 2, fast}};
+    speeds.num_pairs_before_hunt = 6;
+    speeds.pairs.push_back({1, 3, {25e9, 25e9}});
+    auto findings = compare_speeds(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].check, "paths between nodes");
+    EXPECT_EQ(findings[0].where, "n2 - n4");
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
+    EXPECT_NE(findings[0].what.find("carries 50 % of the median of the other pairs, measured twice"),
+              std::string::npos)
+        << findings[0].what;
+
+    speeds.pairs[3].rails = speeds.pairs[6].rails = {50e9, 20e9};
+    speeds.operations = {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 5e9, 2e9})};
+    findings = compare_speeds(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1) << "the slow group has both ranks of the path";
+    EXPECT_EQ(findings[0].where, "n2 - n4 (ranks 3 and 7)");
 }
 
 /// Of eight rails one has half the speed: the node still sends at 94 %.

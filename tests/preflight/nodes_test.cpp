@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
+
+#include "preflight/simulated_meter.h"
 
 namespace argosy::preflight {
 namespace {
@@ -48,6 +51,98 @@ TEST(RoundsOfPairs, PairEveryNodeWithOthersEachRound) {
 }
 
 TEST(RoundsOfPairs, NeedTwoNodes) { EXPECT_TRUE(rounds_of_pairs(1, 3).empty()); }
+
+constexpr int kRoundsBefore = 3;
+
+std::vector<Node> nodes_of_two(int num_nodes) {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < 2 * num_nodes; ++rank) names.push_back("n" + std::to_string(rank / 2));
+    return group_by_node(names);
+}
+
+PairStates states(const Speeds& speeds) {
+    return {speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(speeds.nodes.size())};
+}
+
+using Paths = std::set<std::pair<int, int>>;
+
+Paths paths_of(const Speeds& speeds) {
+    Paths paths;
+    for (const SlowPath& one : states(speeds).slow_paths()) paths.insert({one.first, one.second});
+    return paths;
+}
+
+TEST(Hunt, TakesNoRoundIfNoPairIsSlow) {
+    SimulatedMeter meter(16, 2);
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(16), {}, kNoDeadline);
+    EXPECT_EQ(meter.num_rounds(), kRoundsBefore);
+    EXPECT_EQ(speeds.pairs.size(), 8 * kRoundsBefore);
+    EXPECT_EQ(paths_of(speeds), Paths{});
+}
+
+TEST(Hunt, TellsABadNodeFromABadPath) {
+    const auto first_round = rounds_of_pairs(16, kRoundsBefore)[1];
+    const int near = 4, far = first_round[near];
+    SimulatedMeter bad_path(16, 2), bad_node(16, 2);
+    bad_path.slow_path(near, far, 0.3);
+    Speeds speeds = measure_speeds(bad_path, nodes_of_two(16), {}, kNoDeadline);
+    EXPECT_EQ(paths_of(speeds), (Paths{std::minmax(near, far)}));
+    EXPECT_EQ(states(speeds).slow_paths().at(0).num_measurements, 2);
+    EXPECT_EQ(bad_path.num_rounds(), kRoundsBefore + 1) << "both are good; the path is measured again";
+
+    bad_node.slow_node(near, 0.3);
+    speeds = measure_speeds(bad_node, nodes_of_two(16), {}, kNoDeadline);
+    EXPECT_EQ(paths_of(speeds), Paths{});
+    EXPECT_EQ(bad_node.num_rounds(), kRoundsBefore + 1) << "once more, with a good partner";
+    EXPECT_LT(speeds.nodes[near], 0.5 * speeds.nodes[far]);
+}
+
+/// A node all of whose first partners are bad looks as bad as they are.
+TEST(Hunt, ClearsANodeThatMetOnlyBadNodes) {
+    SimulatedMeter meter(32, 2);
+    std::set<int> bad;
+    for (const Round& round : rounds_of_pairs(32, kRoundsBefore)) bad.insert(round[9]);
+    for (const int node : bad) meter.slow_node(node, 0.4);
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(32), {}, kNoDeadline);
+    for (int node = 0; node < 32; ++node) EXPECT_EQ(speeds.nodes[node] < 80e9, bad.contains(node)) << node;
+    EXPECT_EQ(paths_of(speeds), Paths{});
+}
+
+TEST(Hunt, ForgetsWhatIsSlowOnce) {
+    const auto round = rounds_of_pairs(16, kRoundsBefore)[0];
+    SimulatedMeter meter(16, 2);
+    meter.slow_once(4, round[4], 0.3);
+    EXPECT_EQ(paths_of(measure_speeds(meter, nodes_of_two(16), {}, kNoDeadline)), Paths{});
+    EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 1);
+}
+
+/// Between two switches with 16 nodes each, a link is bad. Many nodes are bad, too.
+TEST(Hunt, TakesFewRoundsOfDisjointPairs) {
+    constexpr int kNodes = 128;
+    SimulatedMeter meter(kNodes, 2);
+    for (int near = 16; near < 32; ++near) {
+        for (int far = 96; far < 112; ++far) meter.slow_path(near, far, 0.5);
+    }
+    std::set<int> bad;
+    for (int node = 3; node < kNodes; node += 11) meter.slow_node(node, 0.3), bad.insert(node);
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(kNodes), {}, kNoDeadline);
+    EXPECT_LE(meter.num_rounds(), kRoundsBefore + static_cast<int>(std::log2(kNodes)));
+    EXPECT_FALSE(paths_of(speeds).empty());
+    for (const auto& [near, far] : paths_of(speeds)) {
+        EXPECT_TRUE(near >= 16 && near < 32 && far >= 96 && far < 112) << near << " " << far;
+    }
+    for (int node = 0; node < kNodes; ++node)
+        EXPECT_EQ(speeds.nodes[node] < 80e9, bad.contains(node)) << node;
+}
+
+TEST(Hunt, PairsANodeWithWrongDataAgain) {
+    SimulatedMeter meter(8, 2);
+    meter.wrong_data(5);
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(8), {}, kNoDeadline);
+    EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 1);
+    EXPECT_EQ(std::ranges::count_if(speeds.pairs, [](const PairSpeed& pair) { return pair.num_wrong > 0; }),
+              kRoundsBefore + 1);
+}
 
 }  // namespace
 }  // namespace argosy::preflight

@@ -149,6 +149,57 @@ class Preflight(unittest.TestCase):
         report = json.loads(self.json.read_text())
         self.assertEqual(report["bad_nodes"], [report["nodes"][0]["name"]])
 
+    def test_a_history_and_figures_for_prometheus(self):
+        """Each line is one of Prometheus's text format: a comment of a metric, or a sample of the newest one."""
+        figures = self.folder / "preflight.prom"
+        words = self.words("--prometheus", figures, "--history")
+        for run in (1, 2):
+            code, out, err = self.run_ranks((2, ["env", 'SLURMD_NODENAME=a"\\b', *words]))
+            report = json.loads(self.json.read_text())
+            self.assertIn(code, (0, 3), out + err)  # other programs may make a rank slow
+            history = self.folder / "run" / "node_history" / 'a"\\b.jsonl'
+            if report["speeds"]["judged"]:
+                entries = [json.loads(line) for line in history.read_text().splitlines()]
+                self.assertEqual([(one["format"], one["version"]) for one in entries],
+                                 [("argosy node history", 1)] * run)
+                self.assertEqual([rate / 1e12 for rate in entries[-1]["rates"]["products"]],
+                                 report["speeds"]["products"]["tera_flops"])
+            else:
+                self.assertFalse(history.exists())
+        label = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
+        sample = re.compile(rf"(argosy_preflight_[a-z_]+)(?:\{{({label}(?:,{label})*)\}})? ([-+.e0-9]+|nan|[-+]?inf)")
+        newest, samples = None, {}
+        for line in figures.read_text().removesuffix("\n").split("\n"):
+            if comment := re.fullmatch(r"# (HELP|TYPE) (argosy_preflight_[a-z_]+) (.+)", line):
+                self.assertNotIn(comment[2], samples, "a metric's lines stand together")
+                self.assertEqual(newest, None if comment[1] == "HELP" else comment[2], line)
+                newest = comment[2] if comment[1] == "HELP" else None
+                if comment[1] == "TYPE":
+                    self.assertEqual(comment[3], "gauge")
+                    samples[comment[2]] = {}
+                continue
+            found = sample.fullmatch(line)
+            self.assertTrue(found, line)
+            self.assertEqual(found[1], list(samples)[-1], line)
+            self.assertNotIn(found[2], samples[found[1]], "a series has one sample")
+            samples[found[1]][found[2]] = float(found[3])
+        node = r'node="a\"\\b"'
+        self.assertEqual(set(samples["argosy_preflight_bad_node"]), {node})
+        self.assertEqual(samples["argosy_preflight_product_flops_per_second"][node + ',rank="1"'] / 1e12,
+                         report["speeds"]["products"]["tera_flops"][1])
+        self.assertAlmostEqual(samples["argosy_preflight_end_timestamp_seconds"][None], time.time(), delta=600)
+
+    def test_a_deadline_that_has_passed(self):
+        """Nothing is measured: a warning says so, and the settings are checked."""
+        code, out, err = self.run_ranks((2, self.words("--deadline", 0)))
+        self.assertEqual(code, 0, out + err)
+        late, = self.findings("deadline")
+        self.assertEqual(late["verdict"], "WARN")
+        self.assertIn("matrix products, all_gather over dp_shard", late["what"])
+        speeds = json.loads(self.json.read_text())["speeds"]
+        self.assertEqual((speeds["products"]["tera_flops"], speeds["collectives"]), ([], []))
+        self.assertEqual(speeds["not_done"][0], "matrix products")
+
     def test_a_rank_that_never_arrives(self):
         """It is started, and never comes to MPI."""
         arrivals = self.folder / "arrivals"
@@ -216,6 +267,7 @@ class Preflight(unittest.TestCase):
                              "training.seq_len = 255"),
                             (self.words("--timeout", 0), "--timeout 0"),
                             (self.words("--sustain", -1), "--sustain"),
+                            (self.words("--deadline", -1), "--deadline"),
                             ([BIN / "preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                             ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),

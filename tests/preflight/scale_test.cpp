@@ -1,9 +1,12 @@
-// What the pre-flight computes for 2048 nodes takes little time: no step is quadratic in nodes or ranks.
+// What the pre-flight computes for 2048 nodes takes little time: no step is quadratic in nodes or ranks. Also
+// a whole pre-flight of 512 simulated nodes.
 #include "base/clock.h"
 #include "bench/collective.h"
 #include "preflight/cluster.h"
 #include "preflight/compare_speeds.h"
 #include "preflight/nodes.h"
+#include "preflight/preflight.h"
+#include "preflight/simulated_meter.h"
 
 namespace argosy::preflight {
 namespace {
@@ -65,6 +68,92 @@ TEST(Scale, GroupsManyRanksQuickly) {
     const double start = seconds_now();
     EXPECT_EQ(group_by_node(names).size(), kNodes);
     EXPECT_LT(seconds_now() - start, kMostSeconds);
+}
+
+constexpr int kSimulatedNodes = 512;
+
+/// Tensor parallelism within nodes, data parallelism across them, and a group over all nodes for each place.
+std::vector<StepOperation> simulated_operations() {
+    const layout::MeshShape mesh{{1, 1, kSimulatedNodes, 1, kRanksPerNode}};
+    const std::vector<StepLaunches> step = {
+        {layout::Axis::Tensor, 1, comm::OpKind::AllGather, ElementType::BFloat16, 32 << 20, 64},
+        {layout::kShardAxes, 1, comm::OpKind::ReduceScatter, ElementType::Float32, 64 << 20, 32}};
+    return step_operations(step, mesh, 256 << 20);
+}
+
+/// Measures on simulated nodes and judges them. The facts cross the wire format, as those of real nodes do.
+Report simulated_preflight(SimulatedMeter& meter, double deadline_seconds = 120) {
+    Report report{.title = "a simulation", .type = at::kBFloat16};
+    std::vector<std::string> names;
+    const Cluster cluster = good_cluster(kSimulatedNodes, kRanksPerNode);
+    report.cluster.clock_offsets = cluster.clock_offsets;
+    for (const RankFacts& rank : cluster.ranks) {
+        report.cluster.ranks.push_back(unpack_rank(pack(rank)));
+        names.push_back(rank.node);
+    }
+    for (const NodeFacts& node : cluster.nodes) report.cluster.nodes.push_back(unpack_node(pack(node)));
+    report.nodes = group_by_node(names);
+    report.speeds = measure_speeds(meter, report.nodes, simulated_operations(), deadline_seconds);
+    judge({}, deadline_seconds, report);
+    return report;
+}
+
+std::string brief(const Report& report) {
+    std::string text;
+    for (const Finding& one : report.findings)
+        text += std::string(name(one.severity)) + " " + one.check + ": " + one.where + "\n";
+    return text;
+}
+
+TEST(SimulatedPreflight, FindsNothingWrongWithGoodNodes) {
+    SimulatedMeter meter(kSimulatedNodes, kRanksPerNode);
+    const Report report = simulated_preflight(meter);
+    EXPECT_EQ(brief(report), "");
+    EXPECT_NE(text_report(report).find("PASS"), std::string::npos);
+}
+
+TEST(SimulatedPreflight, NamesABadRailABadNodeABadPathAndNothingElse) {
+    SimulatedMeter meter(kSimulatedNodes, kRanksPerNode);
+    meter.slow_rail(77 * kRanksPerNode + 5, 0.5);
+    meter.slow_node(300, 0.4);
+    const int far = rounds_of_pairs(kSimulatedNodes, 3)[2][10];
+    ASSERT_GT(far, 10);
+    meter.slow_path(10, far, 0.3);
+    const double start = seconds_now();
+    const Report report = simulated_preflight(meter);
+    EXPECT_EQ(brief(report),
+              "FAIL pairs of nodes: n300\n"
+              "FAIL rails between nodes: rank 621 on n77\n"
+              "WARN paths between nodes: n10 - n" +
+                  std::to_string(far) + "\n");
+    EXPECT_EQ(report.bad_nodes(), (Names{"n300", "n77"}));
+    EXPECT_NE(json_report(report).find("\"n10 - n"), std::string::npos);
+    EXPECT_LT(seconds_now() - start, 10 * kMostSeconds);
+}
+
+TEST(SimulatedPreflight, ReportsWhatTheDeadlineLeavesOut) {
+    SimulatedMeter meter(kSimulatedNodes, kRanksPerNode);
+    meter.slow_node(300, 0.4);
+    meter.take_seconds(25);  // products, two operations and two rounds of pairs begin within 120 s
+    const Report report = simulated_preflight(meter);
+    EXPECT_EQ(report.speeds.not_done, Names{"pairs of nodes"});
+    EXPECT_EQ(meter.num_rounds(), 2);
+    EXPECT_EQ(worst_severity(report.findings), Severity::Warn) << "n300 may have met only bad nodes";
+    EXPECT_TRUE(report.bad_nodes().empty());
+    const auto left_out = std::ranges::find(report.findings, "deadline", &Finding::check);
+    ASSERT_NE(left_out, report.findings.end());
+    expect_says(*left_out, {"120 s had passed", "not done: pairs of nodes", "--deadline"});
+}
+
+TEST(SimulatedPreflight, ReportsThatNothingWasMeasured) {
+    SimulatedMeter meter(kSimulatedNodes, kRanksPerNode);
+    const Report report = simulated_preflight(meter, /*deadline_seconds=*/0);
+    EXPECT_EQ(brief(report), "WARN deadline: all nodes\n");
+    EXPECT_EQ(report.speeds.not_done, (Names{"matrix products", "all_gather over tp",
+                                             "reduce_scatter over dp_shard", "pairs of nodes"}));
+    EXPECT_NE(text_report(report).find("matrix products  bfloat16: unknown"), std::string::npos)
+        << text_report(report);
+    EXPECT_NE(json_report(report).find("\"tera_flops\": []"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,148 @@
+// Compares measured speeds with what the hardware can carry: adapters and interfaces between nodes, NVLink
+// within.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "preflight/compare_speeds.h"
+#include "preflight/sources.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
+constexpr double kMinLineShare = 0.7;     // expected share of a line's rate, for large messages
+constexpr double kMinDirectShare = 0.25;  // below this share, data does not take the fastest path
+constexpr double kMinNvlinkShare = 0.5;
+constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
+
+struct NvlinkRate {
+    std::string_view name;  // the start of the driver's name for the GPU, without "NVIDIA "
+    double bytes;           // per second
+};
+// Rates in one direction: half of the numbers in NVIDIA's datasheets.
+constexpr NvlinkRate kNvlinkRates[] = {
+    {"A100-SXM4", 300e9}, {"A800-SXM4", 200e9}, {"H100 80GB HBM3", 450e9}, {"H800", 200e9},
+    {"H200", 450e9},      {"H20", 450e9},       {"B200", 900e9},           {"GB200", 900e9},
+};
+
+std::optional<double> adapters_rate(const NodeFacts& node, const RanksByNode& ranks) {
+    const Variable* variable = ranks.variable("NCCL_IB_HCA", node);
+    const NameList choice(variable ? variable->value : "", NameList::Syntax::Nccl);
+    std::vector<double> rates;
+    for (const AdapterPort& port : node.adapter_ports) {
+        if (port.active() && choice.chooses(port.adapter, port.port))
+            rates.push_back(port.gigabits * kBytesPerGigabit);
+    }
+    std::ranges::sort(rates, std::greater());
+    // Each rank sends through one adapter.
+    rates.resize(std::min(rates.size(), ranks.on(node).size()));
+    const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
+    return rate > 0 ? std::optional(rate) : std::nullopt;
+}
+
+NameList interfaces_chosen(const NodeFacts& node, const RanksByNode& ranks) {
+    if (const Variable* nccl = ranks.variable("NCCL_SOCKET_IFNAME", node)) {
+        return {nccl->value, NameList::Syntax::Nccl};
+    }
+    const Variable* mpi = ranks.variable("OMPI_MCA_btl_tcp_if_include", node);
+    return {mpi ? mpi->value : "", NameList::Syntax::WholeNames};
+}
+
+std::optional<double> interfaces_rate(const NodeFacts& node, const RanksByNode& ranks) {
+    const NameList choice = interfaces_chosen(node, ranks);
+    double sum = 0, fastest = 0;
+    for (const Interface& one : node.interfaces) {
+        if (!one.leaves_the_machine || one.state == "down" || !one.megabits || !choice.chooses(one.name))
+            continue;
+        sum += *one.megabits * kBytesPerMegabit;
+        fastest = std::max(fastest, *one.megabits * kBytesPerMegabit);
+    }
+    const double rate = choice.entries().empty() ? fastest : sum;
+    return rate > 0 ? std::optional(rate) : std::nullopt;
+}
+
+/// Reports all nodes below the expected share of line_rate() in one finding. The nodes are marked as bad only
+/// if the finding is a FAIL and does not cover all nodes.
+void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (num_machines(cluster) < cluster.nodes.size()) return;  // no fabric connects nodes on one machine
+    const RanksByNode ranks(cluster);
+    std::vector<std::string> below;
+    double lowest = kMinLineShare;
+    for (size_t i = 0; i < speeds.nodes.size(); ++i) {
+        const std::optional<double> rate = line_rate(cluster.nodes[i], ranks);
+        if (!rate || speeds.nodes[i] > kMinLineShare * *rate) continue;
+        below.push_back(cluster.nodes[i].name);
+        lowest = std::min(lowest, speeds.nodes[i] / *rate);
+    }
+    if (below.empty()) return;
+    const bool indirect = speeds.between_devices && lowest < kMinDirectShare;
+    const bool all = below.size() == cluster.nodes.size();
+    findings.push_back(
+        {indirect ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
+         fmt::format("the slowest node sends at {:.0f} % of its line rate", 100 * lowest),
+         indirect
+             ? "data does not take these adapters, or not directly from the GPU: check the transport that "
+               "nccl-bench prints, GPUDirect (nvidia-peermem), and the variables that choose adapters"
+             : "other settings may be faster: compare them with nccl-bench sendrecv -b 64M -e 64M on two "
+               "nodes",
+         indirect && !all ? below : std::vector<std::string>{}});
+}
+
+/// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
+void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (speed.operation.kind.bytes < kMinBytes) return;
+    std::vector<int> slow;
+    double slowest = 0, wanted = 0;
+    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
+        const std::vector<int>& ranks = speed.operation.groups[i];
+        const auto nodes = nodes_of(ranks, cluster);
+        const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
+        if (nodes.size() > 1 || node->gpus.empty()) continue;
+        const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
+        if (!rate || speed.bus_bandwidths[i] > kMinNvlinkShare * *rate) continue;
+        slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
+        wanted = *rate;
+        slow.insert(slow.end(), ranks.begin(), ranks.end());
+    }
+    if (slow.empty()) return;
+    std::ranges::sort(slow);
+    findings.push_back({Severity::Warn, speed.operation.name(), describe_ranks(slow, cluster),
+                        fmt::format("bus bandwidth is only {:.3g} GB/s, but NVLink carries {:.3g} GB/s",
+                                    slowest / 1e9, wanted / 1e9),
+                        "check nvidia-smi topo -m, nvidia-smi nvlink -s and the fabric manager's service; "
+                        "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL"});
+}
+
+}  // namespace
+
+std::optional<double> line_rate(const NodeFacts& node, const RanksByNode& ranks) {
+    const auto adapters = adapters_rate(node, ranks);
+    return adapters ? adapters : interfaces_rate(node, ranks);
+}
+
+std::optional<double> nvlink_rate(std::string_view gpu) {
+    constexpr std::string_view kMaker = "NVIDIA ";
+    if (gpu.starts_with(kMaker)) gpu.remove_prefix(kMaker.size());
+    for (const char* without : {"PCIe", "NVL", "MIG"}) {
+        if (gpu.find(without) != gpu.npos) return std::nullopt;
+    }
+    for (const NvlinkRate& one : kNvlinkRates) {
+        const std::string_view rest = gpu.substr(std::min(one.name.size(), gpu.size()));
+        if (gpu.starts_with(one.name) && (rest.empty() || rest[0] == ' ' || rest[0] == '-')) return one.bytes;
+    }
+    return std::nullopt;
+}
+
+std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster) {
+    std::vector<Finding> findings;
+    compare_with_lines(speeds, cluster, findings);
+    weaken_if_cut_short(speeds, findings);
+    if (!speeds.between_devices) return findings;
+    for (const OperationSpeed& speed : speeds.operations) compare_links(speed, cluster, findings);
+    return findings;
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,208 @@
+#include "preflight/history.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "bench/collective.h"
+#include "comm/communicator.h"
+#include "observe/append_file.h"
+#include "preflight/compare_speeds.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr const char* kHistoryFormat = "argosy node history";
+constexpr int kHistoryVersion = 1;
+constexpr size_t kMinRuns = 3, kMaxRuns = 50;
+constexpr std::streamoff kMaxBytesRead = 64 << 10;  // of a file: about a hundred entries
+
+std::string utc(double time) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(time)));
+}
+
+/// "8 x NVIDIA H200, 8 ranks, bfloat16, device memory".
+std::string kind_of(const Report& report, size_t node) {
+    const NodeFacts& facts = report.cluster.nodes[node];
+    const std::string devices = facts.gpus.empty()
+                                    ? fmt::format("{} CPUs", facts.num_cpus)
+                                    : fmt::format("{} x {}", facts.gpus.size(), facts.gpus.front().name);
+    return fmt::format("{}, {} ranks, {}, {} memory", devices, report.nodes[node].ranks.size(),
+                       bench::name(comm::element_type(report.type)),
+                       report.speeds.between_devices ? "device" : "host");
+}
+
+/// Adds the groups whose ranks are all on `node`. The name has everything that two runs must have in common.
+void add_groups(const OperationSpeed& speed, const Node& node, HistoryEntry& entry) {
+    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
+        const std::vector<int>& group = speed.operation.groups[i];
+        if (!std::ranges::includes(node.ranks, group)) continue;
+        const bench::Case& kind = speed.operation.kind;
+        entry
+            .rates[fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name, kind.bytes,
+                               bench::name(kind.type), group.size())]
+            .push_back(speed.bus_bandwidths[i]);
+    }
+}
+
+std::string line_of(const HistoryEntry& entry) {
+    const nlohmann::ordered_json line = {{"format", kHistoryFormat},
+                                         {"version", kHistoryVersion},
+                                         {"time", entry.time},
+                                         {"kind", entry.kind},
+                                         {"rates", entry.rates}};
+    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::optional<HistoryEntry> entry_of(const std::string& line, const std::filesystem::path& file) {
+    try {
+        const nlohmann::ordered_json read = parse_json(line, file.string());
+        if (read.at("format") != kHistoryFormat || read.at("version") != kHistoryVersion) return std::nullopt;
+        HistoryEntry entry{.time = read.at("time"), .kind = read.at("kind")};
+        for (const auto& [name, rates] : read.at("rates").items())
+            entry.rates[name] = rates.get<std::vector<double>>();
+        return entry;
+    } catch (const std::exception&) {
+        return std::nullopt;  // an incomplete line, or another program's
+    }
+}
+
+/// A rate at one place of all entries that have it.
+struct Series {
+    std::vector<double> rates, times;
+};
+
+Series series_of(const std::string& name, size_t place, const HistoryEntry& now,
+                 const std::vector<HistoryEntry>& past) {
+    Series series;
+    for (const HistoryEntry& entry : past) {
+        const auto found = entry.rates.find(name);
+        if (entry.kind != now.kind || found == entry.rates.end() || place >= found->second.size()) continue;
+        if (found->second[place] <= 0) continue;
+        series.rates.push_back(found->second[place]);
+        series.times.push_back(entry.time);
+    }
+    const size_t surplus = series.rates.size() - std::min(series.rates.size(), kMaxRuns);
+    series.rates.erase(series.rates.begin(), series.rates.begin() + static_cast<ptrdiff_t>(surplus));
+    series.times.erase(series.times.begin(), series.times.begin() + static_cast<ptrdiff_t>(surplus));
+    return series;
+}
+
+/// The present rate as an outlier of the past, if it is one.
+std::optional<Outlier> slower_than(const Series& past, double now) {
+    if (past.rates.size() < kMinRuns || now <= 0) return std::nullopt;
+    std::vector<double> rates = past.rates;
+    rates.push_back(now);
+    for (const Outlier& one : slow_outliers(rates)) {
+        if (one.index == past.rates.size()) return one;
+    }
+    return std::nullopt;
+}
+
+/// "since this run; the run of 2026-11-20T10:00:00Z was not slower", or "since the run of ...". A run belongs
+/// to the slow ones if it is nearer to the present rate than to the median.
+std::string since_when(const Series& past, double now, const Outlier& slow) {
+    const double middle = (now + now / slow.share) / 2;
+    size_t num_slow = 0;
+    while (num_slow < past.rates.size() && past.rates[past.rates.size() - 1 - num_slow] < middle) ++num_slow;
+    const size_t first = past.rates.size() - num_slow;
+    if (num_slow == 0)
+        return fmt::format("since this run; the run of {} was not slower", utc(past.times.back()));
+    return fmt::format("since the run of {}, {} runs ago", utc(past.times[first]), num_slow);
+}
+
+}  // namespace
+
+std::vector<HistoryEntry> history_entries(const Report& report) {
+    std::vector<HistoryEntry> entries;
+    for (size_t node = 0; node < report.nodes.size(); ++node) {
+        HistoryEntry entry{.time = report.time, .kind = kind_of(report, node)};
+        const Speeds& speeds = report.speeds;
+        for (const int rank : report.nodes[node].ranks) {
+            if (!speeds.products.empty()) entry.rates["products"].push_back(speeds.products[rank]);
+        }
+        if (!speeds.nodes.empty()) {
+            entry.rates["pairs of nodes"] = {speeds.nodes[node]};
+            entry.rates["rails"] = speeds.rails[node];
+        }
+        for (const OperationSpeed& speed : speeds.operations) add_groups(speed, report.nodes[node], entry);
+        entries.push_back(std::move(entry));
+    }
+    return entries;
+}
+
+std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
+                                       const std::vector<HistoryEntry>& past, const Report& report) {
+    std::vector<Finding> findings;
+    for (const auto& [name, rates] : now.rates) {
+        std::optional<Outlier> slowest;
+        Series its_past;
+        std::vector<int> slow_ranks;
+        for (size_t place = 0; place < rates.size(); ++place) {
+            const Series series = series_of(name, place, now, past);
+            const auto slow = slower_than(series, rates[place]);
+            if (!slow) continue;
+            if (name == "products" || name == "rails") slow_ranks.push_back(report.nodes[node].ranks[place]);
+            if (slowest && slowest->share <= slow->share) continue;
+            slowest = Outlier{place, slow->share, slow->zscore};
+            its_past = series;
+        }
+        if (!slowest) continue;
+        const double rate = rates[slowest->index];
+        findings.push_back(
+            {Severity::Warn, "history of " + name,
+             slow_ranks.empty() ? report.nodes[node].name : describe_ranks(slow_ranks, report.cluster),
+             fmt::format(
+                 "{:.3g} {}, {:.0f} % of the median of the {} last runs here (robust z-score {:.1f}), {}",
+                 rate / (name == "products" ? 1e12 : 1e9), name == "products" ? "TFLOP/s" : "GB/s",
+                 100 * slowest->share, its_past.rates.size(), slowest->zscore,
+                 since_when(its_past, rate, *slowest)),
+             "look for what changed on the node at that time (driver, firmware, cooling, power limit, "
+             "cables), "
+             "and have it repaired if its neighbours did not change"});
+    }
+    return findings;
+}
+
+std::vector<HistoryEntry> read_history(const std::filesystem::path& file) {
+    std::vector<HistoryEntry> entries;
+    std::ifstream lines(file, std::ios::binary | std::ios::ate);
+    const std::streamoff size = lines ? static_cast<std::streamoff>(lines.tellg()) : 0;
+    lines.seekg(std::max<std::streamoff>(0, size - kMaxBytesRead));
+    for (std::string line; std::getline(lines, line);) {
+        if (auto entry = entry_of(line, file)) entries.push_back(std::move(*entry));
+    }
+    return entries;
+}
+
+std::vector<Finding> update_history(const std::filesystem::path& folder, const Report& report) {
+    std::vector<Finding> findings;
+    const std::vector<HistoryEntry> entries = history_entries(report);
+    try {
+        for (size_t node = 0; node < entries.size(); ++node) {
+            std::string name = report.nodes[node].name;
+            std::ranges::replace(name, '/', '_');
+            const std::filesystem::path file = folder / (name + ".jsonl");
+            append(compare_with_past(static_cast<int>(node), entries[node], read_history(file), report),
+                   findings);
+            observe::AppendFile(file.string()).append_line(line_of(entries[node]));
+        }
+    } catch (const std::exception& error) {
+        findings.push_back({Severity::Warn, "history", "all nodes",
+                            fmt::format("the history is incomplete: {}", error.what()),
+                            "make the folder of --history writable, or name another"});
+    }
+    return findings;
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,39 @@
+// The history of nodes: one JSON line per node and run, in a file per node (FORMAT.md). A node is compared
+// with the median of its own past, which shows what a comparison with its peers does not: all nodes became
+// slower, or this one does so little by little.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "preflight/preflight.h"
+
+namespace argosy::preflight {
+
+/// The rates of a node in one run.
+struct HistoryEntry {
+    double time = 0;   // of the run, seconds since 1970
+    std::string kind;  // devices, ranks, type and memory: only entries of one kind are compared
+    /// FLOP/s or bytes a second, by what was measured. "products" and "rails" have a value for each rank.
+    std::map<std::string, std::vector<double>> rates;
+};
+
+/// An entry for each node of the report.
+std::vector<HistoryEntry> history_entries(const Report& report);
+
+/// A WARN for each kind of rate that is slower than the median of the past by slow_outliers(). The past has
+/// at least three runs of the same kind with this rate, the newest last.
+std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
+                                       const std::vector<HistoryEntry>& past, const Report& report);
+
+/// The newest entries in the file of a node, the newest last; none if there is no file. Lines that are no
+/// entries are left out.
+std::vector<HistoryEntry> read_history(const std::filesystem::path& file);
+
+/// Compares every node with its past in `folder`, then appends this run. A folder that cannot be written is a
+/// WARN.
+std::vector<Finding> update_history(const std::filesystem::path& folder, const Report& report);
+
+}  // namespace argosy::preflight

@@ -1,0 +1,143 @@
+// Histories of made-up nodes: what is compared, what is reported, and the files.
+#include "preflight/history.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "preflight/cluster.h"
+#include "preflight/simulated_meter.h"
+#include "scratch_folder.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr double kDay = 86400, kFirst = 1700000000;  // 2023-11-14T22:13:20Z
+
+/// A run on three nodes of two ranks, `days` after the first.
+Report run_after(double days, SimulatedMeter& meter) {
+    Report report{.cluster = good_cluster(3, 2), .type = at::kBFloat16, .time = kFirst + days * kDay};
+    std::vector<std::string> names;
+    for (const RankFacts& rank : report.cluster.ranks) names.push_back(rank.node);
+    report.nodes = group_by_node(names);
+    const StepOperation within{"tp",
+                               {{0, 1}, {2, 3}, {4, 5}},
+                               {.collective = &bench::collective_named("all_gather"),
+                                .type = ElementType::BFloat16,
+                                .bytes = 1 << 20},
+                               1 << 20};
+    report.speeds = measure_speeds(meter, report.nodes, {within}, kNoDeadline);
+    return report;
+}
+
+class History : public testing::Test {
+  protected:
+    std::vector<Finding> run(double days) {
+        return update_history(folder_ / "kept", run_after(days, meter_));
+    }
+
+    SimulatedMeter meter_{3, 2};
+    ScratchFolder folder_;
+};
+
+TEST_F(History, NeedsThreeRuns) {
+    EXPECT_TRUE(run(0).empty());
+    EXPECT_TRUE(run(1).empty());
+    meter_.slow_products(3, 0.5);
+    EXPECT_TRUE(run(2).empty()) << "only two runs before";
+    EXPECT_EQ(read_history(folder_ / "kept" / "n1.jsonl").size(), 3);
+}
+
+TEST_F(History, SaysHowMuchAndSinceWhen) {
+    for (int day = 0; day < 5; ++day) EXPECT_TRUE(run(day).empty()) << day;
+    meter_.slow_products(3, 0.5);
+    auto findings = run(5);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_EQ(findings[0].check, "history of products");
+    EXPECT_EQ(findings[0].where, "rank 3 on n1");
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
+    EXPECT_TRUE(findings[0].what.find(" TFLOP/s, 50 % of the median of the 5 last runs") !=
+                    std::string::npos ||
+                findings[0].what.find(" TFLOP/s, 49 % of the median of the 5 last runs") != std::string::npos)
+        << findings[0].what;
+    expect_says(findings[0], {"since this run; the run of 2023-11-18T22:13:20Z was not slower"});
+    findings = run(6);
+    ASSERT_EQ(findings.size(), 1);
+    expect_says(findings[0], {"since the run of 2023-11-19T22:13:20Z, 1 runs ago"});
+}
+
+/// The peers are no slower than each other, so nothing but the past shows it.
+TEST_F(History, ShowsWhatComparisonsWithPeersDoNot) {
+    for (int day = 0; day < 3; ++day) run(day);
+    for (int rank = 0; rank < 6; ++rank) meter_.slow_products(rank, 0.8), meter_.slow_rail(rank, 0.7);
+    const Report report = run_after(3, meter_);
+    EXPECT_TRUE(compare_speeds(report.speeds, report.cluster).empty());
+    EXPECT_EQ(checks_of(update_history(folder_ / "kept", report)),
+              (Names{"history of pairs of nodes", "history of products", "history of rails",
+                     "history of pairs of nodes", "history of products", "history of rails",
+                     "history of pairs of nodes", "history of products", "history of rails"}));
+}
+
+TEST_F(History, ComparesEntriesOfOneKind) {
+    HistoryEntry now{.kind = "8 x B", .rates = {{"products", {5e12, 5e12}}}};
+    const HistoryEntry other{.kind = "8 x A", .rates = {{"products", {9e12, 9e12}}}};
+    const Report report = run_after(0, meter_);
+    EXPECT_TRUE(compare_with_past(0, now, {other, other, other, other}, report).empty());
+    now.kind = other.kind;
+    const auto findings = compare_with_past(0, now, {other, other, other}, report);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].where, "ranks 0-1 on n0");
+    EXPECT_TRUE(
+        compare_with_past(0, {.kind = "8 x A", .rates = {{"rails", {1.0}}}}, {other, other, other}, report)
+            .empty());
+}
+
+TEST_F(History, AllowsTheNoiseOfThePast) {
+    const Report report = run_after(0, meter_);
+    std::vector<HistoryEntry> past;
+    for (const double rate : {9e12, 7e12, 8e12, 8.5e12, 7.5e12, 8e12})
+        past.push_back({.kind = "A", .rates = {{"products", {rate}}}});
+    EXPECT_TRUE(compare_with_past(0, {.kind = "A", .rates = {{"products", {6e12}}}}, past, report).empty());
+    EXPECT_EQ(compare_with_past(0, {.kind = "A", .rates = {{"products", {4e12}}}}, past, report).size(), 1);
+}
+
+TEST_F(History, HasTheRatesOfANode) {
+    const auto entries = history_entries(run_after(0, meter_));
+    ASSERT_EQ(entries.size(), 3);
+    EXPECT_EQ(entries[1].kind, "2 x NVIDIA H200, 2 ranks, bfloat16, device memory");
+    EXPECT_EQ(entries[1].time, kFirst);
+    EXPECT_EQ(entries[1].rates.at("products").size(), 2);
+    EXPECT_EQ(entries[1].rates.at("rails").size(), 2);
+    EXPECT_NEAR(entries[1].rates.at("pairs of nodes").at(0), 96e9, 3e9);
+    EXPECT_NEAR(entries[1].rates.at("all_gather of 1048576 bytes (bfloat16) by 2 ranks").at(0), 400e9, 10e9);
+}
+
+TEST_F(History, SurvivesBrokenLinesAndALongFile) {
+    for (int day = 0; day < 300; ++day) run(day);
+    const auto file = folder_ / "kept" / "n2.jsonl";
+    EXPECT_GT(std::filesystem::file_size(file), 64 << 10);
+    const size_t num_read = read_history(file).size();
+    EXPECT_GT(num_read, 50) << "the newest";
+    EXPECT_EQ(read_history(file).back().time, kFirst + 299 * kDay);
+    std::ofstream(file, std::ios::app)
+        << "{\"format\": \"argosy node history\", \"ti\n\n[1]\n{\"format\": 1}\n";
+    EXPECT_NEAR(static_cast<double>(read_history(file).size()), static_cast<double>(num_read), 1);
+    EXPECT_TRUE(read_history(folder_ / "nothing.jsonl").empty());
+    EXPECT_TRUE(run(300).empty());
+    EXPECT_EQ(read_history(file).back().time, kFirst + 300 * kDay);
+}
+
+TEST_F(History, IsAWarningIfItCannotBeWritten) {
+    write_file(folder_ / "kept", "a file");
+    const auto findings = run(0);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].check, "history");
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    expect_says(findings[0], {"kept", "--history"});
+}
+
+}  // namespace
+}  // namespace argosy::preflight

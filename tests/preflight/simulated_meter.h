@@ -1,0 +1,112 @@
+// A transport without a network: every rank computes and exchanges at made-up speeds, with a little noise.
+// Tests plant bad ranks, nodes and paths.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/collective.h"
+#include "preflight/speed.h"
+
+namespace argosy::preflight {
+
+constexpr double kNoDeadline = 1e9;
+
+class SimulatedMeter : public Meter {
+  public:
+    SimulatedMeter(int num_nodes, int ranks_per_node)
+        : ranks_per_node_(ranks_per_node),
+          rails_(num_nodes * ranks_per_node, 1.0),
+          products_(num_nodes * ranks_per_node, 1.0) {}
+
+    // Shares of the usual speed.
+    void slow_rail(int rank, double share) { rails_[rank] = share; }
+    void slow_node(int node, double share) {
+        for (int i = 0; i < ranks_per_node_; ++i) rails_[node * ranks_per_node_ + i] = share;
+    }
+    void slow_path(int first, int second, double share) { paths_[std::minmax(first, second)] = share; }
+    void slow_products(int rank, double share) { products_[rank] = share; }
+    /// The next exchange of the two nodes is slow, as if another job loaded their path.
+    void slow_once(int first, int second, double share) { once_[std::minmax(first, second)] = share; }
+    void wrong_data(int node) { wrong_.insert(node); }
+
+    /// The time of each measurement.
+    void take_seconds(double seconds) { seconds_each_ = seconds; }
+
+    int num_rounds() const { return num_rounds_; }
+
+    std::string library() const override { return "a simulation"; }
+    bool between_devices() const override { return true; }
+    double seconds_passed() override { return seconds_passed_; }
+
+    std::vector<double> products() override {
+        seconds_passed_ += seconds_each_;
+        std::vector<double> rates;
+        for (const double share : products_) rates.push_back(700e12 * share * noise());
+        return rates;
+    }
+
+    /// A group is as slow as its slowest rank, or the slowest path between nodes next to each other.
+    OperationSpeed operation(const StepOperation& operation) override {
+        seconds_passed_ += seconds_each_;
+        OperationSpeed speed{operation, {}};
+        for (const std::vector<int>& group : operation.groups) {
+            double share = 1;
+            const bool within = group.front() / ranks_per_node_ == group.back() / ranks_per_node_;
+            for (size_t i = 0; i < group.size() && !within; ++i) {
+                const int previous = group[i == 0 ? group.size() - 1 : i - 1];
+                share = std::min({share, rails_[group[i]],
+                                  share_of_path(previous / ranks_per_node_, group[i] / ranks_per_node_)});
+            }
+            speed.bus_bandwidths.push_back((within ? 400e9 : 48e9) * share * noise());
+        }
+        return speed;
+    }
+
+    std::vector<PairSpeed> pairs(const Round& round) override {
+        ++num_rounds_;
+        seconds_passed_ += seconds_each_;
+        std::vector<PairSpeed> pairs;
+        for (int node = 0; node < std::ssize(round); ++node) {
+            const int partner = round[node];
+            if (partner <= node) continue;
+            PairSpeed pair{node, partner};
+            const double path = share_of_path(node, partner);
+            for (int i = 0; i < ranks_per_node_; ++i) {
+                const double ends =
+                    std::min(rails_[node * ranks_per_node_ + i], rails_[partner * ranks_per_node_ + i]);
+                pair.rails.push_back(48e9 * std::min(ends, path) * noise());
+            }
+            if (wrong_.contains(node) || wrong_.contains(partner)) pair.num_wrong = 3;
+            once_.erase({node, partner});
+            pairs.push_back(std::move(pair));
+        }
+        return pairs;
+    }
+
+  private:
+    double noise() { return std::uniform_real_distribution(0.98, 1.0)(random_); }
+
+    double share_of_path(int first, int second) const {
+        double share = 1;
+        for (const auto* paths : {&paths_, &once_}) {
+            const auto found = paths->find(std::minmax(first, second));
+            if (found != paths->end()) share = std::min(share, found->second);
+        }
+        return share;
+    }
+
+    int ranks_per_node_, num_rounds_ = 0;
+    double seconds_each_ = 0, seconds_passed_ = 0;
+    std::vector<double> rails_, products_;  // by rank
+    std::map<std::pair<int, int>, double> paths_, once_;
+    std::set<int> wrong_;
+    std::mt19937 random_{7};
+};
+
+}  // namespace argosy::preflight
