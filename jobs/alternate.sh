@@ -150,6 +150,7 @@ job_script() {
 }
 end_job() {
     trap '' INT TERM HUP
-    cancel_jobs_of "$folder/job.sbatch"
+    say "interrupted"
+    cancel_jobs_of "$folder/job.sbatch" "${job:-}"
     exit "$1"
 }

@@ -82,7 +82,8 @@ stop() { say "FAILED: $*"; exit 3; }
 # Cancels the job of the current stage.
 cancel() {
     trap '' INT TERM HUP
-    [ -z "$own" ] || cancel_jobs_of "$own/job.sbatch"
+    say "interrupted"
+    [ -z "$own" ] || cancel_jobs_of "$own/job.sbatch" "${job:-}"
     exit "$1"
 }
 trap 'cancel 130' INT

@@ -154,7 +154,8 @@ interrupted() {
     local queued
     trap '' INT TERM HUP
     if ! queued=$(jobs_of "$run/job.sbatch"); then
-        say "interrupted; squeue does not answer, so the job may be in the queue: look for $run/job.sbatch (squeue --me -o '%i %o')"
+        say "interrupted"
+        say_unknown "$run/job.sbatch"
     elif [ -n "$queued" ]; then
         say "interrupted, but the job is in the queue: scancel ${queued%% *} cancels it"
     else

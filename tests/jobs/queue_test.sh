@@ -231,7 +231,7 @@ said=$("$jobs/status.sh" "$folder/outputs/debug_cpu/bringup")
 kill -TERM $!
 status=0
 wait $! || status=$?
-[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -q "interrupted: cancelled job 17" "$folder/said" ||
+[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -qx "bringup: cancelled job 17" "$folder/said" ||
     fail "interrupted: status $status: $(<"$folder/said")"
 rm "$folder/queue" "$folder/cancelled"
 # So does fabric_ab.sh, also if the signal ends sbatch before it prints the job's number.
@@ -242,7 +242,30 @@ kill -TERM $!
 status=0
 wait $! || status=$?
 [ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] || fail "fabric_ab.sh interrupted: status $status: $(<"$folder/said")"
-rm "$folder/queue"
+rm "$folder/queue" "$folder/cancelled"
+# It cancels the job that it knows although squeue does not answer, and names what it cannot cancel.
+unanswered() { # BEGAN SAID: a signal after sbatch has begun and fabric_ab.sh has said BEGAN
+    local status=0
+    "$jobs/fabric_ab.sh" --nodes 1 --folder "$folder/fabric" >"$folder/said" 2>&1 &
+    until [ -e "$folder/began" ] && grep -q "$1" "$folder/said"; do sleep 0.1; done
+    kill -TERM $!
+    wait $! || status=$?
+    [ "$status" = 143 ] && grep -qF "$2" "$folder/said" || fail "fabric_ab.sh without squeue: status $status: $(<"$folder/said")"
+    rm -f "$folder/began"
+}
+cp "$folder/bin/squeue" "$folder/squeue"
+stand_in squeue <<<'exit 1'
+rm -f "$folder/began"
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; touch $folder/began; echo 17"
+unanswered "job 17 on" "fabric_ab: cancelled job 17"
+[ "$(<"$folder/cancelled")" = 17 ] || fail "fabric_ab.sh without squeue cancelled nothing"
+cp "$folder/bin/scancel" "$folder/scancel"
+stand_in scancel <<<'exit 1'
+unanswered "job 17 on" "fabric_ab: job 17 could not be cancelled: scancel 17"
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; touch $folder/began; sleep 0.5; exit 1"
+unanswered "" "fabric_ab: squeue does not answer, so a job may be in the queue: look for $folder/fabric/job.sbatch"
+cp "$folder/squeue" "$folder/bin/squeue"
+cp "$folder/scancel" "$folder/bin/scancel"
 
 # status.sh says in words why a job waits, and what can be done.
 says() { grep -qF -- "$1" <<<"$said" || fail "status.sh does not say '$1': $said"; }
