@@ -198,8 +198,8 @@ cancel_jobs() {
     done
 }
 
-# cancel_jobs_of SCRIPT [JOB]: for the trap of a signal: cancels the script's jobs, also one whose number sbatch has not printed,
-# and JOB, also if squeue does not answer. Returns 0.
+# cancel_jobs_of SCRIPT [JOB]: for the trap of a signal: cancels the script's jobs, also one whose number sbatch has not
+# printed, and JOB, also if squeue does not answer. Returns 0.
 cancel_jobs_of() {
     local queued
     queued=$(jobs_of "$1") || [ -n "${2:-}" ] || say_unknown "$1"

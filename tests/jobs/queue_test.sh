@@ -105,14 +105,18 @@ refused "there is no $folder/earlier/points of an earlier sweep" --sweep "$folde
 refused "there is no $folder/earlier" --baseline "$folder/earlier"
 
 # A sweep whose points have those of an earlier sweep as baselines: those of the same options, in another order.
-mkdir -p "$folder"/earlier/point-000{0,1,2}
-printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" >"$folder/earlier/points"
-for number in 0 1; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
+mkdir -p "$folder"/earlier/point-000{0,1,2,3,4,5}
+printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" \
+    "--compile.enable --job.description a=bc" "--job.description b" "--job.description b" >"$folder/earlier/points"
+for number in 0 1 3 5; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
 printf -- '--optimizer.lr 1e-3\n\n--optimizer.lr 2e-3\n--optimizer.lr 4e-3\n' >"$folder/points"
+printf -- '--compile.enable true --job.description a=bc\n--job.description b\n' >>"$folder/points"
 said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
 [ "$(cat "$run/points")" = "--optimizer.lr 1e-3
 --optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001
---optimizer.lr 4e-3" ] &&
+--optimizer.lr 4e-3
+--compile.enable true --job.description a=bc --metrics.baseline $folder/earlier/point-0003
+--job.description b --metrics.baseline $folder/earlier/point-0005" ] &&
     grep -qx "submit: warning: no point of $folder/earlier has the options --optimizer.lr 1e-3, so this point is not compared" <<<"$said" &&
     grep -q "^submit: warning: $folder/earlier/point-0002 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
 rm -r "$run" "$folder/submitted"
@@ -266,6 +270,24 @@ stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; touch $folder/began; s
 unanswered "" "fabric_ab: squeue does not answer, so a job may be in the queue: look for $folder/fabric/job.sbatch"
 cp "$folder/squeue" "$folder/bin/squeue"
 cp "$folder/scancel" "$folder/bin/scancel"
+
+# pipeline.sh cancels the jobs that it knows.
+stand_in sbatch <<SBATCH
+[ "\$1" != --test-only ] || exit 0
+case \$2 in
+    */job.sbatch) echo 17 ;;
+    *) touch $folder/began; sleep 0.5; echo 18 ;;
+esac
+SBATCH
+stand_in scancel <<<"echo \$1 >>$folder/cancelled"
+rm -f "$folder/cancelled"
+"$jobs/pipeline.sh" "$config" --tasks "$config" >"$folder/said" 2>&1 &
+until [ -e "$folder/began" ]; do sleep 0.1; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && [ "$(tr '\n' ' ' <"$folder/cancelled")" = "17 18 " ] && grep -qx "pipeline: cancelled job 18" "$folder/said" ||
+    fail "pipeline.sh interrupted: status $status: $(<"$folder/said")"
 
 # status.sh says in words why a job waits, and what can be done.
 says() { grep -qF -- "$1" <<<"$said" || fail "status.sh does not say '$1': $said"; }
