@@ -271,6 +271,16 @@ unanswered "" "fabric_ab: squeue does not answer, so a job may be in the queue: 
 cp "$folder/squeue" "$folder/bin/squeue"
 cp "$folder/scancel" "$folder/bin/scancel"
 
+# A signal to bringup.sh and its submit.sh while sbatch runs: only bringup.sh, which cancels the job, speaks of it.
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; echo \"17 RUNNING \$2\" >$folder/queue; sleep 0.5; exit 1"
+setsid "$jobs/bringup.sh" "$config" --nodes 1 --without-collectives >"$folder/said" 2>&1 &
+until [ -e "$folder/queue" ]; do sleep 0.1; done
+kill -TERM -- -$!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && grep -qx "bringup: cancelled job 17" "$folder/said" && ! grep -q "^submit: " "$folder/said" ||
+    fail "bringup.sh interrupted: status $status: $(<"$folder/said")"
+rm "$folder/queue"
 # pipeline.sh cancels the jobs that it knows.
 stand_in sbatch <<SBATCH
 [ "\$1" != --test-only ] || exit 0
