@@ -89,8 +89,9 @@ check_options() {
     here=${here:-$ARGOSY_RANKS_PER_NODE}
     if [ -n "$local_ranks" ]; then
         [ -z "$ARGOSY_CONTAINER" ] ||
-            fail "--local starts programs of this machine, but $ARGOSY_SITE has ARGOSY_CONTAINER = $ARGOSY_CONTAINER: leave out" \
-                 "--local for a job, or give settings without a container (--site FILE) whose ARGOSY_BIN is a folder of this machine"
+            fail "--local starts programs of this machine, but $ARGOSY_SITE has ARGOSY_CONTAINER = $ARGOSY_CONTAINER:" \
+                 "leave out --local for a job, or give settings without a container (--site FILE)" \
+                 "whose ARGOSY_BIN is a folder of this machine"
         load_modules
     fi
     [ -n "$nodes" ] || fail "give --nodes N for a job, or --local N to start N ranks on this machine"
@@ -150,6 +151,7 @@ job_script() {
 }
 end_job() {
     trap '' INT TERM HUP
-    cancel_jobs_of "$folder/job.sbatch"
+    say "interrupted"
+    cancel_jobs_of "$folder/job.sbatch" "${job:-}"
     exit "$1"
 }

@@ -82,7 +82,8 @@ stop() { say "FAILED: $*"; exit 3; }
 # Cancels the job of the current stage.
 cancel() {
     trap '' INT TERM HUP
-    [ -z "$own" ] || cancel_jobs_of "$own/job.sbatch"
+    say "interrupted"
+    [ -z "$own" ] || cancel_jobs_of "$own/job.sbatch" "${job:-}"
     exit "$1"
 }
 trap 'cancel 130' INT
@@ -229,8 +230,8 @@ try_stage() {
     say "$name: running ${config_of[$1]} on $ranks ranks (${mesh_of[$1]})"
     rm -rf "$own"
     read -r -a degrees <<<"${options_of[$1]}"
-    job=$("$ARGOSY_JOBS/submit.sh" "${config_of[$1]}" --nodes "$some" --ranks-per-node $((ranks / some)) "${words[@]}" \
-        --template configured --sbatch "$(first "$some") --no-requeue $more" \
+    job=$(ARGOSY_CALLER_CANCELS=yes "$ARGOSY_JOBS/submit.sh" "${config_of[$1]}" --nodes "$some" --ranks-per-node $((ranks / some)) \
+        "${words[@]}" --template configured --sbatch "$(first "$some") --no-requeue $more" \
         "${options[@]}" "${degrees[@]}" --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
         --job.dump_folder "$own") && succeeded "$job" "$own/job.sbatch" || stop "$name; see $own/logs"
     tokens=$(speed "$own")

@@ -222,8 +222,8 @@ def main():
         print(csv_table(header, rows, runs), end="")
         return
     print(table(header, rows, options.format))
-    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps. Memory: their maximum. Loss: the mean of "
-          f"{NEWEST_STEPS} steps up to step {common}. ±: standard error.")
+    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps. Memory: their "
+          f"maximum. Loss: the mean of {NEWEST_STEPS} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:
         print("", *changed, sep="\n")

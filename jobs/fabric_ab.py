@@ -57,9 +57,11 @@ def plan(arguments):
     harmless = {name: value for name, value in given.items() if is_harmless(name, value)}
     values = {name: value for name, value in given.items() if name not in harmless}
     if not values:
-        sys.exit(f"fabric_ab: the profile has only values that change nothing: {arguments.values.replace(chr(10), ' ')}")
-    facts = {"profile": str(arguments.profile), "values": values, "harmless": harmless, "collectives": arguments.collectives.split(","),
-             "sizes": arguments.sizes, "bin": arguments.bin, "ranks": arguments.ranks, "output": str(arguments.output)}
+        sys.exit(f"fabric_ab: the profile has only values that change nothing ({' '.join(arguments.values.splitlines())}): "
+                 "give another --profile, or keep it as it is")
+    facts = {"profile": str(arguments.profile), "values": values, "harmless": harmless, "sizes": arguments.sizes,
+             "collectives": arguments.collectives.split(","), "bin": arguments.bin, "ranks": arguments.ranks,
+             "output": str(arguments.output)}
     write_plan(arguments.folder, facts, variants_of(facts))
     (arguments.folder / "experiment.json").write_text(json.dumps(facts, indent=1))
 

@@ -190,13 +190,25 @@ submit() {
     cat >"$1.new" && chmod +x "$1.new" && mv "$1.new" "$1" && sbatch --parsable "$1" | sed 's/;.*//'
 }
 
-# cancel_jobs_of SCRIPT: cancels its jobs, also one whose number sbatch has not printed; for the trap of a signal.
-cancel_jobs_of() {
+# cancel_jobs JOB ...: cancels the jobs, and says of each whether it did. Returns 0, so that a trap goes on.
+cancel_jobs() {
     local job
-    for job in $(jobs_of "$1" | cut -d' ' -f1); do
-        scancel "$job" && say "interrupted: cancelled job $job"
+    for job; do
+        if scancel "$job"; then say "cancelled job $job"; else say "job $job could not be cancelled: scancel $job"; fi
     done
 }
+
+# cancel_jobs_of SCRIPT [JOB]: for the trap of a signal: cancels the script's jobs, also one whose number sbatch has not
+# printed, and JOB, also if squeue does not answer. Returns 0.
+cancel_jobs_of() {
+    local queued
+    queued=$(jobs_of "$1") || [ -n "${2:-}" ] || say_unknown "$1"
+    # shellcheck disable=SC2046
+    cancel_jobs $({ cut -d' ' -f1 <<<"$queued"; echo "${2:-}"; } | sort -u)
+}
+
+# say_unknown SCRIPT: says that a job of the script may be in the queue, because squeue does not answer.
+say_unknown() { say "squeue does not answer, so a job may be in the queue: look for $1 (squeue --me -o '%i %o')"; }
 
 # succeeded JOB SCRIPT: waits for the end of the job. Returns 0 if it succeeded. It is for jobs that are not requeued: a requeue
 # could exclude a node without which the job waits for ever, and a node that fails is a result. A job has not ended while

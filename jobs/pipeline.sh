@@ -2,11 +2,13 @@
 # pipeline.sh CONFIG --tasks TASKS.jsonl [other options of submit.sh]: submits three jobs that train, convert the model to
 # Hugging Face's format, and evaluate it. Each job starts after the previous one has succeeded; if one fails, Slurm removes
 # the later jobs from the queue. Prints the path of pipeline.json in the run's folder, which lists the jobs and the files
-# with their exit codes and outputs. The outcome "requeued" means that the job is in the queue again.
+# with their exit codes and outputs. The outcome "requeued" means that the job is in the queue again. A signal before the last
+# job is submitted cancels the jobs.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
-fail() { echo "pipeline: $*" >&2; exit 2; }
+say() { echo "pipeline: $*" >&2; }
+fail() { say "$*"; exit 2; }
 
 config='' site='' tasks='' words=() options=()
 while [ $# -gt 0 ]; do
@@ -36,13 +38,22 @@ settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")
 use_scripts_of "$run"
 
-train=$("$ARGOSY_JOBS/submit.sh" "$config" "${words[@]}" "${options[@]}")
-# take_back JOB ...: cancels the jobs that are in the queue, because the pipeline is incomplete.
+# take_back CODE WHY: cancels the jobs that are in the queue, because the pipeline is incomplete. Slurm removes a job whose
+# number is not known yet, because it depends on one of them; submit.sh names its own job.
+train='' convert='' evaluate=''
 take_back() {
-    scancel "$@" || true
-    echo "pipeline: Slurm refused a job of the pipeline (see its message above); cancelled: job $*" >&2
-    exit 1
+    trap '' INT TERM HUP
+    say "$2"
+    # shellcheck disable=SC2086
+    cancel_jobs $train $convert $evaluate
+    exit "$1"
 }
+trap 'take_back 130 interrupted' INT
+trap 'take_back 143 interrupted' TERM
+trap 'take_back 129 interrupted' HUP
+refused="Slurm refused a job of the pipeline (see its message above)"
+
+train=$("$ARGOSY_JOBS/submit.sh" "$config" "${words[@]}" "${options[@]}")
 
 # after JOB TEMPLATE WORD ...: submits a job that starts after JOB has succeeded, and prints its number.
 after() {
@@ -57,8 +68,9 @@ after() {
         submit "$run/$template.sbatch"
 }
 # convert-checkpoint takes the newest step in the folder of checkpoints.
-convert=$(after "$train" convert "$(checkpoints_of "$settings")" "$run/hf" --to hf --force) || take_back "$train"
-evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json") || take_back "$train" "$convert"
+convert=$(after "$train" convert "$(checkpoints_of "$settings")" "$run/hf" --to hf --force) || take_back 1 "$refused"
+evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json") || take_back 1 "$refused"
+trap - INT TERM HUP
 
 step() { printf '  {"step":"%s","job":"%s","after":%s,"record":%s}' "$1" "$2" "$3" "$(json_text "$run/$1.json")"; }
 { printf '{"run":%s,"steps":[\n' "$(json_text "$run")"

@@ -12,8 +12,8 @@ DEBUG_VARIABLES = (
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_GID_INDEX", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF", "MALLOC_CHECK_", "MALLOC_PERTURB_")
 OWN_VARIABLES = ("ARGOSY_CPU_KERNELS", "ARGOSY_SYNCHRONOUS_SENDS")
-# Values without which nothing gets faster: the default of the library or of this program, a log of a few lines, or what this
-# program needs (SlowSetting's table warns of the others).
+# Values that slow nothing down: the default of the library or of this program, a log of a few lines, or what this program needs
+# (SlowSetting's table warns of the others). An empty value of these variables slows nothing down either.
 HARMLESS = {
     "CUDA_LAUNCH_BLOCKING": ("0",), "NCCL_DEBUG": ("VERSION", "WARN"), "NCCL_P2P_DISABLE": ("0",), "NCCL_SHM_DISABLE": ("0",),
     "NCCL_IB_DISABLE": ("0",), "NCCL_COLLNET_ENABLE": ("0",), "NCCL_GRAPH_REGISTER": ("0",),
@@ -26,7 +26,7 @@ REPLICAS, SHARDS = "parallelism.data_parallel_replicate_degree", "parallelism.da
 
 
 def is_harmless(name, value):
-    return value.upper() in HARMLESS.get(name, ())
+    return name in HARMLESS and value.upper() in ("", *HARMLESS[name])
 
 
 @dataclasses.dataclass

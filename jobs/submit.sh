@@ -14,7 +14,8 @@ source "$ARGOSY_JOBS/fill.sh"
 say() { echo "submit: $*" >&2; }
 fail() { say "$*"; exit 2; }
 
-unset ARGOSY_RECORD  # of a job that submits another
+caller_cancels=${ARGOSY_CALLER_CANCELS:-}  # not empty: bringup.sh, which cancels the job of an interrupted call
+unset ARGOSY_CALLER_CANCELS ARGOSY_RECORD  # the record is of a job that submits another
 config='' site='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' baseline='' options=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -153,8 +154,10 @@ rm -f "$run/train.json"
 interrupted() {
     local queued
     trap '' INT TERM HUP
+    [ -z "$caller_cancels" ] || exit "$1"
     if ! queued=$(jobs_of "$run/job.sbatch"); then
-        say "interrupted; squeue does not answer, so the job may be in the queue: look for $run/job.sbatch (squeue --me -o '%i %o')"
+        say "interrupted"
+        say_unknown "$run/job.sbatch"
     elif [ -n "$queued" ]; then
         say "interrupted, but the job is in the queue: scancel ${queued%% *} cancels it"
     else

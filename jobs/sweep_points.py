@@ -15,14 +15,15 @@ def lines_of(points):
 
 
 def pairs_of(line):
-    """(option, value) of a line; an option without a value has the value ""."""
+    """(option, value) of a line; an option without a value has the value "true", as in pretrain."""
     pairs = []
     for word in line.split():
         if word.startswith("--"):
-            pairs.append(list(word.partition("=")[::2]))
+            name, *values = word.split("=", 1)
+            pairs.append((name, values))
         elif pairs:
-            pairs[-1][1] += word
-    return [(name, value) for name, value in pairs if name != BASELINE]
+            pairs[-1][1].append(word)
+    return [(name, " ".join(values or ["true"])) for name, values in pairs if name != BASELINE]
 
 
 def number_or_text(value):
@@ -50,19 +51,25 @@ def line_of_point(folder):
     return lines[int(number)] if lines and int(number) < len(lines) else None
 
 
+def has_step(folder):
+    metrics = folder / "metrics.jsonl"
+    return metrics.is_file() and metrics.stat().st_size > 0
+
+
 def same_point(sweep, line):
-    """The folder of the sweep's point with the settings of the line; None if there is none."""
+    """The folder of the sweep's point with the settings of the line; None if there is none. Of several such points, the
+    first one that has a step."""
     wanted = settings_of(line)
-    return next((sweep / f"point-{number:04}" for number, other in enumerate(lines_of(sweep / "points"))
-                 if settings_of(other) == wanted), None)
+    same = [sweep / f"point-{number:04}" for number, other in enumerate(lines_of(sweep / "points"))
+            if settings_of(other) == wanted]
+    return max(same, key=has_step, default=None)
 
 
 def main():
     points, sweep = map(pathlib.Path, sys.argv[1:])
     for line in lines_of(points):
         earlier = same_point(sweep, line)
-        metrics = earlier / "metrics.jsonl" if earlier else None
-        if metrics and metrics.is_file() and metrics.stat().st_size > 0:
+        if earlier and has_step(earlier):
             line += f" {BASELINE} {earlier}"
         else:
             why = f"{earlier} has no metrics.jsonl" if earlier else f"no point of {sweep} has the options {options_in_words(line)}"

@@ -165,11 +165,13 @@ class Experiments(unittest.TestCase):
         set_here = {"NCCL_DEBUG": "warn", "CUDA_LAUNCH_BLOCKING": "0", "NCCL_P2P_DISABLE": "1", "PYTORCH_ALLOC_CONF":
                     "expandable_segments:True", "ARGOSY_SYNCHRONOUS_SENDS": "0", "NCCL_ALGO": "0"}
         found, left_out = variants(environment=set_here, fabric=[("one", "with", "NCCL_DEBUG=WARN"),
-                                                                 ("two", "with", "NCCL_DEBUG=WARN", "NCCL_MIN_CTAS=0")])
+                                                                 ("two", "with", "NCCL_DEBUG=WARN", "NCCL_MIN_CTAS=0"),
+                                                                 ("three", "with", "NCCL_P2P_DISABLE=")])
         self.assertEqual({name for name in found if name.startswith("without_")}, {"without_NCCL_P2P_DISABLE", "without_NCCL_ALGO"})
         self.assertEqual(left_out["without_NCCL_DEBUG"], "NCCL_DEBUG=warn slows nothing down")
         self.assertEqual(left_out["fabric_with_one"], "the profile one changes nothing here")
         self.assertIn("fabric_with_two", found)
+        self.assertIn("fabric_with_three", left_out)
 
     def test_the_program_does_not_warn_of_harmless_values(self):
         """The condition with which SlowSetting's table warns of a variable says which of its values are harmless."""

@@ -98,7 +98,7 @@ class FabricAB(unittest.TestCase):
         self.assertIn("\n  but_NCCL_PROTO: NCCL_MIN_CTAS=32 -NCCL_PROTO NCCL_COLLNET_ENABLE=0\n", said)
         self.assertIn("\n  set for each, because it changes nothing: NCCL_COLLNET_ENABLE=0\n", said)
         self.assertNotIn("but_NCCL_COLLNET_ENABLE", said)
-        self.assertIn("fabric_ab: the profile has only values that change nothing: NCCL_DEBUG=WARN NCCL_IB_DISABLE=0\n",
+        self.assertIn("the profile has only values that change nothing (NCCL_DEBUG=WARN NCCL_IB_DISABLE=0): give another --profile",
                       self.script("# reason\nNCCL_DEBUG=WARN\n# reason\nNCCL_IB_DISABLE=0\n", "--dry-run", code=2))
         self.assertFalse((self.folder / "fabric_ab").exists())
 

@@ -105,14 +105,18 @@ refused "there is no $folder/earlier/points of an earlier sweep" --sweep "$folde
 refused "there is no $folder/earlier" --baseline "$folder/earlier"
 
 # A sweep whose points have those of an earlier sweep as baselines: those of the same options, in another order.
-mkdir -p "$folder"/earlier/point-000{0,1,2}
-printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" >"$folder/earlier/points"
-for number in 0 1; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
+mkdir -p "$folder"/earlier/point-000{0,1,2,3,4,5}
+printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" \
+    "--compile.enable --job.description a=bc" "--job.description b" "--job.description b" >"$folder/earlier/points"
+for number in 0 1 3 5; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
 printf -- '--optimizer.lr 1e-3\n\n--optimizer.lr 2e-3\n--optimizer.lr 4e-3\n' >"$folder/points"
+printf -- '--compile.enable true --job.description a=bc\n--job.description b\n' >>"$folder/points"
 said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
 [ "$(cat "$run/points")" = "--optimizer.lr 1e-3
 --optimizer.lr 2e-3 --metrics.baseline $folder/earlier/point-0001
---optimizer.lr 4e-3" ] &&
+--optimizer.lr 4e-3
+--compile.enable true --job.description a=bc --metrics.baseline $folder/earlier/point-0003
+--job.description b --metrics.baseline $folder/earlier/point-0005" ] &&
     grep -qx "submit: warning: no point of $folder/earlier has the options --optimizer.lr 1e-3, so this point is not compared" <<<"$said" &&
     grep -q "^submit: warning: $folder/earlier/point-0002 has no metrics.jsonl" <<<"$said" || fail "baselines: $said: $(<"$run/points")"
 rm -r "$run" "$folder/submitted"
@@ -231,7 +235,7 @@ said=$("$jobs/status.sh" "$folder/outputs/debug_cpu/bringup")
 kill -TERM $!
 status=0
 wait $! || status=$?
-[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -q "interrupted: cancelled job 17" "$folder/said" ||
+[ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] && grep -qx "bringup: cancelled job 17" "$folder/said" ||
     fail "interrupted: status $status: $(<"$folder/said")"
 rm "$folder/queue" "$folder/cancelled"
 # So does fabric_ab.sh, also if the signal ends sbatch before it prints the job's number.
@@ -242,7 +246,58 @@ kill -TERM $!
 status=0
 wait $! || status=$?
 [ "$status" = 143 ] && [ "$(<"$folder/cancelled")" = 17 ] || fail "fabric_ab.sh interrupted: status $status: $(<"$folder/said")"
+rm "$folder/queue" "$folder/cancelled"
+# It cancels the job that it knows although squeue does not answer, and names what it cannot cancel.
+unanswered() { # BEGAN SAID: a signal after sbatch has begun and fabric_ab.sh has said BEGAN
+    local status=0
+    "$jobs/fabric_ab.sh" --nodes 1 --folder "$folder/fabric" >"$folder/said" 2>&1 &
+    until [ -e "$folder/began" ] && grep -q "$1" "$folder/said"; do sleep 0.1; done
+    kill -TERM $!
+    wait $! || status=$?
+    [ "$status" = 143 ] && grep -qF "$2" "$folder/said" || fail "fabric_ab.sh without squeue: status $status: $(<"$folder/said")"
+    rm -f "$folder/began"
+}
+cp "$folder/bin/squeue" "$folder/squeue"
+stand_in squeue <<<'exit 1'
+rm -f "$folder/began"
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; touch $folder/began; echo 17"
+unanswered "job 17 on" "fabric_ab: cancelled job 17"
+[ "$(<"$folder/cancelled")" = 17 ] || fail "fabric_ab.sh without squeue cancelled nothing"
+cp "$folder/bin/scancel" "$folder/scancel"
+stand_in scancel <<<'exit 1'
+unanswered "job 17 on" "fabric_ab: job 17 could not be cancelled: scancel 17"
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; touch $folder/began; sleep 0.5; exit 1"
+unanswered "" "fabric_ab: squeue does not answer, so a job may be in the queue: look for $folder/fabric/job.sbatch"
+cp "$folder/squeue" "$folder/bin/squeue"
+cp "$folder/scancel" "$folder/bin/scancel"
+
+# A signal to bringup.sh and its submit.sh while sbatch runs: only bringup.sh, which cancels the job, speaks of it.
+stand_in sbatch <<<"[ \"\$1\" != --test-only ] || exit 0; echo \"17 RUNNING \$2\" >$folder/queue; sleep 0.5; exit 1"
+setsid "$jobs/bringup.sh" "$config" --nodes 1 --without-collectives >"$folder/said" 2>&1 &
+until [ -e "$folder/queue" ]; do sleep 0.1; done
+kill -TERM -- -$!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && grep -qx "bringup: cancelled job 17" "$folder/said" && ! grep -q "^submit: " "$folder/said" ||
+    fail "bringup.sh interrupted: status $status: $(<"$folder/said")"
 rm "$folder/queue"
+# pipeline.sh cancels the jobs that it knows.
+stand_in sbatch <<SBATCH
+[ "\$1" != --test-only ] || exit 0
+case \$2 in
+    */job.sbatch) echo 17 ;;
+    *) touch $folder/began; sleep 0.5; echo 18 ;;
+esac
+SBATCH
+stand_in scancel <<<"echo \$1 >>$folder/cancelled"
+rm -f "$folder/cancelled"
+"$jobs/pipeline.sh" "$config" --tasks "$config" >"$folder/said" 2>&1 &
+until [ -e "$folder/began" ]; do sleep 0.1; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] && [ "$(tr '\n' ' ' <"$folder/cancelled")" = "17 18 " ] && grep -qx "pipeline: cancelled job 18" "$folder/said" ||
+    fail "pipeline.sh interrupted: status $status: $(<"$folder/said")"
 
 # status.sh says in words why a job waits, and what can be done.
 says() { grep -qF -- "$1" <<<"$said" || fail "status.sh does not say '$1': $said"; }

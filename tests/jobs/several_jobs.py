@@ -122,11 +122,11 @@ class SeveralJobs(Scenarios):
         sbatch = f'case $* in *convert*) echo no >&2; exit 1 ;; esac\nexec {shutil.which("sbatch")} "$@"'
         run.folder.mkdir(parents=True)
         (run.folder / "train.json").write_text("of an earlier job")
-        with self.assertRaisesRegex(AssertionError, "ended with 1\n(.|\n)*cancelled: job") as raised:
+        with self.assertRaisesRegex(AssertionError, "ended with 1\n(.|\n)*cancelled job") as raised:
             run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
                      "--ranks-per-node", 1, *run.options(training__steps=FOREVER),
                      environment=self.commands(run, sbatch=sbatch))
-        job = re.search(r"cancelled: job (\d+)", str(raised.exception))[1]
+        job = re.search(r"cancelled job (\d+)", str(raised.exception))[1]
         self.assertEqual(run.wait(job)[0], "CANCELLED")
         record = run.folder / "train.json"
         self.assertNotIn("earlier", record.read_text() if record.exists() else "")
