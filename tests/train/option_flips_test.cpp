@@ -28,7 +28,7 @@ std::set<std::string> names_of_options() {
                                   seq_len, microbatch_size, num_microbatches, seed, step, observer,
                                   launch_observer] = options;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
-    [[maybe_unused]] const auto& [recipe, filter, gather] = casts;
+    [[maybe_unused]] const auto& [recipe, filter, min_width, gather] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
     [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw, loss_scale] = step;
@@ -40,6 +40,7 @@ std::set<std::string> names_of_options() {
             "bf16_gradients",
             "recipe",
             "filter",
+            "min_width",
             "gather",
             "stage_layers",
             "schedule",
@@ -133,6 +134,7 @@ std::vector<Flip> flips() {
         {"bf16_gradients", kOne, [](auto& o) { o.precision.bf16_gradients = true; }},
         {"recipe", kTensor, [](auto& o) { o.casts.recipe = ops::find_recipe("rowwise"); }},
         {"filter", kTensor, [](auto& o) { o.casts.filter = {"attention.wk"}; }, "", cast_products},
+        {"min_width", kTensor, [](auto& o) { o.casts.min_width = 1e6; }, "", cast_products},
         {"gather", kShard, [](auto& o) { o.casts.gather = true; }, "", cast_products},
         {"stage_layers", kPipeline,
          [](auto& o) {
