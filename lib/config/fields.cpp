@@ -265,8 +265,8 @@ std::vector<Section> make_schema() {
                  "Numbers with one scale: a matrix, or a row; _gw_hp: the weights' gradients are not cast.",
                  "tensorwise"),
              key("filter_fqns", &Float8::filter_fqns, any(),
-                 "Layers that are not cast: those whose name, as layers.0.attention.wo, has one of these "
-                 "parts; auto_filter_small_kn: too narrow ones."),
+                 "Layers not cast: parts of names (layers.0.attention.wo); auto_filter_small_kn: too narrow "
+                 "ones."),
              key("enable_fsdp_float8_all_gather", &Float8::enable_fsdp_float8_all_gather, any(),
                  "Cast the float32 weights after each update, and keep and gather them in float8; for "
                  "tensorwise."),
@@ -277,7 +277,8 @@ std::vector<Section> make_schema() {
                 {key("recipe_name", &Mx::recipe_name, any(),
                      "Scale of 32 numbers: the largest's power of two; _rceil: such that none is too large.",
                      "mxfp8_cublas"),
-                 key("filter_fqns", &Mx::filter_fqns, any(), "Layers that are not cast: those whose name has one of these parts.")}),
+                 key("filter_fqns", &Mx::filter_fqns, any(),
+                     "Layers that are not cast: those whose name has one of these parts.")}),
         section("compile", &JobConfig::compile, "kernels, CUDA graphs and the choice of algorithms",
                 {key("enable", &Compile::enable, any(),
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "

@@ -16,11 +16,11 @@ struct ProductCasts {
     /// Layers that compute in the type of their weights: those whose name ("layers.0.attention.wo", "output")
     /// has one of these parts.
     std::vector<std::string> filter = {};
-    /// Layers whose width (width_of_layer()) is below it do so, too.
-    double min_width = 0;
     /// Ranks keep and gather the matrices in float8, cast from the master weights after each update.
     /// REQUIRES: the recipe has one scale for a matrix.
     bool gather = false;
+    /// Layers whose width (width_of_layer()) is below it compute in the type of their weights, too.
+    double min_width = 0;
 
     bool has_scales_of_matrices() const {
         return recipe != nullptr && (recipe->forward.left.scaling == ops::Scaling::Matrix ||

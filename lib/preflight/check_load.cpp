@@ -93,8 +93,7 @@ struct Rate {
 };
 struct Bar {
     const char* check;
-    double share;       // of the nominal rate
-    Severity severity;  // below the bar
+    double share;  // of the nominal rate
     double unit;
     const char *unit_name, *nominal_name, *remedy;
 };
@@ -102,19 +101,16 @@ constexpr const char* kLinkRemedy =
     "reseat the GPU; check its link while it copies (nvidia-smi -q), and the host's PCIe settings";
 constexpr Bar kPeakBar = {"sustained matrix products",
                           kMinPeakShare,
-                          Severity::Fail,
                           1e12,
                           "TFLOP/s",
                           "the datasheet's",
                           "check the device's clocks, heat and power limit under load (nvidia-smi -q -d "
                           "PERFORMANCE,POWER,CLOCK); or leave the node out"};
-constexpr Bar kToDeviceBar = {"copies to the device", kMinLinkShare, Severity::Warn, 1e9, "GB/s",
+constexpr Bar kToDeviceBar = {"copies to the device", kMinLinkShare, 1e9, "GB/s",
                               "its PCIe link's",      kLinkRemedy};
-constexpr Bar kToHostBar = {"copies to the host", kMinLinkShare, Severity::Warn, 1e9, "GB/s",
-                            "its PCIe link's",    kLinkRemedy};
+constexpr Bar kToHostBar = {"copies to the host", kMinLinkShare, 1e9, "GB/s", "its PCIe link's", kLinkRemedy};
 
-/// One finding for all ranks below the bar. If more than half of several nodes are, it may be so by design,
-/// as with a lower power limit, and gets WARN.
+/// One WARN for all ranks below the bar: it may be so by design, as with a lower power limit.
 void compare_with_bar(const Bar& bar, const std::vector<Rate>& rates, const Cluster& cluster,
                       std::vector<Finding>& findings) {
     std::vector<int> below;
@@ -126,21 +122,20 @@ void compare_with_bar(const Bar& bar, const std::vector<Rate>& rates, const Clus
         if (!slowest || share(rate) < share(*slowest)) slowest = &rate;
     }
     if (below.empty()) return;
-    const std::vector<std::string> nodes = nodes_of(below, cluster);
-    const bool mostly = nodes.size() > 1 && 2 * nodes.size() > cluster.nodes.size();
-    const Severity severity = mostly ? Severity::Warn : bar.severity;
-    findings.push_back({severity, bar.check, describe_ranks(below, cluster),
+    findings.push_back({Severity::Warn, bar.check, describe_ranks(below, cluster),
                         fmt::format("{} of rank {} reaches {:.3g} {}, {:.0f} % of {} {:.3g}, below {:.0f} %",
                                     slowest->rank->load->name(), slowest->rank->rank,
                                     slowest->measured / bar.unit, bar.unit_name, 100 * share(*slowest),
                                     bar.nominal_name, slowest->nominal / bar.unit, 100 * bar.share),
-                        bar.remedy, severity == Severity::Fail ? nodes : std::vector<std::string>{}});
+                        bar.remedy});
 }
 
-/// Compares the rates of devices of one kind with each other and with the bar.
-void compare_rates(const Bar& bar, const std::vector<Rate>& rates, const Cluster& cluster,
+/// Compares the rates of devices of one kind with each other, with findings of this level at most, and with
+/// the bar.
+void compare_rates(const Bar& bar, const std::vector<Rate>& rates, const Cluster& cluster, Severity most,
                    std::vector<Finding>& findings) {
     RankRates among{.check = bar.check,
+                    .most = most,
                     .unit = bar.unit,
                     .unit_name = bar.unit_name,
                     .others = "the other devices of its kind",
@@ -240,9 +235,9 @@ std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type) 
             to_device.push_back({rank, load.bytes_to_device, link});
             to_host.push_back({rank, load.bytes_to_host, link});
         }
-        compare_rates(kPeakBar, products, cluster, findings);
-        compare_rates(kToDeviceBar, to_device, cluster, findings);
-        compare_rates(kToHostBar, to_host, cluster, findings);
+        compare_rates(kPeakBar, products, cluster, Severity::Fail, findings);
+        compare_rates(kToDeviceBar, to_device, cluster, Severity::Warn, findings);
+        compare_rates(kToHostBar, to_host, cluster, Severity::Warn, findings);
     }
     return findings;
 }

@@ -308,10 +308,13 @@ std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluste
     std::vector<Finding> findings;
     for (const Outlier& one : slow_outliers(rates.rates)) {
         const std::vector<int> rank = {rates.ranks[one.index]};
-        findings.push_back({severity_of(one), rates.check, describe_ranks(rank, cluster),
-                            fmt::format("{:.3g} {}, {}", rates.rates[one.index] / rates.unit, rates.unit_name,
-                                        compared_with(one, rates.others)),
-                            rates.remedy, at_fault(one, nodes_of(rank, cluster))});
+        const Severity severity = std::min(severity_of(one), rates.most);
+        findings.push_back(
+            {severity, rates.check, describe_ranks(rank, cluster),
+             fmt::format("{:.3g} {}, {}", rates.rates[one.index] / rates.unit, rates.unit_name,
+                         compared_with(one, rates.others)),
+             rates.remedy,
+             severity == Severity::Fail ? nodes_of(rank, cluster) : std::vector<std::string>{}});
     }
     return findings;
 }

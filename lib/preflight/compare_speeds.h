@@ -44,6 +44,7 @@ std::vector<Outlier> slow_outliers(std::span<const double> rates);
 /// Rates that ranks should have in common.
 struct RankRates {
     std::string check;
+    Severity most = Severity::Fail;  // of a finding
     std::vector<int> ranks = {};
     std::vector<double> rates = {};  // of these ranks
     double unit = 1e12;

@@ -87,7 +87,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         measure_speeds(*meter, report.nodes, step_operations(job.step, job.mesh, options.max_bytes),
                        options.deadline_seconds);
     if (meter->seconds_passed() >= options.deadline_seconds) {
-        report.speeds.not_done.emplace_back("the sustained load");
+        report.speeds.not_done.emplace_back("the sustained load, copies, and the second look at the counters");
     } else {
         if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
         measure_loads(world, control, report.speeds, options, report.cluster);

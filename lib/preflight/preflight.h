@@ -1,7 +1,7 @@
 // Checks a set of nodes before a job runs on them: collects settings and hardware facts, compares the ranks'
-// clocks, measures the speed of the job's own operations, and reports what is wrong. The pre-flight takes
-// less than two minutes on any number of nodes: every measurement has a fixed time, every wait a timeout, and
-// no measurement begins after the deadline.
+// clocks, measures the speed of the job's own operations, and reports what is wrong. Every
+// measurement has a fixed time, every wait a timeout, and no measurement begins after the deadline, which is
+// two minutes on any number of nodes.
 #pragma once
 
 #include <c10/core/ScalarType.h>

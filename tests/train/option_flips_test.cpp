@@ -28,7 +28,7 @@ std::set<std::string> names_of_options() {
                                   seq_len, microbatch_size, num_microbatches, seed, step, observer,
                                   launch_observer] = options;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
-    [[maybe_unused]] const auto& [recipe, filter, min_width, gather] = casts;
+    [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
     [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw, loss_scale] = step;
