@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kGpuSeconds = 10, kProcessorSeconds = 0.2;
 
-/// A shorter load may begin after the question, or end before the answer.
+/// A shorter load of a GPU may begin after the question, or end before the answer.
 constexpr double kMinSecondsToAsk = 4;
 
 /// Asks nvidia-smi in the middle of the load: clocks have settled, and if the answer takes a few seconds, the
@@ -136,11 +136,12 @@ void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control,
     control.barrier("sustained matrix products");
     if (seconds > 0) {
         std::future<GpuAnswer> answer;
-        if (reports_node && uses_gpus && seconds >= kMinSecondsToAsk) answer = ask_during_load(seconds);
+        const bool long_enough = !on_gpu || seconds >= kMinSecondsToAsk;
+        if (reports_node && uses_gpus && long_enough) answer = ask_during_load(seconds);
         multiply(speeds, options, seconds, *own.load);
         // An answer that comes later may be of GPUs at rest, whose links and clocks are slow.
-        const bool in_time =
-            answer.valid() && answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+        const bool in_time = answer.valid() && (!on_gpu || answer.wait_for(std::chrono::seconds(0)) ==
+                                                               std::future_status::ready);
         if (in_time) changes.gpus_under_load = answer.get().gpus;
     }
     // The GPUs of a node take turns, because together their copies may exceed the host memory's bandwidth.
