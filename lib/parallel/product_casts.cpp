@@ -52,7 +52,7 @@ double min_width_of_gain(const ops::Recipe& recipe) {
     constexpr double kNarrow = 670e12, kFloat8 = 1250e12, kCasts = 2.74e12;
     const int num_products = recipe.weight_gradient.left.scaling == ops::Scaling::None ? 2 : 3;
     const bool of_matrix = recipe.forward.left.scaling == ops::Scaling::Matrix;
-    // With scales of lines each product casts its own operands: 2 bytes are read twice, and 1 is written.
+    // Each product casts its own operands if lines have scales: 2 bytes are read twice, and 1 is written.
     const double bytes = of_matrix ? 9.5 : 5 * (num_products - 1);
     return bytes / kCasts / (2 * num_products * (1 / kNarrow - 1 / kFloat8));
 }

@@ -109,7 +109,7 @@ class Meter {
     virtual bool between_devices() const = 0;
     /// The devices of all ranks; empty without GPUs.
     virtual std::vector<cuda::Device> devices() const { return {}; }
-    /// That of this rank's products.
+    /// The device that this rank's products run on.
     virtual c10::Device device() const { return c10::kCPU; }
     /// Seconds since the pre-flight began, by rank 0's clock.
     virtual double seconds_passed() = 0;
