@@ -13,20 +13,19 @@
 namespace argosy::mpi {
 namespace {
 
-const std::byte* part(const void* buffer, int rank, size_t count, ElementType type) {
-    return static_cast<const std::byte*>(buffer) + static_cast<size_t>(rank) * count * size_bytes(type);
-}
-
 /// The parts of all ranks in a buffer: `count` elements each, at a distance of `stride` elements. MPI's type
 /// exists until this object and the operations that began with it have ended.
 class Parts {
   public:
-    Parts(int count, size_t stride, ElementType type) : count_(count), type_(datatype(type)) {
+    Parts(int count, size_t stride, ElementType type)
+        : count_(count),
+          distance_(size_bytes(type) * (stride == 0 ? static_cast<size_t>(count) : stride)),
+          type_(datatype(type)) {
         if (stride == 0 || stride == static_cast<size_t>(count)) return;
         MPI_Datatype part;
         check(MPI_Type_contiguous(count, datatype(type), &part), "MPI_Type_contiguous");
-        const auto bytes = static_cast<MPI_Aint>(stride * size_bytes(type));
-        check(MPI_Type_create_resized(part, 0, bytes, &made_), "MPI_Type_create_resized");
+        check(MPI_Type_create_resized(part, 0, static_cast<MPI_Aint>(distance_), &made_),
+              "MPI_Type_create_resized");
         check(MPI_Type_commit(&made_), "MPI_Type_commit");
         MPI_Type_free(&part);
         count_ = 1, type_ = made_;
@@ -39,9 +38,14 @@ class Parts {
 
     int count() const { return count_; }
     MPI_Datatype type() const { return type_; }
+    /// The part of a rank in the buffer of all parts.
+    const std::byte* of(int rank, const void* buffer) const {
+        return static_cast<const std::byte*>(buffer) + static_cast<size_t>(rank) * distance_;
+    }
 
   private:
     int count_;
+    size_t distance_;  // in bytes, between the starts of two parts
     MPI_Datatype type_, made_ = MPI_DATATYPE_NULL;
 };
 
@@ -166,7 +170,7 @@ Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, Eleme
                          size_t stride) const {
     const int count = int_count_per_rank(count_per_rank);
     const Parts parts(count, stride, type);
-    const bool in_place = in == part(out, rank(), stride == 0 ? count_per_rank : stride, type);
+    const bool in_place = in == parts.of(rank(), out);
     return start("MPI_Allgather", MPI_Allgather, MPI_Iallgather, in_place ? MPI_IN_PLACE : in, count,
                  datatype(type), out, parts.count(), parts.type());
 }
@@ -213,8 +217,7 @@ Request Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementT
                       size_t stride) const {
     const int count = int_count_per_rank(count_per_rank);
     const Parts parts(count, stride, type);
-    const bool in_place =
-        rank() == root && out == part(in, root, stride == 0 ? count_per_rank : stride, type);
+    const bool in_place = rank() == root && out == parts.of(root, in);
     return start("MPI_Scatter", MPI_Scatter, MPI_Iscatter, in, parts.count(), parts.type(),
                  in_place ? MPI_IN_PLACE : out, count, datatype(type), root);
 }
@@ -223,8 +226,7 @@ Request Comm::gather(void* out, const void* in, size_t count_per_rank, ElementTy
                      size_t stride) const {
     const int count = int_count_per_rank(count_per_rank);
     const Parts parts(count, stride, type);
-    const bool in_place =
-        rank() == root && in == part(out, root, stride == 0 ? count_per_rank : stride, type);
+    const bool in_place = rank() == root && in == parts.of(root, out);
     return start("MPI_Gather", MPI_Gather, MPI_Igather, in_place ? MPI_IN_PLACE : in, count, datatype(type),
                  out, parts.count(), parts.type(), root);
 }
