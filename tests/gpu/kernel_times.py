@@ -1,69 +1,83 @@
-"""The time of each kernel in one microbatch and its update: a table of Markdown, from Nsight Compute's timings of the
-first step of a run (0.5B, without graphs, with cuBLASLt's heuristic, at the microbatch of throughput.py). Nsight
-Compute runs kernels one at a time; it leaves the clocks as they are. Gaps between kernels do not count. Skips without
-ncu.
-usage: kernel_times.py [CASE]
+"""The time of each kernel in one step, as a table of Markdown: one or more microbatches and their update, at the microbatch
+of throughput.py. kernel_recorder, which CUDA loads into pretrain, records the kernels of the last step; they run as they
+always do. `waits` is the time in which the GPU runs none of them. --float8 is throughput.py's; --set changes a key.
+usage: kernel_times.py [--float8 RECIPE] [--microbatches N] [--set KEY=VALUE ...] [CASE]
 """
 import argparse
 import collections
-import csv
-import os
 import pathlib
-import shutil
-import subprocess
+import re
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from throughput import AS_ROOT, BINARIES, CASES, gpu_memory_gb, row, settings_of, words_of, write_tokens  # noqa: E402
+sys.path.insert(0, str(HERE.parent / "speed"))
+from runs import Failure, start  # noqa: E402
+from throughput import AS_ROOT, BINARIES, CASES, RECIPES, gpu_memory_gb, row, settings_of, words_of, write_tokens  # noqa: E402
 
-METRIC = "gpu__time_duration.sum"
-FIRST_KERNEL = "embedding_kernel"  # of a microbatch's forward
-NUM_ROWS = 30
+RECORDER = BINARIES / ".." / "tests" / "kernel_recorder"
+FIRST_KERNEL = "embedding_kernel<"  # of a microbatch's forward
+NUM_STEPS = 3
+NUM_ROWS = 40
+NUM_LETTERS = 90  # of a name
 LIMIT_SECONDS = 280
 
 
-def profile(case, folder):
-    """The launches of a step in order: [(name of the kernel, nanoseconds)]."""
+def record(case, folder, options):
+    """The kernels of a run in order of their starts: [(start, nanoseconds, name)]."""
     microbatch, recompute = case.plan(gpu_memory_gb())
-    tokens, report = folder / "tokens.h5", folder / "times.csv"
-    write_tokens(tokens, case, microbatch)
+    sequences = options.microbatches * microbatch
+    tokens, times = folder / "tokens.h5", folder / "times.txt"
+    write_tokens(tokens, case, sequences)
     settings = settings_of(case, tokens, microbatch, recompute, folder / "run") | {
-        "training.global_batch_size": microbatch, "training.steps": 1, "compile.graphs": "false"}
-    command = ["ncu", "--metrics", METRIC, "--print-units", "base", "--print-kernel-base", "function",
-               "--csv", "--page", "raw", "--log-file", report, "--clock-control", "none", "--cache-control", "none",
-               BINARIES / "pretrain", *words_of(settings)]
-    done = subprocess.run([*map(str, command)], timeout=LIMIT_SECONDS, env=os.environ | AS_ROOT)
-    text = report.read_text() if report.exists() else ""
-    if "ERR_NVGPUCTRPERM" in text:
-        print("skipped: ncu may not read this GPU's counters")
-        sys.exit(77)
-    if done.returncode != 0 or '\n"ID"' not in "\n" + text:
-        sys.exit(f"kernel_times: ncu ended with {done.returncode}: " + "\n".join(text.splitlines()[-20:]))
-    return launches(text)
+        "training.global_batch_size": sequences, "training.steps": NUM_STEPS, "compile.search_algorithms": "true"}
+    settings |= RECIPES[options.float8] if options.float8 else {}
+    settings |= dict(setting.split("=", 1) for setting in options.set)
+    try:
+        start([BINARIES / "pretrain", *words_of(settings)], LIMIT_SECONDS,
+              AS_ROOT | {"CUDA_INJECTION64_PATH": str(RECORDER), "ARGOSY_KERNEL_TIMES": str(times)})
+    except Failure as failure:
+        print(failure, file=sys.stderr)  # what it recorded until then is worth a table
+    lines = [line.split(" ", 2) for line in times.read_text().splitlines()] if times.exists() else []
+    return sorted((int(begin), int(nanoseconds), short(name)) for begin, nanoseconds, name in lines)
 
 
-def launches(report):
-    """The rows of Nsight Compute's table; lines before the table's head are remarks, and its first row has the units."""
-    lines = report.splitlines()
-    head = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
-    rows = list(csv.DictReader(lines[head:]))[1:]
-    return [(one["Kernel Name"], float(one[METRIC].replace(",", ""))) for one in rows]
+def short(name):
+    """Without the namespaces, the arguments and what a demangler adds."""
+    name = re.sub(r"\(anonymous namespace\)::|<unnamed>::|^void |\(int\)|\(bool\)", "", name)
+    name = re.sub(r"argosy::kernels::(cuda::)?", "", name)
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and place > 0:
+            name = name[:place]
+            break
+    return name[:NUM_LETTERS].replace("|", "/").strip()
 
 
-def last_microbatch(timed):
-    first = max((place for place, (name, _) in enumerate(timed) if FIRST_KERNEL in name), default=None)
-    if first is None:
-        sys.exit(f"kernel_times: none of {len(timed)} launches is {FIRST_KERNEL}, the first of a microbatch")
-    return timed[first:]
+def last_step(kernels, num_microbatches):
+    firsts = [place for place, (_, _, name) in enumerate(kernels) if name.startswith(FIRST_KERNEL)]
+    if len(firsts) < num_microbatches:
+        sys.exit(f"kernel_times: {len(firsts)} of {len(kernels)} kernels are {FIRST_KERNEL}, the first of a microbatch")
+    return kernels[firsts[-num_microbatches]:]
 
 
-def show(timed):
+def idle(kernels):
+    """Nanoseconds between the first kernel's start and the last one's end in which none runs."""
+    waits, end = 0, kernels[0][0]
+    for begin, nanoseconds, _ in kernels:
+        waits += max(0, begin - end)
+        end = max(end, begin + nanoseconds)
+    return waits
+
+
+def show(kernels):
     times = collections.defaultdict(list)
-    for name, nanoseconds in timed:
+    for _, nanoseconds, name in kernels:
         times[name].append(nanoseconds)
-    total = sum(sum(one) for one in times.values())
+    waits = idle(kernels)
+    total = sum(sum(found) for found in times.values()) + waits
     slowest = sorted(times.items(), key=lambda item: -sum(item[1]))
     row(("kernel", "launches", "microseconds", "%"))
     row(["---"] * 4)
@@ -72,20 +86,26 @@ def show(timed):
     rest = [one for _, found in slowest[NUM_ROWS:] for one in found]
     if rest:
         row((f"{len(slowest) - NUM_ROWS} others", len(rest), sum(rest) / 1e3, 100 * sum(rest) / total))
-    row(("all", len(timed), total / 1e3, 100.0))
+    row(("waits", "", waits / 1e3, 100 * waits / total))
+    row(("all", len(kernels), total / 1e3, 100.0))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", nargs="?", default="0.5B", metavar="CASE", choices=CASES, help=", ".join(CASES))
-    case = CASES[parser.parse_args().case]
-    if not shutil.which("ncu"):
-        print("skipped: there is no ncu here")
+    parser.add_argument("--float8", metavar="RECIPE", choices=RECIPES, help=", ".join(RECIPES))
+    parser.add_argument("--microbatches", type=int, default=1, metavar="N", help="of a step")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of pretrain")
+    options = parser.parse_args()
+    if not RECORDER.exists():
+        print(f"skipped: there is no {RECORDER}")
         return 77
+    case = CASES[options.case]
     with tempfile.TemporaryDirectory() as folder:
-        timed = last_microbatch(profile(case, pathlib.Path(folder)))
-    print(f"{case.name} {case.flavor}, microbatch {case.plan(gpu_memory_gb())[0]} of {case.seq} tokens\n", flush=True)
-    show(timed)
+        step = last_step(record(case, pathlib.Path(folder), options), options.microbatches)
+    print(f"{case.name} {case.flavor}{', float8 ' + options.float8 if options.float8 else ''}: {options.microbatches} "
+          f"microbatches of {case.plan(gpu_memory_gb())[0]} x {case.seq} tokens, and the update\n", flush=True)
+    show(step)
     return 0
 
 

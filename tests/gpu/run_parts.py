@@ -61,6 +61,11 @@ def throughput(case, quick=None, words=(), what="tokens/s of {}, beside PyTorch 
                 ALL_THREADS, least=60, measures=True)
 
 
+def kernel_times(words):
+    return Part("the time of each kernel of a step", (*PRODUCT, "kernel_recorder"),
+                [(sys.executable, HERE / "kernel_times.py", *words)], 300, (), ALL_THREADS, least=30, measures=True)
+
+
 def training(what, test_class, *tests):
     return Part(what, PRODUCT, [(PYTHON, HERE / "train_test.py", *(f"{test_class}.test_{test}" for test in tests))], 500,
                 least=60)
@@ -75,13 +80,15 @@ def operations(*words):
     return (TESTS / "test_ops_cuda", *words)
 
 
+TIMES = {f"kernel_times.{case}": (case,) for case in ("0.5B", "3B", "7B")} | {
+    f"kernel_times.{recipe}": ("--float8", recipe, "7B") for recipe in ("tensorwise", "tensorwise_kept", "rowwise")}
 # In order of worth. Names of groups and of parts differ.
 GROUPS = {
     "first": ("machine", "cublas", "kernels", "attention", "ops", "graphs"),
     "speed": ("throughput.0.5B", "throughput.1.5B", "throughput.3B", "gemm", "bandwidth"),
-    "training": ("train.losses", "train.types", "train.bits", "train.rest", "eval", "memcheck", "kernel_times"),
-    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks.bandwidth", "ranks.nccl",
-              "ranks.host", "ranks.bits"),
+    "training": ("train.losses", "train.types", "train.bits", "train.rest", "eval", "memcheck"),
+    "times": tuple(TIMES),
+    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks.bandwidth", "ranks.nccl", "ranks.host", "ranks.bits"),
     "peers": ("throughput.wide", "throughput.small"),
     "rest": ("throughput.8B", "preflight", "synccheck", "initcheck"),
 }
@@ -119,8 +126,7 @@ PARTS = {
     "eval": Part("eval on the GPU against eval on the processor", ("eval",),
                  [(sys.executable, SOURCE / "tests/eval/gpu_test.py")], 120),
     "memcheck": sanitizer("memcheck"),
-    "kernel_times": Part("the time of each kernel in one microbatch and its update, 0.5B", PRODUCT,
-                         [(sys.executable, HERE / "kernel_times.py")], 300, least=60, measures=True),
+    **{part: kernel_times(words) for part, words in TIMES.items()},
     "throughput.7B": throughput("7B"),
     "float8": throughput("7B", words=("--float8", "tensorwise", "tensorwise_kept", "rowwise", "--"),
                          what="tokens/s of {}, and with products in float8"),

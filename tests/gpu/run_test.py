@@ -28,21 +28,17 @@ PROGRAMS = {
     "kernel_bandwidth": "echo words; echo '| kernel | percent |'; echo '| --- | --- |'; echo '| cast | 70 |'; exit 3",
     "gemm_speed": "echo 'skipped: for this test'; exit 77",
 }
-# What Nsight Compute writes, shortened.
-NCU = r"""#!/bin/sh
-while [ "$1" != --log-file ]; do shift; done
-cat >"$2" <<'TABLE'
-==PROF== Connected to process 1
-"ID","Process ID","Kernel Name","gpu__time_duration.sum"
-"","","","ns"
-"0","1","initial_weights","9,999,999"
-"1","1","embedding_kernel","2,000"
-"2","1","product","8,888,888"
-"3","1","embedding_kernel","2,000"
-"4","1","product","6,000"
-"5","1","product","10,000"
-"6","1","embedding_gradient_kernel","2,000"
-TABLE
+# A run of two steps as kernel_recorder writes it.
+RECORDED = r"""#!/bin/sh
+[ "$CUDA_INJECTION64_PATH" = "$ARGOSY_BIN/../tests/kernel_recorder" ] || exit 9
+cat >"$ARGOSY_KERNEL_TIMES" <<'LINES'
+100 9999999 initial_weights(float*)
+1000 2000 void argosy::kernels::cuda::(anonymous namespace)::embedding_kernel<float>(argosy::kernels::Embedding<float>)
+4000 8888888 product
+20001000 2000 void argosy::kernels::cuda::(anonymous namespace)::embedding_kernel<float>(argosy::kernels::Embedding<float>)
+20017000 10000 product
+20002000 6000 product
+LINES
 """
 
 
@@ -122,14 +118,14 @@ class Scripts(RunTest):
         self.assertEqual(done.stdout, "pretrain prepare-data gemm_speed\n")
 
     def test_kernel_times(self):
-        executable(self.folder / "path" / "ncu", NCU)
         executable(self.folder / "bin" / "prepare-data", "#!/bin/sh\n")
+        executable(self.folder / "bin" / "pretrain", RECORDED)
+        executable(self.folder / "tests" / "kernel_recorder", "")
         done = subprocess.run([sys.executable, SOURCE / "tests/gpu/kernel_times.py", "tiny"], capture_output=True,
                               text=True, env=os.environ | {"ARGOSY_BIN": str(self.folder / "bin")})
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(done.stdout.splitlines()[4:], ["| `product` | 2 | 16 | 80 |", "| `embedding_kernel` | 1 | 2 | 10 |",
-                                                        "| `embedding_gradient_kernel` | 1 | 2 | 10 |",
-                                                        "| all | 4 | 20 | 100 |"])
+        self.assertEqual(done.stdout.splitlines()[4:], ["| `product` | 2 | 16 | 59.26 |", "| `embedding_kernel<float>` | 1 | 2 | 7.407 |",
+                                                        "| waits |  | 9 | 33.33 |", "| all | 3 | 27 | 100 |"])
 
 
 class Switches(RunTest):
