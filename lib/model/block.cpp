@@ -61,6 +61,7 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     // 3. project back and add to the residual stream: y [rows, dim]
     at::Tensor y =
         axis_.row(tape.activation, weights.stack(Role::Down), weights[Role::BiasDown], tape.middle);
+    tape.activation.keep_for_sums_over_rows();
     // 4. drop the tensors that recompute() will make again
     tape.drop(mode);
     return y;
@@ -69,21 +70,25 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
 void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) const {
     fill_attention(weights, batch, tape);
     fill_feed_forward(weights, tape);
+    tape.activation.keep_for_sums_over_rows();
 }
 
 /// Skips each step whose slot of the tape is filled. forward() therefore runs all steps, and recompute() runs
 /// only the steps whose slots Tape::drop() emptied.
 void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const {
-    // 1. normalise: y [rows, dim]
-    if (!tape.attention_norm.y.defined()) {
-        tape.attention_norm = ops::rms_norm(tape.input, weights[Role::AttentionNorm], spec_.norm_eps);
+    // 1. normalise: attention_input [rows, dim]
+    if (!tape.attention_input.defined()) {
+        const auto [y, inverse_rms] = ops::rms_norm(tape.input, weights[Role::AttentionNorm], spec_.norm_eps);
+        tape.attention_input =
+            axis_.cast_if_shared(y, *weights.stack(Join::Qkv).recipe, TensorAxis::Rows::Own);
+        tape.attention_inverse_rms = inverse_rms;
     }
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
-        tape.qkv =
-            axis_.column(tape.attention_norm.y, weights.stack(Join::Qkv), weights.stack(Join::QkvBias));
+        tape.qkv = axis_.column(tape.attention_input, weights.stack(Join::Qkv), weights.stack(Join::QkvBias));
         tape.v = split_qkv(tape.qkv, weights).v;
     }
+    tape.attention_input.keep_for_sums_over_rows();
     // 3. normalise (with QK-norm) and rotate: q [tokens, heads * head_dim], k [tokens, kv_heads * head_dim]
     if (!tape.q.defined()) fill_queries_and_keys(weights, batch, tape);
     // 4. attend: y [tokens, heads * head_dim]
@@ -91,9 +96,15 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
         const ContextAxis& context = batch.attention == nullptr ? context_ : *batch.attention;
         tape.attention = context.attention(tape.q, tape.k, tape.v, attention_shape(batch), batch.positions);
     }
+    if (!tape.attention_output.defined())
+        tape.attention_output =
+            axis_.cast_if_shared(tape.attention.y, *weights.stack(Role::Wo).recipe, TensorAxis::Rows::All);
     // 5. project back and add to the residual stream: middle [rows, dim]
-    if (!tape.middle.defined())
-        tape.middle = axis_.row(tape.attention.y, weights.stack(Role::Wo), weights[Role::BiasO], tape.input);
+    if (!tape.middle.defined()) {
+        tape.middle =
+            axis_.row(tape.attention_output, weights.stack(Role::Wo), weights[Role::BiasO], tape.input);
+    }
+    tape.attention_output.keep_for_sums_over_rows();
 }
 
 void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const {
@@ -117,17 +128,24 @@ void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Ta
 
 /// Skips each step whose slot of the tape is filled, as fill_attention() does.
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
-    // 1. normalise: y [rows, dim]
-    if (!tape.feed_forward_norm.y.defined()) {
-        tape.feed_forward_norm = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
+    // 1. normalise: feed_forward_input [rows, dim]
+    if (!tape.feed_forward_input.defined()) {
+        const auto [y, inverse_rms] = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
+        tape.feed_forward_input =
+            axis_.cast_if_shared(y, *weights.stack(Join::GateUp).recipe, TensorAxis::Rows::Own);
+        tape.feed_forward_inverse_rms = inverse_rms;
     }
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
-        tape.gate_up = axis_.column(tape.feed_forward_norm.y, weights.stack(Join::GateUp),
+        tape.gate_up = axis_.column(tape.feed_forward_input, weights.stack(Join::GateUp),
                                     weights.stack(Join::GateUpBias));
     }
+    tape.feed_forward_input.keep_for_sums_over_rows();
     // 3. silu(gate) * up: activation [tokens, hidden]
-    if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate_up);
+    if (!tape.activation.defined()) {
+        tape.activation = axis_.cast_if_shared(ops::swiglu(tape.gate_up), *weights.stack(Role::Down).recipe,
+                                               TensorAxis::Rows::All);
+    }
 }
 
 /// The residual stream bypasses each half of the block. rms_norm_backward() of a half adds the gradient of
@@ -146,20 +164,18 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     // 1. down projection: dactivation [tokens, hidden], dy_all [tokens, dim]
     const ops::Stack down = weights.stack(Role::Down);
     auto [dactivation, dy_all] = axis_.row_backward(dy, down);
-    work.add_product(Role::Down, dy_all, axis_.cast_if_shared(std::move(tape.activation), *down.recipe),
-                     *down.recipe);
+    work.add_product(Role::Down, dy_all, std::move(tape.activation), *down.recipe);
     if (spec_.mlp_bias) work.add_row_sum(Role::BiasDown, dy);
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
     // 3. gate and up projections: dinput [rows, dim]
     const ops::Stack gate_up = weights.stack(Join::GateUp);
     const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, gate_up);
-    work.add_product(Join::GateUp, dgate_up_operand,
-                     axis_.cast_if_shared(tape.feed_forward_norm.y, *gate_up.recipe), *gate_up.recipe, axis_);
+    work.add_product(Join::GateUp, dgate_up_operand, tape.feed_forward_input, *gate_up.recipe, axis_);
     if (spec_.mlp_bias) work.add_row_sum(Join::GateUpBias, dgate_up);
     // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
-                                                   tape.feed_forward_norm.inverse_rms, dy);
+                                                   tape.feed_forward_inverse_rms, dy);
     work.add_value(Role::FfnNorm, dnorm);
     return dmiddle;
 }
@@ -169,7 +185,7 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
     const ops::Stack wo = weights.stack(Role::Wo);
     auto [doutput, dy_all] = axis_.row_backward(dy, wo);
-    work.add_product(Role::Wo, dy_all, axis_.cast_if_shared(tape.attention.y, *wo.recipe), *wo.recipe);
+    work.add_product(Role::Wo, dy_all, tape.attention_output, *wo.recipe);
     if (spec_.output_bias) work.add_row_sum(Role::BiasO, dy);
     // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
@@ -177,11 +193,10 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     // 3. projections to q, k, v: dinput [rows, dim]
     const ops::Stack qkv = weights.stack(Join::Qkv);
     const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, qkv);
-    work.add_product(Join::Qkv, dqkv_operand, axis_.cast_if_shared(tape.attention_norm.y, *qkv.recipe),
-                     *qkv.recipe, axis_);
+    work.add_product(Join::Qkv, dqkv_operand, tape.attention_input, *qkv.recipe, axis_);
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
-                                              tape.attention_norm.inverse_rms, dy);
+                                              tape.attention_inverse_rms, dy);
     work.add_value(Role::AttentionNorm, dnorm);
     return dx;
 }

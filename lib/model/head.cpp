@@ -96,7 +96,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const ops::Recipe& recipe = *output.recipe;
     const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, 1),
                                    axis_.cast(output, recipe.input_gradient.right, 0)};
-    const ops::Operand own_rows = axis_.cast_if_shared(norm.y, recipe);
+    const ops::Operand own_rows = axis_.cast_if_shared(norm.y, recipe, TensorAxis::Rows::Own);
     const std::vector<layout::Range> pieces = axis_.pieces(norm.y.size(0));
     const auto gather = [&](const layout::Range& piece) {
         return axis_.start_gather(own_rows.narrow(0, piece.begin, piece.size), output.name);
@@ -145,7 +145,8 @@ Head::Loss Head::loss_of_piece(const Projection& projection, const ops::Operand&
         at::Tensor logits = ops::linear(cast_normed.narrow(0, row, count), projection.forward);
         sum += ops::cross_entropy_sum(turn_into_gradient(logits, own_targets, scale), own_targets);
         const at::Tensor dlogits = std::move(logits);
-        const ops::Operand cast_dlogits = axis_.cast(dlogits, recipe.input_gradient.left, 1);
+        const ops::Operand cast_dlogits =
+            axis_.cast(dlogits, recipe.input_gradient.left, recipe.shares_dy() ? ops::kEitherDim : 1);
         ops::write_linear_input_gradient(dnormed.narrow(0, row, count), cast_dlogits, projection.backward);
         WeightWork work;
         work.add_product(Role::Output, recipe.shares_dy() ? cast_dlogits : dlogits, rows, recipe);

@@ -31,9 +31,9 @@ void Tape::drop(RecomputeMode mode) {
         *this = Tape{.input = input};
         return;
     }
-    attention_norm.y.reset();
-    feed_forward_norm.y.reset();
-    activation.reset();
+    for (ops::Operand* cheap : {&attention_input, &attention_output, &feed_forward_input, &activation}) {
+        *cheap = {};
+    }
     if (q_norm.inverse_rms.defined()) {
         q.reset();
         k.reset();

@@ -50,7 +50,9 @@ enum class RecomputeMode {
 /// with the same bits.
 struct Tape {
     at::Tensor input;  // [rows, dim], the residual stream
-    ops::RmsNormOutput attention_norm;
+    // Inputs of products: cast if one cast serves both of their products, else the matrices themselves.
+    ops::Operand attention_input;  // [rows, dim], normalised
+    at::Tensor attention_inverse_rms;
     /// [tokens, (heads + 2 kv_heads) * head_dim]: the fused projection to q, k and v. Without QK-norm, q and
     /// k are rotated in place, in this tensor.
     at::Tensor qkv;
@@ -59,10 +61,12 @@ struct Tape {
     /// of qkv. q and k are views of qkv without QK-norm, else tensors of their own.
     at::Tensor q, k, v;
     ops::AttentionOutput attention;
-    at::Tensor middle;  // [rows, dim], the residual stream after attention
-    ops::RmsNormOutput feed_forward_norm;
-    at::Tensor gate_up;     // [tokens, 2 hidden]
-    at::Tensor activation;  // [tokens, hidden]
+    ops::Operand attention_output;    // its y
+    at::Tensor middle;                // [rows, dim], the residual stream after attention
+    ops::Operand feed_forward_input;  // [rows, dim], normalised
+    at::Tensor feed_forward_inverse_rms;
+    at::Tensor gate_up;       // [tokens, 2 hidden]
+    ops::Operand activation;  // [tokens, hidden]
 
     void drop(RecomputeMode mode);
 };

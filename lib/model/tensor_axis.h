@@ -82,19 +82,24 @@ class TensorAxis {
         return whole.cast(cast, summed, largest_magnitude(whole.all.values, cast));
     }
 
-    /// COLLECTIVE: x for the weight's gradient, in the cast of the forward product if that serves both.
-    ops::Operand cast_if_shared(at::Tensor x, const ops::Recipe& recipe) const {
-        return recipe.shares_x() ? cast(x, recipe.forward.left, 1) : ops::Operand(x);
+    /// The rows of a matrix on this rank.
+    enum class Rows {
+        Own,  // a share, from which all ranks gather their rows
+        All,
+    };
+    /// COLLECTIVE: x for the forward product and the weight's gradient, cast if one cast serves both.
+    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows) const {
+        return recipe.shares_x() ? cast(x, recipe.forward.left, stored_for(rows)) : ops::Operand(x);
     }
     /// COLLECTIVE: the same of dy, in the cast of the input gradient's product.
-    ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe) const {
-        return recipe.shares_dy() ? cast(dy, recipe.input_gradient.left, 1) : ops::Operand(dy);
+    ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe, Rows rows) const {
+        return recipe.shares_dy() ? cast(dy, recipe.input_gradient.left, stored_for(rows)) : ops::Operand(dy);
     }
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
     // rank's rows; y and dy have all rows, and the outputs of all layers of the stack side by side. The
     // weights' gradients need x_all, which model::WeightWork gathers.
-    virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
+    virtual at::Tensor column(const ops::Operand& x, const ops::Stack& weight, const ops::Stack& bias) const {
         const auto& [left, right] = weight.recipe->forward;
         return ops::linear(gather(cast(x, left, 1), weight.name), cast(weight, right, 1), bias);
     }
@@ -104,7 +109,7 @@ class TensorAxis {
     };
     virtual ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
-        const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe);
+        const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All);
         return {
             reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0)), weight.name),
             kept};
@@ -119,7 +124,7 @@ class TensorAxis {
         ops::Operand dy_all;  // all rows, for the weight's gradient, cast if the recipe shares them
     };
     /// Returns residual + y.
-    virtual at::Tensor row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
+    virtual at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
                            const at::Tensor& residual) const {
         const auto& [left, right] = weight.recipe->forward;
         const ops::Operand operand = cast(x, left, 1);
@@ -130,7 +135,7 @@ class TensorAxis {
     }
     virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
-        const ops::Operand dy_all = gather(cast_dy_if_shared(dy, *weight.recipe), weight.name);
+        const ops::Operand dy_all = gather(cast_dy_if_shared(dy, *weight.recipe, Rows::Own), weight.name);
         return {ops::linear_input_gradient(cast(dy_all, left, 1), cast(weight, right, 0)), dy_all};
     }
 
@@ -143,6 +148,9 @@ class TensorAxis {
       private:
         ops::Operand rows_;
     };
+
+    /// Rows are gathered from matrices that are stored by rows.
+    int stored_for(Rows rows) const { return rows == Rows::Own && sums() ? 1 : ops::kEitherDim; }
 
     at::Tensor largest_magnitude(const at::Tensor& x, const ops::Cast& cast) const {
         if (cast.scaling != ops::Scaling::Matrix) return {};

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/element_type.h"
@@ -111,12 +112,12 @@ void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, co
     });
 }
 
-/// x times the factor of its group, rounded to `type`. On a GPU it is stored for products that sum over dim
-/// `summed`.
-at::Tensor scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors,
-                              at::ScalarType type, int summed) {
+/// x times the factor of its group, rounded to `type`, and undefined scales. On a GPU it is stored for
+/// products that sum over dim `summed`.
+Operand scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
+                           int summed) {
     if (casts_on_gpu(x))
-        return gpu_cast(with_dense_rows(x), groups.rows, groups.columns, factors, type, summed == 0);
+        return gpu_cast(with_dense_rows(x), groups.rows, groups.columns, factors, type, summed);
     if (!has_kernels(x)) {
         const float largest = largest_number(type);
         return by_groups(x.contiguous(), groups)
@@ -174,7 +175,7 @@ Operand cast_blocks(const at::Tensor& x, const Cast& cast, int summed) {
         factors.copy_(power_of_two((kScaleBias - exponents).clamp_max(kScaleBias - 1)));
         scale.view(at::kByte).copy_(exponents);
     }
-    return {scaled_and_rounded(x, groups, factors, cast.type, summed), scale, x.scalar_type()};
+    return {scaled_and_rounded(x, groups, factors, cast.type, summed).values, scale, x.scalar_type()};
 }
 
 at::Tensor widened_values(const at::Tensor& values) {
@@ -206,11 +207,22 @@ Operand::Operand(const at::Tensor& matrix)
 
 Operand Operand::narrow(int dim, int64_t begin, int64_t count) const {
     at::Tensor part = values.narrow(dim, begin, count);
-    if (!scaled() || scale.size(dim) == 1) return {part, scale, type};
+    if (!scaled() || scale.size(dim) == 1)
+        return {part, scale, type,
+                other_order.defined() ? other_order.narrow(dim, begin, count) : other_order};
     const int64_t shared = values.size(dim) / scale.size(dim);  // elements with one scale, along dim
     ARGOSY_CHECK(begin % shared == 0 && count % shared == 0, "elements {} to {} are no blocks of {}", begin,
                  begin + count, shared);
     return {part, scale.narrow(dim, begin / shared, count / shared), type};
+}
+
+Operand Operand::transposed() const {
+    const auto turned = [](const at::Tensor& x) { return x.defined() ? x.t() : x; };
+    return {values.t(), turned(scale), type, turned(other_order)};
+}
+
+void Operand::keep_for_sums_over_rows() {
+    if (other_order.defined()) values = std::exchange(other_order, {});
 }
 
 bool divides(const Cast& cast, int64_t size) {
@@ -221,17 +233,22 @@ at::Tensor largest_magnitude(const at::Tensor& x) { return largest_of_groups(x, 
 
 at::Tensor for_transfer(const at::Tensor& x) { return x.element_size() == 1 ? x.view(at::kByte) : x; }
 
-Operand cast(const Operand& operand, const Cast& cast, int summed, const at::Tensor& largest) {
-    if (cast.scaling == Scaling::None || operand.scaled()) return operand;
-    const at::Tensor& x = operand.values;
+Operand cast(const Operand& original, const Cast& cast, int summed, const at::Tensor& largest) {
+    if (cast.scaling == Scaling::None || original.scaled()) return original;
+    const at::Tensor& x = original.values;
     ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
-    ARGOSY_CHECK(divides(cast, x.size(summed)), "{} elements are no blocks of {}", x.size(summed),
-                 kBlockSize);
-    if (cast.scaling == Scaling::Block) return cast_blocks(x, cast, summed);
+    if (cast.scaling == Scaling::Block) {
+        ARGOSY_CHECK(divides(cast, x.size(summed)), "{} elements are no blocks of {}", x.size(summed),
+                     kBlockSize);
+        return cast_blocks(x, cast, summed);
+    }
     const Groups groups = groups_of(x, cast.scaling, summed);
     const at::Tensor factors =
         factors_for(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
-    return {scaled_and_rounded(x, groups, factors, cast.type, summed), factors.reciprocal(), x.scalar_type()};
+    Operand operand = scaled_and_rounded(x, groups, factors, cast.type, summed);
+    operand.scale = factors.reciprocal();
+    operand.type = x.scalar_type();
+    return operand;
 }
 
 at::Tensor widened_to_bf16(const Operand& operand) {

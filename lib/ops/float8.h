@@ -27,6 +27,9 @@ enum class Scaling {
 };
 inline constexpr int64_t kBlockSize = 32;
 
+/// In place of the summed dim: one cast serves products over either dim. REQUIRES: Scaling::Matrix.
+inline constexpr int kEitherDim = -1;
+
 /// How the scale of MXFP8 follows from the largest magnitude of a block.
 enum class BlockScale {
     Floor,  // 2^floor(log2(largest)) / 2^8: the largest elements may become the format's largest
@@ -80,16 +83,26 @@ struct Operand {
     at::Tensor scale;
     /// The type of the matrix that was cast, and so of the product. Without scales that of the values.
     at::ScalarType type = at::ScalarType::Undefined;
+    /// The values again, column-major where `values` is row-major, for a GPU's products over the other dim.
+    /// Undefined: such a product makes them.
+    at::Tensor other_order;
 
     Operand() = default;
     Operand(const at::Tensor& matrix);  // NOLINT: a matrix is an operand
-    Operand(at::Tensor cast_values, at::Tensor scales, at::ScalarType original_type)
-        : values(std::move(cast_values)), scale(std::move(scales)), type(original_type) {}
+    Operand(at::Tensor cast_values, at::Tensor scales, at::ScalarType original_type,
+            at::Tensor values_again = {})
+        : values(std::move(cast_values)),
+          scale(std::move(scales)),
+          type(original_type),
+          other_order(std::move(values_again)) {}
 
+    bool defined() const { return values.defined(); }
     bool scaled() const { return scale.defined(); }
     /// Some rows or columns. REQUIRES: they begin and end at the bounds of blocks.
     Operand narrow(int dim, int64_t begin, int64_t count) const;
-    Operand transposed() const { return {values.t(), scaled() ? scale.t() : scale, type}; }
+    Operand transposed() const;
+    /// Frees what products over dim 1 read, if `other_order` serves those over dim 0.
+    void keep_for_sums_over_rows();
 };
 
 /// Whether a product may sum over `size` elements that are cast so.
@@ -102,7 +115,8 @@ at::Tensor largest_magnitude(const at::Tensor& x);
 at::Tensor for_transfer(const at::Tensor& x);
 
 /// Casts x for products that sum over dim `summed`. Returns x itself if it is cast already, or if the scaling
-/// is None. `largest` is for Scaling::Matrix: a number that is at least largest_magnitude(x).
+/// is None. `summed` may be kEitherDim. `largest` is for Scaling::Matrix: a number that is at least
+/// largest_magnitude(x).
 Operand cast(const Operand& x, const Cast& cast, int summed, const at::Tensor& largest = {});
 
 /// The matrix of an operand in float8 as bf16, without its scales for the matrix or for lines. A number of

@@ -15,6 +15,7 @@ namespace argosy::ops {
 namespace {
 
 constexpr auto kExponents = at::ScalarType::Float8_e8m0fnu;
+constexpr int kFloat8Capability = 89;   // from which on tensor cores multiply float8
 constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is built
 constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
 
@@ -67,22 +68,29 @@ at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode) {
     return mode == cublas::ScaleMode::Line ? scales_of_lines(lines.scale, lines.values.size(0)) : lines.scale;
 }
 
+/// The elements of a matrix in float8; null without one.
+uint8_t* bytes_of(const at::Tensor& matrix) {
+    return matrix.defined() ? static_cast<uint8_t*>(matrix.data_ptr()) : nullptr;
+}
+
 /// Whether rows begin at multiples of 16 bytes, and their elements are adjacent.
 bool is_aligned(const at::Tensor& x) {
     return has_dense_rows(x) && x.stride(0) * x.element_size() % cublas::kFloat8Alignment == 0 &&
            has_aligned_address(x);
 }
 
-/// A matrix of float8 with aligned rows: x itself, or a copy.
-at::Tensor with_adjacent_terms(const at::Tensor& x) {
+/// The matrix of an operand in float8 with aligned rows: one that it has, or a copy.
+at::Tensor with_adjacent_terms(const Operand& operand) {
+    const at::Tensor& x = operand.values;
     if (is_aligned(x)) return x;
+    if (operand.other_order.defined() && is_aligned(operand.other_order)) return operand.other_order;
     if (!has_dense_rows(x.t())) return x.clone(at::MemoryFormat::Contiguous);
     at::Tensor copy = at::empty(x.sizes(), x.options());
     note_pass({x, copy});
     if (x.is_meta()) return copy;
-    const auto bytes = [](const at::Tensor& matrix) { return static_cast<uint8_t*>(matrix.data_ptr()); };
     kernels::gpu_table()->transpose_bytes(
-        {bytes(x), x.size(1), x.size(0), x.stride(1), {bytes(copy), copy.stride(0)}}, gpu::current_stream());
+        {bytes_of(x), x.size(1), x.size(0), x.stride(1), {bytes_of(copy), copy.stride(0)}},
+        gpu::current_stream());
     return copy;
 }
 
@@ -102,7 +110,7 @@ void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
 /// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.
 bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
          const at::Tensor& bias) {
-    const at::Tensor a = with_adjacent_terms(product.a.values), b = with_adjacent_terms(product.b.values.t());
+    const at::Tensor a = with_adjacent_terms(product.a), b = with_adjacent_terms(product.b.transposed());
     note_product(to, a, a.size(1));
     at::Tensor scale_a, scale_b;
     if (mode != cublas::ScaleMode::None) {
@@ -183,25 +191,28 @@ at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64
     return largest;
 }
 
-at::Tensor gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
-                    at::ScalarType type, bool by_columns) {
+Operand gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
+                 at::ScalarType type, int summed) {
     const at::TensorOptions options = x.options().dtype(type);
-    const int64_t rows = x.size(0), columns = x.size(1);
-    at::Tensor values =
-        by_columns ? at::empty({columns, rows}, options).t() : at::empty({rows, columns}, options);
-    note_pass({x, values});
-    if (x.is_meta()) return values;
-    auto* const to = static_cast<uint8_t*>(values.mutable_data_ptr());
+    // An emulated product reads either order.
+    const bool both = summed == kEitherDim && product_target(x).capability >= kFloat8Capability;
+    at::Tensor by_rows, by_columns;
+    if (summed != 0) by_rows = at::empty(x.sizes(), options);
+    if (summed == 0 || both) by_columns = at::empty({x.size(1), x.size(0)}, options).t();
+    Operand cast{by_rows.defined() ? by_rows : by_columns, {}, x.scalar_type()};
+    if (both) cast.other_order = by_columns;
+    note_pass({x, by_rows, by_columns});
+    if (x.is_meta()) return cast;
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         gpu_kernels<T>().cast_to_float8({.matrix = grouped_rows<T>(x, group_rows, group_columns),
                                          .factors = first_element<float>(factors),
                                          .factor_stride = factors.stride(0),
-                                         .type = float8_type(values),
-                                         .values = by_columns ? nullptr : to,
-                                         .value_stride = columns},
-                                        {by_columns ? to : nullptr, rows}, gpu::current_stream());
+                                         .type = float8_type(cast.values),
+                                         .values = bytes_of(by_rows),
+                                         .value_stride = x.size(1)},
+                                        {bytes_of(by_columns), x.size(0)}, gpu::current_stream());
     });
-    return values;
+    return cast;
 }
 
 bool multiply_in_float8(const ScaledProduct& product) {

@@ -2,7 +2,8 @@
 // which are left to products of the same numbers in bf16 (ops/matmul.cpp).
 //
 // A product needs the terms of each sum side by side, so a cast for products that sum over dim 0 is stored
-// column-major, and an operand that lies otherwise is transposed, byte by byte, before its product.
+// column-major, one for products over either dim both ways, and an operand that lies otherwise is transposed,
+// byte by byte, before its product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -58,9 +59,10 @@ bool casts_on_gpu(const at::Tensor& x);
 /// kernels::LargestMagnitudes. REQUIRES: casts_on_gpu, dense rows.
 at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns);
 
-/// x times the factor of its group, rounded to `type`; column-major if `by_columns`. REQUIRES: the same.
-at::Tensor gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
-                    at::ScalarType type, bool by_columns);
+/// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
+/// dim `summed`, which may be kEitherDim. REQUIRES: the same.
+Operand gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
+                 at::ScalarType type, int summed);
 
 /// out = a b + addend + bias. `addend` and `bias` may be undefined; `addend` has the shape and type of `out`.
 struct ScaledProduct {

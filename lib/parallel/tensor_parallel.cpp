@@ -167,11 +167,11 @@ OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, comm::Comm
     group_.open_channels();
 }
 
-at::Tensor OverlappedTensorAxis::column(const at::Tensor& x, const ops::Stack& weight,
+at::Tensor OverlappedTensorAxis::column(const ops::Operand& x, const ops::Stack& weight,
                                         const ops::Stack& bias) const {
     const auto& [left, right] = weight.recipe->forward;
     const ops::Stack cast_weight = cast(weight, right, 1);
-    const at::Tensor y = at::empty({num_tokens_, weight.num_rows()}, x.options());
+    const at::Tensor y = at::empty({num_tokens_, weight.num_rows()}, x.values.options().dtype(x.type));
     gather_and(
         [&](const ops::Operand& all, Range tokens) {
             ops::write_linear(rows_in(y, tokens), rows_in(all, tokens), cast_weight, bias);
@@ -183,7 +183,7 @@ at::Tensor OverlappedTensorAxis::column(const at::Tensor& x, const ops::Stack& w
 model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at::Tensor& dy,
                                                                         const ops::Stack& weight) const {
     const auto& [left, right] = weight.recipe->input_gradient;
-    const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe);
+    const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All);
     const ops::Operand operand = cast(kept, left, 1);
     const ops::Stack cast_weight = cast(weight, right, 0);
     return {
@@ -193,7 +193,7 @@ model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at
         kept};
 }
 
-at::Tensor OverlappedTensorAxis::row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
+at::Tensor OverlappedTensorAxis::row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
                                      const at::Tensor& residual) const {
     const auto& [left, right] = weight.recipe->forward;
     const ops::Operand operand = cast(x, left, 1);
@@ -218,7 +218,7 @@ model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tens
             ops::write_linear_input_gradient(rows_in(dx, tokens), cast(rows_in(all, tokens), left, 1),
                                              cast_weight);
         },
-        cast_dy_if_shared(dy, *weight.recipe), weight.name);
+        cast_dy_if_shared(dy, *weight.recipe, Rows::Own), weight.name);
     return {dx, dy_all};
 }
 

@@ -65,9 +65,9 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     /// COLLECTIVE over the group. REQUIRES: the groups outlive the object.
     OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens);
 
-    at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const override;
+    at::Tensor column(const ops::Operand& x, const ops::Stack& weight, const ops::Stack& bias) const override;
     ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
-    at::Tensor row(const at::Tensor& x, const ops::Stack& weight, const at::Tensor& bias,
+    at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
                    const at::Tensor& residual) const override;
     RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
     std::vector<layout::Range> pieces(int64_t num_rows) const override;

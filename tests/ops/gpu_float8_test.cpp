@@ -154,6 +154,31 @@ TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
     expect_product(sum, values_of(left).t(), values_of(right));
 }
 
+// Where there are products of float8 a cast for products over either dim is stored in both orders.
+TEST_P(GpuFloat8, ACastForEitherDimIsStoredInBothOrders) {
+    const Recipe& recipe = *find_recipe("tensorwise");
+    const at::Tensor x = uneven(64, 96), dy = uneven(64, 32), weight = uneven(32, 96);
+    const Operand expected = of(x, recipe.forward.left, 1);
+    Operand both = of(x, recipe.forward.left, kEitherDim);
+    ASSERT_EQ(both.other_order.defined(), is_native("tensorwise"));
+    EXPECT_TRUE(both.values.view(at::kByte).equal(expected.values.view(at::kByte)));
+    const Stack right = Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+    EXPECT_TRUE(linear(both, right).equal(linear(expected, right)));
+
+    const Operand left = of(dy, recipe.input_gradient.left, kEitherDim);
+    at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat)), sum_of_kept = sum.clone(),
+               part = sum.narrow(0, 0, 16).clone();
+    linear_weight_gradient(sum, left, both, /*accumulate=*/false);
+    expect_product(sum, values_of(left).t(), values_of(expected));
+    linear_weight_gradient(part, left.narrow(1, 0, 16), both, /*accumulate=*/false);
+    EXPECT_TRUE(part.equal(sum.narrow(0, 0, 16)));
+    both.keep_for_sums_over_rows();
+    EXPECT_EQ(both.values.stride(0), is_native("tensorwise") ? 1 : 96);
+    EXPECT_TRUE(both.values.view(at::kByte).equal(expected.values.view(at::kByte)));
+    linear_weight_gradient(sum_of_kept, left, both, /*accumulate=*/false);
+    EXPECT_TRUE(sum_of_kept.equal(sum));
+}
+
 // 20 tokens are no multiple of 16 terms, and a part of a buffer may begin anywhere.
 TEST_P(GpuFloat8, OtherSizesAndPlacesAreComputedToo) {
     const Recipe& recipe = *find_recipe("tensorwise");
