@@ -1,6 +1,8 @@
 // Casts to float8 on GPUs, against the CPU's kernels: the same bits.
 #include <limits>
+#include <span>
 #include <tuple>
+#include <vector>
 
 #include "base/element_type.h"
 #include "kernels/gpu_test.h"
@@ -22,6 +24,9 @@ constexpr Case kCases[] = {{1, 1},       {3, 7},      {64, 64},
                            {8, 2600, 8}, {130, 132},  {200, 32},
                            {70, 1},      {1, 64},     {545, 40},
                            {512, 8}};
+/// Of casts: tiles of 128 x 128 that end early, in squares of 8 x 8 and within one.
+constexpr Case kTileCases[] = {{136, 264},    {264, 120, 8}, {128, 136},          {8, 8},
+                               {160, 136, 3}, {137, 136},    {136, 264, 0, false}};
 
 template <class T>
 Grouped<T> grouped(const Case& size, const T* x, Groups groups) {
@@ -48,8 +53,8 @@ class GpuFloat8 : public GpuTest {
   protected:
     /// Calls use(size, groups) for each case and each kind of group that divides it.
     template <class Use>
-    void for_each_case(const Use& use) {
-        for (const Case& size : kCases) {
+    void for_each_case(std::span<const Case> cases, const Use& use) {
+        for (const Case& size : cases) {
             SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
             for (const Groups groups :
                  {Groups::Matrix, Groups::Rows, Groups::Columns, Groups::RowBlocks, Groups::ColumnBlocks}) {
@@ -71,7 +76,7 @@ TYPED_TEST_SUITE(GpuFloat8, ElementTypes);
 
 TYPED_TEST(GpuFloat8, LargestMagnitudesAreTheCpus) {
     using T = TypeParam;
-    this->for_each_case([&](const Case& size, Groups groups) {
+    this->for_each_case(kCases, [&](const Case& size, Groups groups) {
         auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 10);
         x[x.size() / 2] = narrow<T>(-std::numeric_limits<float>::infinity());
         const int64_t count = num_groups(grouped<T>(size, nullptr, groups));
@@ -109,7 +114,7 @@ TYPED_TEST(GpuFloat8, LargestMagnitudesShowNaN) {
 
 TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
     using T = TypeParam;
-    this->for_each_case([&](const Case& size, Groups groups) {
+    const auto check = [&](const Case& size, Groups groups) {
         const auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 100);
         const Grouped<T> shape = grouped<T>(size, nullptr, groups);
         Memory<float> factors(num_groups(shape), true);
@@ -145,7 +150,9 @@ TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
                 ASSERT_EQ(both_transposed[at], right[i]) << i;
             }
         }
-    });
+    };
+    this->for_each_case(kCases, check);
+    this->for_each_case(kTileCases, check);
 }
 
 // Values at and beyond the limits of the formats, and all numbers of the narrow types.
@@ -180,7 +187,9 @@ TYPED_TEST(GpuFloat8, EveryNumberIsRoundedAsOnTheCpu) {
 
 TEST(GpuBytes, AreTransposed) {
     if (!has_gpu()) GTEST_SKIP() << "no GPU here";
-    for (const Case& size : kCases) {
+    std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+    cases.insert(cases.end(), std::begin(kTileCases), std::end(kTileCases));
+    for (const Case& size : cases) {
         Memory<uint8_t> x(size.num_rows * size.stride(), size.aligned);
         for (int64_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * 37 % 251);
         Memory<uint8_t> found(size.num_rows * size.row_size, size.aligned);

@@ -39,6 +39,7 @@ __device__ inline float widened(Half x) { return widen_half(x.bits); }
 __device__ inline uint32_t word_of(float x) { return __float_as_uint(x); }
 __device__ inline uint32_t word_of(BFloat16 x) { return x.bits; }
 __device__ inline uint32_t word_of(Half x) { return x.bits; }
+__device__ inline uint32_t word_of(uint8_t x) { return x; }
 
 /// Element i of a word, widened to a float.
 __device__ inline float widened(const float*, uint32_t word, int) { return __uint_as_float(word); }
