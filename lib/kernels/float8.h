@@ -10,8 +10,8 @@
 namespace argosy::kernels {
 
 /// A matrix in which the elements of a group share a scale. A group has some adjacent rows and columns.
-/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a part of one row, a part of one
-/// column (all of it, or a multiple of 32 rows), or the matrix.
+/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a part of one row (all of it, or a
+/// multiple of 8 columns), a part of one column (all of it, or a multiple of 32 rows), or the matrix.
 template <class T>
 struct Grouped {
     const T* x;

@@ -1,6 +1,9 @@
 // Casts to float8 on GPUs, against the CPU's kernels: the same bits.
 #include <limits>
+#include <span>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/element_type.h"
 #include "kernels/gpu_test.h"
@@ -22,6 +25,9 @@ constexpr Case kCases[] = {{1, 1},       {3, 7},      {64, 64},
                            {8, 2600, 8}, {130, 132},  {200, 32},
                            {70, 1},      {1, 64},     {545, 40},
                            {512, 8}};
+/// Of casts: tiles of 128 x 128 that end early, in squares of 8 x 8 and within one.
+constexpr Case kTileCases[] = {{136, 264},    {264, 120, 8}, {128, 136},          {8, 8},
+                               {160, 136, 3}, {137, 136},    {136, 264, 0, false}};
 
 template <class T>
 Grouped<T> grouped(const Case& size, const T* x, Groups groups) {
@@ -48,8 +54,8 @@ class GpuFloat8 : public GpuTest {
   protected:
     /// Calls use(size, groups) for each case and each kind of group that divides it.
     template <class Use>
-    void for_each_case(const Use& use) {
-        for (const Case& size : kCases) {
+    void for_each_case(std::span<const Case> cases, const Use& use) {
+        for (const Case& size : cases) {
             SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
             for (const Groups groups :
                  {Groups::Matrix, Groups::Rows, Groups::Columns, Groups::RowBlocks, Groups::ColumnBlocks}) {
@@ -71,7 +77,7 @@ TYPED_TEST_SUITE(GpuFloat8, ElementTypes);
 
 TYPED_TEST(GpuFloat8, LargestMagnitudesAreTheCpus) {
     using T = TypeParam;
-    this->for_each_case([&](const Case& size, Groups groups) {
+    this->for_each_case(kCases, [&](const Case& size, Groups groups) {
         auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 10);
         x[x.size() / 2] = narrow<T>(-std::numeric_limits<float>::infinity());
         const int64_t count = num_groups(grouped<T>(size, nullptr, groups));
@@ -97,6 +103,32 @@ TYPED_TEST(GpuFloat8, LargestMagnitudesAreTheCpus) {
     });
 }
 
+// Matrices of several blocks, dense and not, in packs and not; what lies between their rows is larger.
+TYPED_TEST(GpuFloat8, LargestMagnitudeOfAMatrixIsFoundAnywhere) {
+    using T = TypeParam;
+    for (const Case& size :
+         {Case{136, 264}, {136, 264, 8}, {67, 131}, {67, 131, 3}, {1, 20000}, {1, 300, 7}}) {
+        auto x = this->template random<T>(size.num_rows * size.stride());
+        for (int64_t i = 0; i < x.size(); ++i) {
+            if (i % size.stride() >= size.row_size) x[i] = narrow<T>(100);
+        }
+        const int64_t last = size.num_rows * size.row_size - 1;
+        for (const int64_t i : {int64_t{0}, last / 2, last - 1, last}) {
+            const int64_t at = i / size.row_size * size.stride() + i % size.row_size;
+            const T before = std::as_const(x)[at];
+            x[at] = narrow<T>(-50);
+            const auto [found] = in_any_order([&] {
+                Memory<float> largest = this->zeros(1);
+                this->template gpu<T>().largest_magnitudes(
+                    {grouped(size, std::as_const(x).gpu(), Groups::Matrix), largest.gpu(), 1}, nullptr);
+                return std::tuple(largest);
+            });
+            EXPECT_EQ(found.at(0), 50) << size.num_rows << " x " << size.row_size << ", element " << i;
+            x[at] = before;
+        }
+    }
+}
+
 TYPED_TEST(GpuFloat8, LargestMagnitudesShowNaN) {
     using T = TypeParam;
     auto x = this->template random<T>(64 * 64);
@@ -109,7 +141,7 @@ TYPED_TEST(GpuFloat8, LargestMagnitudesShowNaN) {
 
 TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
     using T = TypeParam;
-    this->for_each_case([&](const Case& size, Groups groups) {
+    const auto check = [&](const Case& size, Groups groups) {
         const auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 100);
         const Grouped<T> shape = grouped<T>(size, nullptr, groups);
         Memory<float> factors(num_groups(shape), true);
@@ -145,7 +177,9 @@ TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
                 ASSERT_EQ(both_transposed[at], right[i]) << i;
             }
         }
-    });
+    };
+    this->for_each_case(kCases, check);
+    this->for_each_case(kTileCases, check);
 }
 
 // Values at and beyond the limits of the formats, and all numbers of the narrow types.
@@ -180,7 +214,9 @@ TYPED_TEST(GpuFloat8, EveryNumberIsRoundedAsOnTheCpu) {
 
 TEST(GpuBytes, AreTransposed) {
     if (!has_gpu()) GTEST_SKIP() << "no GPU here";
-    for (const Case& size : kCases) {
+    std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+    cases.insert(cases.end(), std::begin(kTileCases), std::end(kTileCases));
+    for (const Case& size : cases) {
         Memory<uint8_t> x(size.num_rows * size.stride(), size.aligned);
         for (int64_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * 37 % 251);
         Memory<uint8_t> found(size.num_rows * size.row_size, size.aligned);

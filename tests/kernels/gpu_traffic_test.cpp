@@ -71,5 +71,39 @@ TEST_F(GpuTraffic, SwigluReadsAndWritesOnce) {
     EXPECT_EQ(backward.stored, 2 * kBytes);
 }
 
+TEST_F(GpuTraffic, TheLargestMagnitudeOfAMatrixReadsItOnceAndNoGaps) {
+    constexpr int64_t kRows = 70, kColumns = 264;
+    const auto x = random<BFloat16>(kRows * (kColumns + 8));
+    for (const int64_t stride : {kColumns, kColumns + 8}) {
+        Memory<float> largest({0.0F});
+        const auto [loaded, stored] = traffic_of([&] {
+            gpu<BFloat16>().largest_magnitudes(
+                {{x.gpu(), kRows, kColumns, stride, kRows, kColumns}, largest.gpu(), 1}, nullptr);
+        });
+        EXPECT_EQ(loaded, kRows * kColumns * kElement) << stride;
+        EXPECT_EQ(stored, 0);
+    }
+}
+
+TEST_F(GpuTraffic, CastsReadOnceAndWriteEachResultOnce) {
+    constexpr int64_t kRows = 136, kColumns = 264, kCount = kRows * kColumns;
+    const auto x = random<BFloat16>(kCount);
+    const Memory<float> factor({0.5F});
+    Memory<uint8_t> values(kCount, true), transposed(kCount, true);
+    const Grouped<BFloat16> matrix{x.gpu(), kRows, kColumns, kColumns, kRows, kColumns};
+    const Traffic cast = traffic_of([&] {
+        gpu<BFloat16>().cast_to_float8({matrix, factor.gpu(), 1, Float8Type::E4M3, values.gpu(), kColumns},
+                                       {transposed.gpu(), kRows}, nullptr);
+    });
+    EXPECT_EQ(cast.loaded, kCount * kElement);
+    EXPECT_EQ(cast.stored, 2 * kCount);
+    const Traffic transposition = traffic_of([&] {
+        gpu_table()->transpose_bytes({values.gpu(), kRows, kColumns, kColumns, {transposed.gpu(), kRows}},
+                                     nullptr);
+    });
+    EXPECT_EQ(transposition.loaded, kCount);
+    EXPECT_EQ(transposition.stored, kCount);
+}
+
 }  // namespace
 }  // namespace argosy::kernels

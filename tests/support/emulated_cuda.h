@@ -137,4 +137,11 @@ inline unsigned atomicMax(unsigned* at, unsigned x) {
     *at = std::max(before, x);
     return before;
 }
+/// Byte i of the result is the byte of x (0 to 3) or y (4 to 7) that digit i of `bytes` names.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned bytes) {
+    const uint64_t both = x | uint64_t{y} << 32;
+    unsigned result = 0;
+    for (int i = 0; i < 4; ++i) result |= (both >> 8 * (bytes >> 4 * i & 7) & 0xff) << 8 * i;
+    return result;
+}
 inline int __popc(unsigned x) { return std::popcount(x); }

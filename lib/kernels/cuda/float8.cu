@@ -1,11 +1,9 @@
-// Casts to float8 on GPUs: largest magnitudes, and casts that write a matrix, its transpose, or both.
+// Casts to float8 on GPUs, which write a matrix, its transpose, or both.
 //
-// Largest magnitudes: 2 bytes read per element of bf16. Magnitudes are compared as the bits of their fp32
-// numbers, so atomicMax() joins the parts of a group, and their order does not matter.
-//
-// A cast works on tiles of 64 x 64 elements: 2 bytes read and 1 or 2 written per element of bf16. A thread
-// has 4 x 4 elements. The thread transposes their bytes in registers; words of the transpose go through the
-// memory of the block, so that both results are written in runs of 64 bytes.
+// A cast works on tiles of 128 x 128 elements: 2 bytes read and 1 or 2 written per element of bf16. A thread
+// has a square of 8 x 8 elements: 8 loads of 16 bytes, all of them in flight at once. The thread transposes
+// the square's bytes in registers; words of 8 bytes go through the memory of the block, so that both results
+// are written in runs of 128 bytes.
 #include "kernels/float8.h"
 
 #include "kernels/cuda/device.cuh"
@@ -16,207 +14,134 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+// A tile, a thread's square in it, and the squares in a row of the tile.
+constexpr int kTile = 128, kSide = 8, kSquares = kTile / kSide;
 
-/// The larger one of `before` and the magnitudes of kCount elements.
-template <int kCount, class T>
-__device__ uint32_t larger_of(const T* x, uint32_t before) {
-    const auto numbers = load<kCount>(x);
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) before = larger(before, __float_as_uint(numbers[k]) & 0x7fffffff);
-    return before;
-}
+/// Where a square begins, and how much of it is in the matrix: kSide rows and columns, less at an end, or 0.
+struct Square {
+    int64_t row, column;
+    int num_rows, num_columns;
+};
 
-__device__ void raise_to(float* largest, uint32_t magnitude) {
-    atomicMax(reinterpret_cast<unsigned*>(largest), magnitude);
-}
-
-/// Groups of whole rows, or of all rows. A block reads kPerThread packs for each thread of a row.
-constexpr int kPerThread = 4;
-template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads) row_kernel(LargestMagnitudes<T> args) {
-    __shared__ Shared<uint32_t, kThreads / kWarp> parts;
-    const Grouped<T>& matrix = args.matrix;
-    const T* const row = matrix.x + blockIdx.y * matrix.row_stride;
-    const int64_t begin = (int64_t{blockIdx.x} * kThreads * kPerThread + threadIdx.x) * kCount;
-    uint32_t largest = 0;
-#pragma unroll
-    for (int i = 0; i < kPerThread; ++i) {
-        const int64_t at = begin + i * kThreads * kCount;
-        if (at < matrix.row_size) largest = larger_of<kCount>(row + at, largest);
-    }
-#pragma unroll
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-        largest = larger(largest, __shfl_xor_sync(kAllLanes, largest, distance));
-    }
-    if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = largest;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (int i = 1; i < kThreads / kWarp; ++i) largest = larger(largest, parts[i]);
-    raise_to(args.largest + (matrix.group_rows == 1 ? blockIdx.y * args.largest_stride : 0), largest);
-}
-
-/// Groups of some adjacent columns of one row: one thread for each group.
-template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads) block_kernel(LargestMagnitudes<T> args) {
-    const Grouped<T>& matrix = args.matrix;
-    const int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x, first = group * matrix.group_columns;
-    if (first >= matrix.row_size) return;
-    const T* const x = matrix.x + blockIdx.y * matrix.row_stride + first;
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < matrix.group_columns; i += kCount) largest = larger_of<kCount>(x + i, largest);
-    args.largest[blockIdx.y * args.largest_stride + group] = __uint_as_float(largest);
-}
-
-/// Groups of some adjacent rows, or all, of one column: a thread reads kCount columns of kRowsAtOnce rows. If
-/// a group is the column, the warps of a block join their results first: thousands of threads that call
-/// atomicMax() on one number take longer than the reads.
-constexpr int kRowsAtOnce = 32, kWarps = kThreads / kWarp;
+/// A row of a square.
 template <class T>
-bool groups_rows_of_columns(const Grouped<T>& matrix) {
-    return matrix.group_columns == 1 && matrix.group_rows > 1;
-}
-template <class T, int kCount, bool kJoined>
-__global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> args) {
-    constexpr int kColumns = kWarp * kCount;  // of a block
-    __shared__ Shared<uint32_t, kJoined ? kWarps * kColumns : 1> parts;
-    const Grouped<T>& matrix = args.matrix;
-    const int warp = threadIdx.x / kWarp, own = threadIdx.x % kWarp * kCount;
-    const int64_t columns = int64_t{blockIdx.y} * kColumns, column = columns + own;
-    const int64_t first = (int64_t{blockIdx.x} * kWarps + warp) * kRowsAtOnce, rest = matrix.num_rows - first;
-    uint32_t largest[kCount] = {};
-    if (column < matrix.row_size) {
-        const T* const x = matrix.x + first * matrix.row_stride + column;
-#pragma unroll 8
-        for (int i = 0; i < (rest < kRowsAtOnce ? rest : kRowsAtOnce); ++i) {
-            const auto numbers = load<kCount>(x + i * matrix.row_stride);
-#pragma unroll
-            for (int k = 0; k < kCount; ++k)
-                largest[k] = larger(largest[k], __float_as_uint(numbers[k]) & 0x7fffffff);
-        }
-    }
-    if constexpr (!kJoined) {
-        if (column >= matrix.row_size || rest <= 0) return;
-        float* const out = args.largest + first / matrix.group_rows * args.largest_stride + column;
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) raise_to(out + k, largest[k]);
-    } else {
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) parts[warp * kColumns + own + k] = largest[k];
-        __syncthreads();
-        float* const out = args.largest + columns;
-        for (int i = threadIdx.x; i < kColumns && columns + i < matrix.row_size; i += kThreads) {
-            uint32_t all = 0;
-#pragma unroll
-            for (int w = 0; w < kWarps; ++w) all = larger(all, parts[w * kColumns + i]);
-            raise_to(out + i, all);
-        }
-    }
-}
+using Part = Elements<T, kSide>;
 
-template <int kCount, class T>
-void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
-    constexpr const char* kName = "largest_magnitudes";
-    const Grouped<T>& matrix = args.matrix;
-    const auto grid = [](int64_t x, int64_t y) {
-        return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
-    };
-    if (groups_rows_of_columns(matrix)) {
-        constexpr int kRowsOfBlock = kWarps * kRowsAtOnce;
-        const dim3 blocks =
-            grid(ceil_div(matrix.num_rows, kRowsOfBlock), ceil_div(matrix.row_size, kWarp * kCount));
-        const bool joined = matrix.group_rows == matrix.num_rows;
-        return launch({kName, blocks, kThreads, stream},
-                      joined ? column_kernel<T, kCount, true> : column_kernel<T, kCount, false>, args);
-    }
-    constexpr int64_t kMaxRows = 65535;  // of a grid
-    LargestMagnitudes<T> part = args;
-    for (int64_t rows_left = matrix.num_rows; rows_left > 0; rows_left -= kMaxRows) {
-        const int64_t rows = rows_left < kMaxRows ? rows_left : kMaxRows;
-        if (matrix.group_columns < matrix.row_size) {
-            const dim3 blocks = grid(ceil_div(matrix.row_size / matrix.group_columns, kThreads), rows);
-            launch({kName, blocks, kThreads, stream}, block_kernel<T, kCount>, part);
-        } else {
-            const dim3 blocks = grid(ceil_div(matrix.row_size, kThreads * kCount * kPerThread), rows);
-            launch({kName, blocks, kThreads, stream}, row_kernel<T, kCount>, part);
-        }
-        part.matrix.x += kMaxRows * matrix.row_stride;
-        if (matrix.group_rows == 1) part.largest += kMaxRows * args.largest_stride;
-    }
-}
+/// Which elements of a square share a factor. Squares begin at multiples of kSide, and so do groups, unless
+/// they have one row or one column.
+enum class Sharing { All, Row, Column };
 
-constexpr int kTile = 64, kSide = 4, kWords = kTile / kSide;
-
-/// The bytes of a cast, four of a row in a word. A thread's rows and columns begin at multiples of kSide, so
-/// that they share a group unless a group has one row or one column.
-template <class T, Float8Type kType, bool kPacked>
+template <class T, Float8Type kType, Sharing kSharing>
 struct CastBytes {
+    using Element = T;
     static constexpr const char* kName = "cast_to_float8";
     CastToFloat8<T> args;
 
-    /// The first element and the first factor of a thread.
-    struct Place {
-        const T* x;
-        const float* factors;
-    };
-    __device__ Place place(int64_t row, int64_t column) const {
+    __device__ const T* begin() const { return args.matrix.x; }
+    __device__ int64_t stride() const { return args.matrix.row_stride; }
+
+    /// The factors of a square's rows or columns.
+    template <bool kPacked>
+    __device__ Floats<kSide> factors(const Square& square) const {
         const Grouped<T>& matrix = args.matrix;
         const auto group_of = [](int64_t index, int64_t size, int64_t whole) {
             if (size == 1) return index;
             return size == whole ? 0 : int64_t{static_cast<uint32_t>(index) / static_cast<uint32_t>(size)};
         };
-        return {matrix.x + row * matrix.row_stride + column,
-                args.factors + group_of(row, matrix.group_rows, matrix.num_rows) * args.factor_stride +
-                    group_of(column, matrix.group_columns, matrix.row_size)};
+        Floats<kSide> factors = {};
+        if constexpr (kSharing == Sharing::All) {
+            factors[0] = *args.factors;
+        } else if constexpr (kSharing == Sharing::Row) {
+            const float* from = args.factors + square.row * args.factor_stride +
+                                group_of(square.column, matrix.group_columns, matrix.row_size);
+#pragma unroll
+            for (int i = 0; i < kSide; ++i, from += args.factor_stride) {
+                if (kPacked || i < square.num_rows) factors[i] = *from;
+            }
+        } else {
+            const float* const from =
+                args.factors + group_of(square.row, matrix.group_rows, matrix.num_rows) * args.factor_stride +
+                square.column;
+            if constexpr (kPacked) {
+                factors = load<kSide>(from);
+            } else {
+#pragma unroll
+                for (int k = 0; k < kSide; ++k) {
+                    if (k < square.num_columns) factors[k] = from[k];
+                }
+            }
+        }
+        return factors;
     }
 
-    __device__ uint32_t load(const Place& from, int row, int count) const {
-        const Grouped<T>& matrix = args.matrix;
-        const T* const x = from.x + row * matrix.row_stride;
-        const float* const factors = from.factors + (matrix.group_rows == 1 ? row * args.factor_stride : 0);
-        const bool of_columns = matrix.group_columns == 1;
-        Floats<kSide> numbers = {};
-        if constexpr (kPacked) numbers = cuda::load<kSide>(x);
+    /// The bytes of one row of a square.
+    __device__ uint2 bytes(const Part<T>& x, int row, const Floats<kSide>& factors) const {
+        auto numbers = widened(x);
 #pragma unroll
         for (int k = 0; k < kSide; ++k) {
-            if (!kPacked && k >= count) break;
-            if constexpr (!kPacked) numbers[k] = widened(x[k]);
-            numbers[k] *= factors[of_columns ? k : 0];
+            numbers[k] *= factors[kSharing == Sharing::All ? 0 : kSharing == Sharing::Row ? row : k];
         }
-        if constexpr (kType == Float8Type::E4M3) {
-            return round_to_e4m3(numbers[0], numbers[1]) | round_to_e4m3(numbers[2], numbers[3]) << 16;
-        } else {
-            return round_to_e5m2(numbers[0], numbers[1]) | round_to_e5m2(numbers[2], numbers[3]) << 16;
-        }
+        const auto rounded = [&](int k) {
+            return kType == Float8Type::E4M3 ? round_to_e4m3(numbers[k], numbers[k + 1])
+                                             : round_to_e5m2(numbers[k], numbers[k + 1]);
+        };
+        return {rounded(0) | rounded(2) << 16, rounded(4) | rounded(6) << 16};
     }
 };
 
-template <bool kPacked>
 struct PlainBytes {
+    using Element = uint8_t;
     static constexpr const char* kName = "transpose_bytes";
     const uint8_t* from;
-    int64_t stride;
+    int64_t row_stride;
 
-    __device__ const uint8_t* place(int64_t row, int64_t column) const {
-        return from + row * stride + column;
+    struct NoFactors {};
+    __device__ const uint8_t* begin() const { return from; }
+    __device__ int64_t stride() const { return row_stride; }
+    template <bool kPacked>
+    __device__ NoFactors factors(const Square&) const {
+        return {};
     }
-
-    __device__ uint32_t load(const uint8_t* begin, int row, int count) const {
-        const uint8_t* const x = begin + row * stride;
-        if constexpr (kPacked) return *reinterpret_cast<const uint32_t*>(x);
-        uint32_t word = 0;
-        for (int k = 0; k < count; ++k) word |= uint32_t{x[k]} << 8 * k;
-        return word;
-    }
+    __device__ uint2 bytes(const Part<uint8_t>& x, int, NoFactors) const { return {x.words[0], x.words[1]}; }
 };
 
-template <bool kPacked>
-__device__ void store_bytes(uint8_t* to, uint32_t word, int count) {
+template <bool kPacked, class T>
+__device__ Part<T> load_part(const T* from, int count) {
     if constexpr (kPacked) {
-        *reinterpret_cast<uint32_t*>(to) = word;
+        return load_elements<kSide>(from);
     } else {
-        for (int k = 0; k < count; ++k) to[k] = static_cast<uint8_t>(word >> 8 * k);
+        Part<T> x = {};
+#pragma unroll
+        for (int k = 0; k < kSide; ++k) {
+            if (k < count) x.words[k / x.kPerWord] |= word_of(from[k]) << k % x.kPerWord * (32 / x.kPerWord);
+        }
+        return x;
     }
+}
+
+/// Stores the bytes of a square.
+template <bool kPacked>
+__device__ void store_square(uint8_t* to, int64_t stride, const uint2 (&rows)[kSide], const Square& square) {
+#pragma unroll
+    for (int i = 0; i < kSide; ++i, to += stride) {
+        if constexpr (kPacked) {
+            store_8_bytes(to, rows[i]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < kSide; ++k) {
+                if (i < square.num_rows && k < square.num_columns)
+                    to[k] = static_cast<uint8_t>((k < 4 ? rows[i].x : rows[i].y) >> k % 4 * 8);
+            }
+        }
+    }
+}
+
+/// Replaces four words of four bytes each by their transpose.
+__device__ inline void transpose(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+    const uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);  // a0 b0 a1 b1
+    const uint32_t ab_end = __byte_perm(a, b, 0x7362), cd_end = __byte_perm(c, d, 0x7362);
+    a = __byte_perm(ab, cd, 0x5410), b = __byte_perm(ab, cd, 0x7632);
+    c = __byte_perm(ab_end, cd_end, 0x5410), d = __byte_perm(ab_end, cd_end, 0x7632);
 }
 
 struct Outputs {
@@ -227,92 +152,103 @@ struct Outputs {
     int64_t transposed_stride;
 };
 
-/// How many of the four elements from `begin` on there are; negative if none.
-__device__ inline int count_of(int64_t begin, int64_t size) {
-    return static_cast<int>(size - begin < kSide ? size - begin : kSide);
+/// The square in row y and column x of the squares of a tile.
+__device__ inline Square square_at(int64_t first_row, int64_t first_column, int x, int y, int64_t num_rows,
+                                   int64_t row_size) {
+    const auto count = [](int64_t left) {
+        return static_cast<int>(left < 0 ? 0 : left < kSide ? left : kSide);
+    };
+    Square square = {first_row + y * kSide, first_column + x * kSide};
+    square.num_rows = count(num_rows - square.row), square.num_columns = count(row_size - square.column);
+    return square;
 }
 
+/// Blocks per multiprocessor for which there are registers: a thread keeps 64 elements.
+template <class T, bool kPacked>
+constexpr int kMinBlocks = kPacked && sizeof(T) < 4 ? 4 : 2;
+
+/// kPacked: all squares are whole, and each row of a square can be loaded and stored at once. In that case a
+/// thread stores nothing before all its loads are issued: 128 KB of a multiprocessor's four blocks.
 template <class Bytes, bool kPacked>
-__global__ void __launch_bounds__(kThreads) tile_kernel(Bytes bytes, Outputs out) {
-    __shared__ Shared<uint32_t, kTile*(kWords + 1)> columns;  // [column, word of four rows]
-    const int x = threadIdx.x % kWords, y = threadIdx.x / kWords;
+__global__ void __launch_bounds__(kThreads, kMinBlocks<typename Bytes::Element, kPacked>)
+    tile_kernel(Bytes from, Outputs out) {
+    // [column, word of eight rows]. Half a warp writes words of 16 columns and reads 16 words of one column.
+    // The exclusive or makes these different pairs of banks.
+    __shared__ Shared<uint64_t, kTile * kSquares> columns;
+    const int x = threadIdx.x % kSquares, y = threadIdx.x / kSquares;
     const int64_t first_row = int64_t{blockIdx.y} * kTile, first_column = int64_t{blockIdx.x} * kTile;
-    const int64_t row = first_row + y * kSide, column = first_column + x * kSide;
-    const int num_columns = count_of(column, out.row_size);
-    uint32_t words[kSide] = {};
-    if (num_columns > 0) {
-        const auto place = bytes.place(row, column);
+    const Square square = square_at(first_row, first_column, x, y, out.num_rows, out.row_size);
+    uint2 rows[kSide] = {};
+    if (square.num_rows > 0 && square.num_columns > 0) {
+        Part<typename Bytes::Element> loaded[kSide];
+        const auto* at = from.begin() + square.row * from.stride() + square.column;
 #pragma unroll
-        for (int i = 0; i < kSide; ++i) {
-            if (row + i < out.num_rows) words[i] = bytes.load(place, i, num_columns);
+        for (int i = 0; i < kSide; ++i, at += from.stride()) {
+            if (kPacked || i < square.num_rows) loaded[i] = load_part<kPacked>(at, square.num_columns);
         }
-    }
-    if (out.values != nullptr) {
+        const auto factors = from.template factors<kPacked>(square);
 #pragma unroll
-        for (int i = 0; i < kSide; ++i) {
-            if (row + i >= out.num_rows) break;
-            if (num_columns > 0)
-                store_bytes<kPacked>(out.values + (row + i) * out.value_stride + column, words[i],
-                                     num_columns);
+        for (int i = 0; i < kSide; ++i) rows[i] = from.bytes(loaded[i], i, factors);
+        if (out.values != nullptr) {
+            store_square<kPacked>(out.values + square.row * out.value_stride + square.column,
+                                  out.value_stride, rows, square);
         }
     }
     if (out.transposed == nullptr) return;
 #pragma unroll
-    for (int k = 0; k < kSide; ++k) {
-        uint32_t word = 0;
+    for (int i = 0; i < kSide; i += 4) {
+        transpose(rows[i].x, rows[i + 1].x, rows[i + 2].x, rows[i + 3].x);
+        transpose(rows[i].y, rows[i + 1].y, rows[i + 2].y, rows[i + 3].y);
+    }
 #pragma unroll
-        for (int i = 0; i < kSide; ++i) word |= (words[i] >> 8 * k & 0xff) << 8 * i;
-        columns[(x * kSide + k) * (kWords + 1) + y] = word;
+    for (int k = 0; k < kSide; ++k) {
+        const uint2 low = rows[k % 4], high = rows[k % 4 + 4];  // of rows 0 to 3 and 4 to 7
+        const uint64_t word = k < 4 ? low.x | uint64_t{high.x} << 32 : low.y | uint64_t{high.y} << 32;
+        columns[(x * kSide + k) * kSquares + (x ^ y)] = word;
     }
     __syncthreads();
+    const Square other = square_at(first_column, first_row, x, y, out.row_size, out.num_rows);
+    if (other.num_rows == 0 || other.num_columns == 0) return;
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-        const int own = y + i * kWords;
-        const int64_t to_row = first_column + own, to_column = first_row + x * kSide;
-        const int num_rows = count_of(to_column, out.num_rows);
-        if (to_row >= out.row_size || num_rows <= 0) continue;
-        store_bytes<kPacked>(out.transposed + to_row * out.transposed_stride + to_column,
-                             columns[own * (kWords + 1) + x], num_rows);
+    for (int k = 0; k < kSide; ++k) {
+        const uint64_t word = columns[(y * kSide + k) * kSquares + (x ^ y)];
+        rows[k] = {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)};
     }
+    store_square<kPacked>(out.transposed + other.row * out.transposed_stride + other.column,
+                          out.transposed_stride, rows, other);
 }
 
-template <bool kPacked, class Bytes>
-void launch_tiles(const Bytes& bytes, const Outputs& out, GpuStream stream) {
+/// `packed`: whether rows of squares can be loaded at once.
+template <class Bytes>
+void launch_tiles(const Bytes& from, const Outputs& out, bool packed, GpuStream stream) {
     if (out.num_rows == 0 || out.row_size == 0) return;
+    int64_t sizes = out.num_rows | out.row_size;
+    if (out.values != nullptr) sizes |= out.value_stride;
+    if (out.transposed != nullptr) sizes |= out.transposed_stride;
+    const auto pointers =
+        reinterpret_cast<uintptr_t>(out.values) | reinterpret_cast<uintptr_t>(out.transposed);
+    packed = packed && sizes % kSide == 0 && pointers % kSide == 0;
     const dim3 blocks(static_cast<unsigned>(ceil_div(out.row_size, kTile)),
                       static_cast<unsigned>(ceil_div(out.num_rows, kTile)));
-    launch({Bytes::kName, blocks, kThreads, stream}, tile_kernel<Bytes, kPacked>, bytes, out);
-}
-
-/// Whether words of four bytes can be stored to every row.
-bool in_words(const Outputs& out) {
-    const auto bits = [](const uint8_t* pointer, int64_t sizes) {
-        return pointer == nullptr ? 0 : reinterpret_cast<uintptr_t>(pointer) | static_cast<uintptr_t>(sizes);
-    };
-    return (bits(out.values, out.row_size | out.value_stride) |
-            bits(out.transposed, out.num_rows | out.transposed_stride)) %
-               kSide ==
-           0;
+    launch({Bytes::kName, blocks, kThreads, stream},
+           packed ? tile_kernel<Bytes, true> : tile_kernel<Bytes, false>, from, out);
 }
 
 template <Float8Type kType, class T>
 void cast_to(const CastToFloat8<T>& args, const Outputs& out, GpuStream stream) {
     const Grouped<T>& matrix = args.matrix;
-    const bool packed = in_packs<T>(matrix.row_size | matrix.row_stride, matrix.x) && in_words(out);
-    packed ? launch_tiles<true>(CastBytes<T, kType, true>{args}, out, stream)
-           : launch_tiles<false>(CastBytes<T, kType, false>{args}, out, stream);
+    const bool packed = in_packs<T>(matrix.row_stride, matrix.x);
+    if (matrix.group_columns == 1 && (matrix.group_rows > 1 || matrix.row_size > 1)) {
+        launch_tiles(CastBytes<T, kType, Sharing::Column>{args}, out,
+                     packed && in_packs<float>(args.factor_stride, args.factors), stream);
+    } else if (matrix.group_rows == 1) {
+        launch_tiles(CastBytes<T, kType, Sharing::Row>{args}, out, packed, stream);
+    } else {
+        launch_tiles(CastBytes<T, kType, Sharing::All>{args}, out, packed, stream);
+    }
 }
 
 }  // namespace
-
-template <class T>
-void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream) {
-    const Grouped<T>& matrix = args.matrix;
-    if (matrix.num_rows == 0 || matrix.row_size == 0) return;
-    const int64_t group = groups_rows_of_columns(matrix) ? 0 : matrix.group_columns;
-    const bool packed = in_packs<T>(matrix.row_size | matrix.row_stride | group, matrix.x);
-    packed ? launch_largest<kPack<T>>(args, stream) : launch_largest<1>(args, stream);
-}
 
 template <class T>
 void cast_to_float8(const CastToFloat8<T>& args, const TransposedFloat8& transposed, GpuStream stream) {
@@ -325,17 +261,11 @@ void cast_to_float8(const CastToFloat8<T>& args, const TransposedFloat8& transpo
 void transpose_bytes(const TransposeBytes& args, GpuStream stream) {
     const Outputs out = {args.num_rows,          args.row_size,         nullptr, 0,
                          args.transposed.values, args.transposed.stride};
-    const bool packed = in_words(out) && (reinterpret_cast<uintptr_t>(args.from) |
-                                          static_cast<uintptr_t>(args.row_size | args.row_stride)) %
-                                                 kSide ==
-                                             0;
-    packed ? launch_tiles<true>(PlainBytes<true>{args.from, args.row_stride}, out, stream)
-           : launch_tiles<false>(PlainBytes<false>{args.from, args.row_stride}, out, stream);
+    const bool packed =
+        (reinterpret_cast<uintptr_t>(args.from) | static_cast<uintptr_t>(args.row_stride)) % kSide == 0;
+    launch_tiles(PlainBytes{args.from, args.row_stride}, out, packed, stream);
 }
 
-template void largest_magnitudes(const LargestMagnitudes<float>&, GpuStream);
-template void largest_magnitudes(const LargestMagnitudes<BFloat16>&, GpuStream);
-template void largest_magnitudes(const LargestMagnitudes<Half>&, GpuStream);
 template void cast_to_float8(const CastToFloat8<float>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<BFloat16>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<Half>&, const TransposedFloat8&, GpuStream);
