@@ -10,8 +10,8 @@
 namespace argosy::kernels {
 
 /// A matrix in which the elements of a group share a scale. A group has some adjacent rows and columns.
-/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a part of one row (all of it, or a
-/// multiple of 8 columns), a part of one column (all of it, or a multiple of 32 rows), or the matrix.
+/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a part of one row (all of it, or
+/// a multiple of 8 columns), a part of one column (all of it, or a multiple of 32 rows), or the matrix.
 template <class T>
 struct Grouped {
     const T* x;
@@ -26,6 +26,18 @@ struct LargestMagnitudes {
     Grouped<T> matrix;
     float* largest;          // of each group, row by row
     int64_t largest_stride;  // between the first groups of two rows of groups
+};
+
+/// The scales of casts: factors[i] = type_largest / largest[i], in fp64, rounded once; scales[i] is its
+/// reciprocal.
+struct Float8Scales {
+    int64_t count;
+    const float* largest;
+    float type_largest;  // the largest number of the type
+    double min_largest;  // replaces smaller magnitudes, so that a matrix of zeros has a finite factor
+    bool power_of_two;   // factors are rounded down to powers of two
+    float* factors;
+    float* scales;
 };
 
 enum class Float8Type { E4M3, E5M2 };

@@ -58,6 +58,7 @@ struct GpuTable {
     void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // the CPU kernel's bits, except in NaNs
     void (*add_rounded)(const AddRoundedRows&, GpuStream);         // likewise
     void (*transpose_bytes)(const TransposeBytes&, GpuStream);
+    void (*float8_scales)(const Float8Scales&, GpuStream);
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
     GpuTypedKernels<Half> fp16;

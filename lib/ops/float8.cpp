@@ -146,13 +146,15 @@ at::Tensor ceil_exponent_of(const at::Tensor& x) {
     return exponent_of(x) + x.view(at::kInt).bitwise_and((1 << 23) - 1).ne(0).to(at::kInt);
 }
 
-/// The factors with which the largest magnitudes become the largest number of the type.
-at::Tensor factors_for(const at::Tensor& largest, const Cast& cast) {
+/// The factors with which the largest magnitudes become the largest number of the type, and the scales.
+Float8Scales scales_for(const at::Tensor& largest, const Cast& cast) {
     constexpr double kSmallest = 1e-12;  // so that a matrix of zeros has a finite factor
-    if (largest.is_meta()) return at::empty_like(largest);
-    const at::Tensor factors =
-        (largest_number(cast.type) / largest.to(at::kDouble).clamp_min(kSmallest)).to(at::kFloat);
-    return cast.power_of_two ? power_of_two(exponent_of(factors)) : factors;
+    const float number = largest_number(cast.type);
+    if (casts_on_gpu(largest)) return gpu_scales(largest.contiguous(), number, kSmallest, cast.power_of_two);
+    if (largest.is_meta()) return {at::empty_like(largest), at::empty_like(largest)};
+    at::Tensor factors = (number / largest.to(at::kDouble).clamp_min(kSmallest)).to(at::kFloat);
+    if (cast.power_of_two) factors = power_of_two(exponent_of(factors));
+    return {factors, factors.reciprocal()};
 }
 
 /// The exponents of the scales of blocks, as E8M0 stores them.
@@ -243,10 +245,10 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
         return cast_blocks(x, cast, summed);
     }
     const Groups groups = groups_of(x, cast.scaling, summed);
-    const at::Tensor factors =
-        factors_for(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
+    const auto [factors, scale] =
+        scales_for(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
     Operand operand = scaled_and_rounded(x, groups, factors, cast.type, summed);
-    operand.scale = factors.reciprocal();
+    operand.scale = scale;
     operand.type = x.scalar_type();
     return operand;
 }

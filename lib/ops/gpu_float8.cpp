@@ -1,6 +1,7 @@
 #include "ops/gpu_float8.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -189,6 +190,21 @@ at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64
                                             gpu::current_stream());
     });
     return largest;
+}
+
+Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest,
+                        bool power_of_two) {
+    const Float8Scales made = {at::empty_like(largest), at::empty_like(largest)};
+    if (largest.is_meta()) return made;
+    kernels::gpu_table()->float8_scales({.count = largest.numel(),
+                                         .largest = first_element<float>(largest),
+                                         .type_largest = type_largest,
+                                         .min_largest = min_largest,
+                                         .power_of_two = power_of_two,
+                                         .factors = mutable_first_element<float>(made.factors),
+                                         .scales = mutable_first_element<float>(made.scale)},
+                                        gpu::current_stream());
+    return made;
 }
 
 Operand gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,

@@ -59,6 +59,12 @@ bool casts_on_gpu(const at::Tensor& x);
 /// kernels::LargestMagnitudes. REQUIRES: casts_on_gpu, dense rows.
 at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns);
 
+/// The factors and scales of groups, as kernels::Float8Scales. REQUIRES: casts_on_gpu, dense rows.
+struct Float8Scales {
+    at::Tensor factors, scale;
+};
+Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
+
 /// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
 /// dim `summed`, which may be kEitherDim. REQUIRES: the same.
 Operand gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,

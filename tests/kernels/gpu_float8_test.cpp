@@ -139,6 +139,30 @@ TYPED_TEST(GpuFloat8, LargestMagnitudesShowNaN) {
     EXPECT_TRUE(std::isnan(largest.at(0)));
 }
 
+using GpuFloat8Scales = GpuTest;
+TEST_F(GpuFloat8Scales, AreQuotientsInFp64) {
+    constexpr float kNumber = 448;
+    const std::vector<float> largest = {0,        1e-13F, 3,
+                                        448,      449,    std::numeric_limits<float>::infinity(),
+                                        1.7e-38F, 57344,  std::numeric_limits<float>::quiet_NaN()};
+    const auto count = static_cast<int64_t>(largest.size());
+    Memory<float> from(count, true);
+    for (int64_t i = 0; i < count; ++i) from[i] = largest[i];
+    for (const bool power_of_two : {false, true}) {
+        Memory<float> factors(count, true), scales(count, true);
+        gpu_table()->float8_scales(
+            {count, std::as_const(from).gpu(), kNumber, 1e-12, power_of_two, factors.gpu(), scales.gpu()},
+            nullptr);
+        for (int64_t i = 0; i + 1 < count; ++i) {
+            float right = static_cast<float>(double{kNumber} / std::max(double{largest[i]}, 1e-12));
+            if (power_of_two && right > 0) right = std::exp2(std::floor(std::log2(right)));
+            EXPECT_EQ(factors.at(i), right) << largest[i];
+            EXPECT_EQ(scales.at(i), 1 / right) << largest[i];
+        }
+        EXPECT_EQ(std::isnan(factors.at(count - 1)), !power_of_two);
+    }
+}
+
 TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
     using T = TypeParam;
     const auto check = [&](const Case& size, Groups groups) {

@@ -38,6 +38,7 @@ void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream);
 template <class T>
 void cast_to_float8(const CastToFloat8<T>& args, const TransposedFloat8& transposed, GpuStream stream);
 void transpose_bytes(const TransposeBytes& args, GpuStream stream);
+void float8_scales(const Float8Scales& args, GpuStream stream);
 
 template <class T>
 void rms_norm(const RmsNorm<T>& args, GpuStream stream);

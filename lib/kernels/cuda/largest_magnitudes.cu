@@ -1,6 +1,6 @@
-// The largest magnitudes of a matrix's groups on GPUs: 2 bytes read per element of bf16. Magnitudes are
-// compared as the bits of their fp32 numbers, so atomicMax() joins the parts of a group, and their order does
-// not matter.
+// The largest magnitudes of a matrix's groups on GPUs, and their scales: 2 bytes read per element of bf16.
+// Magnitudes are compared as the bits of their fp32 numbers, so atomicMax() joins the parts of a group, and
+// their order does not matter.
 #include "kernels/cuda/kernels.h"
 
 #include <algorithm>
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kThreads) row_kernel(LargestMagnitudes<T> args
     raise_by_block<kThreads>(memory, args.largest + blockIdx.y * args.largest_stride, largest, 0);
 }
 
-/// One group, the matrix: reads rows one after the other as if they were one row. kGaps: there are gaps between
-/// them. Each thread has kAtOnce packs in flight, 32 KB of a block.
+/// One group, the matrix: reads rows one after the other as if they were one row. kGaps: there are gaps
+/// between them. Each thread has kAtOnce packs in flight, 32 KB of a block.
 constexpr int kAtOnce = 8;
 template <class T, int kCount, bool kGaps>
 __global__ void __launch_bounds__(kThreads, 4) matrix_kernel(Grouped<T> matrix, float* largest) {
@@ -162,7 +162,24 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
     }
 }
 
+__global__ void __launch_bounds__(kThreads) scales_kernel(Float8Scales args) {
+    const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+    if (i >= args.count) return;
+    const double largest = args.largest[i];  // NaN stays
+    float factor =
+        static_cast<float>(args.type_largest / (largest < args.min_largest ? args.min_largest : largest));
+    if (args.power_of_two) factor = __uint_as_float(__float_as_uint(factor) & 0x7f800000);
+    args.factors[i] = factor;
+    args.scales[i] = __fdiv_rn(1, factor);
+}
+
 }  // namespace
+
+void float8_scales(const Float8Scales& args, GpuStream stream) {
+    if (args.count == 0) return;
+    const auto blocks = static_cast<unsigned>(ceil_div(args.count, kThreads));
+    launch({"float8_scales", blocks, kThreads, stream}, scales_kernel, args);
+}
 
 template <class T>
 void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream) {
