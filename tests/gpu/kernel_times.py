@@ -26,11 +26,10 @@ LIMIT_SECONDS = 280
 
 def record(case, folder, options):
     """The kernels of a run in order of their starts: [(start, nanoseconds, name)]."""
-    microbatch, recompute = case.plan(gpu_memory_gb())
-    sequences = options.microbatches * microbatch
+    sequences = options.microbatches * case.plan(gpu_memory_gb())[0]
     tokens, times = folder / "tokens.h5", folder / "times.txt"
     write_tokens(tokens, case, sequences)
-    settings = settings_of(case, tokens, microbatch, recompute, folder / "run") | {
+    settings = settings_of(case, tokens, folder / "run", gpu_memory_gb()) | {
         "training.global_batch_size": sequences, "training.steps": NUM_STEPS, "compile.search_algorithms": "true"}
     settings |= RECIPES[options.float8] if options.float8 else {}
     settings |= dict(setting.split("=", 1) for setting in options.set)

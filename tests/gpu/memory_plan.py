@@ -90,9 +90,13 @@ def step_bytes(sizes, tokens, recompute, timed=True):
     return tokens * sizes.layers * kept + max(head, layer)
 
 
-def need_bytes(name, microbatch, recompute, timed=True):
+def settings_on(name, gpu_bytes):
+    return throughput.CASES[name].settings_on(gpu_bytes / 1e9)
+
+
+def need_bytes(name, settings, microbatch, recompute, timed=True):
     sizes, case = CANDIDATES[name][0], throughput.CASES[name]
-    return state_bytes(sizes, case.settings) + step_bytes(sizes, microbatch * case.seq, recompute, timed)
+    return state_bytes(sizes, settings) + step_bytes(sizes, microbatch * case.seq, recompute, timed)
 
 
 def choose(name, gpu_bytes):
@@ -100,7 +104,7 @@ def choose(name, gpu_bytes):
     it takes the algorithms of cuBLASLt's heuristic. None if none fits at all."""
     for timed in (True, False):
         for candidate in CANDIDATES[name][1]:
-            if need_bytes(name, *candidate, timed) <= gpu_bytes - RESERVED_BYTES:
+            if need_bytes(name, settings_on(name, gpu_bytes), *candidate, timed) <= gpu_bytes - RESERVED_BYTES:
                 return candidate
     return None
 
@@ -114,8 +118,9 @@ def main():
         for name, (sizes, candidates) in CANDIDATES.items():
             chosen = choose(name, total)
             for candidate in candidates:
-                needs = [need_bytes(name, *candidate, timed) / GIB for timed in (True, False)]
-                states = state_bytes(sizes, throughput.CASES[name].settings) / GIB
+                settings = settings_on(name, total)
+                needs = [need_bytes(name, settings, *candidate, timed) / GIB for timed in (True, False)]
+                states = state_bytes(sizes, settings) / GIB
                 print(f"{'->' if candidate == chosen else '':4}{name:6}{candidate[0]:4} {candidate[1]:10}"
                       f"{needs[0]:7.1f} GiB, {needs[1]:.1f} without scratch, states {states:.1f}")
     return 0

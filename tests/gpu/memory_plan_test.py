@@ -30,19 +30,22 @@ class Plan(run.PretrainTest):
         self.assertEqual(set(memory_plan.CANDIDATES), set(throughput.CASES) - set(throughput.NAMED_ALONE))
 
     def test_states_are_the_programs_own_plan(self):
-        def planned(name):
+        def planned(name, settings):
             case = throughput.CASES[name]
             words = self.small(name, **{"model.name": case.name, "model.flavor": case.flavor,
-                                        "training.mixed_precision_param": "bfloat16", **case.settings})
+                                        "training.mixed_precision_param": "bfloat16", **settings})
             return self.run_ranks(1, *words, program=(GPU,), environment={"ARGOSY_FAKE_GPU_BYTES": "1"})
 
-        for name, (sizes, _) in memory_plan.CANDIDATES.items():
+        every = [(name, sizes, total) for name, (sizes, _) in memory_plan.CANDIDATES.items()
+                 for total in memory_plan.TOTAL_BYTES.values()]
+        for name, sizes, total in every:
             with self.subTest(name):
-                done = planned(name)
+                settings = memory_plan.settings_on(name, total)
+                done = planned(name, settings)
                 self.assert_code(done, 1)
                 found = re.search(r"the model under construction needs ([\d.]+) GiB before the first step", done.stderr)
                 self.assertTrue(found, done)
-                expected = memory_plan.state_bytes(sizes, throughput.CASES[name].settings) / memory_plan.GIB
+                expected = memory_plan.state_bytes(sizes, settings) / memory_plan.GIB
                 self.assertLess(abs(float(found[1]) / expected - 1), 1e-3, f"{found[0]}, not {expected}")
 
     def test_a_step_takes_what_the_plan_says(self):

@@ -38,6 +38,7 @@ from runs import Failure, end_on_signal, start  # noqa: E402
 BINARIES = pathlib.Path(os.environ.get("ARGOSY_BIN", HERE.parent.parent / "build" / "cuda" / "bin"))
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NUM_WARM_UPS = 2
+LARGE_GB = 141
 MAX_FIRST_ERROR = 0.25  # nats between the first loss and ln(vocabulary) + 1/2
 MIN_FALL = 0.05  # nats from the first loss to the last
 MAX_DIFFERENCE = 5e-3
@@ -49,7 +50,7 @@ RECIPES["tensorwise_kept"] = RECIPES["tensorwise"] | {FLOAT8 + ".enable_fsdp_flo
 MIN_FLOAT8 = {"7B": 21e3}  # tokens/s of the fastest recipe
 SWITCHES = {"graphs": "false", "side_stream": "true"}  # {key of [compile]: what is not its default}
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
-BFLOAT16_GRADIENTS = BFLOAT16_STATES | {"training.gradient_accumulation_dtype": "bfloat16"}  # fits GPUs of 80 GB
+BFLOAT16_GRADIENTS = {"training.gradient_accumulation_dtype": "bfloat16"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,10 @@ class Case:
     least: dict  # {figure of Result or ratio: target}
     peer: dict | None = None
     seq: int = 1024
+    more: dict = dataclasses.field(default_factory=dict)  # settings on GPUs with less than LARGE_GB
+
+    def settings_on(self, memory_gb):
+        return self.settings | (self.more if memory_gb < LARGE_GB else {})
 
     def plan(self, memory_gb):
         known = [gb for gb in self.plans if gb <= memory_gb]
@@ -75,15 +80,15 @@ class Case:
 CASES = {case_name: Case(*fields) for case_name, *fields in (
     ("0.5B", "qwen2", "0.5B", 151936, 24, 896, {80: (64, "none")}, BFLOAT16_STATES,
      {"tokens/s": 165e3}),
-    ("1.5B", "qwen2", "1.5B", 151936, 28, 1536, {80: (16, "none"), 141: (32, "none")}, BFLOAT16_STATES,
+    ("1.5B", "qwen2", "1.5B", 151936, 28, 1536, {80: (16, "none"), LARGE_GB: (32, "none")}, BFLOAT16_STATES,
      {"tokens/s": 65e3}),
-    ("3B", "qwen2", "3B", 151936, 36, 2048, {80: (8, "none"), 141: (16, "none")}, BFLOAT16_STATES,
+    ("3B", "qwen2", "3B", 151936, 36, 2048, {80: (8, "none"), LARGE_GB: (16, "none")}, BFLOAT16_STATES,
      {"tokens/s": 34e3, "MFU causal %": 65}),
-    ("7B", "qwen2", "7B", 152064, 28, 3584, {80: (4, "selective"), 141: (8, "none")}, BFLOAT16_GRADIENTS,
-     {"tokens/s": 15e3, "MFU causal %": 65}),
-    ("8B", "llama3", "8B", 128256, 32, 4096, {80: (4, "selective"), 141: (8, "none")}, BFLOAT16_GRADIENTS,
-     {"tokens/s": 0}),
-    ("wide", "llama3", "4096x12x32", 32000, 12, 4096, {80: (16, "none"), 141: (32, "none")}, {},
+    ("7B", "qwen2", "7B", 152064, 28, 3584, {80: (4, "selective"), LARGE_GB: (8, "none")}, BFLOAT16_STATES,
+     {"tokens/s": 15e3, "MFU causal %": 65}, None, 1024, BFLOAT16_GRADIENTS),
+    ("8B", "llama3", "8B", 128256, 32, 4096, {80: (4, "selective"), LARGE_GB: (8, "none")}, BFLOAT16_STATES,
+     {"tokens/s": 0}, None, 1024, BFLOAT16_GRADIENTS),
+    ("wide", "llama3", "4096x12x32", 32000, 12, 4096, {80: (16, "none"), LARGE_GB: (32, "none")}, {},
      {"TFLOP/s causal": 600, "x compiled": 1.15},
      dict(dim=4096, layers=12, heads=32, hidden=11008, vocab=32000, batches="32,16,8,4")),
     ("small", "llama3", "256x6x16", 32000, 6, 256, {80: (256, "none")}, {},
@@ -137,13 +142,14 @@ def write_tokens(path, case, num_sequences):
     start([BINARIES / "prepare-data", "tokenize", "--input", source, "--output", path, "--vocab-size", case.vocab], 300)
 
 
-def settings_of(case, tokens, microbatch, recompute, dump):
+def settings_of(case, tokens, dump, memory_gb):
+    microbatch, recompute = case.plan(memory_gb)
     return {"model.name": case.name, "model.flavor": case.flavor, "training.seq_len": case.seq,
             "training.dataset_path": tokens, "training.local_batch_size": microbatch,
             "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump,
             # A step changes a logit by about a tenth, whatever the width: AdamW's first updates are +-lr.
             "optimizer.lr": 0.3 / case.width, "lr_scheduler.warmup_steps": 0, "lr_scheduler.decay_ratio": 0,
-            **case.settings}
+            **case.settings_on(memory_gb)}
 
 
 def words_of(settings):
@@ -238,7 +244,7 @@ class Bench:
         (microbatch, recompute), sequences = case.plan(self.memory_gb), self.num_sequences(case)
         tokens = self.tokens_of(case)
         with tempfile.TemporaryDirectory(dir=self.folder) as dump, Power() as power:
-            settings = settings_of(case, tokens, microbatch, recompute, dump) | {
+            settings = settings_of(case, tokens, dump, self.memory_gb) | {
                 "training.global_batch_size": sequences, "training.steps": self.options.steps,
                 "compile.search_algorithms": str(not self.options.heuristic).lower()} | more
             _, _, cut_short = start([BINARIES / "pretrain", *words_of(settings)], self.options.limit, AS_ROOT)
