@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
+#include <tuple>
 #include <utility>
 
 #include "ops/rms_norm.h"
@@ -73,15 +74,22 @@ void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) co
     tape.activation.keep_for_sums_over_rows();
 }
 
+/// Returns the output of a norm as the input of a layer's products, and the norm's inverse_rms.
+std::tuple<ops::Operand, at::Tensor> Block::normed(const at::Tensor& x, const at::Tensor& weight,
+                                                   const ops::Recipe& recipe) const {
+    at::Tensor largest;
+    const auto [y, inverse_rms] =
+        ops::rms_norm(x, weight, spec_.norm_eps, recipe.shares_x() ? &largest : nullptr);
+    return {axis_.cast_if_shared(y, recipe, TensorAxis::Rows::Own, largest), inverse_rms};
+}
+
 /// Skips each step whose slot of the tape is filled. forward() therefore runs all steps, and recompute() runs
 /// only the steps whose slots Tape::drop() emptied.
 void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const {
     // 1. normalise: attention_input [rows, dim]
     if (!tape.attention_input.defined()) {
-        const auto [y, inverse_rms] = ops::rms_norm(tape.input, weights[Role::AttentionNorm], spec_.norm_eps);
-        tape.attention_input =
-            axis_.cast_if_shared(y, *weights.stack(Join::Qkv).recipe, TensorAxis::Rows::Own);
-        tape.attention_inverse_rms = inverse_rms;
+        std::tie(tape.attention_input, tape.attention_inverse_rms) =
+            normed(tape.input, weights[Role::AttentionNorm], *weights.stack(Join::Qkv).recipe);
     }
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
@@ -130,10 +138,8 @@ void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Ta
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     // 1. normalise: feed_forward_input [rows, dim]
     if (!tape.feed_forward_input.defined()) {
-        const auto [y, inverse_rms] = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
-        tape.feed_forward_input =
-            axis_.cast_if_shared(y, *weights.stack(Join::GateUp).recipe, TensorAxis::Rows::Own);
-        tape.feed_forward_inverse_rms = inverse_rms;
+        std::tie(tape.feed_forward_input, tape.feed_forward_inverse_rms) =
+            normed(tape.middle, weights[Role::FfnNorm], *weights.stack(Join::GateUp).recipe);
     }
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
@@ -143,8 +149,10 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     tape.feed_forward_input.keep_for_sums_over_rows();
     // 3. silu(gate) * up: activation [tokens, hidden]
     if (!tape.activation.defined()) {
-        tape.activation = axis_.cast_if_shared(ops::swiglu(tape.gate_up), *weights.stack(Role::Down).recipe,
-                                               TensorAxis::Rows::All);
+        const ops::Recipe& recipe = *weights.stack(Role::Down).recipe;
+        at::Tensor largest;
+        const at::Tensor y = ops::swiglu(tape.gate_up, recipe.shares_x() ? &largest : nullptr);
+        tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, largest);
     }
 }
 
@@ -167,10 +175,12 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     work.add_product(Role::Down, dy_all, std::move(tape.activation), *down.recipe);
     if (spec_.mlp_bias) work.add_row_sum(Role::BiasDown, dy);
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
-    const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
-    // 3. gate and up projections: dinput [rows, dim]
     const ops::Stack gate_up = weights.stack(Join::GateUp);
-    const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, gate_up);
+    at::Tensor largest;
+    const at::Tensor dgate_up =
+        ops::swiglu_backward(dactivation, tape.gate_up, gate_up.recipe->shares_dy() ? &largest : nullptr);
+    // 3. gate and up projections: dinput [rows, dim]
+    const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, largest, gate_up);
     work.add_product(Join::GateUp, dgate_up_operand, tape.feed_forward_input, *gate_up.recipe, axis_);
     if (spec_.mlp_bias) work.add_row_sum(Join::GateUpBias, dgate_up);
     // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
@@ -192,7 +202,7 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);
     // 3. projections to q, k, v: dinput [rows, dim]
     const ops::Stack qkv = weights.stack(Join::Qkv);
-    const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, qkv);
+    const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, /*largest=*/{}, qkv);
     work.add_product(Join::Qkv, dqkv_operand, tape.attention_input, *qkv.recipe, axis_);
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],

@@ -5,6 +5,8 @@
 // The backward pass is written by hand. The tape (layer.h) keeps tensors from forward to backward.
 #pragma once
 
+#include <tuple>
+
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/tensor_axis.h"
@@ -29,6 +31,8 @@ class Block : public Layer {
                               WeightWork& work) const override;
 
   private:
+    std::tuple<ops::Operand, at::Tensor> normed(const at::Tensor& x, const at::Tensor& weight,
+                                                const ops::Recipe& recipe) const;
     void fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const;
     void fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const;
     void fill_feed_forward(const Weights& weights, Tape& tape) const;

@@ -72,9 +72,11 @@ class TensorAxis {
     virtual void max_of_parts(at::Tensor& values) const { max(values); }
 
     // COLLECTIVE: casts an operand that is cut over ranks (ops/float8.h). One scale for the whole matrix is
-    // that of all ranks' parts; other scales are this rank's.
-    ops::Operand cast(const ops::Operand& x, const ops::Cast& cast, int summed) const {
-        return x.scaled() ? x : ops::cast(x, cast, summed, largest_magnitude(x.values, cast));
+    // that of all ranks' parts; other scales are this rank's. `largest`: the largest magnitude of this rank's
+    // part, if that is known.
+    ops::Operand cast(const ops::Operand& x, const ops::Cast& cast, int summed,
+                      const at::Tensor& largest = {}) const {
+        return x.scaled() ? x : ops::cast(x, cast, summed, largest_magnitude(x.values, cast, largest));
     }
     ops::Stack cast(const ops::Stack& weight, const ops::Cast& cast, int summed) const {
         if (cast.scaling == ops::Scaling::None || weight.all.scaled()) return weight;
@@ -88,12 +90,15 @@ class TensorAxis {
         All,
     };
     /// COLLECTIVE: x for the forward product and the weight's gradient, cast if one cast serves both.
-    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows) const {
-        return recipe.shares_x() ? cast(x, recipe.forward.left, stored_for(rows)) : ops::Operand(x);
+    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows,
+                                const at::Tensor& largest = {}) const {
+        return recipe.shares_x() ? cast(x, recipe.forward.left, stored_for(rows), largest) : ops::Operand(x);
     }
     /// COLLECTIVE: the same of dy, in the cast of the input gradient's product.
-    ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe, Rows rows) const {
-        return recipe.shares_dy() ? cast(dy, recipe.input_gradient.left, stored_for(rows)) : ops::Operand(dy);
+    ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe, Rows rows,
+                                   const at::Tensor& largest = {}) const {
+        if (!recipe.shares_dy()) return dy;
+        return cast(dy, recipe.input_gradient.left, stored_for(rows), largest);
     }
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
@@ -107,9 +112,11 @@ class TensorAxis {
         at::Tensor dx;    // this rank's rows
         ops::Operand dy;  // for the weight's gradient, cast if the recipe shares it
     };
-    virtual ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const {
+    /// `largest`: the largest magnitude of dy, or undefined.
+    virtual ColumnGradient column_backward(const at::Tensor& dy, const at::Tensor& largest,
+                                           const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
-        const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All);
+        const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All, largest);
         return {
             reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0)), weight.name),
             kept};
@@ -152,9 +159,10 @@ class TensorAxis {
     /// Rows are gathered from matrices that are stored by rows.
     int stored_for(Rows rows) const { return rows == Rows::Own && sums() ? 1 : ops::kEitherDim; }
 
-    at::Tensor largest_magnitude(const at::Tensor& x, const ops::Cast& cast) const {
+    at::Tensor largest_magnitude(const at::Tensor& x, const ops::Cast& cast,
+                                 const at::Tensor& known = {}) const {
         if (cast.scaling != ops::Scaling::Matrix) return {};
-        at::Tensor largest = ops::largest_magnitude(x);
+        at::Tensor largest = known.defined() ? known : ops::largest_magnitude(x);
         max_of_parts(largest);
         return largest;
     }

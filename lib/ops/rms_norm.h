@@ -10,7 +10,9 @@ struct RmsNormOutput {
     at::Tensor y;
     at::Tensor inverse_rms;  // [..., 1], accumulation type; backward needs it beside x and w
 };
-RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+/// `largest`: as of swiglu(), of y.
+RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                       at::Tensor* largest = nullptr);
 
 struct RmsNormGradient {
     at::Tensor dx;

@@ -6,10 +6,13 @@
 
 namespace argosy::ops {
 
+// `largest`, unless null, becomes the largest magnitude of the result, as ops::largest_magnitude() finds it,
+// if a GPU's kernel finds it without another pass; else it stays undefined.
+
 /// [rows, 2n] -> [rows, n].
-at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor swiglu(const at::Tensor& gate_up, at::Tensor* largest = nullptr);
 
 /// Returns the gradient of gate_up, with the same layout: [rows, 2n].
-at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor* largest = nullptr);
 
 }  // namespace argosy::ops

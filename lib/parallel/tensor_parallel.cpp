@@ -181,9 +181,10 @@ at::Tensor OverlappedTensorAxis::column(const ops::Operand& x, const ops::Stack&
 }
 
 model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at::Tensor& dy,
+                                                                        const at::Tensor& largest,
                                                                         const ops::Stack& weight) const {
     const auto& [left, right] = weight.recipe->input_gradient;
-    const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All);
+    const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All, largest);
     const ops::Operand operand = cast(kept, left, 1);
     const ops::Stack cast_weight = cast(weight, right, 0);
     return {

@@ -66,7 +66,8 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens);
 
     at::Tensor column(const ops::Operand& x, const ops::Stack& weight, const ops::Stack& bias) const override;
-    ColumnGradient column_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
+    ColumnGradient column_backward(const at::Tensor& dy, const at::Tensor& largest,
+                                   const ops::Stack& weight) const override;
     at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
                    const at::Tensor& residual) const override;
     RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
