@@ -2,6 +2,7 @@
 #include <limits>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/element_type.h"
@@ -100,6 +101,32 @@ TYPED_TEST(GpuFloat8, LargestMagnitudesAreTheCpus) {
         }
         for (int64_t i = 0; i < count; ++i) ASSERT_EQ(found.at(i), right.at(i)) << i;
     });
+}
+
+// Matrices of several blocks, dense and not, in packs and not; what lies between their rows is larger.
+TYPED_TEST(GpuFloat8, LargestMagnitudeOfAMatrixIsFoundAnywhere) {
+    using T = TypeParam;
+    for (const Case& size :
+         {Case{136, 264}, {136, 264, 8}, {67, 131}, {67, 131, 3}, {1, 20000}, {1, 300, 7}}) {
+        auto x = this->template random<T>(size.num_rows * size.stride());
+        for (int64_t i = 0; i < x.size(); ++i) {
+            if (i % size.stride() >= size.row_size) x[i] = narrow<T>(100);
+        }
+        const int64_t last = size.num_rows * size.row_size - 1;
+        for (const int64_t i : {int64_t{0}, last / 2, last - 1, last}) {
+            const int64_t at = i / size.row_size * size.stride() + i % size.row_size;
+            const T before = std::as_const(x)[at];
+            x[at] = narrow<T>(-50);
+            const auto [found] = in_any_order([&] {
+                Memory<float> largest = this->zeros(1);
+                this->template gpu<T>().largest_magnitudes(
+                    {grouped(size, std::as_const(x).gpu(), Groups::Matrix), largest.gpu(), 1}, nullptr);
+                return std::tuple(largest);
+            });
+            EXPECT_EQ(found.at(0), 50) << size.num_rows << " x " << size.row_size << ", element " << i;
+            x[at] = before;
+        }
+    }
 }
 
 TYPED_TEST(GpuFloat8, LargestMagnitudesShowNaN) {

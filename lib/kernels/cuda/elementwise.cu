@@ -126,13 +126,6 @@ void launch_rope(Rope<T> args, GpuStream stream) {
     }
 }
 
-/// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
-/// because the division has 32 bits.
-__device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
-    const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
-    return i + row * (stride - row_size);
-}
-
 template <class T>
 struct SwigluBody {
     static constexpr int kAtOnce = 2;
@@ -189,9 +182,6 @@ struct SwigluBackwardBody {
         cuda::store(args.dup + loaded.at, dup);
     }
 };
-
-/// The maximum number of rows whose elements place_of can count.
-int64_t max_rows_per_launch(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
 
 }  // namespace
 

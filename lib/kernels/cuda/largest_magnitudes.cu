@@ -3,6 +3,8 @@
 // not matter.
 #include "kernels/cuda/kernels.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/device.cuh"
 
 namespace argosy::kernels::cuda {
@@ -10,26 +12,17 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
 /// The larger one of `before` and the magnitudes of kCount elements.
 template <int kCount, class T>
 __device__ uint32_t larger_of(const T* x, uint32_t before) {
-    const auto numbers = load<kCount>(x);
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) before = larger(before, __float_as_uint(numbers[k]) & 0x7fffffff);
-    return before;
+    return larger_magnitude(before, load<kCount>(x));
 }
 
-__device__ void raise_to(float* largest, uint32_t magnitude) {
-    atomicMax(reinterpret_cast<unsigned*>(largest), magnitude);
-}
-
-/// Groups of whole rows, or of all rows. A block reads kPerThread packs for each thread of a row.
+/// Groups of whole rows. A block reads kPerThread packs for each thread of a row.
 constexpr int kPerThread = 4;
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) row_kernel(LargestMagnitudes<T> args) {
-    __shared__ Shared<uint32_t, kThreads / kWarp> parts;
+    __shared__ LargestMemory<kThreads> memory;
     const Grouped<T>& matrix = args.matrix;
     const T* const row = matrix.x + blockIdx.y * matrix.row_stride;
     const int64_t begin = (int64_t{blockIdx.x} * kThreads * kPerThread + threadIdx.x) * kCount;
@@ -39,15 +32,30 @@ __global__ void __launch_bounds__(kThreads) row_kernel(LargestMagnitudes<T> args
         const int64_t at = begin + i * kThreads * kCount;
         if (at < matrix.row_size) largest = larger_of<kCount>(row + at, largest);
     }
+    raise_by_block<kThreads>(memory, args.largest + blockIdx.y * args.largest_stride, largest, 0);
+}
+
+/// One group, the matrix: reads rows one after the other as if they were one row. kGaps: there are gaps
+/// between them. Each thread has kAtOnce packs in flight, 32 KB of a block.
+constexpr int kAtOnce = 8;
+template <class T, int kCount, bool kGaps>
+__global__ void __launch_bounds__(kThreads, 4) matrix_kernel(Grouped<T> matrix, float* largest) {
+    __shared__ LargestMemory<kThreads> memory;
+    const uint32_t earlier = earlier_magnitude(largest);
+    const int64_t count = matrix.num_rows * matrix.row_size;
+    const int64_t begin = (int64_t{blockIdx.x} * kThreads * kAtOnce + threadIdx.x) * kCount;
+    Elements<T, kCount> loaded[kAtOnce] = {};
 #pragma unroll
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-        largest = larger(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+    for (int i = 0; i < kAtOnce; ++i) {
+        const int64_t at = begin + i * kThreads * kCount;
+        if (at >= count) continue;
+        const int64_t place = kGaps ? place_of(at, matrix.row_size, matrix.row_stride) : at;
+        loaded[i] = load_elements<kCount>(matrix.x + place);
     }
-    if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = largest;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (int i = 1; i < kThreads / kWarp; ++i) largest = larger(largest, parts[i]);
-    raise_to(args.largest + (matrix.group_rows == 1 ? blockIdx.y * args.largest_stride : 0), largest);
+    uint32_t magnitude = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) magnitude = larger_magnitude(magnitude, widened(loaded[i]));
+    raise_by_block<kThreads>(memory, largest, magnitude, earlier);
 }
 
 /// Groups of some adjacent columns of one row: one thread for each group.
@@ -69,6 +77,9 @@ constexpr int kRowsAtOnce = 32, kWarps = kThreads / kWarp;
 template <class T>
 bool groups_rows_of_columns(const Grouped<T>& matrix) {
     return matrix.group_columns == 1 && matrix.group_rows > 1;
+}
+__device__ inline void raise_to(float* largest, uint32_t magnitude) {
+    atomicMax(reinterpret_cast<unsigned*>(largest), magnitude);
 }
 template <class T, int kCount, bool kJoined>
 __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> args) {
@@ -108,6 +119,11 @@ __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> a
     }
 }
 
+template <class T>
+bool is_one_group(const Grouped<T>& matrix) {
+    return matrix.group_rows == matrix.num_rows && matrix.group_columns == matrix.row_size;
+}
+
 template <int kCount, class T>
 void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
     constexpr const char* kName = "largest_magnitudes";
@@ -123,19 +139,26 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
         return launch({kName, blocks, kThreads, stream},
                       joined ? column_kernel<T, kCount, true> : column_kernel<T, kCount, false>, args);
     }
-    constexpr int64_t kMaxRows = 65535;  // of a grid
+    const bool whole = is_one_group(matrix);
+    int64_t max_rows = 65535;  // of a grid
+    if (whole) max_rows = std::max<int64_t>(max_rows_per_launch(matrix.row_size), 1);
     LargestMagnitudes<T> part = args;
-    for (int64_t rows_left = matrix.num_rows; rows_left > 0; rows_left -= kMaxRows) {
-        const int64_t rows = rows_left < kMaxRows ? rows_left : kMaxRows;
-        if (matrix.group_columns < matrix.row_size) {
+    for (int64_t rows_left = matrix.num_rows; rows_left > 0; rows_left -= max_rows) {
+        const int64_t rows = part.matrix.num_rows = std::min(rows_left, max_rows);
+        if (whole) {
+            const dim3 blocks = grid(ceil_div(rows * matrix.row_size, kThreads * kCount * kAtOnce), 1);
+            launch({kName, blocks, kThreads, stream},
+                   rows == 1 ? matrix_kernel<T, kCount, false> : matrix_kernel<T, kCount, true>, part.matrix,
+                   args.largest);
+        } else if (matrix.group_columns < matrix.row_size) {
             const dim3 blocks = grid(ceil_div(matrix.row_size / matrix.group_columns, kThreads), rows);
             launch({kName, blocks, kThreads, stream}, block_kernel<T, kCount>, part);
         } else {
             const dim3 blocks = grid(ceil_div(matrix.row_size, kThreads * kCount * kPerThread), rows);
             launch({kName, blocks, kThreads, stream}, row_kernel<T, kCount>, part);
         }
-        part.matrix.x += kMaxRows * matrix.row_stride;
-        if (matrix.group_rows == 1) part.largest += kMaxRows * args.largest_stride;
+        part.matrix.x += max_rows * matrix.row_stride;
+        part.largest += max_rows * args.largest_stride;
     }
 }
 
@@ -143,11 +166,16 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
 
 template <class T>
 void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream) {
-    const Grouped<T>& matrix = args.matrix;
+    Grouped<T> matrix = args.matrix;
     if (matrix.num_rows == 0 || matrix.row_size == 0) return;
+    if (is_one_group(matrix) && matrix.row_stride == matrix.row_size) {
+        const int64_t count = matrix.num_rows * matrix.row_size;
+        matrix = {matrix.x, 1, count, count, 1, count};
+    }
     const int64_t group = groups_rows_of_columns(matrix) ? 0 : matrix.group_columns;
     const bool packed = in_packs<T>(matrix.row_size | matrix.row_stride | group, matrix.x);
-    packed ? launch_largest<kPack<T>>(args, stream) : launch_largest<1>(args, stream);
+    const LargestMagnitudes<T> all = {matrix, args.largest, args.largest_stride};
+    packed ? launch_largest<kPack<T>>(all, stream) : launch_largest<1>(all, stream);
 }
 
 template void largest_magnitudes(const LargestMagnitudes<float>&, GpuStream);
