@@ -48,7 +48,7 @@ at::Tensor kernel_forward(const at::Tensor& gate_up) {
                                       .y = out + begin * size};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::swiglu, &kernels::GpuTypedKernels<T>::swiglu, y, y.size(0),
-                       size, rows);
+                       size, rows, /*largest=*/nullptr);
     });
     return y;
 }
@@ -71,7 +71,8 @@ at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
                                               .stride = stride};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::swiglu_backward,
-                       &kernels::GpuTypedKernels<T>::swiglu_backward, dy, dy.size(0), size, rows);
+                       &kernels::GpuTypedKernels<T>::swiglu_backward, dy, dy.size(0), size, rows,
+                       /*largest=*/nullptr);
     });
     return gradient;
 }
