@@ -22,7 +22,9 @@
 
 namespace argosy::kernels {
 
-/// The entry points for one element type.
+/// The entry points for one element type. `largest`: a number that the kernel raises to the largest magnitude
+/// of what it writes, as largest_magnitudes() would find it without reading the result again; null: none. CPU
+/// kernels have no such argument. REQUIRES: *largest is 0, or the largest magnitude of another part.
 template <class T>
 struct GpuTypedKernels {
     void (*softmax_sums)(const SoftmaxSums<T>&, GpuStream);
@@ -40,14 +42,14 @@ struct GpuTypedKernels {
     void (*largest_magnitudes)(const LargestMagnitudes<T>&, GpuStream);
     /// The CPU kernel's bits, except in NaNs. Either result may be null; x is read once.
     void (*cast_to_float8)(const CastToFloat8<T>&, const TransposedFloat8&, GpuStream);
-    void (*rms_norm)(const RmsNorm<T>&, GpuStream);
+    void (*rms_norm)(const RmsNorm<T>&, GpuStream, float* largest);
     int64_t (*rms_norm_backward_scratch_bytes)(const RmsNormBackward<T>&);
-    void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream);
+    void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream, float* largest);  // of dx
     void (*rope)(const Rope<T>&, GpuStream);
     int64_t (*sum_rows_scratch_bytes)(const SumRows<T>&);
     void (*sum_rows)(const SumRows<T>&, void* scratch, GpuStream);
-    void (*swiglu)(const Swiglu<T>&, GpuStream);
-    void (*swiglu_backward)(const SwigluBackward<T>&, GpuStream);
+    void (*swiglu)(const Swiglu<T>&, GpuStream, float* largest);
+    void (*swiglu_backward)(const SwigluBackward<T>&, GpuStream, float* largest);  // of dgate and dup
 };
 
 struct GpuTable {

@@ -192,6 +192,12 @@ at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64
     return largest;
 }
 
+float* start_largest(at::Tensor* largest, const at::Tensor& x) {
+    if (largest == nullptr || !casts_on_gpu(x)) return nullptr;
+    *largest = at::zeros({1, 1}, x.options().dtype(at::kFloat));
+    return x.is_meta() ? nullptr : mutable_first_element<float>(*largest);
+}
+
 Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest,
                         bool power_of_two) {
     const Float8Scales made = {at::empty_like(largest), at::empty_like(largest)};

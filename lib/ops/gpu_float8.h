@@ -59,6 +59,11 @@ bool casts_on_gpu(const at::Tensor& x);
 /// kernels::LargestMagnitudes. REQUIRES: casts_on_gpu, dense rows.
 at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns);
 
+/// For a GPU's kernel that raises *largest to the largest magnitude of its result: makes *largest a zero
+/// beside x and returns its place. Null if `largest` is null or casts_on_gpu(x) is false; *largest stays
+/// undefined.
+float* start_largest(at::Tensor* largest, const at::Tensor& x);
+
 /// The factors and scales of groups, as kernels::Float8Scales. REQUIRES: casts_on_gpu, dense rows.
 struct Float8Scales {
     at::Tensor factors, scale;

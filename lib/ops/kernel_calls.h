@@ -75,12 +75,15 @@ void run_on_parts(const at::Tensor& x, int64_t count, int64_t min_per_thread, co
 }
 
 /// Calls a kernel for all rows of a matrix on the device of x: on a GPU once, on the current stream; on a
-/// processor once for each thread. `rows(begin, end)` returns the arguments for some of the rows.
-template <class T, class Args, class Rows>
+/// processor once for each thread. `rows(begin, end)` returns the arguments for some of the rows, `on_gpu`
+/// are those that only the GPU's kernel has.
+template <class T, class Args, class Rows, class... OnGpu>
 void run_on_rows(void (*kernels::TypedKernels<T>::*kernel)(const Args&),
-                 void (*kernels::GpuTypedKernels<T>::*gpu_kernel)(const Args&, kernels::GpuStream),
-                 const at::Tensor& x, int64_t num_rows, int64_t row_size, const Rows& rows) {
-    if (gpu::holds(x)) return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream());
+                 void (*kernels::GpuTypedKernels<T>::*gpu_kernel)(const Args&, kernels::GpuStream, OnGpu...),
+                 const at::Tensor& x, int64_t num_rows, int64_t row_size, const Rows& rows,
+                 std::type_identity_t<OnGpu>... on_gpu) {
+    if (gpu::holds(x))
+        return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream(), on_gpu...);
     run_on_parts(x, num_rows, min_rows_per_thread(row_size),
                  [&](int64_t begin, int64_t end) { (kernels::table().of<T>().*kernel)(rows(begin, end)); });
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/sums.h"
@@ -60,7 +61,7 @@ class Rows {
 };
 
 /// REQUIRES: has_rows_in_groups(x).
-RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor* largest) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
@@ -83,7 +84,7 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, doub
                                        .x_groups = x_rows.from(begin)};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::rms_norm, &kernels::GpuTypedKernels<T>::rms_norm, x,
-                       num_rows, size, rows);
+                       num_rows, size, rows, start_largest(largest, x));
     });
     return output;
 }
@@ -122,7 +123,8 @@ at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
         if (gpu::holds(dw)) {
             const auto all = rows(0, num_rows, mutable_elements<float>(dw));
             const at::Tensor memory = scratch(gpu_kernels<T>().rms_norm_backward_scratch_bytes(all), dw);
-            return gpu_kernels<T>().rms_norm_backward(all, memory.mutable_data_ptr(), gpu::current_stream());
+            return gpu_kernels<T>().rms_norm_backward(all, memory.mutable_data_ptr(), gpu::current_stream(),
+                                                      /*largest=*/nullptr);
         }
         add_row_blocks(dw, num_rows, [&](int64_t first, int64_t count, float* dweight) {
             kernels::table().of<T>().rms_norm_backward(rows(first, count, dweight));
@@ -139,10 +141,10 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 
 }  // namespace
 
-RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor* largest) {
     note_pass({x, x});
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return kernel_forward(with_rows_in_groups(x), weight, eps);
+    return kernel_forward(with_rows_in_groups(x), weight, eps, largest);
 }
 
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/work.h"
@@ -33,7 +34,7 @@ at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
 }
 
 /// REQUIRES: the rows of gate_up are dense.
-at::Tensor kernel_forward(const at::Tensor& gate_up) {
+at::Tensor kernel_forward(const at::Tensor& gate_up, at::Tensor* largest) {
     const int64_t size = gate_up.size(1) / 2, stride = gate_up.stride(0);
     at::Tensor y = at::empty({gate_up.size(0), size}, gate_up.options());
     with_element_type(gate_up.scalar_type(), [&]<class T>(T) {
@@ -48,13 +49,13 @@ at::Tensor kernel_forward(const at::Tensor& gate_up) {
                                       .y = out + begin * size};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::swiglu, &kernels::GpuTypedKernels<T>::swiglu, y, y.size(0),
-                       size, rows);
+                       size, rows, start_largest(largest, gate_up));
     });
     return y;
 }
 
 /// REQUIRES: dy and gate_up are contiguous.
-at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor* largest) {
     const int64_t size = dy.size(1), stride = gate_up.size(1);
     at::Tensor gradient = at::empty_like(gate_up);
     with_element_type(dy.scalar_type(), [&]<class T>(T) {
@@ -71,23 +72,25 @@ at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
                                               .stride = stride};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::swiglu_backward,
-                       &kernels::GpuTypedKernels<T>::swiglu_backward, dy, dy.size(0), size, rows);
+                       &kernels::GpuTypedKernels<T>::swiglu_backward, dy, dy.size(0), size, rows,
+                       start_largest(largest, gate_up));
     });
     return gradient;
 }
 
 }  // namespace
 
-at::Tensor swiglu(const at::Tensor& gate_up) {
-    at::Tensor y = has_kernels(gate_up) ? kernel_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
+at::Tensor swiglu(const at::Tensor& gate_up, at::Tensor* largest) {
+    at::Tensor y =
+        has_kernels(gate_up) ? kernel_forward(with_dense_rows(gate_up), largest) : plain_forward(gate_up);
     note_pass({gate_up, y});
     return y;
 }
 
-at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor* largest) {
     note_pass({gate_up, gate_up, dy});
     if (!has_kernels(gate_up)) return plain_backward(dy, gate_up);
-    return kernel_backward(dy.contiguous(), gate_up.contiguous());
+    return kernel_backward(dy.contiguous(), gate_up.contiguous(), largest);
 }
 
 }  // namespace argosy::ops

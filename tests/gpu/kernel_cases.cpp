@@ -89,17 +89,40 @@ T* Slices::output(int64_t count, int times, double tolerance) {
     return to;
 }
 
-float* Slices::zeros(int64_t count) {
-    auto* const to = out<float>(count);
-    ids_.push_back({outputs_.back().offset, std::vector<int64_t>((count + 1) / 2)});
+float* Slices::zeros_for_launches(int64_t count, double tolerance) {
+    auto* const to = output<float>(count * kLaunches, 0, tolerance);
+    traffic_bytes_ += count * sizeof(float);
+    ids_.push_back({outputs_.back().offset, std::vector<int64_t>((count * kLaunches + 1) / 2)});
     return to;
 }
 
 namespace {
 
+/// Whether a kernel finds the largest magnitude of its result too.
+enum class Finds { Nothing, Largest };
+std::string with(const char* kernel, Finds finds) {
+    return finds == Finds::Largest ? fmt::format("{} and its largest", kernel) : kernel;
+}
+
+/// `on_gpu` takes a stream and where a launch puts the largest magnitude of its result, which is `result` on
+/// the processor.
+template <class T, class OnGpu, class OnProcessor>
+Run finding(Finds finds, Slices& memory, const T* result, int64_t count, OnGpu on_gpu,
+            OnProcessor on_processor) {
+    if (finds == Finds::Nothing) return {[=](GpuStream stream) { on_gpu(stream, nullptr); }, on_processor};
+    float* const largest = memory.zeros_for_launches(1, kRounding<T>);
+    return {[=, launch = int64_t{0}](GpuStream stream) mutable {
+                on_gpu(stream, largest + launch++ % Slices::kLaunches);
+            },
+            [=] {
+                on_processor();
+                table().of<T>().largest_magnitudes({{result, 1, count, count, 1, count}, largest, 1});
+            }};
+}
+
 template <class T>
-Case rms_norm(int64_t row_size) {
-    return {"rms_norm", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
+Case rms_norm(int64_t row_size, Finds finds = Finds::Nothing) {
+    return {with("rms_norm", finds), by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
                 const int64_t rows = std::max<int64_t>(elements / row_size, 3), count = rows * row_size;
                 const RmsNorm<T> args = {rows,
                                          row_size,
@@ -108,14 +131,18 @@ Case rms_norm(int64_t row_size) {
                                          1e-5F,
                                          memory.out<T>(count),
                                          memory.out<float>(rows)};
-                return {[=](GpuStream stream) { gpu_table()->of<T>().rms_norm(args, stream); },
-                        [=] { table().of<T>().rms_norm(args); }};
+                return finding(
+                    finds, memory, args.y, count,
+                    [=](GpuStream stream, float* largest) {
+                        gpu_table()->of<T>().rms_norm(args, stream, largest);
+                    },
+                    [=] { table().of<T>().rms_norm(args); });
             }};
 }
 
 template <class T>
-Case rms_norm_backward(int64_t row_size) {
-    return {"rms_norm_backward with residual", by_rows<T>(row_size),
+Case rms_norm_backward(int64_t row_size, Finds finds = Finds::Nothing) {
+    return {with("rms_norm_backward with residual", finds), by_rows<T>(row_size),
             [=](Slices& memory, int64_t elements) -> Run {
                 const int64_t rows = std::max<int64_t>(elements / row_size, 3), count = rows * row_size;
                 const RmsNormBackward<T> args = {rows,
@@ -129,8 +156,12 @@ Case rms_norm_backward(int64_t row_size) {
                                                  memory.in_out<float>(row_size, 1e-3)};
                 const auto& gpu = gpu_table()->of<T>();
                 void* const scratch = memory.scratch(gpu.rms_norm_backward_scratch_bytes(args));
-                return {[=, &gpu](GpuStream stream) { gpu.rms_norm_backward(args, scratch, stream); },
-                        [=] { table().of<T>().rms_norm_backward(args); }};
+                return finding(
+                    finds, memory, args.dx, count,
+                    [=, &gpu](GpuStream stream, float* largest) {
+                        gpu.rms_norm_backward(args, scratch, stream, largest);
+                    },
+                    [=] { table().of<T>().rms_norm_backward(args); });
             }};
 }
 
@@ -155,28 +186,35 @@ Case rope(int64_t num_heads, int64_t head_dim) {
 constexpr int64_t kHidden = 4864;
 
 template <class T>
-Case swiglu() {
-    return {"swiglu", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
-                const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
-                const T* const gate = memory.in<T>(rows * stride);
-                const Swiglu<T> args = {rows,           kHidden, gate,
-                                        gate + kHidden, stride,  memory.out<T>(rows * kHidden)};
-                return {[=](GpuStream stream) { gpu_table()->of<T>().swiglu(args, stream); },
-                        [=] { table().of<T>().swiglu(args); }};
-            }};
+Case swiglu(Finds finds = Finds::Nothing) {
+    return {
+        with("swiglu", finds), kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+            const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
+            const T* const gate = memory.in<T>(rows * stride);
+            const Swiglu<T> args = {rows,           kHidden, gate,
+                                    gate + kHidden, stride,  memory.out<T>(rows * kHidden)};
+            return finding(
+                finds, memory, args.y, rows * kHidden,
+                [=](GpuStream stream, float* largest) { gpu_table()->of<T>().swiglu(args, stream, largest); },
+                [=] { table().of<T>().swiglu(args); });
+        }};
 }
 
 template <class T>
-Case swiglu_backward() {
-    return {"swiglu_backward", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+Case swiglu_backward(Finds finds = Finds::Nothing) {
+    return {with("swiglu_backward", finds), kName<T>, [=](Slices& memory, int64_t elements) -> Run {
                 const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
                 const T* const dy = memory.in<T>(rows * kHidden);
                 const T* const gate = memory.in<T>(rows * stride);
                 T* const dgate = memory.out<T>(rows * stride);
                 const SwigluBackward<T> args = {rows,  kHidden,         dy,    gate, gate + kHidden,
                                                 dgate, dgate + kHidden, stride};
-                return {[=](GpuStream stream) { gpu_table()->of<T>().swiglu_backward(args, stream); },
-                        [=] { table().of<T>().swiglu_backward(args); }};
+                return finding(
+                    finds, memory, args.dgate, rows * stride,
+                    [=](GpuStream stream, float* largest) {
+                        gpu_table()->of<T>().swiglu_backward(args, stream, largest);
+                    },
+                    [=] { table().of<T>().swiglu_backward(args); });
             }};
 }
 
@@ -395,9 +433,13 @@ Case largest_magnitudes(Groups groups) {
             [=](Slices& memory, int64_t elements) -> Run {
                 const Grouped<T> matrix = grouped<T>(memory, groups, float8_rows(elements));
                 const int64_t stride = kFloat8Columns / matrix.group_columns;
-                const LargestMagnitudes<T> args = {
-                    matrix, memory.zeros(matrix.num_rows / matrix.group_rows * stride), stride};
-                return {[=](GpuStream stream) { gpu_table()->of<T>().largest_magnitudes(args, stream); },
+                const int64_t count = matrix.num_rows / matrix.group_rows * stride;
+                const LargestMagnitudes<T> args = {matrix, memory.zeros_for_launches(count), stride};
+                return {[=, launch = int64_t{0}](GpuStream stream) mutable {
+                            LargestMagnitudes<T> own = args;
+                            own.largest += launch++ % Slices::kLaunches * count;
+                            gpu_table()->of<T>().largest_magnitudes(own, stream);
+                        },
                         [=] { table().of<T>().largest_magnitudes(args); }};
             }};
 }
@@ -449,6 +491,8 @@ std::vector<Case> all_cases() {
                                rms_norm<BFloat16>(4096),
                                rms_norm<BFloat16>(8192),
                                rms_norm<float>(4096),
+                               rms_norm<BFloat16>(3584, Finds::Largest),
+                               rms_norm<BFloat16>(4096, Finds::Largest),
                                rms_norm_backward<BFloat16>(64),
                                rms_norm_backward<BFloat16>(128),
                                rms_norm_backward<BFloat16>(896),
@@ -458,6 +502,8 @@ std::vector<Case> all_cases() {
                                rms_norm_backward<BFloat16>(4096),
                                rms_norm_backward<BFloat16>(8192),
                                rms_norm_backward<float>(4096),
+                               rms_norm_backward<BFloat16>(3584, Finds::Largest),
+                               rms_norm_backward<BFloat16>(4096, Finds::Largest),
                                rope<BFloat16>(14, 64),
                                rope<BFloat16>(2, 64),
                                rope<BFloat16>(32, 128),
@@ -466,6 +512,8 @@ std::vector<Case> all_cases() {
                                swiglu<float>(),
                                swiglu_backward<BFloat16>(),
                                swiglu_backward<float>(),
+                               swiglu<BFloat16>(Finds::Largest),
+                               swiglu_backward<BFloat16>(Finds::Largest),
                                widen<BFloat16>(),
                                narrow<BFloat16>(),
                                sum_rows<BFloat16>(896),

@@ -41,8 +41,10 @@ class Slices {
     T* in_out(int64_t count, double tolerance = 0) {
         return output<T>(count, 2, tolerance);
     }
-    /// Zeros, of which the kernel changes some.
-    float* zeros(int64_t count);
+    /// Zeros for the largest magnitudes that kernels find, once for each launch: the kernels do less for
+    /// numbers that are already as large.
+    static constexpr int64_t kLaunches = 16;
+    float* zeros_for_launches(int64_t count, double tolerance = 0);
     /// Numbers from 0 to limit - 1.
     const int64_t* ids(int64_t count, int64_t limit);
     const int64_t* ids(std::vector<int64_t> values);

@@ -1,6 +1,7 @@
 // SwiGLU, RoPE and conversions on GPUs, against plain loops in fp64 and against the CPU's kernels.
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "kernels/gpu_test.h"
 
@@ -36,7 +37,7 @@ TYPED_TEST(GpuElementwise, Swiglu) {
             Memory<T> result(size.num_rows * size.row_size, size.aligned);
             this->template gpu<T>().swiglu({size.num_rows, size.row_size, both.gpu(),
                                             both.gpu() + size.row_size, size.stride(), result.gpu()},
-                                           nullptr);
+                                           nullptr, nullptr);
             return std::tuple(result);
         });
         const auto expected = [&](int64_t i) {
@@ -59,7 +60,7 @@ TYPED_TEST(GpuElementwise, SwigluBackward) {
             this->template gpu<T>().swiglu_backward(
                 {size.num_rows, hidden, dy.gpu(), both.gpu(), both.gpu() + hidden, result.gpu(),
                  result.gpu() + hidden, size.stride()},
-                nullptr);
+                nullptr, nullptr);
             return std::tuple(result);
         });
         const auto expected = [&](int64_t i) {
@@ -72,6 +73,43 @@ TYPED_TEST(GpuElementwise, SwigluBackward) {
     }
 }
 
+// The results are those without `largest`, and NaN is larger than all others.
+TYPED_TEST(GpuElementwise, SwigluFindsTheLargestMagnitudeOfItsResult) {
+    using T = TypeParam;
+    for (const SwigluCase& size : kSwigluCases) {
+        SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
+        const int64_t hidden = size.row_size;
+        for (const bool has_nan : {false, true}) {
+            auto both = this->template random<T>(size.num_rows * size.stride(), size.aligned, 4);
+            const auto dy = this->template random<T>(size.num_rows * hidden, size.aligned);
+            if (has_nan) both[(size.num_rows - 1) * size.stride() + hidden / 2] = narrow<T>(kNaN);
+            const auto run = [&](float* of_y, float* of_dboth) {
+                Memory<T> y(size.num_rows * hidden, size.aligned), dboth = both;
+                const T* const gate = std::as_const(both).gpu();
+                const auto& gpu = this->template gpu<T>();
+                gpu.swiglu({size.num_rows, hidden, gate, gate + hidden, size.stride(), y.gpu()}, nullptr,
+                           of_y);
+                for (int64_t i = 0; i < dboth.size(); ++i) dboth[i] = narrow<T>(0);  // gaps too
+                gpu.swiglu_backward({size.num_rows, hidden, dy.gpu(), gate, gate + hidden, dboth.gpu(),
+                                     dboth.gpu() + hidden, size.stride()},
+                                    nullptr, of_dboth);
+                return std::tuple(y, dboth);
+            };
+            const auto [right_y, right_dboth] = run(nullptr, nullptr);
+            const auto [y, of_y, dboth, of_dboth] = in_any_order([&] {
+                Memory<float> largest_y({0.0F}), largest_dboth({0.0F});
+                const auto results = run(largest_y.gpu(), largest_dboth.gpu());
+                return std::tuple(std::get<0>(results), largest_y, std::get<1>(results), largest_dboth);
+            });
+            EXPECT_TRUE(y.same_bits(right_y) && dboth.same_bits(right_dboth));
+            EXPECT_TRUE(of_y.same_bits(this->largest_of(y))) << of_y.at(0);
+            EXPECT_TRUE(of_dboth.same_bits(this->largest_of(dboth))) << of_dboth.at(0);
+            EXPECT_EQ(std::isnan(of_y.at(0)), has_nan);
+            EXPECT_EQ(std::isnan(of_dboth.at(0)), has_nan);
+        }
+    }
+}
+
 // Gates whose exponential overflows or underflows, and gates that are NaN.
 TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
     using T = TypeParam;
@@ -81,8 +119,9 @@ TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
     for (int i = 0; i < 16; ++i) gate[i] = narrow<T>(limits[i]), one[i] = narrow<T>(1);
     Memory<T> right_y = y, right_dgate = y, right_dup = y;
     const auto& gpu = this->template gpu<T>();
-    gpu.swiglu({1, 16, gate.gpu(), one.gpu(), 16, y.gpu()}, nullptr);
-    gpu.swiglu_backward({1, 16, one.gpu(), gate.gpu(), one.gpu(), dgate.gpu(), dup.gpu(), 16}, nullptr);
+    gpu.swiglu({1, 16, gate.gpu(), one.gpu(), 16, y.gpu()}, nullptr, nullptr);
+    gpu.swiglu_backward({1, 16, one.gpu(), gate.gpu(), one.gpu(), dgate.gpu(), dup.gpu(), 16}, nullptr,
+                        nullptr);
     table().of<T>().swiglu({1, 16, gate.host(), one.host(), 16, right_y.host()});
     table().of<T>().swiglu_backward(
         {1, 16, one.host(), gate.host(), one.host(), right_dgate.host(), right_dup.host(), 16});

@@ -43,6 +43,15 @@ class GpuTest : public ::testing::Test {
         return gpu_table()->of<T>();
     }
 
+    /// What largest_magnitudes() finds in all of x.
+    template <class T>
+    static Memory<float> largest_of(const Memory<T>& x) {
+        Memory<float> largest({0.0F});
+        gpu<T>().largest_magnitudes({{x.gpu(), 1, x.size(), x.size(), 1, x.size()}, largest.gpu(), 1},
+                                    nullptr);
+        return largest;
+    }
+
     std::mt19937 engine_{5};
 };
 

@@ -52,23 +52,41 @@ TEST_F(GpuTraffic, CrossEntropyReadsAgainWhatABlockCannotKeep) {
     EXPECT_EQ(stored, 2 * num_columns * kElement);
 }
 
+// With the largest magnitude of the result too.
 TEST_F(GpuTraffic, SwigluReadsAndWritesOnce) {
     constexpr int64_t kRows = 5, kHidden = 1000, kBytes = kRows * kHidden * kElement;
     const auto gate_up = random<BFloat16>(2 * kRows * kHidden), dy = random<BFloat16>(kRows * kHidden);
     Memory<BFloat16> y(kRows * kHidden, true), dgate_up(2 * kRows * kHidden, true);
+    Memory<float> largest({0.0F});
     const BFloat16 *gate = gate_up.gpu(), *up = gate + kRows * kHidden;
-    const Traffic forward = traffic_of([&] {
-        gpu<BFloat16>().swiglu({kRows, kHidden, gate, up, kHidden, y.gpu()}, nullptr);
-    });
-    EXPECT_EQ(forward.loaded, 2 * kBytes);
-    EXPECT_EQ(forward.stored, kBytes);
-    const Traffic backward = traffic_of([&] {
-        gpu<BFloat16>().swiglu_backward(
-            {kRows, kHidden, dy.gpu(), gate, up, dgate_up.gpu(), dgate_up.gpu() + kRows * kHidden, kHidden},
-            nullptr);
-    });
-    EXPECT_EQ(backward.loaded, 3 * kBytes);
-    EXPECT_EQ(backward.stored, 2 * kBytes);
+    for (float* const to : {static_cast<float*>(nullptr), largest.gpu()}) {
+        const Traffic forward = traffic_of([&] {
+            gpu<BFloat16>().swiglu({kRows, kHidden, gate, up, kHidden, y.gpu()}, nullptr, to);
+        });
+        EXPECT_EQ(forward.loaded, 2 * kBytes);
+        EXPECT_EQ(forward.stored, kBytes);
+        const Traffic backward = traffic_of([&] {
+            gpu<BFloat16>().swiglu_backward({kRows, kHidden, dy.gpu(), gate, up, dgate_up.gpu(),
+                                             dgate_up.gpu() + kRows * kHidden, kHidden},
+                                            nullptr, to);
+        });
+        EXPECT_EQ(backward.loaded, 3 * kBytes);
+        EXPECT_EQ(backward.stored, 2 * kBytes);
+    }
+}
+
+TEST_F(GpuTraffic, TheLargestMagnitudeOfAMatrixReadsItOnceAndNoGaps) {
+    constexpr int64_t kRows = 70, kColumns = 264;
+    const auto x = random<BFloat16>(kRows * (kColumns + 8));
+    for (const int64_t stride : {kColumns, kColumns + 8}) {
+        Memory<float> largest({0.0F});
+        const auto [loaded, stored] = traffic_of([&] {
+            gpu<BFloat16>().largest_magnitudes(
+                {{x.gpu(), kRows, kColumns, stride, kRows, kColumns}, largest.gpu(), 1}, nullptr);
+        });
+        EXPECT_EQ(loaded, kRows * kColumns * kElement) << stride;
+        EXPECT_EQ(stored, 0);
+    }
 }
 
 TEST_F(GpuTraffic, TheLargestMagnitudeOfAMatrixReadsItOnceAndNoGaps) {

@@ -150,15 +150,6 @@ __device__ void keep_narrow(Elements<T, kCount>& x) {
     for (int i = 0; i < x.kWords; ++i) forget_origin(x.words[i]);
 }
 
-/// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
-/// because the division has 32 bits.
-__device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
-    const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
-    return i + row * (stride - row_size);
-}
-/// The maximum number of rows whose elements place_of can count.
-inline int64_t max_rows_per_launch(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
-
 /// Returns the sum over each group of kLanes adjacent lanes in each of these lanes. REQUIRES: all lanes of
 /// the warp call warp_sum().
 template <int kLanes = kWarp, class Number>
@@ -198,44 +189,53 @@ class BlockSum {
     int offset_ = 0;
 };
 
-// Magnitudes are compared as the bits of fp32 numbers without their sign, so that NaN is larger than all
-// others.
-
+/// The larger one of two magnitudes, which are the bits of fp32 numbers without their sign. NaN is larger
+/// than all others.
 __device__ inline uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+__device__ inline uint32_t magnitude_of(float x) { return __float_as_uint(x) & 0x7fffffff; }
 
-/// The larger one of `before` and the magnitudes of x.
-template <int kCount>
-__device__ uint32_t larger_magnitude(uint32_t before, const Floats<kCount>& x) {
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) before = larger(before, __float_as_uint(x[k]) & 0x7fffffff);
-    return before;
-}
-
-/// Thread 0 gets a value that *largest has had, from memory: other blocks raise it at the same time.
-__device__ inline uint32_t earlier_magnitude(const float* largest) {
-    return threadIdx.x == 0 ? *reinterpret_cast<const volatile uint32_t*>(largest) : 0;
-}
-
-template <int kThreads>
-using LargestMemory = Shared<uint32_t, kThreads / kWarp>;  // __shared__
-
-/// Raises *largest to the largest magnitude of all threads of a block, which all call it. `earlier` is what
-/// earlier_magnitude() returned: only a block with a larger magnitude calls atomicMax(). An H200 took 85 us
-/// for 32,768 of these calls on one number, beside reads that take 67 us.
-template <int kThreads>
-__device__ void raise_by_block(LargestMemory<kThreads>& memory, float* largest, uint32_t magnitude,
-                               uint32_t earlier) {
-#pragma unroll
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-        magnitude = larger(magnitude, __shfl_xor_sync(kAllLanes, magnitude, distance));
+/// Raises *largest to the largest magnitude that the threads of a block include; does nothing unless kWanted.
+/// A block first reads *largest and calls atomicMax() only if its own magnitude is larger, because an H200
+/// took 85 us for 32,768 calls on one number, with reads that take 67. REQUIRES: all threads call raise(),
+/// once.
+template <int kThreads, bool kWanted = true>
+class LargestOfBlock {
+  public:
+    __device__ explicit LargestOfBlock(float* largest) : largest_(largest) {
+        if (kWanted && threadIdx.x == 0) earlier_ = *reinterpret_cast<const volatile uint32_t*>(largest);
     }
-    if (threadIdx.x % kWarp == 0) memory[threadIdx.x / kWarp] = magnitude;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
+    template <class T, int kCount>
+    __device__ void include(const Elements<T, kCount>& x) {
+        if (!kWanted) return;
+        const auto numbers = widened(x);
 #pragma unroll
-    for (int warp = 1; warp < kThreads / kWarp; ++warp) magnitude = larger(magnitude, memory[warp]);
-    if (magnitude > earlier) atomicMax(reinterpret_cast<unsigned*>(largest), magnitude);
-}
+        for (int k = 0; k < kCount; ++k) magnitude_ = larger(magnitude_, magnitude_of(numbers[k]));
+    }
+    template <class T, int kCount>
+    __device__ void store_and_include(T* to, const Elements<T, kCount>& x) {
+        include(x);
+        store(to, x);
+    }
+    __device__ void raise() {
+        if constexpr (kWanted) {
+            __shared__ Shared<uint32_t, kThreads / kWarp> parts;
+#pragma unroll
+            for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+                magnitude_ = larger(magnitude_, __shfl_xor_sync(kAllLanes, magnitude_, distance));
+            }
+            if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = magnitude_;
+            __syncthreads();
+            if (threadIdx.x > 0) return;
+#pragma unroll
+            for (int i = 1; i < kThreads / kWarp; ++i) magnitude_ = larger(magnitude_, parts[i]);
+            if (magnitude_ > earlier_) atomicMax(reinterpret_cast<unsigned*>(largest_), magnitude_);
+        }
+    }
+
+  private:
+    float* largest_;
+    uint32_t earlier_ = 0, magnitude_ = 0;
+};
 
 /// Whether rows of `row_size` elements from each pointer on can be read in packs: the row size and all
 /// pointers are multiples of 16 bytes. A null pointer counts as aligned.

@@ -1,7 +1,7 @@
 // Conversions, rotary position embedding and SwiGLU on GPUs.
 #include "kernels/cuda/kernels.h"
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace argosy::kernels::cuda {
 namespace {
@@ -12,9 +12,12 @@ constexpr int kThreads = 256;
 // that enough loads are in flight.
 
 /// `Body` has kAtOnce; `load<kCount>(i)`, which returns the inputs of elements [i, i + kCount); and
-/// `store(i, loaded)`, which computes and stores these elements.
-template <class Body, int kCount>
-__global__ void __launch_bounds__(kThreads) flat_kernel(Body body, int64_t begin, int64_t end) {
+/// `store(i, loaded, written)`, which computes and stores these elements, and includes them in `written`
+/// where kLargest.
+template <class Body, int kCount, bool kLargest>
+__global__ void __launch_bounds__(kThreads)
+    flat_kernel(Body body, int64_t begin, int64_t end, float* largest) {
+    LargestOfBlock<kThreads, kLargest> written(largest);
     const int64_t first = begin + (int64_t{blockIdx.x} * kThreads * Body::kAtOnce + threadIdx.x) * kCount;
     decltype(body.template load<kCount>(0)) loaded[Body::kAtOnce];
 #pragma unroll
@@ -25,23 +28,28 @@ __global__ void __launch_bounds__(kThreads) flat_kernel(Body body, int64_t begin
 #pragma unroll
     for (int k = 0; k < Body::kAtOnce; ++k) {
         const int64_t i = first + k * kThreads * kCount;
-        if (i < end) body.store(i, loaded[k]);
+        if (i < end) body.store(i, loaded[k], written);
     }
+    written.raise();
 }
 
 template <int kCount, class Body>
-void launch_flat(const char* name, const Body& body, int64_t begin, int64_t end, GpuStream stream) {
+void launch_flat(const char* name, const Body& body, int64_t begin, int64_t end, GpuStream stream,
+                 float* largest) {
     const int64_t per_block = int64_t{kCount} * kThreads * Body::kAtOnce;
     const auto blocks = static_cast<unsigned>(ceil_div(end - begin, per_block));
-    if (blocks > 0) launch({name, blocks, kThreads, stream}, flat_kernel<Body, kCount>, body, begin, end);
+    auto kernel = flat_kernel<Body, kCount, false>;
+    if constexpr (Body::kHasLargest) kernel = largest != nullptr ? flat_kernel<Body, kCount, true> : kernel;
+    if (blocks > 0) launch({name, blocks, kThreads, stream}, kernel, body, begin, end, largest);
 }
 
 /// Processes all elements, kCount at a time if `aligned`, and the rest one by one.
 template <int kCount, class Body>
-void run_flat(const char* name, const Body& body, int64_t count, bool aligned, GpuStream stream) {
+void run_flat(const char* name, const Body& body, int64_t count, bool aligned, GpuStream stream,
+              float* largest = nullptr) {
     const int64_t in_packs = aligned ? count / kCount * kCount : 0;
-    launch_flat<kCount>(name, body, 0, in_packs, stream);
-    launch_flat<1>(name, body, in_packs, count, stream);
+    launch_flat<kCount>(name, body, 0, in_packs, stream, largest);
+    launch_flat<1>(name, body, in_packs, count, stream, largest);
 }
 
 /// Four elements at a time: 16 bytes of floats, 8 bytes of a narrower type.
@@ -50,6 +58,7 @@ constexpr int kAtATime = 4;
 template <class From, class To>
 struct Conversion {
     static constexpr int kAtOnce = 4;
+    static constexpr bool kHasLargest = false;
     const From* from;
     To* to;
 
@@ -57,8 +66,8 @@ struct Conversion {
     __device__ Elements<From, kCount> load(int64_t i) const {
         return load_elements<kCount>(from + i);
     }
-    template <int kCount>
-    __device__ void store(int64_t i, const Elements<From, kCount>& loaded) const {
+    template <int kCount, class Written>
+    __device__ void store(int64_t i, const Elements<From, kCount>& loaded, Written&) const {
         cuda::store(to + i, widened(loaded));
     }
 };
@@ -74,10 +83,9 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     if (thread >= num_threads) return;
     const auto packs_per_half = static_cast<unsigned>(args.half / kCount);
     const unsigned row = thread / packs_per_half, i = thread % packs_per_half * kCount;
-    const auto position =
-        args.positions != nullptr
-            ? static_cast<unsigned>(args.positions[row])
-            : (static_cast<unsigned>(args.first_row) + row) % static_cast<unsigned>(args.seq_len);
+    const auto position = args.positions != nullptr ? static_cast<unsigned>(args.positions[row])
+                                                    : (static_cast<unsigned>(args.first_row) + row) %
+                                                          static_cast<unsigned>(args.seq_len);
     const int64_t angle = position * args.half + i, head_size = 2 * args.half;
     const int64_t first_head = int64_t{blockIdx.x} * kHeads, heads_left = args.num_heads - first_head;
     const int64_t column = first_head * head_size + i;
@@ -129,6 +137,7 @@ void launch_rope(Rope<T> args, GpuStream stream) {
 template <class T>
 struct SwigluBody {
     static constexpr int kAtOnce = 2;
+    static constexpr bool kHasLargest = true;
     Swiglu<T> args;
 
     template <int kCount>
@@ -140,13 +149,13 @@ struct SwigluBody {
         const int64_t at = place_of(i, args.row_size, args.stride);
         return {load_elements<kCount>(args.gate + at), load_elements<kCount>(args.up + at)};
     }
-    template <int kCount>
-    __device__ void store(int64_t i, const Loaded<kCount>& loaded) const {
+    template <int kCount, class Written>
+    __device__ void store(int64_t i, const Loaded<kCount>& loaded, Written& written) const {
         const auto gate = widened(loaded.gate), up = widened(loaded.up);
         Floats<kCount> y;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) y[k] = __fdividef(gate[k], 1.0F + expf(-gate[k])) * up[k];
-        cuda::store(args.y + i, y);
+        written.store_and_include(args.y + i, narrowed<T>(y));
     }
 };
 
@@ -154,6 +163,7 @@ struct SwigluBody {
 template <class T>
 struct SwigluBackwardBody {
     static constexpr int kAtOnce = 1;
+    static constexpr bool kHasLargest = true;
     SwigluBackward<T> args;
 
     template <int kCount>
@@ -167,8 +177,8 @@ struct SwigluBackwardBody {
         return {at, load_elements<kCount>(args.dy + i), load_elements<kCount>(args.gate + at),
                 load_elements<kCount>(args.up + at)};
     }
-    template <int kCount>
-    __device__ void store(int64_t /*i*/, const Loaded<kCount>& loaded) const {
+    template <int kCount, class Written>
+    __device__ void store(int64_t /*i*/, const Loaded<kCount>& loaded, Written& written) const {
         const auto dy = widened(loaded.dy), gate = widened(loaded.gate), up = widened(loaded.up);
         Floats<kCount> dgate, dup;
 #pragma unroll
@@ -178,8 +188,8 @@ struct SwigluBackwardBody {
             dgate[k] = slope * dy[k] * up[k];
             dup[k] = gate[k] * open * dy[k];
         }
-        cuda::store(args.dgate + loaded.at, dgate);
-        cuda::store(args.dup + loaded.at, dup);
+        written.store_and_include(args.dgate + loaded.at, narrowed<T>(dgate));
+        written.store_and_include(args.dup + loaded.at, narrowed<T>(dup));
     }
 };
 
@@ -217,37 +227,37 @@ template void rope(const Rope<BFloat16>&, GpuStream);
 template void rope(const Rope<Half>&, GpuStream);
 
 template <class T>
-void swiglu(const Swiglu<T>& args, GpuStream stream) {
+void swiglu(const Swiglu<T>& args, GpuStream stream, float* largest) {
     if (args.row_size == 0) return;
     const bool aligned = in_packs<T>(args.row_size | args.stride, args.gate, args.up, args.y);
     const int64_t max_rows = max_rows_per_launch(args.row_size);
     for (Swiglu<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
         const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;
-        run_flat<kPack<T>>("swiglu", SwigluBody<T>{left}, count, aligned, stream);
+        run_flat<kPack<T>>("swiglu", SwigluBody<T>{left}, count, aligned, stream, largest);
         left.gate += max_rows * args.stride, left.up += max_rows * args.stride,
             left.y += max_rows * args.row_size;
     }
 }
 
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream) {
+void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream, float* largest) {
     if (args.row_size == 0) return;
     const bool aligned =
         in_packs<T>(args.row_size | args.stride, args.dy, args.gate, args.up, args.dgate, args.dup);
     const int64_t max_rows = max_rows_per_launch(args.row_size), step = max_rows * args.stride;
     for (SwigluBackward<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
         const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;
-        run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{left}, count, aligned, stream);
+        run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{left}, count, aligned, stream, largest);
         left.dy += max_rows * args.row_size, left.gate += step, left.up += step;
         left.dgate += step, left.dup += step;
     }
 }
 
-template void swiglu(const Swiglu<float>&, GpuStream);
-template void swiglu(const Swiglu<BFloat16>&, GpuStream);
-template void swiglu(const Swiglu<Half>&, GpuStream);
-template void swiglu_backward(const SwigluBackward<float>&, GpuStream);
-template void swiglu_backward(const SwigluBackward<BFloat16>&, GpuStream);
-template void swiglu_backward(const SwigluBackward<Half>&, GpuStream);
+template void swiglu(const Swiglu<float>&, GpuStream, float*);
+template void swiglu(const Swiglu<BFloat16>&, GpuStream, float*);
+template void swiglu(const Swiglu<Half>&, GpuStream, float*);
+template void swiglu_backward(const SwigluBackward<float>&, GpuStream, float*);
+template void swiglu_backward(const SwigluBackward<BFloat16>&, GpuStream, float*);
+template void swiglu_backward(const SwigluBackward<Half>&, GpuStream, float*);
 
 }  // namespace argosy::kernels::cuda

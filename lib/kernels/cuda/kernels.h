@@ -41,12 +41,12 @@ void transpose_bytes(const TransposeBytes& args, GpuStream stream);
 void float8_scales(const Float8Scales& args, GpuStream stream);
 
 template <class T>
-void rms_norm(const RmsNorm<T>& args, GpuStream stream);
+void rms_norm(const RmsNorm<T>& args, GpuStream stream, float* largest);
 
 template <class T>
 int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<T>& args);
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream);
+void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream, float* largest);
 
 template <class T>
 void rope(const Rope<T>& args, GpuStream stream);
@@ -66,8 +66,8 @@ void add_partial_rows(const float* partial, int64_t num_rows, int64_t row_size, 
                       GpuStream stream);
 
 template <class T>
-void swiglu(const Swiglu<T>& args, GpuStream stream);
+void swiglu(const Swiglu<T>& args, GpuStream stream, float* largest);
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream);
+void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream, float* largest);
 
 }  // namespace argosy::kernels::cuda

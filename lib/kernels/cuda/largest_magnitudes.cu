@@ -5,43 +5,38 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-/// The larger one of `before` and the magnitudes of kCount elements.
-template <int kCount, class T>
-__device__ uint32_t larger_of(const T* x, uint32_t before) {
-    return larger_magnitude(before, load<kCount>(x));
-}
-
 /// Groups of whole rows. A block reads kPerThread packs for each thread of a row.
 constexpr int kPerThread = 4;
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) row_kernel(LargestMagnitudes<T> args) {
-    __shared__ LargestMemory<kThreads> memory;
     const Grouped<T>& matrix = args.matrix;
+    LargestOfBlock<kThreads> largest(args.largest + blockIdx.y * args.largest_stride);
     const T* const row = matrix.x + blockIdx.y * matrix.row_stride;
     const int64_t begin = (int64_t{blockIdx.x} * kThreads * kPerThread + threadIdx.x) * kCount;
-    uint32_t largest = 0;
+    Elements<T, kCount> loaded[kPerThread] = {};
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
         const int64_t at = begin + i * kThreads * kCount;
-        if (at < matrix.row_size) largest = larger_of<kCount>(row + at, largest);
+        if (at < matrix.row_size) loaded[i] = load_elements<kCount>(row + at);
     }
-    raise_by_block<kThreads>(memory, args.largest + blockIdx.y * args.largest_stride, largest, 0);
+#pragma unroll
+    for (const auto& each : loaded) largest.include(each);
+    largest.raise();
 }
 
 /// One group, the matrix: reads rows one after the other as if they were one row. kGaps: there are gaps
 /// between them. Each thread has kAtOnce packs in flight, 32 KB of a block.
 constexpr int kAtOnce = 8;
 template <class T, int kCount, bool kGaps>
-__global__ void __launch_bounds__(kThreads, 4) matrix_kernel(Grouped<T> matrix, float* largest) {
-    __shared__ LargestMemory<kThreads> memory;
-    const uint32_t earlier = earlier_magnitude(largest);
+__global__ void __launch_bounds__(kThreads, 4) matrix_kernel(Grouped<T> matrix, float* result) {
+    LargestOfBlock<kThreads> largest(result);
     const int64_t count = matrix.num_rows * matrix.row_size;
     const int64_t begin = (int64_t{blockIdx.x} * kThreads * kAtOnce + threadIdx.x) * kCount;
     Elements<T, kCount> loaded[kAtOnce] = {};
@@ -52,10 +47,9 @@ __global__ void __launch_bounds__(kThreads, 4) matrix_kernel(Grouped<T> matrix, 
         const int64_t place = kGaps ? place_of(at, matrix.row_size, matrix.row_stride) : at;
         loaded[i] = load_elements<kCount>(matrix.x + place);
     }
-    uint32_t magnitude = 0;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) magnitude = larger_magnitude(magnitude, widened(loaded[i]));
-    raise_by_block<kThreads>(memory, largest, magnitude, earlier);
+    for (const auto& each : loaded) largest.include(each);
+    largest.raise();
 }
 
 /// Groups of some adjacent columns of one row: one thread for each group.
@@ -66,7 +60,11 @@ __global__ void __launch_bounds__(kThreads) block_kernel(LargestMagnitudes<T> ar
     if (first >= matrix.row_size) return;
     const T* const x = matrix.x + blockIdx.y * matrix.row_stride + first;
     uint32_t largest = 0;
-    for (int64_t i = 0; i < matrix.group_columns; i += kCount) largest = larger_of<kCount>(x + i, largest);
+    for (int64_t i = 0; i < matrix.group_columns; i += kCount) {
+        const auto numbers = load<kCount>(x + i);
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) largest = larger(largest, magnitude_of(numbers[k]));
+    }
     args.largest[blockIdx.y * args.largest_stride + group] = __uint_as_float(largest);
 }
 
@@ -96,8 +94,7 @@ __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> a
         for (int i = 0; i < (rest < kRowsAtOnce ? rest : kRowsAtOnce); ++i) {
             const auto numbers = load<kCount>(x + i * matrix.row_stride);
 #pragma unroll
-            for (int k = 0; k < kCount; ++k)
-                largest[k] = larger(largest[k], __float_as_uint(numbers[k]) & 0x7fffffff);
+            for (int k = 0; k < kCount; ++k) largest[k] = larger(largest[k], magnitude_of(numbers[k]));
         }
     }
     if constexpr (!kJoined) {

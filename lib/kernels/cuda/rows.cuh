@@ -17,6 +17,15 @@ __device__ inline int64_t elements_in_gaps(const RowGroups& groups, int64_t row)
            groups.gap;
 }
 
+/// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
+/// because the division has 32 bits.
+__device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
+    const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
+    return i + row * (stride - row_size);
+}
+/// The maximum number of rows whose elements place_of can count.
+inline int64_t max_rows_per_launch(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
+
 /// How a block is divided among rows. kBlocks: blocks per multiprocessor in kernels whose blocks process
 /// several rows.
 template <int kLanes_, int kPacks_, int kRows_, int kThreads_, int kBlocks_>
