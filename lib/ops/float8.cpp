@@ -13,7 +13,7 @@
 
 #include "base/element_type.h"
 #include "base/error.h"
-#include "ops/gpu_float8.h"
+#include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
 #include "ops/work.h"
 
@@ -47,11 +47,6 @@ float largest_number(at::ScalarType type) {
     return type == kE4M3 ? Float8E4M3::value(Float8E4M3::kLargest) : Float8E5M2::value(Float8E5M2::kLargest);
 }
 
-/// Rows and columns of the groups of elements that share a scale.
-struct Groups {
-    int64_t rows, columns;
-};
-
 Groups groups_of(const at::Tensor& x, Scaling scaling, int summed) {
     if (scaling == Scaling::Matrix) return {x.size(0), x.size(1)};
     const int64_t size = scaling == Scaling::Line ? x.size(summed) : kBlockSize;
@@ -63,11 +58,6 @@ at::Tensor by_groups(const at::Tensor& x, Groups groups) {
     return x.view({x.size(0) / groups.rows, groups.rows, x.size(1) / groups.columns, groups.columns});
 }
 at::Tensor for_groups(const at::Tensor& factors) { return factors.unsqueeze(1).unsqueeze(3); }
-
-template <class T>
-kernels::Grouped<T> grouped(const at::Tensor& x, Groups groups) {
-    return {first_element<T>(x), x.size(0), x.size(1), x.stride(0), groups.rows, groups.columns};
-}
 
 template <class T>
 void write_largest(const at::Tensor& largest, const at::Tensor& x, Groups groups) {
@@ -84,7 +74,7 @@ void write_largest(const at::Tensor& largest, const at::Tensor& x, Groups groups
 /// The largest magnitude of each group, in fp32.
 at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
     if (!has_kernels(x)) return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
-    if (casts_on_gpu(x)) return gpu_largest_magnitudes(with_dense_rows(x), groups.rows, groups.columns);
+    if (casts_on_gpu(x)) return gpu_largest_magnitudes(with_dense_rows(x), groups);
     if (groups.rows > 1 && groups.columns > 1) {  // the whole matrix: its rows, then their column
         return largest_of_groups(largest_of_groups(x, {1, x.size(1)}), {x.size(0), 1});
     }
@@ -116,8 +106,7 @@ void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, co
 /// products that sum over dim `summed`.
 Operand scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
                            int summed) {
-    if (casts_on_gpu(x))
-        return gpu_cast(with_dense_rows(x), groups.rows, groups.columns, factors, type, summed);
+    if (casts_on_gpu(x)) return gpu_cast(with_dense_rows(x), groups, factors, type, summed);
     if (!has_kernels(x)) {
         const float largest = largest_number(type);
         return by_groups(x.contiguous(), groups)
@@ -216,15 +205,6 @@ Operand Operand::narrow(int dim, int64_t begin, int64_t count) const {
     ARGOSY_CHECK(begin % shared == 0 && count % shared == 0, "elements {} to {} are no blocks of {}", begin,
                  begin + count, shared);
     return {part, scale.narrow(dim, begin / shared, count / shared), type};
-}
-
-Operand Operand::transposed() const {
-    const auto turned = [](const at::Tensor& x) { return x.defined() ? x.t() : x; };
-    return {values.t(), turned(scale), type, turned(other_order)};
-}
-
-void Operand::keep_for_sums_over_rows() {
-    if (other_order.defined()) values = std::exchange(other_order, {});
 }
 
 bool divides(const Cast& cast, int64_t size) {

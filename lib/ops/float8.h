@@ -100,9 +100,14 @@ struct Operand {
     bool scaled() const { return scale.defined(); }
     /// Some rows or columns. REQUIRES: they begin and end at the bounds of blocks.
     Operand narrow(int dim, int64_t begin, int64_t count) const;
-    Operand transposed() const;
+    Operand transposed() const {
+        const auto turned = [](const at::Tensor& x) { return x.defined() ? x.t() : x; };
+        return {values.t(), turned(scale), type, turned(other_order)};
+    }
     /// Frees what products over dim 1 read, if `other_order` serves those over dim 0.
-    void keep_for_sums_over_rows();
+    void keep_for_sums_over_rows() {
+        if (other_order.defined()) values = std::exchange(other_order, {});
+    }
 };
 
 /// Whether a product may sum over `size` elements that are cast so.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "gpu/element_type.h"
+#include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
 #include "ops/work.h"
 
@@ -16,7 +17,6 @@ namespace argosy::ops {
 namespace {
 
 constexpr auto kExponents = at::ScalarType::Float8_e8m0fnu;
-constexpr int kFloat8Capability = 89;   // from which on tensor cores multiply float8
 constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is built
 constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
 
@@ -69,11 +69,6 @@ at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode) {
     return mode == cublas::ScaleMode::Line ? scales_of_lines(lines.scale, lines.values.size(0)) : lines.scale;
 }
 
-/// The elements of a matrix in float8; null without one.
-uint8_t* bytes_of(const at::Tensor& matrix) {
-    return matrix.defined() ? static_cast<uint8_t*>(matrix.data_ptr()) : nullptr;
-}
-
 /// Whether rows begin at multiples of 16 bytes, and their elements are adjacent.
 bool is_aligned(const at::Tensor& x) {
     return has_dense_rows(x) && x.stride(0) * x.element_size() % cublas::kFloat8Alignment == 0 &&
@@ -93,11 +88,6 @@ at::Tensor with_adjacent_terms(const Operand& operand) {
         {bytes_of(x), x.size(1), x.size(0), x.stride(1), {bytes_of(copy), copy.stride(0)}},
         gpu::current_stream());
     return copy;
-}
-
-template <class T>
-kernels::Grouped<T> grouped_rows(const at::Tensor& x, int64_t group_rows, int64_t group_columns) {
-    return {first_element<T>(x), x.size(0), x.size(1), x.stride(0), group_rows, group_columns};
 }
 
 /// Multiplies by scales of rows and columns, which a product left out.
@@ -173,69 +163,6 @@ cublas::Target product_target(const at::Tensor& x) {
 PlannedGpu::PlannedGpu(int capability)
     : outer_(std::exchange(planned, {capability, capability > 0 ? kOldestVersion : 0})) {}
 PlannedGpu::~PlannedGpu() { planned = outer_; }
-
-bool casts_on_gpu(const at::Tensor& x) {
-    return has_kernels(x) && (x.is_meta() ? planned.capability > 0 : gpu::holds(x));
-}
-
-at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns) {
-    at::Tensor largest = at::zeros(
-        {x.size(0) / std::max<int64_t>(group_rows, 1), x.size(1) / std::max<int64_t>(group_columns, 1)},
-        x.options().dtype(at::kFloat));
-    note_pass({x});
-    if (x.is_meta()) return largest;
-    with_element_type(x.scalar_type(), [&]<class T>(T) {
-        gpu_kernels<T>().largest_magnitudes({grouped_rows<T>(x, group_rows, group_columns),
-                                             mutable_first_element<float>(largest), largest.stride(0)},
-                                            gpu::current_stream());
-    });
-    return largest;
-}
-
-float* start_largest(at::Tensor* largest, const at::Tensor& x) {
-    if (largest == nullptr || !casts_on_gpu(x)) return nullptr;
-    *largest = at::zeros({1, 1}, x.options().dtype(at::kFloat));
-    return x.is_meta() ? nullptr : mutable_first_element<float>(*largest);
-}
-
-Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest,
-                        bool power_of_two) {
-    const Float8Scales made = {at::empty_like(largest), at::empty_like(largest)};
-    if (largest.is_meta()) return made;
-    kernels::gpu_table()->float8_scales({.count = largest.numel(),
-                                         .largest = first_element<float>(largest),
-                                         .type_largest = type_largest,
-                                         .min_largest = min_largest,
-                                         .power_of_two = power_of_two,
-                                         .factors = mutable_first_element<float>(made.factors),
-                                         .scales = mutable_first_element<float>(made.scale)},
-                                        gpu::current_stream());
-    return made;
-}
-
-Operand gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
-                 at::ScalarType type, int summed) {
-    const at::TensorOptions options = x.options().dtype(type);
-    // An emulated product reads either order.
-    const bool both = summed == kEitherDim && product_target(x).capability >= kFloat8Capability;
-    at::Tensor by_rows, by_columns;
-    if (summed != 0) by_rows = at::empty(x.sizes(), options);
-    if (summed == 0 || both) by_columns = at::empty({x.size(1), x.size(0)}, options).t();
-    Operand cast{by_rows.defined() ? by_rows : by_columns, {}, x.scalar_type()};
-    if (both) cast.other_order = by_columns;
-    note_pass({x, by_rows, by_columns});
-    if (x.is_meta()) return cast;
-    with_element_type(x.scalar_type(), [&]<class T>(T) {
-        gpu_kernels<T>().cast_to_float8({.matrix = grouped_rows<T>(x, group_rows, group_columns),
-                                         .factors = first_element<float>(factors),
-                                         .factor_stride = factors.stride(0),
-                                         .type = float8_type(cast.values),
-                                         .values = bytes_of(by_rows),
-                                         .value_stride = x.size(1)},
-                                        {bytes_of(by_columns), x.size(0)}, gpu::current_stream());
-    });
-    return cast;
-}
 
 bool multiply_in_float8(const ScaledProduct& product) {
     const auto& [out, a, b, addend, bias, fast_sums] = product;

@@ -1,9 +1,8 @@
-// Casts to float8 and products of float8 on a GPU: which of the products cuBLASLt computes in float8, and
-// which are left to products of the same numbers in bf16 (ops/matmul.cpp).
+// Products of float8 on a GPU: which of them cuBLASLt computes in float8, and which are left to products of
+// the same numbers in bf16 (ops/matmul.cpp).
 //
-// A product needs the terms of each sum side by side, so a cast for products that sum over dim 0 is stored
-// column-major, one for products over either dim both ways, and an operand that lies otherwise is transposed,
-// byte by byte, before its product.
+// A product needs the terms of each sum side by side. An operand that lies otherwise (ops/gpu_casts.h) is
+// transposed, byte by byte, before its product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -51,29 +50,6 @@ class PlannedGpu {
   private:
     cublas::Target outer_;
 };
-
-/// Whether this file computes casts of x: it is on a GPU, or counts as such.
-bool casts_on_gpu(const at::Tensor& x);
-
-/// The largest magnitudes of groups of `group_rows` x `group_columns` elements, in fp32, as
-/// kernels::LargestMagnitudes. REQUIRES: casts_on_gpu, dense rows.
-at::Tensor gpu_largest_magnitudes(const at::Tensor& x, int64_t group_rows, int64_t group_columns);
-
-/// For a GPU's kernel that raises *largest to the largest magnitude of its result: makes *largest a zero
-/// beside x and returns its place. Null if `largest` is null or casts_on_gpu(x) is false; *largest stays
-/// undefined.
-float* start_largest(at::Tensor* largest, const at::Tensor& x);
-
-/// The factors and scales of groups, as kernels::Float8Scales. REQUIRES: casts_on_gpu, dense rows.
-struct Float8Scales {
-    at::Tensor factors, scale;
-};
-Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
-
-/// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
-/// dim `summed`, which may be kEitherDim. REQUIRES: the same.
-Operand gpu_cast(const at::Tensor& x, int64_t group_rows, int64_t group_columns, const at::Tensor& factors,
-                 at::ScalarType type, int summed);
 
 /// out = a b + addend + bias. `addend` and `bias` may be undefined; `addend` has the shape and type of `out`.
 struct ScaledProduct {

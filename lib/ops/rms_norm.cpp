@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/gpu_float8.h"
+#include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/sums.h"

@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "ops/gpu_float8.h"
+#include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/work.h"
