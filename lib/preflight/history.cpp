@@ -77,6 +77,12 @@ std::optional<HistoryEntry> entry_of(const std::string& line, const std::filesys
     }
 }
 
+std::filesystem::path file_of(const Node& node, const std::filesystem::path& folder) {
+    std::string name = node.name;
+    std::ranges::replace(name, '/', '_');
+    return folder / (name + ".jsonl");
+}
+
 /// A rate at one place of all entries that have it.
 struct Series {
     std::vector<double> rates, times;
@@ -185,24 +191,21 @@ std::vector<HistoryEntry> read_history(const std::filesystem::path& file) {
     return entries;
 }
 
-std::vector<Finding> update_history(const std::filesystem::path& folder, const Report& report) {
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report) {
     std::vector<Finding> findings;
     const std::vector<HistoryEntry> entries = history_entries(report);
-    try {
-        for (size_t node = 0; node < entries.size(); ++node) {
-            std::string name = report.nodes[node].name;
-            std::ranges::replace(name, '/', '_');
-            const std::filesystem::path file = folder / (name + ".jsonl");
-            append(compare_with_past(static_cast<int>(node), entries[node], read_history(file), report),
-                   findings);
-            observe::AppendFile(file.string()).append_line(line_of(entries[node]));
-        }
-    } catch (const std::exception& error) {
-        findings.push_back({Severity::Warn, "history", "all nodes",
-                            fmt::format("the history is incomplete: {}", error.what()),
-                            "make the folder of --history writable, or name another"});
+    for (size_t node = 0; node < entries.size(); ++node) {
+        const auto past = read_history(file_of(report.nodes[node], folder));
+        append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
     }
     return findings;
+}
+
+void append_history(const std::filesystem::path& folder, const Report& report) {
+    const std::vector<HistoryEntry> entries = history_entries(report);
+    for (size_t node = 0; node < entries.size(); ++node) {
+        observe::AppendFile(file_of(report.nodes[node], folder).string()).append_line(line_of(entries[node]));
+    }
 }
 
 }  // namespace argosy::preflight

@@ -32,8 +32,10 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
 /// entries are left out.
 std::vector<HistoryEntry> read_history(const std::filesystem::path& file);
 
-/// Compares every node with its past in `folder`, then appends this run. A folder that cannot be written is a
-/// WARN.
-std::vector<Finding> update_history(const std::filesystem::path& folder, const Report& report);
+/// Compares every node with its past in `folder`. A missing folder or file is an empty past.
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report);
+
+/// Appends this run to the files of its nodes. Throws if a file cannot be written.
+void append_history(const std::filesystem::path& folder, const Report& report);
 
 }  // namespace argosy::preflight

@@ -11,7 +11,6 @@
 #include "cuda/device.h"
 #include "nccl/communicator.h"
 #include "preflight/compare_speeds.h"
-#include "preflight/history.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -94,8 +93,6 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     }
     judge(job, options.deadline_seconds, report);
     report.time = time_of_day();
-    if (world.rank() == 0 && !job.history.empty() && report.not_compared.empty())
-        append(update_history(job.history, report), report.findings);  // WARN only, so the order stays
     report.seconds = seconds_now() - started;
     return report;
 }

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <limits>
 
+#include "base/error.h"
+#include "expect_error.h"
 #include "preflight/cluster.h"
 #include "preflight/simulated_meter.h"
 #include "scratch_folder.h"
@@ -35,7 +37,10 @@ Report run_after(double days, SimulatedMeter& meter) {
 class History : public testing::Test {
   protected:
     std::vector<Finding> run(double days) {
-        return update_history(folder_ / "kept", run_after(days, meter_));
+        const Report report = run_after(days, meter_);
+        auto findings = compare_with_history(folder_ / "kept", report);
+        append_history(folder_ / "kept", report);
+        return findings;
     }
 
     SimulatedMeter meter_{3, 2};
@@ -75,7 +80,7 @@ TEST_F(History, ShowsWhatComparisonsWithPeersDoNot) {
     for (int rank = 0; rank < 6; ++rank) meter_.slow_products(rank, 0.8), meter_.slow_rail(rank, 0.7);
     const Report report = run_after(3, meter_);
     EXPECT_TRUE(compare_speeds(report.speeds, report.cluster).empty());
-    EXPECT_EQ(checks_of(update_history(folder_ / "kept", report)),
+    EXPECT_EQ(checks_of(compare_with_history(folder_ / "kept", report)),
               (Names{"history of pairs of nodes", "history of products", "history of rails",
                      "history of pairs of nodes", "history of products", "history of rails",
                      "history of pairs of nodes", "history of products", "history of rails"}));
@@ -130,13 +135,11 @@ TEST_F(History, SurvivesBrokenLinesAndALongFile) {
     EXPECT_EQ(read_history(file).back().time, kFirst + 300 * kDay);
 }
 
-TEST_F(History, IsAWarningIfItCannotBeWritten) {
+TEST_F(History, ThatCannotBeWrittenIsReadAllTheSame) {
     write_file(folder_ / "kept", "a file");
-    const auto findings = run(0);
-    ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].check, "history");
-    EXPECT_EQ(findings[0].severity, Severity::Warn);
-    expect_says(findings[0], {"kept", "--history"});
+    const Report report = run_after(0, meter_);
+    EXPECT_TRUE(compare_with_history(folder_ / "kept", report).empty());
+    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "kept");
 }
 
 }  // namespace
