@@ -95,7 +95,8 @@ class Steps {
     std::vector<std::string>& not_done_;
 };
 
-/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and paths.
+/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and slow
+/// paths.
 /// Returns false if the deadline cut it short.
 bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, Speeds& speeds) {
     const auto num_nodes = static_cast<int>(nodes.size());
@@ -111,7 +112,7 @@ bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, S
     for (int i = 0; i < max_hunt_rounds(num_nodes); ++i) {
         const auto round = PairStates(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes).next_round();
         if (!round) return true;
-        if (!steps.begin("slow pairs of nodes again, with other partners")) return false;
+        if (!steps.begin("the hunt for bad nodes and slow paths")) return false;
         measure_pairs(meter, *round, speeds);
     }
     return true;

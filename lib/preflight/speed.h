@@ -88,7 +88,7 @@ struct Speeds {
     /// 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
     /// All measured pairs, in the order of the rounds. A pair may be measured again in the hunt for bad nodes
-    /// and paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
+    /// and slow paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
     std::vector<PairSpeed> pairs = {};
     size_t num_pairs_before_hunt = 0;
     bool pairs_cut_short = false;            // by the deadline: a good node may have met only bad ones
