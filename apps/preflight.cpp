@@ -126,7 +126,8 @@ void warn_that_it_hangs(const std::string& option, const std::filesystem::path& 
         option, path.string(), kFileSeconds);
 }
 
-/// As ends_in_time(), but logs a warning if the work does not end, or throws. Returns whether it ended well.
+/// Runs `work` as ends_in_time() does, but logs a warning if the work does not end, or throws. Returns whether
+/// it ended well.
 bool done_or_warned(const std::string& option, const std::filesystem::path& path,
                     std::function<void()> work) {
     try {
@@ -183,8 +184,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
         prometheus = open_prometheus(arguments.prometheus);
 
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
-    const auto report = std::make_shared<preflight::Report>(
-        preflight::run_preflight(world, control, job, arguments.options));
+    const auto report =
+        std::make_shared<preflight::Report>(preflight::run_preflight(world, control, job, arguments.options));
     const bool keeps_history = world.rank() == 0 && arguments.history && report->not_compared.empty() &&
                                add_history(history, report);
     if (world.rank() == 0)
