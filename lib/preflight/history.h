@@ -16,8 +16,11 @@ namespace argosy::preflight {
 struct HistoryEntry {
     double time = 0;   // of the run, seconds since 1970
     std::string kind;  // devices, ranks, type and memory: only entries of one kind are compared
-    /// FLOP/s or bytes a second, by what was measured. "products" and "rails" have a value for each rank.
-    std::map<std::string, std::vector<double>> rates;
+    /// The number of nodes of the run; 0: unknown. Rates between nodes are only compared with those of runs on
+    /// as many nodes.
+    int num_nodes = 0;
+    /// FLOP/s or bytes a second, by what was measured (FORMAT.md).
+    std::map<std::string, std::vector<double>> rates = {};
 };
 
 /// An entry for each node of the report.

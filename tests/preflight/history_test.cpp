@@ -100,6 +100,59 @@ TEST_F(History, ComparesEntriesOfOneKind) {
             .empty());
 }
 
+TEST_F(History, ComparesRatesBetweenNodesOnlyWithRunsOnAsManyNodes) {
+    const Report report = run_after(0, meter_);
+    const HistoryEntry now{
+        .kind = "A", .num_nodes = 64, .rates = {{"pairs of nodes", {5e9}}, {"products", {5e12, 5e12}}}};
+    HistoryEntry before{
+        .kind = "A", .num_nodes = 2, .rates = {{"pairs of nodes", {9e9}}, {"products", {9e12, 9e12}}}};
+    EXPECT_EQ(checks_of(compare_with_past(0, now, {before, before, before}, report)),
+              Names{"history of products"});
+    before.num_nodes = 64;
+    EXPECT_EQ(checks_of(compare_with_past(0, now, {before, before, before}, report)),
+              (Names{"history of pairs of nodes", "history of products"}));
+}
+
+TEST_F(History, HasTheRatesUnderLoad) {
+    Report report = run_after(0, meter_);
+    for (RankFacts& rank : report.cluster.ranks) {
+        rank.load = {.bus_id = "0000:3b:00.0",
+                     .flops_per_second = 680e12,
+                     .bytes_to_device = 55e9,
+                     .bytes_to_host = 54e9};
+    }
+    const auto folder = folder_ / "kept";
+    for (int run = 0; run < 3; ++run) append_history(folder, report);
+    report.cluster.ranks[3].load->flops_per_second = 340e12;
+    report.cluster.ranks[2].load->bytes_to_host = 27e9;
+    const auto findings = compare_with_history(folder, report);
+    ASSERT_EQ(checks_of(findings), (Names{"history of copies to the host", "history of sustained products"}));
+    EXPECT_EQ(findings[0].where, "rank 2 on n1");
+    expect_says(findings[0], {"27 GB/s, 50 %"});
+    EXPECT_EQ(findings[1].where, "rank 3 on n1");
+    expect_says(findings[1], {"340 TFLOP/s, 50 %"});
+
+    const std::string figures = prometheus_report(report);
+    for (const char* line : {"sustained_flops_per_second{node=\"n1\",rank=\"3\"} 340000000000000\n",
+                             "copy_to_device_bytes_per_second{node=\"n0\",rank=\"0\"} 55000000000\n",
+                             "copy_to_host_bytes_per_second{node=\"n1\",rank=\"2\"} 27000000000\n"})
+        EXPECT_NE(figures.find(line), std::string::npos) << line << " is not in: " << figures;
+
+    report.cluster.ranks[0].load->bus_id.clear();  // processors
+    report.cluster.ranks[1].load.reset();
+    EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products"));
+}
+
+TEST_F(History, ReadsLinesWithoutTheNumberOfNodes) {
+    write_file(folder_ / "n0.jsonl",
+               "{\"format\": \"argosy node history\", \"version\": 1, \"time\": 1, \"kind\": \"A\", "
+               "\"rates\": {\"products\": [1]}}\n");
+    ASSERT_EQ(read_history(folder_ / "n0.jsonl").size(), 1);
+    EXPECT_EQ(read_history(folder_ / "n0.jsonl")[0].num_nodes, 0);
+    run(0);
+    EXPECT_EQ(read_history(folder_ / "kept" / "n0.jsonl").at(0).num_nodes, 3);
+}
+
 TEST_F(History, AllowsTheNoiseOfThePast) {
     const Report report = run_after(0, meter_);
     std::vector<HistoryEntry> past;
@@ -139,7 +192,22 @@ TEST_F(History, ThatCannotBeWrittenIsReadAllTheSame) {
     write_file(folder_ / "kept", "a file");
     const Report report = run_after(0, meter_);
     EXPECT_TRUE(compare_with_history(folder_ / "kept", report).empty());
-    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "kept");
+    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "kept",
+                 "Set --history to another folder", "remove the file in the folder's place");
+    EXPECT_ERROR(append_history(folder_ / "kept" / "more", report), PathError, "Not a directory",
+                 "remove the file in the folder's place");
+}
+
+TEST_F(History, ThatCannotBeWrittenSaysWhatToDo) {
+    const Report report = run_after(0, meter_);
+    const auto file = folder_ / "kept" / "n0.jsonl";
+    std::filesystem::create_directories(file);
+    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "n0.jsonl", "Is a directory",
+                 "Set --history to another folder, or remove the folder of this name");
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/full", file);
+    EXPECT_ERROR(append_history(folder_ / "kept", report), RunError, "n0.jsonl", "No space left",
+                 "Free some space, or set --history to a folder on another disk");
 }
 
 }  // namespace
