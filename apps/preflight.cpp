@@ -126,8 +126,8 @@ void warn_that_it_hangs(const std::string& option, const std::filesystem::path& 
         option, path.string(), kFileSeconds);
 }
 
-/// Runs `work` as ends_in_time() does, but logs a warning if the work does not end, or throws. Returns whether
-/// it ended well.
+/// Runs `work` as ends_in_time() does, but logs a warning if the work does not end, or throws. Returns
+/// whether it ended well.
 bool done_or_warned(const std::string& option, const std::filesystem::path& path,
                     std::function<void()> work) {
     try {

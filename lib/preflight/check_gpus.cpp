@@ -179,8 +179,10 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
         const std::string& problem = node.gpus_problem;
         const bool gone =
             std::ranges::any_of(kGoneWords, [&](auto words) { return problem.find(words) != problem.npos; });
-        if (node.gpus_hang) {
-            found.add(node.name, {Severity::Fail, "it does not answer; the driver or a GPU hangs",
+        if (node.gpus_hang || node.gpus_hang_under_load) {
+            found.add(node.name, {Severity::Fail,
+                                  fmt::format("it does not answer{}; the driver or a GPU hangs",
+                                              node.gpus_hang_under_load ? " while the GPUs multiply" : ""),
                                   "leave the node out; restart it"});
         } else if (gone) {
             found.add(node.name,

@@ -190,14 +190,15 @@ void compare_paths(const std::vector<SlowPath>& paths, const Cluster& cluster,
     std::vector<std::string> names;
     for (const SlowPath& path : paths) names.push_back(name_of(path, cluster, ranks));
     const SlowPath& slowest = *std::ranges::min_element(paths, {}, &SlowPath::share);
-    findings.push_back({Severity::Warn, "paths between nodes", listed(names),
-                        fmt::format("the slowest of these slow paths ({}) carries {:.0f} % of the median of "
-                                    "the other pairs, measured {}; both of its nodes are as fast as others "
-                                    "with other partners",
-                                    name_of(slowest, cluster, ranks), 100 * slowest.share,
-                                    slowest.num_measurements > 1 ? "twice" : "once"),
-                        "the nodes are good: check the links between the switches on these paths (ibdiagnet, "
-                        "ibtracert, error counters of the switches' ports), and whether other jobs load them"});
+    findings.push_back(
+        {Severity::Warn, "paths between nodes", listed(names),
+         fmt::format("the slowest of these slow paths ({}) carries {:.0f} % of the median of "
+                     "the other pairs, measured {}; both of its nodes are as fast as others "
+                     "with other partners",
+                     name_of(slowest, cluster, ranks), 100 * slowest.share,
+                     slowest.num_measurements > 1 ? "twice" : "once"),
+         "the nodes are good: check the links between the switches on these paths (ibdiagnet, "
+         "ibtracert, error counters of the switches' ports), and whether other jobs load them"});
 }
 
 PairStates states_of_pairs(const Speeds& speeds, const Cluster& cluster) {

@@ -75,7 +75,7 @@ constexpr NodeGap kNodeGaps[] = {
      }},
     {"packets that are sent again over GPUs' PCIe links", "nvidia-smi -q does not count them",
      [](const NodeFacts& node) { return any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; }); }},
-    {"GPUs under load", "nvidia-smi was not asked then, or did not answer",
+    {"GPUs under load", "nvidia-smi was not asked then, or did not answer in time",
      [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
     {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",
      [](const NodeFacts& node) {

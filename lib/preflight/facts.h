@@ -140,7 +140,8 @@ struct NodeFacts {
     std::vector<Gpu> gpus;
     std::string gpus_problem;  // the error of nvidia-smi; empty: none
     bool has_nvidia_smi = true;
-    bool gpus_hang = false;         // nvidia-smi did not end within the timeout
+    bool gpus_hang = false;  // nvidia-smi did not end within its timeout
+    bool gpus_hang_under_load = false;
     bool corrupt_info_rom = false;  // of a GPU
     bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;

@@ -54,7 +54,7 @@ std::string kind_of(const Report& report, size_t node) {
                                     : fmt::format("{} x {}", facts.gpus.size(), facts.gpus.front().name);
     return fmt::format("{}, {} ranks, {}, {} memory", devices, report.nodes[node].ranks.size(),
                        bench::name(comm::element_type(report.type)),
-                       report.speeds.between_devices ? "device" : "host");
+                       report.speeds.between_devices() ? "device" : "host");
 }
 
 /// Adds the rates of GPUs under load. The load of a processor is so short that other programs disturb it.

@@ -125,15 +125,20 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
     Speeds speeds;
     Steps steps(meter, deadline_seconds, speeds.not_done);
     speeds.library = meter.library();
-    speeds.between_devices = meter.between_devices();
     speeds.devices = meter.devices();
-    speeds.device = meter.device();
     if (steps.begin("matrix products")) speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
         if (steps.begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
     }
     speeds.pairs_cut_short = !measure_nodes(meter, nodes, steps, speeds);
     return speeds;
+}
+
+double SpeedOptions::nvidia_smi_seconds(double seconds_passed) const {
+    constexpr double kMaxSeconds = 20, kReservedSeconds = 5;
+    // With --deadline 0 only settings and hardware are checked, and nothing has to end in time.
+    const double left = deadline_seconds > 0 ? deadline_seconds - seconds_passed : kMaxSeconds;
+    return std::min({kMaxSeconds, timeout_seconds / 2, std::max(left, kReservedSeconds)});
 }
 
 std::string StepOperation::name() const { return fmt::format("{} over {}", kind.collective->name, axes); }

@@ -195,6 +195,12 @@ TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     const Finding finding = only_finding(cluster, "nvidia-smi");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+
+    cluster = good_cluster();
+    cluster.nodes[1].gpus_hang_under_load = true;
+    cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
+    EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
+    expect_says(only_finding(cluster, "nvidia-smi"), {"does not answer while the GPUs multiply"});
 }
 
 TEST(GpuAnswers, ThatAreRefusedGetAWarningButALostGpuFails) {
