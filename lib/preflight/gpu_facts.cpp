@@ -1,9 +1,13 @@
 #include "preflight/read_facts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -186,9 +190,29 @@ GpuAnswer query(NvidiaSmi& nvidia_smi) {
     return answer;
 }
 
+/// The value of a line such as "Replays Since Reset  : 12".
+std::string_view value_of(std::string_view line) {
+    return trimmed(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+}
+
+/// A line of the section "Fabric" that says that something is wrong. Drivers have some of these lines.
+bool is_fabric_problem(std::string_view line) {
+    constexpr std::pair<std::string_view, std::string_view> kProblems[] = {
+        {"Summary", "Unhealthy"},
+        {"Summary", "Limited Capacity"},
+        {"Bandwidth", "Degraded"},
+        {"Route Unhealthy", "True"},
+        {"Access Timeout Recovery", "True"}};
+    const auto is_same = [](char left, char right) { return std::tolower(left) == std::tolower(right); };
+    return std::ranges::any_of(kProblems, [&](const auto& problem) {
+        return line.starts_with(problem.first) && std::ranges::equal(value_of(line), problem.second, is_same);
+    });
+}
+
 /// Reads what only the full report `nvidia-smi -q` has.
 void read_report(std::string_view report, std::vector<Gpu>& gpus) {
     Gpu* gpu = nullptr;  // the one that the lines are about
+    bool of_fabric = false;
     for (const std::string_view line : split(report, '\n')) {
         constexpr std::string_view kGpu = "GPU ", kReplays = "Replays Since Reset";
         // Only the first line about a GPU has nothing but its address after the word: "GPU UUID : ...".
@@ -197,9 +221,38 @@ void read_report(std::string_view report, std::vector<Gpu>& gpus) {
             const auto named = std::ranges::find_if(
                 gpus, [&](const Gpu& one) { return pci_address(one.bus_id) == address; });
             gpu = named != gpus.end() ? &*named : nullptr;
+            of_fabric = false;
+        } else if (line == "Fabric" || line.starts_with("Processes")) {
+            of_fabric = line == "Fabric";
         } else if (gpu && line.starts_with(kReplays)) {
-            gpu->pcie_replays = leading_integer(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+            gpu->pcie_replays = leading_integer(value_of(line));
+        } else if (gpu && of_fabric && is_fabric_problem(line)) {
+            gpu->fabric_problem += fmt::format("{}{}: {}", gpu->fabric_problem.empty() ? "" : ", ",
+                                               trimmed(line.substr(0, line.find(':'))), value_of(line));
         }
+    }
+}
+
+/// Reads the output of `nvidia-smi nvlink --status`:
+///     GPU 0: NVIDIA H200 (UUID: GPU-8932f937-...)
+///              Link 0: 26.562 GB/s
+///              Link 1: <inactive>
+/// A GPU without a line about its links has no NVLink. A link that is down may also be missing.
+void read_nvlinks(std::string_view status, std::vector<Gpu>& gpus) {
+    Gpu* gpu = nullptr;  // the one that the lines are about
+    for (const std::string_view line : split(status, '\n')) {
+        if (line.starts_with("GPU ")) {
+            const auto named = std::ranges::find_if(gpus, [&](const Gpu& one) {
+                return !one.uuid.empty() && line.find(one.uuid + ")") != line.npos;
+            });
+            gpu = named != gpus.end() ? &*named : nullptr;
+        }
+        if (!gpu) continue;
+        if (line.find("all links are inActive") != line.npos) gpu->active_nvlinks = 0;
+        if (!line.starts_with("Link ")) continue;
+        const double rate = leading_number(value_of(line)).value_or(0);  // none: "<inactive>"
+        gpu->active_nvlinks = gpu->active_nvlinks.value_or(0) + (rate > 0 ? 1 : 0);
+        gpu->nvlink_gigabytes += rate;
     }
 }
 
@@ -215,6 +268,8 @@ GpuAnswer look_at_gpus(const Sources& sources) {
     GpuAnswer answer = query(nvidia_smi);
     if (!answer.gpus.empty() && nvidia_smi.has_time())
         read_report(nvidia_smi.call({"-q"}).output, answer.gpus);
+    if (!answer.gpus.empty() && nvidia_smi.has_time())
+        read_nvlinks(nvidia_smi.call({"nvlink", "--status"}).output, answer.gpus);
     answer.hung = nvidia_smi.hung();
     return answer;
 }

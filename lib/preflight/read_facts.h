@@ -56,15 +56,16 @@ struct GpuAnswer {
 /// The facts that change under load.
 GpuAnswer query_gpus(const Sources& sources);
 
-/// The same facts and, if there is still time, the counters of PCIe replays, which only the full report
-/// `nvidia-smi -q` has. Counters that it lacks stay unset.
+/// The same facts and, if there is still time, those that the full report `nvidia-smi -q` (PCIe replays, the
+/// health of NVLink's fabric) and `nvidia-smi nvlink --status` have. Facts that they lack stay unset.
 GpuAnswer look_at_gpus(const Sources& sources);
 
 /// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. None if
 /// neither is readable.
 std::optional<std::vector<Xid>> read_xids(const Sources& sources);
 
-/// The last error for each pair of GPU and code. An error has an age if its line begins like those of
+/// The last error for each pair of GPU or NVSwitch and code. SXids that are not fatal are left out: the
+/// hardware has corrected them, and some occur at each start. An error has an age if its line begins like those of
 /// /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 

@@ -121,19 +121,26 @@ std::optional<double> age_hours(std::string_view line, std::optional<double> upt
     return std::max(0.0, *uptime_seconds - static_cast<double>(*microseconds) * 1e-6) / 3600;
 }
 
-/// Parses a line such as "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
+/// Parses a line such as
+///     NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus.
+///     nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up
 std::optional<Xid> xid_in(std::string_view line) {
-    constexpr std::string_view kMark = "NVRM: Xid (", kAddress = "PCI:", kEnd = "): ";
-    const size_t mark = line.find(kMark);
-    if (mark == line.npos) return std::nullopt;
-    std::string_view rest = line.substr(mark + kMark.size());
+    constexpr std::string_view kOfGpu = "NVRM: Xid (", kOfSwitch = ": SXid (",
+                               kAddress = "PCI:", kEnd = "): ";
+    const bool of_switch = line.find(kOfSwitch) != line.npos;
+    const std::string_view mark = of_switch ? kOfSwitch : kOfGpu;
+    const size_t start = line.find(mark);
+    if (start == line.npos) return std::nullopt;
+    std::string_view rest = line.substr(start + mark.size());
     const size_t end = rest.find(kEnd);
     if (end == rest.npos) return std::nullopt;
-    const auto code = leading_integer(rest.substr(end + kEnd.size()));
-    if (!code || *code < 1 || *code > std::numeric_limits<int>::max()) return std::nullopt;
     std::string_view address = rest.substr(0, end);
     if (address.starts_with(kAddress)) address.remove_prefix(kAddress.size());
-    return Xid{.bus_id = printable(address), .code = static_cast<int>(*code)};
+    rest.remove_prefix(end + kEnd.size());
+    const auto code = leading_integer(rest);
+    if (!code || *code < 1 || *code > std::numeric_limits<int>::max()) return std::nullopt;
+    if (of_switch && rest.find(", Fatal,") == rest.npos) return std::nullopt;
+    return Xid{.bus_id = printable(address), .code = static_cast<int>(*code), .of_switch = of_switch};
 }
 
 }  // namespace
@@ -204,7 +211,8 @@ std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seco
         if (!xid) continue;
         xid->age_hours = age_hours(line, uptime_seconds);
         std::erase_if(xids, [&](const Xid& earlier) {
-            return earlier.bus_id == xid->bus_id && earlier.code == xid->code;
+            return earlier.bus_id == xid->bus_id && earlier.code == xid->code &&
+                   earlier.of_switch == xid->of_switch;
         });
         xids.push_back(std::move(*xid));
     }
