@@ -54,7 +54,7 @@ class UsualLinks {
         for (auto& [kind, values] : rates) rates_[kind] = upper_median(std::move(values));
     }
 
-    /// What is wrong with the links of GPU number `i` of a node; empty: nothing.
+    /// Says what is wrong with the links of GPU number `i` of a node; empty: nothing.
     std::string problem(const Gpu& gpu, size_t i) const {
         constexpr double kMinShare = 0.99;  // the rates are rounded
         if (!gpu.active_nvlinks) return "";

@@ -110,7 +110,7 @@ struct Gpu {
     std::optional<int64_t> pcie_replays;  // packets that were sent again over PCIe since the last reset
     std::optional<int64_t> active_nvlinks;
     double nvlink_gigabytes = 0;  // per second and direction, of the active links together
-    /// What nvidia-smi finds wrong with NVLink's fabric: "Bandwidth: Degraded"; empty: nothing.
+    /// The problem that nvidia-smi finds with NVLink's fabric: "Bandwidth: Degraded"; empty: none.
     std::string fabric_problem;
 };
 

@@ -136,7 +136,7 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
 
 double SpeedOptions::nvidia_smi_seconds(double seconds_passed) const {
     constexpr double kMaxSeconds = 20, kReservedSeconds = 5;
-    // With --deadline 0 only settings and hardware are checked, and nothing has to end in time.
+    // Only settings and hardware are checked with --deadline 0, and nothing has to end in time.
     const double left = deadline_seconds > 0 ? deadline_seconds - seconds_passed : kMaxSeconds;
     return std::min({kMaxSeconds, timeout_seconds / 2, std::max(left, kReservedSeconds)});
 }
