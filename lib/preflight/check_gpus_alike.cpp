@@ -31,6 +31,9 @@ constexpr Property kProperties[] = {
      "check the slot and the firmware's settings"},
 };
 
+/// Whether NVLink's switches connect the GPU with the others of its node.
+bool has_switches(const Gpu& gpu) { return !gpu.fabric_state.empty() && gpu.fabric_state != "Not Supported"; }
+
 /// Whether NVLink's switches connect GPUs of several nodes. Otherwise the domain is zero.
 bool reaches_other_nodes(const Gpu& gpu) {
     return gpu.fabric_domain.find_first_of("123456789abcdefABCDEF") != std::string::npos;
@@ -119,22 +122,24 @@ std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
     return findings;
 }
 
-/// On one node gets WARN: a bridge may connect some of its GPUs only.
+/// Without switches, bridges may connect some GPUs only, so fewer links get WARN on one or two nodes, of
+/// which no majority shows what is usual.
 std::vector<Finding> check_nvlinks(const Cluster& cluster) {
-    const Severity severity = cluster.nodes.size() == 1 ? Severity::Warn : Severity::Fail;
     const UsualLinks usual(cluster);
     NodeFindings found("NVLinks", Blame::Minority);
     for (const NodeFacts& node : cluster.nodes) {
-        std::map<std::string, std::string> gpus_by_problem;
+        std::map<std::pair<Severity, std::string>, std::string> gpus_by_problem;
         for (size_t i = 0; i < node.gpus.size(); ++i) {
-            for (const std::string& problem : {usual.problem(node.gpus[i], i), node.gpus[i].fabric_problem}) {
+            const Gpu& gpu = node.gpus[i];
+            const bool fails = has_switches(gpu) || cluster.nodes.size() > 2;
+            for (const std::string& problem : {usual.problem(gpu, i), gpu.fabric_problem}) {
                 if (problem.empty()) continue;
-                std::string& numbers = gpus_by_problem[problem];
+                std::string& numbers = gpus_by_problem[{fails ? Severity::Fail : Severity::Warn, problem}];
                 numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
             }
         }
         for (const auto& [problem, numbers] : gpus_by_problem) {
-            found.add(node.name, {severity, fmt::format("GPU {}: {}", numbers, problem),
+            found.add(node.name, {problem.first, fmt::format("GPU {}: {}", numbers, problem.second),
                                   "leave the node out; see nvidia-smi nvlink -s and -e, and the kernel's log "
                                   "(XID 74, SXid); reset the GPUs, or restart the node"});
         }
@@ -145,9 +150,6 @@ std::vector<Finding> check_nvlinks(const Cluster& cluster) {
 /// CUDA does not start on a GPU whose registration is not completed. Gets WARN if no GPU of the job is
 /// registered, because some drivers are said to report these fields wrongly.
 std::vector<Finding> check_nvlink_registration(const Cluster& cluster) {
-    const auto has_switches = [](const Gpu& gpu) {
-        return !gpu.fabric_state.empty() && gpu.fabric_state != "Not Supported";
-    };
     const auto registered = [](const Gpu& gpu) {
         return gpu.fabric_state == "Completed" &&
                (gpu.fabric_status.empty() || gpu.fabric_status == "Success");

@@ -102,9 +102,19 @@ TEST(Nvlinks, AreComparedWithLikeGpusOnly) {
     cluster = linked_cluster(1);
     cluster.nodes[0].gpus.push_back(cluster.nodes[0].gpus[0]);
     cluster.nodes[0].gpus[1].active_nvlinks = 0;
-    const Finding finding = only_finding(cluster, "NVLinks");
-    EXPECT_EQ(finding.severity, Severity::Warn);
+    Finding finding = only_finding(cluster, "NVLinks");
+    EXPECT_EQ(finding.bad_nodes, Names{"n0"}) << "switches connect all of its GPUs";
     expect_says(finding, {"GPU 1: 0 NVLinks are active, but 18 on most GPUs of the node"});
+    for (const int num_nodes : {1, 2}) {
+        cluster = linked_cluster(num_nodes);
+        for (NodeFacts& node : cluster.nodes) {
+            node.gpus.push_back(node.gpus[0]);
+            for (Gpu& gpu : node.gpus) gpu.fabric_state = gpu.fabric_status = "";
+        }
+        cluster.nodes[0].gpus[1].active_nvlinks = 0;
+        finding = only_finding(cluster, "NVLinks");
+        EXPECT_EQ(finding.severity, Severity::Warn) << "perhaps without a bridge, by design";
+    }
 }
 
 TEST(Nvlinks, OfADegradedFabricFailUnlessMostAreSo) {
