@@ -122,7 +122,7 @@ void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer
     answer.gpus.push_back(std::move(gpu));
 }
 
-/// Calls of nvidia-smi with one deadline. After one has hung, the others hang at once.
+/// Calls of nvidia-smi with one deadline. A call that hangs leaves no time for others.
 class NvidiaSmi {
   public:
     explicit NvidiaSmi(const Sources& sources)
@@ -131,7 +131,6 @@ class NvidiaSmi {
           deadline_(seconds_now() + seconds_) {}
 
     CommandResult call(const std::vector<std::string>& arguments) {
-        if (hung_) return {.end = CommandResult::End::Hung};
         std::vector<std::string> command = {program_};
         command.insert(command.end(), arguments.begin(), arguments.end());
         CommandResult result = run_command(command, std::max(deadline_ - seconds_now(), 0.0));
@@ -140,7 +139,7 @@ class NvidiaSmi {
     }
     bool hung() const { return hung_; }
     /// Whether there is time for a call that is not necessary. A call that has no time looks as if it hung.
-    bool has_time() const { return !hung_ && deadline_ - seconds_now() > seconds_ / 4; }
+    bool has_time() const { return deadline_ - seconds_now() > seconds_ / 4; }
 
   private:
     std::string program_;
