@@ -1,10 +1,16 @@
 // Checks the nodes of a job before the job starts: first settings and hardware, then the speed of matrix
 // products and of the collectives that a training step of the job runs.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
 #include <optional>
+#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "bench/options.h"
@@ -12,6 +18,7 @@
 #include "config/parse.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
+#include "preflight/history.h"
 #include "preflight/preflight.h"
 #include "setup/element_types.h"
 #include "setup/setup.h"
@@ -96,6 +103,63 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
             .dump_folder = config.job.dump_folder};
 }
 
+/// A file of --prometheus or --history that takes longer to open, read or write is given up with a warning: a
+/// file system that hangs must not hold up the report.
+constexpr double kFileSeconds = 10;
+
+/// Runs `work` in a thread. Returns whether it ended within kFileSeconds, and throws what it threw. A thread
+/// that hangs in the file system cannot be stopped: it is left behind and ends with the process. REQUIRES:
+/// `work` owns what it uses.
+bool ends_in_time(std::function<void()> work) {
+    std::packaged_task<void()> task(std::move(work));
+    std::future<void> end = task.get_future();
+    std::thread(std::move(task)).detach();
+    if (end.wait_for(std::chrono::duration<double>(kFileSeconds)) != std::future_status::ready) return false;
+    end.get();
+    return true;
+}
+
+void warn_that_it_hangs(const std::string& option, const std::filesystem::path& path) {
+    spdlog::warn(
+        "pre-flight: {} is left out: '{}' did not answer within {} s. Check its file system, or name another "
+        "place",
+        option, path.string(), kFileSeconds);
+}
+
+/// Runs `work` as ends_in_time() does, but logs a warning if the work does not end, or throws. Returns
+/// whether it ended well.
+bool done_or_warned(const std::string& option, const std::filesystem::path& path,
+                    std::function<void()> work) {
+    try {
+        if (ends_in_time(std::move(work))) return true;
+        warn_that_it_hangs(option, path);
+    } catch (const std::exception& error) {
+        spdlog::warn("pre-flight: {} is incomplete: {}", option, error.what());
+    }
+    return false;
+}
+
+/// Null, after a warning, if the file system hangs. Throws UserError if the file must not be written.
+std::shared_ptr<ResultFile> open_prometheus(const std::filesystem::path& path) {
+    const auto opened = std::make_shared<std::unique_ptr<ResultFile>>();
+    const bool ended = ends_in_time([path, opened] {
+        *opened = std::make_unique<ResultFile>(path, begins_with(preflight::kPrometheusMark));
+    });
+    if (ended) return std::move(*opened);
+    warn_that_it_hangs("--prometheus", path);
+    return nullptr;
+}
+
+/// Adds the findings of the history. Returns whether the history could be read.
+bool add_history(const std::filesystem::path& folder, const std::shared_ptr<preflight::Report>& report) {
+    const auto found = std::make_shared<std::vector<preflight::Finding>>();
+    const bool well = done_or_warned("--history", folder, [folder, report, found] {
+        *found = preflight::compare_with_history(folder, *report);
+    });
+    if (well) preflight::append(std::move(*found), report->findings);  // WARN only, so the order stays
+    return well;
+}
+
 ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{kHelp, "preflight"};
     Arguments arguments;
@@ -108,23 +172,32 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const ops::OpsContext tensors(setup::operation_path(command.config));
     preflight::Job job = job_of(command.config, world.size());
     job.only_warn = arguments.only_warn;
-    if (arguments.history)
-        job.history = arguments.history->empty() ? job.dump_folder / "node_history"
-                                                 : std::filesystem::path(*arguments.history);
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
-    std::optional<ResultFile> json, prometheus;
+    const std::filesystem::path history = arguments.history.value_or("").empty()
+                                              ? job.dump_folder / "node_history"
+                                              : std::filesystem::path(*arguments.history);
+    std::optional<ResultFile> json;
+    std::shared_ptr<ResultFile> prometheus;
     if (world.rank() == 0 && !arguments.json.empty())
         json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
     if (world.rank() == 0 && !arguments.prometheus.empty())
-        prometheus.emplace(arguments.prometheus, begins_with(preflight::kPrometheusMark));
+        prometheus = open_prometheus(arguments.prometheus);
 
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
-    const preflight::Report report = preflight::run_preflight(world, control, job, arguments.options);
+    const auto report =
+        std::make_shared<preflight::Report>(preflight::run_preflight(world, control, job, arguments.options));
+    const bool keeps_history = world.rank() == 0 && arguments.history && report->not_compared.empty() &&
+                               add_history(history, report);
     if (world.rank() == 0)
-        print_text(text_report(report), is_standard_stream(arguments.json) ? stderr : stdout);
-    if (json) json->write(json_report(report));
-    if (prometheus) prometheus->write(prometheus_report(report));
-    return report.severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
+        print_text(text_report(*report), is_standard_stream(arguments.json) ? stderr : stdout);
+    if (json) json->write(json_report(*report));
+    if (prometheus) {
+        done_or_warned("--prometheus", arguments.prometheus,
+                       [prometheus, report] { prometheus->write(prometheus_report(*report)); });
+    }
+    if (keeps_history)
+        done_or_warned("--history", history, [history, report] { append_history(history, *report); });
+    return report->severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
 }  // namespace

@@ -15,15 +15,40 @@
 namespace argosy::observe {
 namespace {
 
-constexpr const char* kRemedy = "Set job.dump_folder to a folder that can be written";
+/// The advice for an error of the file system in a folder that `setting` chooses.
+std::string remedy(int reason, const std::string& setting) {
+    switch (reason) {
+        case ENOSPC:
+        case EDQUOT:
+            return fmt::format("Free some space, or set {} to a folder on another disk", setting);
+        case EIO:
+        case ESTALE:
+            return fmt::format("Check the disk, or set {} to a folder on another one", setting);
+        case EROFS:
+            return fmt::format("Set {} to a folder on a disk that is not mounted read-only", setting);
+        case EISDIR:
+            return fmt::format("Set {} to another folder, or remove the folder of this name", setting);
+        case EEXIST:
+        case ENOTDIR:
+            return fmt::format("Set {} to another folder, or remove the file in the folder's place", setting);
+        case EACCES:
+        case EPERM:
+            return fmt::format(
+                "Set {} to a folder that can be written, or change the mode of this one and its files",
+                setting);
+        default:
+            return fmt::format("Set {} to a folder that can be written", setting);
+    }
+}
 
-Descriptor open_to_append(const std::string& path) {
+Descriptor open_to_append(const std::string& path, const std::string& setting) {
     constexpr mode_t kReadableByAll = 0644;
-    make_run_folder(std::filesystem::path(path).parent_path());
+    make_run_folder(std::filesystem::path(path).parent_path(), setting);
     Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll));
     if (file.number() < 0) {
         const int reason = errno;
-        throw PathError(reason, "cannot open '{}' to append: {}. {}", path, std::strerror(reason), kRemedy);
+        throw PathError(reason, "cannot open '{}' to append: {}. {}", path, std::strerror(reason),
+                        remedy(reason, setting));
     }
     return file;
 }
@@ -38,20 +63,21 @@ bool ends_within_a_line(int file) {
 
 }  // namespace
 
-void make_run_folder(const std::filesystem::path& folder) {
+void make_run_folder(const std::filesystem::path& folder, const std::string& setting) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) {
         throw PathError(error.value(), "cannot make the folder '{}': {}. {}", folder.string(),
-                        error.message(), kRemedy);
+                        error.message(), remedy(error.value(), setting));
     }
 }
 
-AppendFile::AppendFile(std::string path) : path_(std::move(path)), file_(open_to_append(path_)) {}
+AppendFile::AppendFile(std::string path, std::string setting)
+    : path_(std::move(path)), setting_(std::move(setting)), file_(open_to_append(path_, setting_)) {}
 
 bool AppendFile::renew() {
     if (names(path_, file_)) return false;
-    file_ = open_to_append(path_);
+    file_ = open_to_append(path_, setting_);
     spdlog::error("'{}' was removed during this run, and its content is lost; the run goes on in a new file",
                   path_);
     return true;
@@ -69,9 +95,9 @@ void AppendFile::append(std::string_view bytes) {
         if (errno == EINTR) continue;
         const int reason = errno;
         const bool taken_back = done == 0 || ftruncate(file_.number(), before.st_size) == 0;
-        throw RunError("cannot write to '{}': {}{}. Free some space, or set job.dump_folder to another disk",
-                       path_, std::strerror(reason),
-                       taken_back ? "" : " (the file now ends with an incomplete line)");
+        throw RunError("cannot write to '{}': {}{}. {}", path_, std::strerror(reason),
+                       taken_back ? "" : " (the file now ends with an incomplete line)",
+                       remedy(reason, setting_));
     }
 }
 

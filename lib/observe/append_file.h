@@ -9,14 +9,15 @@
 
 namespace argosy::observe {
 
-/// Makes a folder in job.dump_folder, and its parents. Throws PathError.
-void make_run_folder(const std::filesystem::path& folder);
+/// Makes a folder in job.dump_folder, and its parents. Throws PathError, whose remedy names `setting`.
+void make_run_folder(const std::filesystem::path& folder, const std::string& setting = "job.dump_folder");
 
 /// One thread uses the object.
 class AppendFile {
   public:
-    /// Opens `path` to append; creates the file and its folders if they are missing. Throws PathError.
-    explicit AppendFile(std::string path);
+    /// Opens `path` to append; creates the file and its folders if they are missing. Throws PathError. The
+    /// remedies of errors name `setting`, which chooses the folder.
+    explicit AppendFile(std::string path, std::string setting = "job.dump_folder");
 
     /// If the path no longer names the file, because someone has removed the file or its folder, logs an
     /// error and opens a new file there. Returns whether it did. Throws PathError.
@@ -30,7 +31,7 @@ class AppendFile {
     void append_line(const std::string& line);
 
   private:
-    std::string path_;
+    std::string path_, setting_;
     Descriptor file_;
 };
 

@@ -1,5 +1,5 @@
 // Checks the GPUs of nodes: whether they answer, which errors the kernel has logged, and whether they are
-// alike, healthy, and free for this job.
+// healthy and free for this job.
 
 #include <fmt/format.h>
 
@@ -7,27 +7,11 @@
 #include <array>
 #include <map>
 
-#include "base/median.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
 
 namespace argosy::preflight {
 namespace {
-
-/// A property that all GPUs should have in common.
-struct Property {
-    const char* check;
-    std::string (*value)(const Gpu&);
-    const char* remedy;
-};
-constexpr Property kProperties[] = {
-    {"GPU models", [](const Gpu& gpu) { return gpu.name; },
-     "ask for nodes of one kind, because all ranks wait for the slowest GPU"},
-    {"GPU drivers", [](const Gpu& gpu) { return gpu.driver; }, "install the same driver on all nodes"},
-    {"GPU PCIe generation",
-     [](const Gpu& gpu) { return fmt::format("{}", gpu.most_pcie_generation.value_or(0)); },
-     "check the slot and the firmware's settings"},
-};
 
 /// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
 /// 144 to 150 are errors of NVLink 5; 154 asks for a reset or restart.
@@ -164,11 +148,6 @@ void apply(const State& state, const Cluster& cluster, std::vector<Gpu> NodeFact
     append(found.findings(cluster), findings);
 }
 
-/// Whether NVLink's switches connect GPUs of several nodes. Otherwise the domain is zero.
-bool reaches_other_nodes(const Gpu& gpu) {
-    return gpu.fabric_domain.find_first_of("123456789abcdefABCDEF") != std::string::npos;
-}
-
 }  // namespace
 
 std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
@@ -179,8 +158,10 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
         const std::string& problem = node.gpus_problem;
         const bool gone =
             std::ranges::any_of(kGoneWords, [&](auto words) { return problem.find(words) != problem.npos; });
-        if (node.gpus_hang) {
-            found.add(node.name, {Severity::Fail, "it does not answer; the driver or a GPU hangs",
+        if (node.gpus_hang || node.gpus_hang_under_load) {
+            found.add(node.name, {Severity::Fail,
+                                  fmt::format("it does not answer{}; the driver or a GPU hangs",
+                                              node.gpus_hang_under_load ? " while the GPUs multiply" : ""),
                                   "leave the node out; restart it"});
         } else if (gone) {
             found.add(node.name,
@@ -197,69 +178,29 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// An error without a time gets WARN, because it may be old.
+/// An error without a time gets WARN, because it may be old. Fatal errors of NVSwitches count as broken
+/// hardware.
 std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
         for (const Xid& xid : node.xids) {
-            const bool hardware = among(kHardwareXids, xid.code);
+            const bool hardware = xid.of_switch || among(kHardwareXids, xid.code);
             if (!hardware && !among(kMemoryXids, xid.code)) continue;
             const bool recent = xid.age_hours && *xid.age_hours < kRecentHours;
-            const std::string what = fmt::format("XID {} of GPU {}{}", xid.code, xid.bus_id,
+            const std::string what = fmt::format("{} {} of {} {}{}", xid.of_switch ? "fatal SXid" : "XID",
+                                                 xid.code, xid.of_switch ? "NVSwitch" : "GPU", xid.bus_id,
                                                  !xid.age_hours ? ""
                                                  : recent       ? ", within the last day"
                                                                 : ", more than a day ago");
             if (hardware && recent) {
                 found.add(node.name,
-                          {Severity::Fail, what, "leave the node out; look up the XID, restart the node"});
+                          {Severity::Fail, what, "leave the node out; look up the code, restart the node"});
             } else {
-                found.add(node.name, {Severity::Warn, what, "look up the XID in NVIDIA's list"});
+                found.add(node.name, {Severity::Warn, what, "look up the code in NVIDIA's list"});
             }
         }
     }
     return found.findings(cluster);
-}
-
-std::vector<Finding> check_num_gpus(const Cluster& cluster) {
-    NodeFindings found("number of GPUs", Blame::Always);
-    std::vector<double> counts;
-    for (const NodeFacts& node : cluster.nodes) counts.push_back(static_cast<double>(node.gpus.size()));
-    const double expected = upper_median(counts);
-    for (size_t i = 0; i < cluster.nodes.size(); ++i) {
-        if (counts[i] == expected) continue;
-        const bool fewer = counts[i] < expected;
-        found.add(cluster.nodes[i].name,
-                  {fewer ? Severity::Fail : Severity::Warn,
-                   fmt::format("{}, but {} on other nodes", counts[i], expected),
-                   fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
-                         : "ask for nodes of one kind"});
-    }
-    return found.findings(cluster);
-}
-
-std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
-    std::vector<Finding> findings;
-    for (const Property& property : kProperties) {
-        std::map<std::string, int> gpus_by_value;
-        for (const NodeFacts& node : cluster.nodes) {
-            for (const Gpu& gpu : node.gpus) ++gpus_by_value[property.value(gpu)];
-        }
-        if (gpus_by_value.size() < 2) continue;
-        const auto usual =
-            std::ranges::max_element(gpus_by_value, {}, [](const auto& entry) { return entry.second; });
-        NodeFindings found(property.check);
-        for (const NodeFacts& node : cluster.nodes) {
-            for (const Gpu& gpu : node.gpus) {
-                const std::string value = property.value(gpu);
-                if (value == usual->first) continue;
-                found.add(node.name,
-                          {Severity::Warn, fmt::format("'{}', but most GPUs have '{}'", value, usual->first),
-                           property.remedy});
-            }
-        }
-        append(found.findings(cluster), findings);
-    }
-    return findings;
 }
 
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
@@ -279,60 +220,6 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
                 found.add(node.name, {Severity::Warn,
                                       "it is exclusive, so no tool can use a GPU beside the job", kRemedy});
             }
-        }
-    }
-    return found.findings(cluster);
-}
-
-/// CUDA does not start on a GPU whose registration is not completed. Gets WARN if no GPU of the job is
-/// registered, because some drivers are said to report these fields wrongly.
-std::vector<Finding> check_nvlink_registration(const Cluster& cluster) {
-    const auto has_switches = [](const Gpu& gpu) {
-        return !gpu.fabric_state.empty() && gpu.fabric_state != "Not Supported";
-    };
-    const auto registered = [](const Gpu& gpu) {
-        return gpu.fabric_state == "Completed" &&
-               (gpu.fabric_status.empty() || gpu.fabric_status == "Success");
-    };
-    const bool some_are = std::ranges::any_of(
-        cluster.nodes, [&](const NodeFacts& node) { return std::ranges::any_of(node.gpus, registered); });
-    NodeFindings found("NVLink registration", Blame::Always);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const Gpu& gpu : node.gpus) {
-            if (!has_switches(gpu) || registered(gpu)) continue;
-            found.add(
-                node.name,
-                {some_are ? Severity::Fail : Severity::Warn,
-                 fmt::format("state '{}', status '{}', but 'Completed' and 'Success' are needed",
-                             gpu.fabric_state, gpu.fabric_status),
-                 "leave the node out; check the services nvidia-fabricmanager and, for NVLink between nodes, "
-                 "nvidia-imex there"});
-        }
-    }
-    return found.findings(cluster);
-}
-
-/// Different domains are normal, because a job may need more nodes than a domain has.
-std::vector<Finding> check_nvlink_cliques(const Cluster& cluster) {
-    std::map<std::string, std::map<std::string, int>> gpus_by_clique;  // by domain
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const Gpu& gpu : node.gpus) {
-            if (reaches_other_nodes(gpu)) ++gpus_by_clique[gpu.fabric_domain][gpu.fabric_clique];
-        }
-    }
-    NodeFindings found("NVLink clique");
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const Gpu& gpu : node.gpus) {
-            if (!reaches_other_nodes(gpu)) continue;
-            const auto usual = std::ranges::max_element(gpus_by_clique.at(gpu.fabric_domain), {},
-                                                        [](const auto& entry) { return entry.second; });
-            if (gpu.fabric_clique == usual->first) continue;
-            found.add(node.name,
-                      {Severity::Warn,
-                       fmt::format("{}, but most GPUs of the NVLink domain {} are in clique {}, which NVLink "
-                                   "does not connect with this one",
-                                   gpu.fabric_clique, gpu.fabric_domain, usual->first),
-                       "ask for nodes of one NVLink partition"});
         }
     }
     return found.findings(cluster);

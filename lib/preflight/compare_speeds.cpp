@@ -192,29 +192,59 @@ void compare_paths(const std::vector<SlowPath>& paths, const Cluster& cluster,
     const SlowPath& slowest = *std::ranges::min_element(paths, {}, &SlowPath::share);
     findings.push_back(
         {Severity::Warn, "paths between nodes", listed(names),
-         fmt::format("the slowest path ({}) carries {:.0f} % of the median of the other pairs, measured {}; "
-                     "both of its nodes are as fast as others with other partners",
+         fmt::format("the slowest of these slow paths ({}) carries {:.0f} % of the median of "
+                     "the other pairs, measured {}; both of its nodes are as fast as others "
+                     "with other partners",
                      name_of(slowest, cluster, ranks), 100 * slowest.share,
                      slowest.num_measurements > 1 ? "twice" : "once"),
-         "the nodes are good: check the links between the switches on this path (ibdiagnet, ibtracert, error "
-         "counters of the switches' ports), and whether other jobs load them"});
+         "the nodes are good: check the links between the switches on these paths (ibdiagnet, "
+         "ibtracert, error counters of the switches' ports), and whether other jobs load them"});
 }
 
-/// A node is bad if data was corrupted between it and several others.
+PairStates states_of_pairs(const Speeds& speeds, const Cluster& cluster) {
+    return {speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size())};
+}
+
+/// Turns a FAIL on pairs into a WARN if PairStates calls all of its nodes good: a node may be slower than
+/// the other nodes, and yet not slower than most pairs.
+void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vector<Finding>& findings) {
+    std::set<std::string> good;
+    for (size_t node = 0; node < cluster.nodes.size(); ++node) {
+        if (states.is_good(static_cast<int>(node))) good.insert(cluster.nodes[node].name);
+    }
+    for (Finding& finding : findings) {
+        const size_t num_spared =
+            std::erase_if(finding.bad_nodes, [&](const std::string& name) { return good.contains(name); });
+        if (num_spared == 0 || !finding.bad_nodes.empty()) continue;
+        finding.severity = Severity::Warn;
+        finding.what += "; but no slower than most pairs of nodes";
+    }
+}
+
+/// A node is bad if it is not good by itself, and data was wrong between it and a good node, or between it
+/// and several others. If the deadline cut the pairs short, the others may be at fault.
 std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& cluster) {
     std::map<std::pair<int, int>, int64_t> num_wrong;
     for (const PairSpeed& pair : speeds.pairs) {
         if (pair.num_wrong > 0) num_wrong[{pair.first, pair.second}] += pair.num_wrong;
     }
+    const PairStates states = states_of_pairs(speeds, cluster);
     std::map<int, int> num_partners;
-    for (const auto& [pair, wrong] : num_wrong) ++num_partners[pair.first], ++num_partners[pair.second];
+    std::set<int> wrong_with_good;
+    for (const auto& [pair, wrong] : num_wrong) {
+        ++num_partners[pair.first], ++num_partners[pair.second];
+        if (states.is_good(pair.first)) wrong_with_good.insert(pair.second);
+        if (states.is_good(pair.second)) wrong_with_good.insert(pair.first);
+    }
     std::vector<Finding> findings;
     for (const auto& [pair, wrong] : num_wrong) {
         const std::vector<std::string> names = {cluster.nodes[pair.first].name,
                                                 cluster.nodes[pair.second].name};
         std::vector<std::string> bad;
         for (const int node : {pair.first, pair.second}) {
-            if (num_partners[node] > 1) bad.push_back(cluster.nodes[node].name);
+            const bool suspect = num_partners[node] > 1 && !speeds.pairs_cut_short;
+            if (!states.is_good(node) && (suspect || wrong_with_good.contains(node)))
+                bad.push_back(cluster.nodes[node].name);
         }
         findings.push_back(
             {Severity::Fail, "data between nodes", describe_nodes(names, cluster),
@@ -287,9 +317,8 @@ void weaken_if_cut_short(const Speeds& speeds, std::vector<Finding>& findings) {
 }
 
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
-    const std::vector<SlowPath> paths =
-        PairStates(speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size()))
-            .slow_paths();
+    const PairStates states = states_of_pairs(speeds, cluster);
+    const std::vector<SlowPath> paths = states.slow_paths();
     std::vector<Finding> findings;
     compare_products(speeds, cluster, findings);
     const std::set<int> slow_ranks = slow_between_nodes(speeds, paths, cluster);
@@ -298,6 +327,7 @@ std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster
     std::vector<Finding> of_pairs;
     compare_nodes(speeds, cluster, of_pairs);
     compare_rails(speeds, cluster, of_pairs);
+    spare_good_nodes(states, cluster, of_pairs);
     compare_paths(paths, cluster, of_pairs);
     weaken_if_cut_short(speeds, of_pairs);
     append(std::move(of_pairs), findings);

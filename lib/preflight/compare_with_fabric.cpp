@@ -78,7 +78,7 @@ void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vecto
         lowest = std::min(lowest, speeds.nodes[i] / *rate);
     }
     if (below.empty()) return;
-    const bool indirect = speeds.between_devices && lowest < kMinDirectShare;
+    const bool indirect = speeds.between_devices() && lowest < kMinDirectShare;
     const bool all = below.size() == cluster.nodes.size();
     findings.push_back(
         {indirect ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
@@ -140,7 +140,7 @@ std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cl
     std::vector<Finding> findings;
     compare_with_lines(speeds, cluster, findings);
     weaken_if_cut_short(speeds, findings);
-    if (!speeds.between_devices) return findings;
+    if (!speeds.between_devices()) return findings;
     for (const OperationSpeed& speed : speeds.operations) compare_links(speed, cluster, findings);
     return findings;
 }

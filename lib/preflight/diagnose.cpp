@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "observe/peak_flops.h"
+#include "preflight/compare_speeds.h"
 
 namespace argosy::preflight {
 namespace {
@@ -34,6 +35,7 @@ constexpr Row kChecks[] = {
     {.check = check_gpu_xids, .of_gpus = true},
     {.check = check_gpus_alike, .of_gpus = true},
     {.check = check_gpu_compute_mode, .of_gpus = true},
+    {.check = check_nvlinks, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
     {check_products},
@@ -62,7 +64,11 @@ bool any_gpu(const NodeFacts& node, bool (*lacks)(const Gpu&)) {
 constexpr NodeGap kNodeGaps[] = {
     {"GPUs and their links", "there is no nvidia-smi in PATH",
      [](const NodeFacts& node) { return !node.has_nvidia_smi; }},
-    {"errors of GPUs in the kernel's log (XID)",
+    {"NVLinks", "nvidia-smi nvlink --status does not list them",
+     [](const NodeFacts& node) {
+         return any_gpu(node, [](const Gpu& gpu) { return nvlink_rate(gpu.name) && !gpu.active_nvlinks; });
+     }},
+    {"errors of GPUs and NVSwitches in the kernel's log (XID)",
      "neither /dev/kmsg nor a log in /var/log can be read (kernel.dmesg_restrict=1 leaves it to root)",
      [](const NodeFacts& node) { return !node.log_is_readable; }},
     {"clocks that heat lowers", "nvidia-smi gives no reasons for low clocks",
@@ -75,7 +81,7 @@ constexpr NodeGap kNodeGaps[] = {
      }},
     {"packets that are sent again over GPUs' PCIe links", "nvidia-smi -q does not count them",
      [](const NodeFacts& node) { return any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; }); }},
-    {"GPUs under load", "nvidia-smi was not asked then, or did not answer",
+    {"GPUs under load", "nvidia-smi was not asked then, or did not answer in time",
      [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
     {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",
      [](const NodeFacts& node) {

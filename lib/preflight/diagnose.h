@@ -44,9 +44,12 @@ std::vector<Finding> check_adapter_counters(const Cluster& cluster);
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
 std::vector<Finding> check_gpu_answers(const Cluster& cluster);
 std::vector<Finding> check_gpu_xids(const Cluster& cluster);
+std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+
+// check_gpus_alike.cpp
 std::vector<Finding> check_num_gpus(const Cluster& cluster);
 std::vector<Finding> check_gpus_alike(const Cluster& cluster);
-std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+std::vector<Finding> check_nvlinks(const Cluster& cluster);
 std::vector<Finding> check_nvlink_registration(const Cluster& cluster);
 std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 

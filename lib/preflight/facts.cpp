@@ -41,13 +41,15 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most
                                    remapping_failed, pcie_lanes, most_pcie_lanes, pcie_generation,
                                    most_pcie_generation, used_mebibytes, total_mebibytes, compute_mode,
                                    mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
-                                   fabric_domain, fabric_clique, pcie_replays)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
+                                   fabric_domain, fabric_clique, pcie_replays, active_nvlinks,
+                                   nvlink_gigabytes, fabric_problem)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
                                    available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
-                                   has_nvidia_smi, gpus_hang, corrupt_info_rom, log_is_readable, xids,
-                                   dump_folder, gpus_under_load, gpus_after, adapter_ports_after)
+                                   has_nvidia_smi, gpus_hang, gpus_hang_under_load, corrupt_info_rom,
+                                   log_is_readable, xids, dump_folder, gpus_under_load, gpus_after,
+                                   adapter_ports_after)
 
 namespace {
 

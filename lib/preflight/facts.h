@@ -108,16 +108,21 @@ struct Gpu {
     /// also between nodes. The domain is a UUID; zero if the switches connect one node only.
     std::string fabric_domain, fabric_clique;
     std::optional<int64_t> pcie_replays;  // packets that were sent again over PCIe since the last reset
+    std::optional<int64_t> active_nvlinks;
+    double nvlink_gigabytes = 0;  // per second and direction, of the active links together
+    /// The problem that nvidia-smi finds with NVLink's fabric: "Bandwidth: Degraded"; empty: none.
+    std::string fabric_problem;
 };
 
 /// A GPU's PCI address as the kernel writes it: 0000:3b:00.0 for nvidia-smi's 00000000:3B:00.0.
 std::string pci_address(const std::string& bus_id);
 
-/// An error of a GPU in the kernel's log.
+/// An error of a GPU (XID) or a fatal error of an NVSwitch (SXid) in the kernel's log.
 struct Xid {
     std::string bus_id;
     int code = 0;
     std::optional<double> age_hours;
+    bool of_switch = false;
 };
 
 /// The result of a trial write to a folder that the run will write to.
@@ -140,7 +145,8 @@ struct NodeFacts {
     std::vector<Gpu> gpus;
     std::string gpus_problem;  // the error of nvidia-smi; empty: none
     bool has_nvidia_smi = true;
-    bool gpus_hang = false;         // nvidia-smi did not end within the timeout
+    bool gpus_hang = false;  // nvidia-smi did not end within its timeout
+    bool gpus_hang_under_load = false;
     bool corrupt_info_rom = false;  // of a GPU
     bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;

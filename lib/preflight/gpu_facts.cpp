@@ -1,8 +1,14 @@
 #include "preflight/read_facts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
-#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "preflight/sources.h"
@@ -116,13 +122,37 @@ void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer
     answer.gpus.push_back(std::move(gpu));
 }
 
-GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Field> fields, double deadline) {
+/// Calls of nvidia-smi with one deadline. A call that hangs leaves no time for others.
+class NvidiaSmi {
+  public:
+    explicit NvidiaSmi(const Sources& sources)
+        : program_(sources.nvidia_smi),
+          seconds_(sources.nvidia_smi_seconds),
+          deadline_(seconds_now() + seconds_) {}
+
+    CommandResult call(const std::vector<std::string>& arguments) {
+        std::vector<std::string> command = {program_};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        CommandResult result = run_command(command, std::max(deadline_ - seconds_now(), 0.0));
+        hung_ = result.end == CommandResult::End::Hung;
+        return result;
+    }
+    bool hung() const { return hung_; }
+    /// Whether there is time for a call that is not necessary. A call that has no time looks as if it hung.
+    bool has_time() const { return deadline_ - seconds_now() > seconds_ / 4; }
+
+  private:
+    std::string program_;
+    double seconds_, deadline_;
+    bool hung_ = false;
+};
+
+GpuAnswer ask_for(NvidiaSmi& nvidia_smi, const char* question, std::vector<Field> fields) {
     GpuAnswer answer;
     for (;;) {
         std::string names;
         for (const Field& field : fields) names += (names.empty() ? "" : ",") + std::string(field.name);
-        const double seconds = std::max(deadline - seconds_now(), 0.0);
-        const CommandResult command = run_command({sources.nvidia_smi, question + names, kFormat}, seconds);
+        const CommandResult command = nvidia_smi.call({question + names, kFormat});
         answer.hung = command.end == CommandResult::End::Hung;
         answer.has_nvidia_smi = command.end != CommandResult::End::NotFound;
         if (command.end != CommandResult::End::Exited) return answer;
@@ -143,41 +173,11 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
     }
 }
 
-constexpr size_t kMaxLogBytes = 16 << 20;
-
-/// The age of a line of /dev/kmsg. The third number before the semicolon is its time in us since boot.
-std::optional<double> age_hours(std::string_view line, std::optional<double> uptime_seconds) {
-    const size_t head = line.find(';');
-    if (!uptime_seconds || head == line.npos) return std::nullopt;
-    const std::vector<std::string_view> parts = split(line.substr(0, head), ',');
-    const auto microseconds = parts.size() < 3 ? std::nullopt : leading_integer(parts[2]);
-    if (!microseconds) return std::nullopt;
-    return std::max(0.0, *uptime_seconds - static_cast<double>(*microseconds) * 1e-6) / 3600;
-}
-
-/// Parses a line such as "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
-std::optional<Xid> xid_in(std::string_view line) {
-    constexpr std::string_view kMark = "NVRM: Xid (", kAddress = "PCI:", kEnd = "): ";
-    const size_t mark = line.find(kMark);
-    if (mark == line.npos) return std::nullopt;
-    std::string_view rest = line.substr(mark + kMark.size());
-    const size_t end = rest.find(kEnd);
-    if (end == rest.npos) return std::nullopt;
-    const auto code = leading_integer(rest.substr(end + kEnd.size()));
-    if (!code || *code < 1 || *code > std::numeric_limits<int>::max()) return std::nullopt;
-    std::string_view address = rest.substr(0, end);
-    if (address.starts_with(kAddress)) address.remove_prefix(kAddress.size());
-    return Xid{.bus_id = printable(address), .code = static_cast<int>(*code)};
-}
-
-}  // namespace
-
 /// Ignores an error of the query for remapped rows, because GPUs before Ampere cannot remap rows.
-GpuAnswer query_gpus(const Sources& sources) {
-    const double deadline = seconds_now() + sources.nvidia_smi_seconds;
-    GpuAnswer answer = ask_for(sources, "--query-gpu=", kGpuFields, deadline);
+GpuAnswer query(NvidiaSmi& nvidia_smi) {
+    GpuAnswer answer = ask_for(nvidia_smi, "--query-gpu=", kGpuFields);
     if (answer.gpus.empty()) return answer;
-    const GpuAnswer remapped = ask_for(sources, "--query-remapped-rows=", kRemappedRowFields, deadline);
+    const GpuAnswer remapped = ask_for(nvidia_smi, "--query-remapped-rows=", kRemappedRowFields);
     answer.hung = remapped.hung;
     if (remapped.corrupt_info_rom) answer.corrupt_info_rom = true;
     for (Gpu& gpu : answer.gpus) {
@@ -189,44 +189,88 @@ GpuAnswer query_gpus(const Sources& sources) {
     return answer;
 }
 
-void read_replays(const Sources& sources, std::vector<Gpu>& gpus) {
-    if (gpus.empty()) return;
-    const CommandResult report = run_command({sources.nvidia_smi, "-q"}, sources.nvidia_smi_seconds);
+/// The value of a line such as "Replays Since Reset  : 12".
+std::string_view value_of(std::string_view line) {
+    return trimmed(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+}
+
+/// A line of the section "Fabric" that says that something is wrong. Drivers have some of these lines.
+bool is_fabric_problem(std::string_view line) {
+    constexpr std::pair<std::string_view, std::string_view> kProblems[] = {
+        {"Summary", "Unhealthy"},
+        {"Summary", "Limited Capacity"},
+        {"Bandwidth", "Degraded"},
+        {"Route Unhealthy", "True"},
+        {"Access Timeout Recovery", "True"}};
+    const auto is_same = [](char left, char right) { return std::tolower(left) == std::tolower(right); };
+    return std::ranges::any_of(kProblems, [&](const auto& problem) {
+        return line.starts_with(problem.first) && std::ranges::equal(value_of(line), problem.second, is_same);
+    });
+}
+
+/// Reads what only the full report `nvidia-smi -q` has.
+void read_report(std::string_view report, std::vector<Gpu>& gpus) {
     Gpu* gpu = nullptr;  // the one that the lines are about
-    for (const std::string_view line : split(report.output, '\n')) {
+    bool of_fabric = false;
+    for (const std::string_view line : split(report, '\n')) {
         constexpr std::string_view kGpu = "GPU ", kReplays = "Replays Since Reset";
-        if (line.starts_with(kGpu)) {
+        // Only the first line about a GPU has nothing but its address after the word: "GPU UUID : ...".
+        if (line.starts_with(kGpu) && line.rfind(' ') < kGpu.size()) {
             const std::string address = pci_address(std::string(line.substr(kGpu.size())));
             const auto named = std::ranges::find_if(
                 gpus, [&](const Gpu& one) { return pci_address(one.bus_id) == address; });
-            if (named != gpus.end()) gpu = &*named;
+            gpu = named != gpus.end() ? &*named : nullptr;
+            of_fabric = false;
+        } else if (line == "Fabric" || line.starts_with("Processes")) {
+            of_fabric = line == "Fabric";
         } else if (gpu && line.starts_with(kReplays)) {
-            gpu->pcie_replays = leading_integer(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+            gpu->pcie_replays = leading_integer(value_of(line));
+        } else if (gpu && of_fabric && is_fabric_problem(line)) {
+            gpu->fabric_problem += fmt::format("{}{}: {}", gpu->fabric_problem.empty() ? "" : ", ",
+                                               trimmed(line.substr(0, line.find(':'))), value_of(line));
         }
     }
 }
 
-std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds) {
-    std::vector<Xid> xids;
-    for (const std::string_view line : split(log, '\n')) {
-        std::optional<Xid> xid = xid_in(line);
-        if (!xid) continue;
-        xid->age_hours = age_hours(line, uptime_seconds);
-        std::erase_if(xids, [&](const Xid& earlier) {
-            return earlier.bus_id == xid->bus_id && earlier.code == xid->code;
-        });
-        xids.push_back(std::move(*xid));
+/// Reads the output of `nvidia-smi nvlink --status`:
+///     GPU 0: NVIDIA H200 (UUID: GPU-8932f937-...)
+///              Link 0: 26.562 GB/s
+///              Link 1: <inactive>
+/// A GPU without a line about its links has no NVLink. A link that is down may also be missing.
+void read_nvlinks(std::string_view status, std::vector<Gpu>& gpus) {
+    Gpu* gpu = nullptr;  // the one that the lines are about
+    for (const std::string_view line : split(status, '\n')) {
+        if (line.starts_with("GPU ")) {
+            const auto named = std::ranges::find_if(gpus, [&](const Gpu& one) {
+                return !one.uuid.empty() && line.find(one.uuid + ")") != line.npos;
+            });
+            gpu = named != gpus.end() ? &*named : nullptr;
+        }
+        if (!gpu) continue;
+        if (line.find("all links are inActive") != line.npos) gpu->active_nvlinks = 0;
+        if (!line.starts_with("Link ")) continue;
+        const double rate = leading_number(value_of(line)).value_or(0);  // none: "<inactive>"
+        gpu->active_nvlinks = gpu->active_nvlinks.value_or(0) + (rate > 0 ? 1 : 0);
+        gpu->nvlink_gigabytes += rate;
     }
-    return xids;
 }
 
-std::optional<std::vector<Xid>> read_xids(const Sources& sources) {
-    for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
-        const auto text = read_text(sources.root / log, kMaxLogBytes);
-        if (text && !text->empty())
-            return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
-    }
-    return std::nullopt;
+}  // namespace
+
+GpuAnswer query_gpus(const Sources& sources) {
+    NvidiaSmi nvidia_smi(sources);
+    return query(nvidia_smi);
+}
+
+GpuAnswer look_at_gpus(const Sources& sources) {
+    NvidiaSmi nvidia_smi(sources);
+    GpuAnswer answer = query(nvidia_smi);
+    if (!answer.gpus.empty() && nvidia_smi.has_time())
+        read_report(nvidia_smi.call({"-q"}).output, answer.gpus);
+    if (!answer.gpus.empty() && nvidia_smi.has_time())
+        read_nvlinks(nvidia_smi.call({"nvlink", "--status"}).output, answer.gpus);
+    answer.hung = nvidia_smi.hung();
+    return answer;
 }
 
 }  // namespace argosy::preflight

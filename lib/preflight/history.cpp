@@ -31,6 +31,21 @@ std::string utc(double time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(time)));
 }
 
+/// Rates of ranks under load.
+constexpr struct {
+    const char* name;
+    double DeviceLoad::*rate;
+} kLoadRates[] = {{"sustained products", &DeviceLoad::flops_per_second},
+                  {"copies to the device", &DeviceLoad::bytes_to_device},
+                  {"copies to the host", &DeviceLoad::bytes_to_host}};
+
+bool is_in_flops(std::string_view rate) { return rate.ends_with("products"); }
+bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
+/// Whether the rate has a value for each rank of the node.
+bool is_by_rank(std::string_view rate) {
+    return is_in_flops(rate) || rate == "rails" || rate.starts_with("copies ");
+}
+
 /// "8 x NVIDIA H200, 8 ranks, bfloat16, device memory".
 std::string kind_of(const Report& report, size_t node) {
     const NodeFacts& facts = report.cluster.nodes[node];
@@ -39,7 +54,19 @@ std::string kind_of(const Report& report, size_t node) {
                                     : fmt::format("{} x {}", facts.gpus.size(), facts.gpus.front().name);
     return fmt::format("{}, {} ranks, {}, {} memory", devices, report.nodes[node].ranks.size(),
                        bench::name(comm::element_type(report.type)),
-                       report.speeds.between_devices ? "device" : "host");
+                       report.speeds.between_devices() ? "device" : "host");
+}
+
+/// Adds the rates of GPUs under load. The load of a processor is so short that other programs disturb it.
+void add_loads(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
+    for (const auto& [name, rate] : kLoadRates) {
+        std::vector<double> rates;
+        for (const int rank : node.ranks) {
+            const std::optional<DeviceLoad>& load = cluster.ranks[rank].load;
+            rates.push_back(load && !load->bus_id.empty() ? (*load).*rate : 0);
+        }
+        if (std::ranges::any_of(rates, [](double one) { return one > 0; })) entry.rates[name] = rates;
+    }
 }
 
 /// Adds the groups whose ranks are all on `node`. The name has everything that two runs must have in common.
@@ -56,11 +83,9 @@ void add_groups(const OperationSpeed& speed, const Node& node, HistoryEntry& ent
 }
 
 std::string line_of(const HistoryEntry& entry) {
-    const nlohmann::ordered_json line = {{"format", kHistoryFormat},
-                                         {"version", kHistoryVersion},
-                                         {"time", entry.time},
-                                         {"kind", entry.kind},
-                                         {"rates", entry.rates}};
+    const nlohmann::ordered_json line = {{"format", kHistoryFormat}, {"version", kHistoryVersion},
+                                         {"time", entry.time},       {"kind", entry.kind},
+                                         {"nodes", entry.num_nodes}, {"rates", entry.rates}};
     return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -68,13 +93,20 @@ std::optional<HistoryEntry> entry_of(const std::string& line, const std::filesys
     try {
         const nlohmann::ordered_json read = parse_json(line, file.string());
         if (read.at("format") != kHistoryFormat || read.at("version") != kHistoryVersion) return std::nullopt;
-        HistoryEntry entry{.time = read.at("time"), .kind = read.at("kind")};
+        HistoryEntry entry{
+            .time = read.at("time"), .kind = read.at("kind"), .num_nodes = read.value("nodes", 0)};
         for (const auto& [name, rates] : read.at("rates").items())
             entry.rates[name] = rates.get<std::vector<double>>();
         return entry;
     } catch (const std::exception&) {
         return std::nullopt;  // an incomplete line, or another program's
     }
+}
+
+std::filesystem::path file_of(const Node& node, const std::filesystem::path& folder) {
+    std::string name = node.name;
+    std::ranges::replace(name, '/', '_');
+    return folder / (name + ".jsonl");
 }
 
 /// A rate at one place of all entries that have it.
@@ -88,6 +120,7 @@ Series series_of(const std::string& name, size_t place, const HistoryEntry& now,
     for (const HistoryEntry& entry : past) {
         const auto found = entry.rates.find(name);
         if (entry.kind != now.kind || found == entry.rates.end() || place >= found->second.size()) continue;
+        if (is_between_nodes(name) && entry.num_nodes != now.num_nodes) continue;
         if (found->second[place] <= 0) continue;
         series.rates.push_back(found->second[place]);
         series.times.push_back(entry.time);
@@ -126,7 +159,9 @@ std::string since_when(const Series& past, double now, const Outlier& slow) {
 std::vector<HistoryEntry> history_entries(const Report& report) {
     std::vector<HistoryEntry> entries;
     for (size_t node = 0; node < report.nodes.size(); ++node) {
-        HistoryEntry entry{.time = report.time, .kind = kind_of(report, node)};
+        HistoryEntry entry{.time = report.time,
+                           .kind = kind_of(report, node),
+                           .num_nodes = static_cast<int>(report.nodes.size())};
         const Speeds& speeds = report.speeds;
         for (const int rank : report.nodes[node].ranks) {
             if (!speeds.products.empty()) entry.rates["products"].push_back(speeds.products[rank]);
@@ -135,6 +170,7 @@ std::vector<HistoryEntry> history_entries(const Report& report) {
             entry.rates["pairs of nodes"] = {speeds.nodes[node]};
             entry.rates["rails"] = speeds.rails[node];
         }
+        add_loads(report.cluster, report.nodes[node], entry);
         for (const OperationSpeed& speed : speeds.operations) add_groups(speed, report.nodes[node], entry);
         entries.push_back(std::move(entry));
     }
@@ -152,7 +188,7 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
             const Series series = series_of(name, place, now, past);
             const auto slow = slower_than(series, rates[place]);
             if (!slow) continue;
-            if (name == "products" || name == "rails") slow_ranks.push_back(report.nodes[node].ranks[place]);
+            if (is_by_rank(name)) slow_ranks.push_back(report.nodes[node].ranks[place]);
             if (slowest && slowest->share <= slow->share) continue;
             slowest = Outlier{place, slow->share, slow->zscore};
             its_past = series;
@@ -164,7 +200,7 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
              slow_ranks.empty() ? report.nodes[node].name : describe_ranks(slow_ranks, report.cluster),
              fmt::format(
                  "{:.3g} {}, {:.0f} % of the median of the {} last runs here (robust z-score {:.1f}), {}",
-                 rate / (name == "products" ? 1e12 : 1e9), name == "products" ? "TFLOP/s" : "GB/s",
+                 rate / (is_in_flops(name) ? 1e12 : 1e9), is_in_flops(name) ? "TFLOP/s" : "GB/s",
                  100 * slowest->share, its_past.rates.size(), slowest->zscore,
                  since_when(its_past, rate, *slowest)),
              "look for what changed on the node at that time (driver, firmware, cooling, power limit, "
@@ -185,24 +221,22 @@ std::vector<HistoryEntry> read_history(const std::filesystem::path& file) {
     return entries;
 }
 
-std::vector<Finding> update_history(const std::filesystem::path& folder, const Report& report) {
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report) {
     std::vector<Finding> findings;
     const std::vector<HistoryEntry> entries = history_entries(report);
-    try {
-        for (size_t node = 0; node < entries.size(); ++node) {
-            std::string name = report.nodes[node].name;
-            std::ranges::replace(name, '/', '_');
-            const std::filesystem::path file = folder / (name + ".jsonl");
-            append(compare_with_past(static_cast<int>(node), entries[node], read_history(file), report),
-                   findings);
-            observe::AppendFile(file.string()).append_line(line_of(entries[node]));
-        }
-    } catch (const std::exception& error) {
-        findings.push_back({Severity::Warn, "history", "all nodes",
-                            fmt::format("the history is incomplete: {}", error.what()),
-                            "make the folder of --history writable, or name another"});
+    for (size_t node = 0; node < entries.size(); ++node) {
+        const auto past = read_history(file_of(report.nodes[node], folder));
+        append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
     }
     return findings;
+}
+
+void append_history(const std::filesystem::path& folder, const Report& report) {
+    const std::vector<HistoryEntry> entries = history_entries(report);
+    for (size_t node = 0; node < entries.size(); ++node) {
+        observe::AppendFile(file_of(report.nodes[node], folder).string(), "--history")
+            .append_line(line_of(entries[node]));
+    }
 }
 
 }  // namespace argosy::preflight

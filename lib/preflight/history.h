@@ -16,8 +16,11 @@ namespace argosy::preflight {
 struct HistoryEntry {
     double time = 0;   // of the run, seconds since 1970
     std::string kind;  // devices, ranks, type and memory: only entries of one kind are compared
-    /// FLOP/s or bytes a second, by what was measured. "products" and "rails" have a value for each rank.
-    std::map<std::string, std::vector<double>> rates;
+    /// The number of nodes of the run; 0: unknown. Rates between nodes are only compared with those of runs on
+    /// as many nodes.
+    int num_nodes = 0;
+    /// FLOP/s or bytes a second, by what was measured (FORMAT.md).
+    std::map<std::string, std::vector<double>> rates = {};
 };
 
 /// An entry for each node of the report.
@@ -32,8 +35,10 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
 /// entries are left out.
 std::vector<HistoryEntry> read_history(const std::filesystem::path& file);
 
-/// Compares every node with its past in `folder`, then appends this run. A folder that cannot be written is a
-/// WARN.
-std::vector<Finding> update_history(const std::filesystem::path& folder, const Report& report);
+/// Compares every node with its past in `folder`. A missing folder or file is an empty past.
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report);
+
+/// Appends this run to the files of its nodes. Throws if a file cannot be written.
+void append_history(const std::filesystem::path& folder, const Report& report);
 
 }  // namespace argosy::preflight

@@ -27,11 +27,21 @@ constexpr double kMinSecondsToAsk = 4;
 
 /// Asks nvidia-smi in the middle of the load: clocks have settled, and if the answer takes a few seconds, the
 /// load still lasts.
-std::future<GpuAnswer> ask_during_load(double seconds) {
-    return std::async(std::launch::async, [seconds] {
+std::future<GpuAnswer> ask_during_load(double seconds, const Sources& sources) {
+    return std::async(std::launch::async, [seconds, sources] {
         std::this_thread::sleep_for(std::chrono::duration<double>(seconds / 2));
-        return query_gpus({});
+        return query_gpus(sources);
     });
+}
+
+/// Takes the answer of ask_during_load() at the end of the load. One that comes later may be of GPUs at rest,
+/// whose links and clocks are slow, but that nvidia-smi hangs or fails is a finding all the same.
+void take_answer(std::future<GpuAnswer> future, NodeFacts& changes) {
+    const bool in_time = future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    GpuAnswer answer = future.get();
+    if (in_time) changes.gpus_under_load = std::move(answer.gpus);
+    changes.gpus_hang_under_load = answer.hung;
+    changes.gpus_problem = std::move(answer.problem);
 }
 
 /// `device`: the GPU that multiplies; null on a processor.
@@ -41,11 +51,11 @@ DeviceLoad describe_load(const cuda::Device* device) {
         .device = device->name, .library = "cuBLAS " + cublas::version_text(), .bus_id = device->pci_bus_id};
 }
 
-void multiply(const Speeds& speeds, const SpeedOptions& options, double seconds, DeviceLoad& load) {
-    const auto products = observe::sustain_products(options.type, seconds, speeds.device);
+void multiply(c10::Device device, at::ScalarType type, double seconds, DeviceLoad& load) {
+    const auto products = observe::sustain_products(type, seconds, device);
     load.flops_per_second = products.flops_per_second;
     // LibTorch's products depend on the processor's model and on the number of threads.
-    const bool comparable = !speeds.device.is_cpu() || ops::path() != ops::Path::Plain;
+    const bool comparable = !device.is_cpu() || ops::path() != ops::Path::Plain;
     if (comparable) load.hash = fmt::format("{:016x}", products.hash);
     load.num_products = products.num_products;
     load.num_different = products.num_different;
@@ -99,65 +109,89 @@ Turns turns_of(int rank, const Cluster& cluster) {
     return turns;
 }
 
-/// Reads the facts that may have changed on the node since they were first read. `uses_gpus`: the job does.
-void look_again(NodeFacts& facts, bool uses_gpus) {
-    const Sources sources;
-    facts.xids = read_xids(sources).value_or(std::vector<Xid>());
-    facts.adapter_ports_after = read_adapter_ports(sources);
-    if (!uses_gpus) return;
-    GpuAnswer answer = query_gpus(sources);
-    facts.gpus_after = std::move(answer.gpus);
-    read_replays(sources, facts.gpus_after);
-    facts.gpus_problem = std::move(answer.problem);
-    facts.gpus_hang = answer.hung;
+/// COLLECTIVE: sends what the first rank of each node found out, and calls `add(changes, node)` for each
+/// node.
+template <class Add>
+void exchange_changes(const bench::ControlChannel& control, const NodeFacts* own, Cluster& cluster, Add add) {
+    control.barrier("the exchange of the nodes' changes");
+    for (int number = 0; const std::string& text : control.exchange_texts(own ? pack(*own) : "")) {
+        if (!text.empty()) add(unpack_node(text), cluster.nodes[number++]);
+    }
 }
 
-void add_changes(NodeFacts&& changes, NodeFacts& node) {
-    node.gpus_under_load = std::move(changes.gpus_under_load);
-    node.gpus_after = std::move(changes.gpus_after);
-    node.adapter_ports_after = std::move(changes.adapter_ports_after);
-    node.xids = std::move(changes.xids);
-    node.gpus_hang = node.gpus_hang || changes.gpus_hang;
+/// Notes a problem of nvidia-smi unless the node has one already.
+void add_problem(const char* when, const NodeFacts& changes, NodeFacts& node) {
     if (node.gpus_problem.empty() && !changes.gpus_problem.empty())
-        node.gpus_problem = "after the load, " + changes.gpus_problem;
+        node.gpus_problem = when + changes.gpus_problem;
+}
+
+/// Whether nvidia-smi has hung on the node of a rank.
+bool hung_on_node_of(int rank, const Cluster& cluster) {
+    const auto node = std::ranges::find(cluster.nodes, cluster.ranks[rank].node, &NodeFacts::name);
+    return node != cluster.nodes.end() && (node->gpus_hang || node->gpus_hang_under_load);
 }
 
 }  // namespace
 
-void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, const Speeds& speeds,
+void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
                    const SpeedOptions& options, Cluster& cluster) {
-    const bool on_gpu = !speeds.device.is_cpu(), uses_gpus = !speeds.devices.empty();
-    const double seconds = options.sustain_seconds.value_or(on_gpu ? kGpuSeconds : kProcessorSeconds);
+    const std::vector<cuda::Device> devices = meter.devices();
+    const bool uses_gpus = !devices.empty();
+    const double seconds = options.sustain_seconds.value_or(uses_gpus ? kGpuSeconds : kProcessorSeconds);
+    const Sources sources{.nvidia_smi_seconds =
+                              options.nvidia_smi_seconds(meter.seconds_passed() + seconds / 2)};
     const Turns turns = turns_of(world.rank(), cluster);
     const bool reports_node = turns.own == 0;
     RankFacts own;
-    own.load = describe_load(uses_gpus ? &speeds.devices[world.rank()] : nullptr);
+    own.load = describe_load(uses_gpus ? &devices[world.rank()] : nullptr);
     NodeFacts changes;
     control.barrier("sustained matrix products");
     if (seconds > 0) {
         std::future<GpuAnswer> answer;
-        const bool long_enough = !on_gpu || seconds >= kMinSecondsToAsk;
-        if (reports_node && uses_gpus && long_enough) answer = ask_during_load(seconds);
-        multiply(speeds, options, seconds, *own.load);
-        // An answer that comes later may be of GPUs at rest, whose links and clocks are slow.
-        const bool in_time = answer.valid() && (!on_gpu || answer.wait_for(std::chrono::seconds(0)) ==
-                                                               std::future_status::ready);
-        if (in_time) changes.gpus_under_load = answer.get().gpus;
+        const bool asks = reports_node && uses_gpus && seconds >= kMinSecondsToAsk &&
+                          !hung_on_node_of(world.rank(), cluster);
+        if (asks) answer = ask_during_load(seconds, sources);
+        multiply(meter.device(), options.type, seconds, *own.load);
+        if (asks) take_answer(std::move(answer), changes);
     }
     // The GPUs of a node take turns, because together their copies may exceed the host memory's bandwidth.
     for (size_t turn = 0; uses_gpus && turn < turns.number; ++turn) {
         control.barrier("copies between host and device");
-        if (turn == turns.own) copy_both_ways(speeds.devices[world.rank()], *own.load);
+        if (turn == turns.own) copy_both_ways(devices[world.rank()], *own.load);
     }
     for (int rank = 0; const std::string& text : control.exchange_texts(pack(own))) {
         cluster.ranks[rank++].load = unpack_rank(text).load;
     }
-    if (reports_node) look_again(changes, uses_gpus);
-    control.barrier("the exchange of the nodes' changes");
-    for (int number = 0;
-         const std::string& text : control.exchange_texts(reports_node ? pack(changes) : "")) {
-        if (!text.empty()) add_changes(unpack_node(text), cluster.nodes[number++]);
+    exchange_changes(control, reports_node ? &changes : nullptr, cluster,
+                     [](NodeFacts&& change, NodeFacts& node) {
+                         node.gpus_under_load = std::move(change.gpus_under_load);
+                         node.gpus_hang_under_load = change.gpus_hang_under_load;
+                         add_problem("under load, ", change, node);
+                     });
+}
+
+void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
+                bool uses_gpus, Cluster& cluster) {
+    const bool reports_node = turns_of(world.rank(), cluster).own == 0;
+    NodeFacts changes;
+    if (reports_node) {
+        changes.xids = read_xids(sources).value_or(std::vector<Xid>());
+        changes.adapter_ports_after = read_adapter_ports(sources);
     }
+    if (reports_node && uses_gpus && !hung_on_node_of(world.rank(), cluster)) {
+        GpuAnswer answer = look_at_gpus(sources);
+        changes.gpus_after = std::move(answer.gpus);
+        changes.gpus_problem = std::move(answer.problem);
+        changes.gpus_hang = answer.hung;
+    }
+    exchange_changes(control, reports_node ? &changes : nullptr, cluster,
+                     [](NodeFacts&& change, NodeFacts& node) {
+                         node.xids = std::move(change.xids);
+                         node.adapter_ports_after = std::move(change.adapter_ports_after);
+                         node.gpus_after = std::move(change.gpus_after);
+                         node.gpus_hang = node.gpus_hang || change.gpus_hang;
+                         add_problem("after the load, ", change, node);
+                     });
 }
 
 }  // namespace argosy::preflight

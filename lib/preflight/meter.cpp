@@ -33,7 +33,6 @@ class RankMeter : public Meter {
           choice_(bench::choose_backend(world, control, options.backend)) {}
 
     std::string library() const override { return choice_.library; }
-    bool between_devices() const override { return !choice_.devices.empty(); }
     std::vector<cuda::Device> devices() const override { return choice_.devices; }
     /// The device of the matrix products. A CPU build of LibTorch computes on CPUs only, even where the
     /// tests' stand-ins for GPUs exist.

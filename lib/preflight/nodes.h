@@ -39,7 +39,7 @@ struct PairSpeed {
 };
 
 // The hunt: a pair is slow because one of its nodes is bad, or because the path between two good nodes is
-// bad (a link between switches). Rounds of disjoint pairs tell which:
+// slow (a link between switches). Rounds of disjoint pairs tell which:
 // 1. A node is good if each of its ranks was fast with a partner, and no data was wrong with this partner.
 // 2. A node in a slow pair that is not good yet gets a good partner, once. If it is good afterwards, it is a
 //    partner for others in the next round: the number of good nodes can double in each round.
@@ -62,6 +62,10 @@ class PairStates {
     PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hunt, int num_nodes);
 
     std::vector<SlowPath> slow_paths() const;
+
+    /// Whether each rank of the node was fast with a partner with which no data was wrong. No finding on
+    /// pairs may mark such a node as bad.
+    bool is_good(int node) const { return good_[node]; }
 
     /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was
     /// measured.

@@ -11,7 +11,6 @@
 #include "cuda/device.h"
 #include "nccl/communicator.h"
 #include "preflight/compare_speeds.h"
-#include "preflight/history.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -31,8 +30,7 @@ LibraryVersions library_versions() {
 
 /// COLLECTIVE: gathers the facts of every rank, and the facts of each node from the node's first rank.
 Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
-                       std::vector<Node>& nodes) {
-    const Sources sources;
+                       const Sources& sources, std::vector<Node>& nodes) {
     const RankFacts own_rank = read_rank_facts(sources, world.rank(), library_versions());
     Cluster cluster;
     std::vector<std::string> names;
@@ -74,7 +72,8 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     const double started = seconds_now();
     Report report{.title = job.title, .type = options.type};
     spdlog::info("pre-flight: settings and hardware");
-    report.cluster = gather_cluster(world, control, job, report.nodes);
+    Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds(0)};
+    report.cluster = gather_cluster(world, control, job, sources, report.nodes);
     report.not_compared = shared_cores(report.cluster, report.nodes);
     if (!report.not_compared.empty()) {
         options.seconds_each = kSecondsIfNotCompared;
@@ -87,15 +86,18 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         measure_speeds(*meter, report.nodes, step_operations(job.step, job.mesh, options.max_bytes),
                        options.deadline_seconds);
     if (meter->seconds_passed() >= options.deadline_seconds) {
-        report.speeds.not_done.emplace_back("the sustained load, copies, and the second look at the counters");
+        report.speeds.not_done.emplace_back("the sustained load and the copies");
     } else {
         if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
-        measure_loads(world, control, report.speeds, options, report.cluster);
+        measure_loads(world, control, *meter, options, report.cluster);
+    }
+    if (options.deadline_seconds >
+        0) {  // after the deadline, too: counters tell what slowed the measurements
+        sources.nvidia_smi_seconds = options.nvidia_smi_seconds(meter->seconds_passed());
+        look_again(world, control, sources, report.speeds.between_devices(), report.cluster);
     }
     judge(job, options.deadline_seconds, report);
     report.time = time_of_day();
-    if (world.rank() == 0 && !job.history.empty() && report.not_compared.empty())
-        append(update_history(job.history, report), report.findings);  // WARN only, so the order stays
     report.seconds = seconds_now() - started;
     return report;
 }

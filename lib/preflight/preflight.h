@@ -26,7 +26,6 @@ struct Job {
     std::vector<StepLaunches> step;  // of a rank of each pipeline stage
     std::filesystem::path dump_folder;
     std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
-    std::filesystem::path history = {};       // folder of the nodes' history (history.h); empty: none
 };
 
 struct Report {
@@ -55,9 +54,8 @@ double time_of_day();
 /// rank has a core. Throws TimeoutError, which names the missing ranks.
 std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
 
-/// COLLECTIVE over `world`: all ranks get the same report, except for the times, and for the findings of the
-/// history, which only rank 0 has and which are at most WARN. Throws TimeoutError, which names the missing
-/// ranks.
+/// COLLECTIVE over `world`: all ranks get the same report, except for the times. Throws TimeoutError, which
+/// names the missing ranks.
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
 

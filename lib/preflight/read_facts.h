@@ -22,8 +22,8 @@ struct LibraryVersions {
 RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersions& versions);
 
 /// One rank of each node calls this. REQUIRES: the job's ranks have not used a GPU yet, so that GPU memory in
-/// use belongs to others. Takes a few seconds, up to 25 if nvidia-smi hangs. Tries to write to `dump_folder`
-/// unless that path is empty.
+/// use belongs to others. Takes a few seconds, and longer if nvidia-smi hangs, up to its timeout. Tries to
+/// write to `dump_folder` unless that path is empty.
 NodeFacts read_node_facts(const Sources& sources, const std::filesystem::path& dump_folder);
 
 // The parts of read_node_facts(). Tests call each part with a made-up file tree.
@@ -51,18 +51,21 @@ struct GpuAnswer {
     bool corrupt_info_rom = false;  // of a GPU; nvidia-smi says so and prints all rows
 };
 
-/// One timeout covers all calls of nvidia-smi together.
+// One timeout covers all calls of nvidia-smi in a function below. None follows a call that hung.
+
+/// The facts that change under load.
 GpuAnswer query_gpus(const Sources& sources);
 
-/// Sets the GPUs' counters of PCIe replays, which only the full report `nvidia-smi -q` has. Counters that it
-/// lacks stay unset.
-void read_replays(const Sources& sources, std::vector<Gpu>& gpus);
+/// The same facts and, if there is still time, those that the full report `nvidia-smi -q` (PCIe replays, the
+/// health of NVLink's fabric) and `nvidia-smi nvlink --status` have. Facts that they lack stay unset.
+GpuAnswer look_at_gpus(const Sources& sources);
 
 /// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. None if
 /// neither is readable.
 std::optional<std::vector<Xid>> read_xids(const Sources& sources);
 
-/// The last error for each pair of GPU and code. An error has an age if its line begins like those of
+/// The last error for each pair of GPU or NVSwitch and code. SXids that are not fatal are left out: the
+/// hardware has corrected them, and some occur at each start. An error has an age if its line begins like those of
 /// /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -107,6 +109,40 @@ AdapterPort read_port(const fs::path& adapter, int number) {
             .counters = read_counters(port)};
 }
 
+constexpr size_t kMaxLogBytes = 16 << 20;
+
+/// The age of a line of /dev/kmsg. The third number before the semicolon is its time in us since boot.
+std::optional<double> age_hours(std::string_view line, std::optional<double> uptime_seconds) {
+    const size_t head = line.find(';');
+    if (!uptime_seconds || head == line.npos) return std::nullopt;
+    const std::vector<std::string_view> parts = split(line.substr(0, head), ',');
+    const auto microseconds = parts.size() < 3 ? std::nullopt : leading_integer(parts[2]);
+    if (!microseconds) return std::nullopt;
+    return std::max(0.0, *uptime_seconds - static_cast<double>(*microseconds) * 1e-6) / 3600;
+}
+
+/// Parses a line such as
+///     NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus.
+///     nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up
+std::optional<Xid> xid_in(std::string_view line) {
+    constexpr std::string_view kOfGpu = "NVRM: Xid (", kOfSwitch = ": SXid (",
+                               kAddress = "PCI:", kEnd = "): ";
+    const bool of_switch = line.find(kOfSwitch) != line.npos;
+    const std::string_view mark = of_switch ? kOfSwitch : kOfGpu;
+    const size_t start = line.find(mark);
+    if (start == line.npos) return std::nullopt;
+    std::string_view rest = line.substr(start + mark.size());
+    const size_t end = rest.find(kEnd);
+    if (end == rest.npos) return std::nullopt;
+    std::string_view address = rest.substr(0, end);
+    if (address.starts_with(kAddress)) address.remove_prefix(kAddress.size());
+    rest.remove_prefix(end + kEnd.size());
+    const auto code = leading_integer(rest);
+    if (!code || *code < 1 || *code > std::numeric_limits<int>::max()) return std::nullopt;
+    if (of_switch && rest.find(", Fatal,") == rest.npos) return std::nullopt;
+    return Xid{.bus_id = printable(address), .code = static_cast<int>(*code), .of_switch = of_switch};
+}
+
 }  // namespace
 
 NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
@@ -122,13 +158,12 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     const auto xids = read_xids(sources);
     facts.log_is_readable = xids.has_value();
     facts.xids = xids.value_or(std::vector<Xid>());
-    GpuAnswer answer = query_gpus(sources);
+    GpuAnswer answer = look_at_gpus(sources);
     facts.gpus = std::move(answer.gpus);
     for (Gpu& gpu : facts.gpus) {
         gpu.near_cpus =
             read_line(sources.root / "sys/bus/pci/devices" / pci_address(gpu.bus_id) / "local_cpulist");
     }
-    read_replays(sources, facts.gpus);
     facts.gpus_problem = std::move(answer.problem);
     facts.has_nvidia_smi = answer.has_nvidia_smi;
     facts.gpus_hang = answer.hung;
@@ -167,6 +202,30 @@ std::vector<AdapterPort> read_adapter_ports(const Sources& sources) {
         }
     }
     return ports;
+}
+
+std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds) {
+    std::vector<Xid> xids;
+    for (const std::string_view line : split(log, '\n')) {
+        std::optional<Xid> xid = xid_in(line);
+        if (!xid) continue;
+        xid->age_hours = age_hours(line, uptime_seconds);
+        std::erase_if(xids, [&](const Xid& earlier) {
+            return earlier.bus_id == xid->bus_id && earlier.code == xid->code &&
+                   earlier.of_switch == xid->of_switch;
+        });
+        xids.push_back(std::move(*xid));
+    }
+    return xids;
+}
+
+std::optional<std::vector<Xid>> read_xids(const Sources& sources) {
+    for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
+        const auto text = read_text(sources.root / log, kMaxLogBytes);
+        if (text && !text->empty())
+            return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
+    }
+    return std::nullopt;
 }
 
 }  // namespace argosy::preflight

@@ -175,6 +175,9 @@ std::string prometheus_findings(const Report& report) {
 
 std::string prometheus_speeds(const Report& report) {
     Gauge products("product_flops_per_second", "Speed of matrix products by rank."),
+        sustained("sustained_flops_per_second", "Speed of the sustained matrix products by rank."),
+        to_device("copy_to_device_bytes_per_second", "Speed of copies from the host to a rank's GPU."),
+        to_host("copy_to_host_bytes_per_second", "Speed of copies from a rank's GPU to the host."),
         nodes("node_send_bytes_per_second", "Bytes that a node sends to another node, the best of several."),
         rails("rail_send_bytes_per_second", "The same by rank."),
         groups("bus_bytes_per_second", "Bus bandwidth of a collective of a step by group (its first rank).");
@@ -186,6 +189,11 @@ std::string prometheus_speeds(const Report& report) {
             const Labels labels = {{"node", name}, {"rank", fmt::to_string(ranks[i])}};
             if (!speeds.products.empty()) products.add(labels, speeds.products[ranks[i]]);
             if (!speeds.rails.empty()) rails.add(labels, speeds.rails[node][i]);
+            if (const auto& load = report.cluster.ranks[ranks[i]].load) {
+                if (load->flops_per_second > 0) sustained.add(labels, load->flops_per_second);
+                if (load->bytes_to_device > 0) to_device.add(labels, load->bytes_to_device);
+                if (load->bytes_to_host > 0) to_host.add(labels, load->bytes_to_host);
+            }
         }
     }
     for (const OperationSpeed& speed : speeds.operations) {
@@ -197,7 +205,8 @@ std::string prometheus_speeds(const Report& report) {
                        speed.bus_bandwidths[i]);
         }
     }
-    return products.text() + nodes.text() + rails.text() + groups.text();
+    return products.text() + sustained.text() + to_device.text() + to_host.text() + nodes.text() +
+           rails.text() + groups.text();
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ class Steps {
     std::vector<std::string>& not_done_;
 };
 
-/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and paths.
+/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and slow
+/// paths.
 /// Returns false if the deadline cut it short.
 bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, Speeds& speeds) {
     const auto num_nodes = static_cast<int>(nodes.size());
@@ -111,7 +112,7 @@ bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, S
     for (int i = 0; i < max_hunt_rounds(num_nodes); ++i) {
         const auto round = PairStates(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes).next_round();
         if (!round) return true;
-        if (!steps.begin("slow pairs of nodes again, with other partners")) return false;
+        if (!steps.begin("the hunt for bad nodes and slow paths")) return false;
         measure_pairs(meter, *round, speeds);
     }
     return true;
@@ -124,15 +125,20 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
     Speeds speeds;
     Steps steps(meter, deadline_seconds, speeds.not_done);
     speeds.library = meter.library();
-    speeds.between_devices = meter.between_devices();
     speeds.devices = meter.devices();
-    speeds.device = meter.device();
     if (steps.begin("matrix products")) speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
         if (steps.begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
     }
     speeds.pairs_cut_short = !measure_nodes(meter, nodes, steps, speeds);
     return speeds;
+}
+
+double SpeedOptions::nvidia_smi_seconds(double seconds_passed) const {
+    constexpr double kMaxSeconds = 20, kReservedSeconds = 5;
+    // Only settings and hardware are checked with --deadline 0, and nothing has to end in time.
+    const double left = deadline_seconds > 0 ? deadline_seconds - seconds_passed : kMaxSeconds;
+    return std::min({kMaxSeconds, timeout_seconds / 2, std::max(left, kReservedSeconds)});
 }
 
 std::string StepOperation::name() const { return fmt::format("{} over {}", kind.collective->name, axes); }

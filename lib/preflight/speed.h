@@ -21,6 +21,7 @@
 #include "mpi/comm.h"
 #include "preflight/facts.h"
 #include "preflight/nodes.h"
+#include "preflight/sources.h"
 
 namespace argosy::preflight {
 
@@ -70,6 +71,11 @@ struct SpeedOptions {
     size_t max_bytes = 256 << 20;
     /// Time of the products of measure_loads(). None: 10 s on a GPU, 0.2 s on a processor. 0: no products.
     std::optional<double> sustain_seconds = {};
+
+    /// The timeout of a look at the GPUs with nvidia-smi that begins `seconds_passed` after the start of the
+    /// pre-flight: up to 20 s, until the deadline, but at least 5 s. The other ranks wait at most
+    /// `timeout_seconds` meanwhile.
+    double nvidia_smi_seconds(double seconds_passed) const;
 };
 
 struct OperationSpeed {
@@ -88,15 +94,16 @@ struct Speeds {
     /// 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
     /// All measured pairs, in the order of the rounds. A pair may be measured again in the hunt for bad nodes
-    /// and paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
+    /// and slow paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
     std::vector<PairSpeed> pairs = {};
     size_t num_pairs_before_hunt = 0;
     bool pairs_cut_short = false;            // by the deadline: a good node may have met only bad ones
     std::vector<std::string> not_done = {};  // the measurements that the deadline left out
     std::string library = {};                // name and version of the library that moved the data
-    bool between_devices = false;            // true: buffers in GPU memory; false: in host memory
     std::vector<cuda::Device> devices = {};  // by rank; empty without GPUs
-    c10::Device device = c10::kCPU;          // of this rank's products
+
+    /// Whether data moved between buffers in GPU memory, not in host memory.
+    bool between_devices() const { return !devices.empty(); }
 };
 
 /// Measures on all ranks of a job. Each call is COLLECTIVE over them and returns the same on all of them. In
@@ -106,9 +113,8 @@ class Meter {
     virtual ~Meter() = default;
 
     virtual std::string library() const = 0;
-    virtual bool between_devices() const = 0;
-    /// The devices of all ranks; empty without GPUs.
-    virtual std::vector<cuda::Device> devices() const { return {}; }
+    /// The devices of all ranks, between whose memories data moves; empty without GPUs.
+    virtual std::vector<cuda::Device> devices() const = 0;
     /// The device that this rank's products run on.
     virtual c10::Device device() const { return c10::kCPU; }
     /// Seconds since the pre-flight began, by rank 0's clock.
@@ -133,8 +139,14 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
                       const std::vector<StepOperation>& operations, double deadline_seconds);
 
 /// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in `cluster`,
-/// on all ranks. `speeds` has the ranks' devices. REQUIRES: the thread holds an OpsContext.
-void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, const Speeds& speeds,
+/// on all ranks, and what nvidia-smi says meanwhile. REQUIRES: the thread holds an OpsContext.
+void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
                    const SpeedOptions& options, Cluster& cluster);
+
+/// COLLECTIVE over `world`: reads the facts about nodes again that may have changed since they were first
+/// read: errors and counters of GPUs and adapters. Sets them in `cluster`, on all ranks. `sources` are those
+/// of this node. nvidia-smi is only asked if the job uses GPUs, and not if it has hung before.
+void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
+                bool uses_gpus, Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -69,21 +69,23 @@ class NcclBenchOnStandIns(unittest.TestCase):
         """And tells the libraries' versions, which must be the same on all ranks."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "x.json"
-            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path)
+            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path,
+                         "--sustain", 0.1)
             self.assertRegex(done.stdout, r"pre-flight of .*\(NCCL 2\.", done.stderr)
             for rank in json.loads(path.read_text())["ranks"]:
                 self.assertRegex(rank["nccl_version"], r"^2\.\d+\.\d+$")
                 self.assertRegex(rank["cuda_version"], r"^1\d\.\d$")
 
-    def test_a_preflight_asks_nvidia_smi_before_during_and_after_the_load(self):
-        """A stand-in: heat slows GPU 1 at the second question, and it has memory errors at the third."""
+    def preflight(self, script, *options):
+        """With a stand-in for nvidia-smi, a script in which $number is that of the question about GPUs: 1 is before the
+        load, 2 in it. Returns what ran, its report, and the number of questions."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "nvidia-smi").write_text(f"""#!/bin/sh
 case $1 in --query-gpu=*) ;; *) exit 2 ;; esac
 echo >>{folder}/questions
-reasons=0x1 errors=0
-case $(wc -l <{folder}/questions) in 2) reasons=0x40 ;; 3) errors=5 ;; esac
+number=$(wc -l <{folder}/questions) reasons=0x1 errors=0
+{script}
 for gpu in 0 1; do
     [ $gpu = 1 ] || echo "0000000$gpu:3B:00.0,a GPU,580,,,0x1,0,16,16,5,5,4,1000,,,,,,,,,0"
     [ $gpu = 0 ] || echo "0000000$gpu:3B:00.0,a GPU,580,,,$reasons,$errors,16,16,5,5,4,1000,,,,,,,,,0"
@@ -91,13 +93,40 @@ done
 """)
             (folder / "nvidia-smi").chmod(0o700)
             path = folder / "x.json"
-            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path,
+            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path, *options,
                          PATH=f"{folder}:{os.environ['PATH']}")
-            self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-            findings = {one["check"]: one["what"] for one in json.loads(path.read_text())["findings"]}
-            self.assertEqual(findings.get("GPU clocks under load"), "GPU 1: heat lowers the clocks")
-            self.assertIn("GPU 1: uncorrected memory errors", findings.get("GPU memory errors under load", ""))
-            self.assertRegex(done.stdout, r"host and device +[0-9.]+.* GB/s to the device, [0-9.]+.* GB/s to the host")
+            self.assertTrue(path.exists(), done.stdout + done.stderr)
+            return done, json.loads(path.read_text()), len((folder / "questions").read_text())
+
+    def test_a_preflight_asks_nvidia_smi_before_during_and_after_the_load(self):
+        """Heat slows GPU 1 at the second question, and it has memory errors at the third."""
+        done, report, _ = self.preflight("case $number in 2) reasons=0x40 ;; 3) errors=5 ;; esac", "--sustain", 4)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        findings = {one["check"]: one["what"] for one in report["findings"]}
+        self.assertEqual(findings.get("GPU clocks under load"), "GPU 1: heat lowers the clocks")
+        self.assertIn("GPU 1: uncorrected memory errors", findings.get("GPU memory errors under load", ""))
+        self.assertRegex(done.stdout, r"host and device +[0-9.]+.* GB/s to the device, [0-9.]+.* GB/s to the host")
+
+    def test_an_nvidia_smi_that_hangs_or_fails_under_load_is_a_finding(self):
+        """After a question that hung, nvidia-smi is not asked again."""
+        for script, verdict, part, num_questions in (
+                ("[ $number = 1 ] || sleep 600", "FAIL", "does not answer while the GPUs multiply", 2),
+                ("[ $number != 2 ] || { echo GPU is lost; exit 15; }", "FAIL", "under load, it exits with 15", 3)):
+            with self.subTest(part):
+                done, report, asked = self.preflight(script, "--sustain", 4, "--timeout", 20)
+                self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+                finding, = [one for one in report["findings"] if one["check"] == "nvidia-smi"]
+                self.assertEqual(finding["verdict"], verdict)
+                self.assertIn(part, finding["what"])
+                self.assertEqual(asked, num_questions)
+
+    def test_the_deadline_leaves_time_for_a_second_look(self):
+        done, report, asked = self.preflight("[ $number = 1 ] || errors=5", "--deadline", 0.001)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        checks = {one["check"]: one["what"] for one in report["findings"]}
+        self.assertIn("GPU 1: uncorrected memory errors", checks["GPU memory errors under load"])
+        self.assertIn("the sustained load and the copies", checks["deadline"])
+        self.assertEqual(asked, 2)
 
     def test_ranks_that_share_a_gpu_are_refused(self):
         done = bench(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="1")

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "bench/collective.h"
 
 namespace argosy::preflight {
@@ -119,6 +121,42 @@ TEST(CompareSpeeds, NamesTheNodeWithWhichSeveralExchangeWrongData) {
     ASSERT_EQ(findings.size(), 2);
     EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
     EXPECT_EQ(findings[1].bad_nodes, Names{"n3"});
+}
+
+TEST(CompareSpeeds, SparesAGoodNodeThatMetTwoWithWrongData) {
+    const std::vector<double> fast = {50e9, 50e9};
+    Speeds speeds;
+    speeds.pairs = {{0, 1, fast, 5}, {2, 3, fast, 5}, {0, 2, fast, 5}, {1, 3, fast, 5}, {0, 3, fast}};
+    speeds.num_pairs_before_hunt = 5;
+    const auto bad_nodes = [&] {
+        std::set<std::string> bad;
+        for (const Finding& one : find_wrong_results(speeds, measured_cluster())) {
+            EXPECT_EQ(one.severity, Severity::Fail);
+            bad.insert(one.bad_nodes.begin(), one.bad_nodes.end());
+        }
+        return bad;
+    };
+    EXPECT_EQ(bad_nodes(), (std::set<std::string>{"n2", "n3"}));
+
+    speeds.pairs.pop_back();  // nobody knows who is good
+    speeds.pairs_cut_short = true;
+    EXPECT_EQ(bad_nodes(), std::set<std::string>{});
+}
+
+/// Node n4 is slower than the other nodes at their best, but not slower than most pairs.
+TEST(CompareSpeeds, WarnsOfASlowNodeThatIsGood) {
+    Speeds speeds;
+    speeds.nodes = {100e9, 100e9, 100e9, 70e9};
+    speeds.rails = {{100e9}, {100e9}, {100e9}, {70e9}};
+    EXPECT_EQ(compare_speeds(speeds, measured_cluster()).at(0).bad_nodes, Names{"n4"});
+    speeds.pairs = {{0, 1, {100e9}}, {2, 3, {70e9}}, {0, 2, {60e9}},
+                    {1, 3, {65e9}},  {0, 3, {70e9}}, {1, 2, {100e9}}};
+    speeds.num_pairs_before_hunt = 6;
+    const auto findings = compare_speeds(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].check, "pairs of nodes");
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
 }
 
 TEST(CompareSpeeds, NamesAPathBetweenGoodNodes) {

@@ -64,14 +64,15 @@ TEST(NvlinkRate, IsKnownByName) {
 
 TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
     const Cluster one = cluster();
-    EXPECT_TRUE(compare_with_fabric({.nodes = {90e9, 85e9}, .between_devices = true}, one).empty());
-    auto findings = compare_with_fabric({.nodes = {90e9, 3e9}, .between_devices = true}, one);
+    EXPECT_TRUE(
+        compare_with_fabric({.nodes = {90e9, 85e9}, .devices = std::vector<cuda::Device>(2)}, one).empty());
+    auto findings = compare_with_fabric({.nodes = {90e9, 3e9}, .devices = std::vector<cuda::Device>(2)}, one);
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "n2");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
     EXPECT_EQ(findings[0].what, "the slowest node sends at 3 % of its line rate");
-    findings = compare_with_fabric({.nodes = {3e9, 4e9}, .between_devices = true}, one);
+    findings = compare_with_fabric({.nodes = {3e9, 4e9}, .devices = std::vector<cuda::Device>(2)}, one);
     ASSERT_EQ(findings.size(), 1);
     EXPECT_TRUE(findings[0].bad_nodes.empty()) << "all nodes alike: a setting, not a node";
     for (const Finding& finding : compare_with_fabric({.nodes = {3e9, 50e9}}, one)) {
@@ -82,22 +83,23 @@ TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
 TEST(Fabric, IsNotExpectedOnOneMachine) {
     Cluster one = cluster();
     one.nodes[1].boot_id = one.nodes[0].boot_id;
-    EXPECT_TRUE(compare_with_fabric({.nodes = {1e9, 1e9}, .between_devices = true}, one).empty());
+    EXPECT_TRUE(
+        compare_with_fabric({.nodes = {1e9, 1e9}, .devices = std::vector<cuda::Device>(2)}, one).empty());
 }
 
 TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     const bench::Case kind{.collective = &bench::collective_named("all_gather"), .bytes = 64 << 20};
     Speeds speeds{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}}},
-                  .between_devices = true};
+                  .devices = std::vector<cuda::Device>(2)};
     const auto findings = compare_with_fabric(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Warn);
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
-    speeds.between_devices = false;
+    speeds.devices.clear();
     EXPECT_TRUE(compare_with_fabric(speeds, cluster()).empty());
 
     const Speeds all{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}}},
-                     .between_devices = true};
+                     .devices = std::vector<cuda::Device>(2)};
     const auto one = compare_with_fabric(all, cluster());
     ASSERT_EQ(one.size(), 1) << "alike on all nodes";
     EXPECT_EQ(one[0].where, "all ranks");

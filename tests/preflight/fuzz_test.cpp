@@ -30,7 +30,8 @@ std::string mutated(const std::string& text, Random& random) {
 TEST(Fuzz, KernelLogs) {
     const std::string log =
         "4,900,100500000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
-        "4,901,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n";
+        "4,901,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n"
+        "4,902,3700500000,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48\n";
     for (const uint64_t seed : FuzzSeeds(2000)) {
         Random random(seed);
         Cluster cluster = good_cluster();
@@ -91,13 +92,15 @@ TEST(Fuzz, NvidiaSmisAnswers) {
         "0:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x1, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, "
         "Enabled, GPU-1b0ac5f4\n"
         "0:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x48, [N/A], 8, 16, 5, 5, 7, 143771, Default, [N/A], "
-        "Disabled, GPU-43\n";
+        "Disabled, GPU-43\n"
+        "GPU 0: NVIDIA H200 (UUID: GPU-43)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+        "GPU 0:43:00.0\n  Fabric\n    Bandwidth : Degraded\n  Replays Since Reset : 3\n";
     const Tree tree;
     tree.put_nvidia_smi("exec cat " + (tree.root() / "answer").string() + "\n");
     for (const uint64_t seed : FuzzSeeds(150)) {
         Random random(seed);
         tree.put("answer", mutated(answer, random));
-        const GpuAnswer read = query_gpus(tree.sources());
+        const GpuAnswer read = look_at_gpus(tree.sources());
         EXPECT_LE(read.gpus.size(), 8u);
         EXPECT_EQ(read.problem.find('\n'), std::string::npos);
         Cluster cluster = good_cluster();

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "preflight/sources.h"
+#include "preflight/speed.h"
 #include "preflight/tree.h"
 
 namespace argosy::preflight {
@@ -66,31 +67,30 @@ TEST(GpuQuery, ReadsEveryField) {
 
 TEST(GpuQuery, ReadsReplaysFromTheFullReport) {
     const Tree tree;
-    tree.put_nvidia_smi(R"([ "$*" = -q ] || exit 2
-cat <<END
+    const std::string report = R"(case $* in -q) cat <<END ;; esac
 ==============NVSMI LOG==============
 Attached GPUs                             : 2
 GPU 00000000:1B:00.0
     Product Name                          : NVIDIA H200
         Replays Since Reset               : 0
 GPU 00000000:43:00.0
+    GPU UUID                              : GPU-43
     PCI
+        GPU Link Info
+            Link Width
         Replays Since Reset               : 12
         Replay Number Rollovers           : 3
+GPU 00000000:5D:00.0
+        Replays Since Reset               : 4
 END
-)");
-    std::vector<Gpu> gpus(3);
-    gpus[0].bus_id = "00000000:43:00.0";
-    gpus[1].bus_id = "0000:1b:00.0";
-    gpus[2].bus_id = "0000:5d:00.0";
-    read_replays(tree.sources(), gpus);
-    EXPECT_EQ(gpus[0].pcie_replays, 12);
-    EXPECT_EQ(gpus[1].pcie_replays, 0);
-    EXPECT_EQ(gpus[2].pcie_replays, std::nullopt);
-    gpus[0].pcie_replays.reset();
-    tree.put_nvidia_smi("echo 'GPU 00000000:43:00.0'; echo Replays Since Reset");
-    read_replays(tree.sources(), gpus);
-    EXPECT_EQ(gpus[0].pcie_replays, std::nullopt);
+)";
+    tree.put_nvidia_smi(kTwoGpus + report);
+    EXPECT_EQ(look_at_gpus(tree.sources()).gpus.at(1).pcie_replays, 12);
+    EXPECT_EQ(look_at_gpus(tree.sources()).gpus.at(0).pcie_replays, 0);
+    EXPECT_EQ(query_gpus(tree.sources()).gpus.at(1).pcie_replays, std::nullopt);
+    tree.put_nvidia_smi(kTwoGpus +
+                        std::string("[ $1 != -q ] || echo 'GPU 00000000:43:00.0'; echo Replays Since Reset"));
+    EXPECT_EQ(look_at_gpus(tree.sources()).gpus.at(1).pcie_replays, std::nullopt);
 }
 
 TEST(GpuQuery, FindsNothingWithoutTheProgram) {
@@ -191,12 +191,38 @@ TEST(GpuQuery, StopsAQueryThatHangs) {
     EXPECT_TRUE(state.empty() || state.find(") Z") != state.npos) << state;
 }
 
-TEST(GpuQuery, StopsAQueryThatHangsTheSecondTime) {
+/// Each call takes a while; the timeout is for all of them.
+TEST(GpuQuery, HasOneTimeoutForAllCalls) {
     const Tree tree;
-    tree.put_nvidia_smi("case $1 in --query-remapped*) sleep 600 ;; esac\n" + std::string(kTwoGpus));
-    const GpuAnswer answer = query_gpus(tree.sources(1));
-    EXPECT_TRUE(answer.hung);
+    tree.put_nvidia_smi("case $1 in -q) sleep 600 ;; --query-remapped*) sleep 0.5 ;; esac\n" +
+                        std::string(kTwoGpus));
+    const double start = seconds_now();
+    const GpuAnswer answer = look_at_gpus(tree.sources(3));
+    EXPECT_LT(seconds_now() - start, 3 + 2.5) << "once";
+    EXPECT_TRUE(answer.hung) << "the full report";
     EXPECT_EQ(answer.gpus.size(), 2u);
+}
+
+TEST(GpuQuery, AsksNothingMoreAfterACallThatHung) {
+    const Tree tree;
+    for (const auto& [hangs, num_gpus] : {std::pair{"--query-gpu*", 0}, {"--query-remapped*", 2}}) {
+        tree.put_nvidia_smi("echo $1 >>" + (tree.root() / "calls").string() + "\ncase $1 in " + hangs +
+                            ") sleep 600 ;; esac\n" + kTwoGpus);
+        const GpuAnswer answer = look_at_gpus(tree.sources(1));
+        EXPECT_TRUE(answer.hung) << hangs;
+        EXPECT_EQ(answer.gpus.size(), num_gpus) << hangs;
+        EXPECT_EQ(read_file(tree.root() / "calls").find("-q\n"), std::string::npos) << hangs;
+    }
+}
+
+TEST(Timeouts, OfNvidiaSmiEndWithTheDeadlineButReserveTime) {
+    const SpeedOptions options{.type = at::kFloat};  // a deadline of 120 s
+    EXPECT_EQ(options.nvidia_smi_seconds(0), 20);
+    EXPECT_EQ(options.nvidia_smi_seconds(108), 12);
+    EXPECT_EQ(options.nvidia_smi_seconds(300), 5);
+    EXPECT_EQ((SpeedOptions{.type = at::kFloat, .deadline_seconds = 0}.nvidia_smi_seconds(1)), 20);
+    EXPECT_EQ((SpeedOptions{.type = at::kFloat, .timeout_seconds = 8}.nvidia_smi_seconds(1)), 4)
+        << "the other ranks wait for 8 s";
 }
 
 TEST(Commands, RunWithoutInputAndReturnTheirExitCode) {

@@ -142,59 +142,18 @@ TEST(Gpus, ThatDifferGetAWarning) {
     }
 }
 
-TEST(NvlinkRegistration, FailsOnlyTheNodesThatLackIt) {
-    Cluster cluster = good_cluster(3);
-    for (Gpu& gpu : cluster.nodes[1].gpus) gpu.fabric_state = "In Progress", gpu.fabric_status = "";
-    Finding finding = only_finding(cluster, "NVLink registration");
-    EXPECT_EQ(finding.severity, Severity::Fail);
-    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"state 'In Progress'", "nvidia-fabricmanager"});
-    for (Gpu& gpu : cluster.nodes[1].gpus)
-        gpu.fabric_state = "Completed", gpu.fabric_status = "Unknown Error";
-    finding = only_finding(cluster, "NVLink registration");
-    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"status 'Unknown Error'"});
-}
-
-TEST(NvlinkRegistration, IsInDoubtWhereNoGpuHasIt) {
-    Cluster cluster = good_cluster();
-    for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.fabric_state = "In Progress";
-    }
-    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
-    for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.fabric_state = gpu.fabric_status = "";
-    }
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
-TEST(NvlinkCliques, DifferOnlyWithinADomain) {
-    Cluster cluster = good_cluster(4);
-    const auto put = [&](int node, const char* domain, const char* clique) {
-        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_domain = domain, gpu.fabric_clique = clique;
-    };
-    put(0, "2a6c7f10-0000-0000-0000-000000000000", "1");
-    put(1, "2a6c7f10-0000-0000-0000-000000000000", "1");
-    put(2, "3a6c7f10-0000-0000-0000-000000000000", "2");
-    put(3, "3a6c7f10-0000-0000-0000-000000000000", "2");
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    put(3, "2a6c7f10-0000-0000-0000-000000000000", "2");
-    const Finding finding = only_finding(cluster, "NVLink clique");
-    EXPECT_EQ(finding.severity, Severity::Warn);
-    EXPECT_EQ(finding.where, "n3");
-    EXPECT_EQ(finding.bad_nodes, Names{});
-    expect_says(finding, {"2, but most GPUs", "are in clique 1"});
-    for (int node = 0; node < 4; ++node)
-        put(node, "00000000-0000-0000-0000-000000000000", node % 2 ? "1" : "0");
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
 TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     Cluster cluster = good_cluster();
     cluster.nodes[1].gpus_hang = true;
     const Finding finding = only_finding(cluster, "nvidia-smi");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+
+    cluster = good_cluster();
+    cluster.nodes[1].gpus_hang_under_load = true;
+    cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
+    EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
+    expect_says(only_finding(cluster, "nvidia-smi"), {"does not answer while the GPUs multiply"});
 }
 
 TEST(GpuAnswers, ThatAreRefusedGetAWarningButALostGpuFails) {
@@ -217,6 +176,15 @@ TEST(GpuErrorsLogged, CountByKindAndAge) {
     EXPECT_EQ(severity(63, 1), Severity::Warn);
     EXPECT_EQ(severity(13, 1), Severity::Pass);  // a program's
     EXPECT_EQ(severity(31, 1), Severity::Pass);
+}
+
+TEST(GpuErrorsLogged, FatalOnesOfSwitchesFail) {
+    Cluster cluster = good_cluster();
+    cluster.nodes[0].xids = {{.bus_id = "0000:06:00.0", .code = 20034, .age_hours = 1, .of_switch = true}};
+    cluster.nodes[0] = unpack_node(pack(cluster.nodes[0]));
+    const Finding finding = only_finding(cluster, "GPU errors in the kernel's log");
+    EXPECT_EQ(finding.bad_nodes, Names{"n0"});
+    expect_says(finding, {"fatal SXid 20034 of NVSwitch 0000:06:00.0, within the last day"});
 }
 
 }  // namespace

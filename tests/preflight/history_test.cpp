@@ -7,6 +7,8 @@
 #include <fstream>
 #include <limits>
 
+#include "base/error.h"
+#include "expect_error.h"
 #include "preflight/cluster.h"
 #include "preflight/simulated_meter.h"
 #include "scratch_folder.h"
@@ -35,7 +37,10 @@ Report run_after(double days, SimulatedMeter& meter) {
 class History : public testing::Test {
   protected:
     std::vector<Finding> run(double days) {
-        return update_history(folder_ / "kept", run_after(days, meter_));
+        const Report report = run_after(days, meter_);
+        auto findings = compare_with_history(folder_ / "kept", report);
+        append_history(folder_ / "kept", report);
+        return findings;
     }
 
     SimulatedMeter meter_{3, 2};
@@ -75,7 +80,7 @@ TEST_F(History, ShowsWhatComparisonsWithPeersDoNot) {
     for (int rank = 0; rank < 6; ++rank) meter_.slow_products(rank, 0.8), meter_.slow_rail(rank, 0.7);
     const Report report = run_after(3, meter_);
     EXPECT_TRUE(compare_speeds(report.speeds, report.cluster).empty());
-    EXPECT_EQ(checks_of(update_history(folder_ / "kept", report)),
+    EXPECT_EQ(checks_of(compare_with_history(folder_ / "kept", report)),
               (Names{"history of pairs of nodes", "history of products", "history of rails",
                      "history of pairs of nodes", "history of products", "history of rails",
                      "history of pairs of nodes", "history of products", "history of rails"}));
@@ -93,6 +98,59 @@ TEST_F(History, ComparesEntriesOfOneKind) {
     EXPECT_TRUE(
         compare_with_past(0, {.kind = "8 x A", .rates = {{"rails", {1.0}}}}, {other, other, other}, report)
             .empty());
+}
+
+TEST_F(History, ComparesRatesBetweenNodesOnlyWithRunsOnAsManyNodes) {
+    const Report report = run_after(0, meter_);
+    const HistoryEntry now{
+        .kind = "A", .num_nodes = 64, .rates = {{"pairs of nodes", {5e9}}, {"products", {5e12, 5e12}}}};
+    HistoryEntry before{
+        .kind = "A", .num_nodes = 2, .rates = {{"pairs of nodes", {9e9}}, {"products", {9e12, 9e12}}}};
+    EXPECT_EQ(checks_of(compare_with_past(0, now, {before, before, before}, report)),
+              Names{"history of products"});
+    before.num_nodes = 64;
+    EXPECT_EQ(checks_of(compare_with_past(0, now, {before, before, before}, report)),
+              (Names{"history of pairs of nodes", "history of products"}));
+}
+
+TEST_F(History, HasTheRatesUnderLoad) {
+    Report report = run_after(0, meter_);
+    for (RankFacts& rank : report.cluster.ranks) {
+        rank.load = {.bus_id = "0000:3b:00.0",
+                     .flops_per_second = 680e12,
+                     .bytes_to_device = 55e9,
+                     .bytes_to_host = 54e9};
+    }
+    const auto folder = folder_ / "kept";
+    for (int run = 0; run < 3; ++run) append_history(folder, report);
+    report.cluster.ranks[3].load->flops_per_second = 340e12;
+    report.cluster.ranks[2].load->bytes_to_host = 27e9;
+    const auto findings = compare_with_history(folder, report);
+    ASSERT_EQ(checks_of(findings), (Names{"history of copies to the host", "history of sustained products"}));
+    EXPECT_EQ(findings[0].where, "rank 2 on n1");
+    expect_says(findings[0], {"27 GB/s, 50 %"});
+    EXPECT_EQ(findings[1].where, "rank 3 on n1");
+    expect_says(findings[1], {"340 TFLOP/s, 50 %"});
+
+    const std::string figures = prometheus_report(report);
+    for (const char* line : {"sustained_flops_per_second{node=\"n1\",rank=\"3\"} 340000000000000\n",
+                             "copy_to_device_bytes_per_second{node=\"n0\",rank=\"0\"} 55000000000\n",
+                             "copy_to_host_bytes_per_second{node=\"n1\",rank=\"2\"} 27000000000\n"})
+        EXPECT_NE(figures.find(line), std::string::npos) << line << " is not in: " << figures;
+
+    report.cluster.ranks[0].load->bus_id.clear();  // processors
+    report.cluster.ranks[1].load.reset();
+    EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products"));
+}
+
+TEST_F(History, ReadsLinesWithoutTheNumberOfNodes) {
+    write_file(folder_ / "n0.jsonl",
+               "{\"format\": \"argosy node history\", \"version\": 1, \"time\": 1, \"kind\": \"A\", "
+               "\"rates\": {\"products\": [1]}}\n");
+    ASSERT_EQ(read_history(folder_ / "n0.jsonl").size(), 1);
+    EXPECT_EQ(read_history(folder_ / "n0.jsonl")[0].num_nodes, 0);
+    run(0);
+    EXPECT_EQ(read_history(folder_ / "kept" / "n0.jsonl").at(0).num_nodes, 3);
 }
 
 TEST_F(History, AllowsTheNoiseOfThePast) {
@@ -130,13 +188,26 @@ TEST_F(History, SurvivesBrokenLinesAndALongFile) {
     EXPECT_EQ(read_history(file).back().time, kFirst + 300 * kDay);
 }
 
-TEST_F(History, IsAWarningIfItCannotBeWritten) {
+TEST_F(History, ThatCannotBeWrittenIsReadAllTheSame) {
     write_file(folder_ / "kept", "a file");
-    const auto findings = run(0);
-    ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].check, "history");
-    EXPECT_EQ(findings[0].severity, Severity::Warn);
-    expect_says(findings[0], {"kept", "--history"});
+    const Report report = run_after(0, meter_);
+    EXPECT_TRUE(compare_with_history(folder_ / "kept", report).empty());
+    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "kept",
+                 "Set --history to another folder", "remove the file in the folder's place");
+    EXPECT_ERROR(append_history(folder_ / "kept" / "more", report), PathError, "Not a directory",
+                 "remove the file in the folder's place");
+}
+
+TEST_F(History, ThatCannotBeWrittenSaysWhatToDo) {
+    const Report report = run_after(0, meter_);
+    const auto file = folder_ / "kept" / "n0.jsonl";
+    std::filesystem::create_directories(file);
+    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "n0.jsonl", "Is a directory",
+                 "Set --history to another folder, or remove the folder of this name");
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/full", file);
+    EXPECT_ERROR(append_history(folder_ / "kept", report), RunError, "n0.jsonl", "No space left",
+                 "Free some space, or set --history to a folder on another disk");
 }
 
 }  // namespace

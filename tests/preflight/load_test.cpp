@@ -212,7 +212,7 @@ TEST(Copies, FarBelowTheLinksRateAreNamed) {
 TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
     Cluster cluster = watched_cluster();
     for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.pcie_replays = 0;
+        for (Gpu& gpu : node.gpus) gpu.pcie_replays = 0, gpu.active_nvlinks = 18;
     }
     EXPECT_EQ(not_checked(cluster, at::kBFloat16), Names{});
     EXPECT_EQ(
@@ -227,6 +227,8 @@ TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
         {[](Cluster& made) { made.nodes[2].gpus[1].throttle_reasons.reset(); },
          "clocks that heat lowers, n2"},
         {[](Cluster& made) { made.nodes[2].gpus[0].pcie_replays.reset(); }, "PCIe links, n2: nvidia-smi -q"},
+        {[](Cluster& made) { made.nodes[2].gpus[0].active_nvlinks.reset(); },
+         "NVLinks, n2: nvidia-smi nvlink --status does not"},
         {[](Cluster& made) { made.nodes[0].gpus_under_load.clear(); }, "GPUs under load, n0: "},
         {[](Cluster& made) { made.nodes[0].adapter_ports[1].counters.clear(); }, "of adapters, n0: /sys"},
         {[](Cluster& made) { made.nodes[0].dump_folder.reset(); }, "the dump folder, n0: "},

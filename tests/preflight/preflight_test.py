@@ -189,6 +189,26 @@ class Preflight(unittest.TestCase):
                          report["speeds"]["products"]["tera_flops"][1])
         self.assertAlmostEqual(samples["argosy_preflight_end_timestamp_seconds"][None], time.time(), delta=600)
 
+    def test_a_history_that_hangs(self):
+        """Pipes that nobody writes to, or reads from, block as a file system that hangs. The report comes first."""
+        for blocks in ("reading", "writing"):
+            with self.subTest(blocks), tempfile.TemporaryDirectory() as name:
+                pipe, figures = pathlib.Path(name) / "n1.jsonl", pathlib.Path(name) / "preflight.prom"
+                os.mkfifo(pipe)
+                if blocks == "writing":
+                    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+                    self.addCleanup(os.close, end)
+                    with contextlib.suppress(BlockingIOError):
+                        while True:
+                            os.write(end, bytes(4096))
+                code, out, err = self.run_ranks((1, ["env", "SLURMD_NODENAME=n1", *self.words(
+                    "--history", name, "--prometheus", figures)]))
+                self.assertEqual(code, 0, out + err)
+                self.assertRegex(out, r"\n(PASS|WARN) in ")
+                self.assertIn(json.loads(self.json.read_text())["verdict"], ("PASS", "WARN"))
+                self.assertIn("argosy_preflight_severity ", figures.read_text())
+                self.assertEqual(len(re.findall(rf"--history is left out: '{name}' did not answer", err)), 1, err)
+
     def test_a_deadline_that_has_passed(self):
         """Nothing is measured: a warning says so, and the settings are checked."""
         code, out, err = self.run_ranks((2, self.words("--deadline", 0)))

@@ -131,6 +131,18 @@ TEST(SimulatedPreflight, NamesABadRailABadNodeABadPathAndNothingElse) {
     EXPECT_LT(seconds_now() - start, 10 * kMostSeconds);
 }
 
+/// The first partners of n9 corrupt data, so n9 looks as bad as they do until the hunt.
+TEST(SimulatedPreflight, NamesTheNodesThatCorruptDataAndNotTheirPartners) {
+    SimulatedMeter meter(kSimulatedNodes, kRanksPerNode);
+    std::set<std::string> bad;
+    for (const Round& round : rounds_of_pairs(kSimulatedNodes, 3)) {
+        meter.wrong_data(round[9]);
+        bad.insert("n" + std::to_string(round[9]));
+    }
+    const Names named = simulated_preflight(meter).bad_nodes();
+    EXPECT_EQ(std::set<std::string>(named.begin(), named.end()), bad);
+}
+
 TEST(SimulatedPreflight, ReportsWhatTheDeadlineLeavesOut) {
     SimulatedMeter meter(kSimulatedNodes, kRanksPerNode);
     meter.slow_node(300, 0.4);

@@ -41,7 +41,7 @@ class SimulatedMeter : public Meter {
     int num_rounds() const { return num_rounds_; }
 
     std::string library() const override { return "a simulation"; }
-    bool between_devices() const override { return true; }
+    std::vector<cuda::Device> devices() const override { return std::vector<cuda::Device>(rails_.size()); }
     double seconds_passed() override { return seconds_passed_; }
 
     std::vector<double> products() override {

@@ -1,0 +1,186 @@
+// NVLink: its links, the health of its fabric, and which GPUs it connects.
+#include "preflight/cluster.h"
+#include "preflight/read_facts.h"
+#include "preflight/tree.h"
+
+namespace argosy::preflight {
+namespace {
+
+TEST(Nvlinks, AreReadFromNvidiaSmi) {
+    const Tree tree;
+    tree.put_nvidia_smi(R"(
+gpu() { echo "00000000:$1:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x1, 0, 16, 16, 1, 5, 4, 143771, Default, \
+Disabled, Enabled, $2, Completed, Success, 0, 0, 0"; }
+case "$*" in
+--query-gpu=*) gpu 1B GPU-1b; gpu 43 GPU-43; gpu 52 GPU-52; gpu 61 GPU-61 ;;
+"nvlink --status") cat <<END ;;
+GPU 0: NVIDIA H200 (UUID: GPU-1b)
+	 Link 0: 26.562 GB/s
+	 Link 1: <inactive>
+	 Link 2: 1.562 GB/s
+GPU 1: NVIDIA H200 (UUID: GPU-43)
+NVML: Unable to retrieve NVLink information as all links are inActive
+GPU 2: NVIDIA H200 (UUID: GPU-5)
+	 Link 0: 26.562 GB/s
+GPU 3: NVIDIA H200 (UUID: GPU-61)
+Device does not have or support Nvlink
+END
+-q) cat <<END ;;
+Attached GPUs                             : 4
+GPU 00000000:1B:00.0
+    Fabric
+        State                             : Completed
+        Status                            : Success
+        CliqueId                          : 0
+        ClusterUUID                       : 00000000-0000-0000-0000-000000000000
+        Health
+            Summary                       : Limited Capacity
+            Bandwidth                     : Degraded
+            Route Recovery in progress    : False
+            Route Unhealthy               : False
+            Access Timeout Recovery       : False
+            Incorrect Configuration       : None
+    Processes                             : None
+GPU 00000000:43:00.0
+    Bandwidth                             : Degraded
+    Fabric
+        Health
+            Summary                       : Healthy
+            Bandwidth                     : Full
+            Access Timeout Recovery       : N/A
+    Processes                             : None
+        Summary                           : Unhealthy
+END
+esac
+)");
+    const auto gpus = look_at_gpus(tree.sources()).gpus;
+    ASSERT_EQ(gpus.size(), 4);
+    EXPECT_EQ(gpus[0].active_nvlinks, 2);
+    EXPECT_NEAR(gpus[0].nvlink_gigabytes, 28.124, 1e-9);
+    EXPECT_EQ(gpus[1].active_nvlinks, 0);
+    EXPECT_EQ(gpus[2].active_nvlinks, std::nullopt) << "a UUID that only begins alike";
+    EXPECT_EQ(gpus[3].active_nvlinks, std::nullopt);
+    EXPECT_EQ(gpus[0].fabric_problem, "Summary: Limited Capacity, Bandwidth: Degraded");
+    EXPECT_EQ(gpus[1].fabric_problem, "");
+}
+
+/// All links of all GPUs are active.
+Cluster linked_cluster(int num_nodes) {
+    Cluster cluster = good_cluster(num_nodes);
+    for (NodeFacts& node : cluster.nodes) {
+        for (Gpu& gpu : node.gpus) gpu.active_nvlinks = 18, gpu.nvlink_gigabytes = 18 * 26.562;
+    }
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    return cluster;
+}
+
+TEST(Nvlinks, ThatAreDownFailTheirNode) {
+    for (const int num_nodes : {2, 5}) {
+        Cluster cluster = linked_cluster(num_nodes);
+        cluster.nodes[1].gpus[1].active_nvlinks = 17;
+        cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
+        const Finding finding = only_finding(cluster, "NVLinks");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+        expect_says(finding, {"GPU 1: 17 NVLinks are active, but 18 on the same GPU of most nodes"});
+    }
+    Cluster cluster = linked_cluster(3);
+    for (Gpu& gpu : cluster.nodes[2].gpus) gpu.nvlink_gigabytes = 400;
+    expect_says(only_finding(cluster, "NVLinks"), {"GPU 0, 1: its NVLinks carry 400 GB/s, but 478 on"});
+}
+
+TEST(Nvlinks, AreComparedWithLikeGpusOnly) {
+    Cluster cluster = linked_cluster(3);
+    for (NodeFacts& node : cluster.nodes) node.gpus[1].active_nvlinks = 0, node.gpus[1].nvlink_gigabytes = 0;
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "no bridge on this GPU, by design";
+    cluster.nodes[0].gpus[1].active_nvlinks = 4;
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "one node has more";
+    cluster = linked_cluster(3);
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.active_nvlinks.reset();
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "unknown";
+
+    cluster = linked_cluster(1);
+    cluster.nodes[0].gpus.push_back(cluster.nodes[0].gpus[0]);
+    cluster.nodes[0].gpus[1].active_nvlinks = 0;
+    Finding finding = only_finding(cluster, "NVLinks");
+    EXPECT_EQ(finding.bad_nodes, Names{"n0"}) << "switches connect all of its GPUs";
+    expect_says(finding, {"GPU 1: 0 NVLinks are active, but 18 on most GPUs of the node"});
+    for (const int num_nodes : {1, 2}) {
+        cluster = linked_cluster(num_nodes);
+        for (NodeFacts& node : cluster.nodes) {
+            node.gpus.push_back(node.gpus[0]);
+            for (Gpu& gpu : node.gpus) gpu.fabric_state = gpu.fabric_status = "";
+        }
+        cluster.nodes[0].gpus[1].active_nvlinks = 0;
+        finding = only_finding(cluster, "NVLinks");
+        EXPECT_EQ(finding.severity, Severity::Warn) << "perhaps without a bridge, by design";
+    }
+}
+
+TEST(Nvlinks, OfADegradedFabricFailUnlessMostAreSo) {
+    Cluster cluster = linked_cluster(3);
+    for (Gpu& gpu : cluster.nodes[1].gpus) gpu.fabric_problem = "Bandwidth: Degraded";
+    Finding finding = only_finding(cluster, "NVLinks");
+    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+    expect_says(finding, {"GPU 0, 1: Bandwidth: Degraded"});
+    cluster.nodes[0].gpus[0].fabric_problem = cluster.nodes[2].gpus[0].fabric_problem = "Bandwidth: Degraded";
+    EXPECT_EQ(worst_severity(diagnose(cluster)), Severity::Warn);
+}
+
+TEST(NvlinkRegistration, ThatMostNodesLackIsAWarning) {
+    Cluster cluster = good_cluster(3);
+    for (const int node : {0, 1}) {
+        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_state = "In Progress";
+    }
+    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
+}
+
+TEST(NvlinkRegistration, FailsOnlyTheNodesThatLackIt) {
+    Cluster cluster = good_cluster(3);
+    for (Gpu& gpu : cluster.nodes[1].gpus) gpu.fabric_state = "In Progress", gpu.fabric_status = "";
+    Finding finding = only_finding(cluster, "NVLink registration");
+    EXPECT_EQ(finding.severity, Severity::Fail);
+    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+    expect_says(finding, {"state 'In Progress'", "nvidia-fabricmanager"});
+    for (Gpu& gpu : cluster.nodes[1].gpus)
+        gpu.fabric_state = "Completed", gpu.fabric_status = "Unknown Error";
+    finding = only_finding(cluster, "NVLink registration");
+    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+    expect_says(finding, {"status 'Unknown Error'"});
+}
+
+TEST(NvlinkRegistration, IsInDoubtWhereNoGpuHasIt) {
+    Cluster cluster = good_cluster();
+    for (NodeFacts& node : cluster.nodes) {
+        for (Gpu& gpu : node.gpus) gpu.fabric_state = "In Progress";
+    }
+    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
+    for (NodeFacts& node : cluster.nodes) {
+        for (Gpu& gpu : node.gpus) gpu.fabric_state = gpu.fabric_status = "";
+    }
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(NvlinkCliques, DifferOnlyWithinADomain) {
+    Cluster cluster = good_cluster(4);
+    const auto put = [&](int node, const char* domain, const char* clique) {
+        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_domain = domain, gpu.fabric_clique = clique;
+    };
+    put(0, "2a6c7f10-0000-0000-0000-000000000000", "1");
+    put(1, "2a6c7f10-0000-0000-0000-000000000000", "1");
+    put(2, "3a6c7f10-0000-0000-0000-000000000000", "2");
+    put(3, "3a6c7f10-0000-0000-0000-000000000000", "2");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    put(3, "2a6c7f10-0000-0000-0000-000000000000", "2");
+    const Finding finding = only_finding(cluster, "NVLink clique");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_EQ(finding.where, "n3");
+    EXPECT_EQ(finding.bad_nodes, Names{});
+    expect_says(finding, {"2, but most GPUs", "are in clique 1"});
+    for (int node = 0; node < 4; ++node)
+        put(node, "00000000-0000-0000-0000-000000000000", node % 2 ? "1" : "0");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+}  // namespace
+}  // namespace argosy::preflight
