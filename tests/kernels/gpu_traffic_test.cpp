@@ -89,20 +89,6 @@ TEST_F(GpuTraffic, TheLargestMagnitudeOfAMatrixReadsItOnceAndNoGaps) {
     }
 }
 
-TEST_F(GpuTraffic, TheLargestMagnitudeOfAMatrixReadsItOnceAndNoGaps) {
-    constexpr int64_t kRows = 70, kColumns = 264;
-    const auto x = random<BFloat16>(kRows * (kColumns + 8));
-    for (const int64_t stride : {kColumns, kColumns + 8}) {
-        Memory<float> largest({0.0F});
-        const auto [loaded, stored] = traffic_of([&] {
-            gpu<BFloat16>().largest_magnitudes(
-                {{x.gpu(), kRows, kColumns, stride, kRows, kColumns}, largest.gpu(), 1}, nullptr);
-        });
-        EXPECT_EQ(loaded, kRows * kColumns * kElement) << stride;
-        EXPECT_EQ(stored, 0);
-    }
-}
-
 TEST_F(GpuTraffic, CastsReadOnceAndWriteEachResultOnce) {
     constexpr int64_t kRows = 136, kColumns = 264, kCount = kRows * kColumns;
     const auto x = random<BFloat16>(kCount);
