@@ -1,12 +1,15 @@
 """compare_plan.py: its judgement on made-up values, and a small comparison."""
 import contextlib
 import io
+import pathlib
 import re
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
 import compare_plan
+from workload import BINARIES, Workload
 
 
 class ComparePlanTest(unittest.TestCase):
@@ -37,6 +40,19 @@ class ComparePlanTest(unittest.TestCase):
                     is_wrong = abs(float(percent)) > 100 * compare_plan.MAX_ERROR[what]
                     self.assertEqual(fault in out.getvalue(), is_wrong, out.getvalue())
             self.assertEqual(code, int("% off" in out.getvalue()), out.getvalue())
+
+    @unittest.skipIf(b"__asan_init" in (BINARIES / "pretrain").read_bytes(), "the sanitizer has memory of its own")
+    def test_the_memory_of_runs_is_that_of_their_plans(self):
+        """A model small enough for a test, whose tensors outweigh what a process has beside them."""
+        sizes = compare_plan.runs.Sizes(dim=256, layers=4, heads=4, hidden=672, vocab=8192, seq=256, batch=4)
+        names = ("recompute all", "cp 2", "pp 2, 8 microbatches")
+        chosen = [each for each in compare_plan.CONFIGURATIONS if each[0] in names]
+        self.assertEqual(len(chosen), len(names))
+        with tempfile.TemporaryDirectory() as scratch:
+            work, tiny = (Workload(pathlib.Path(scratch) / name, each, 16)
+                          for name, each in (("model", sizes), ("tiny", compare_plan.TINY)))
+            values = compare_plan.compare_memory(work, tiny, mock.Mock(dtype="fp32", configurations=chosen))
+        self.assertEqual(list(compare_plan.faults_of(values, "memory")), [], values)
 
     def test_the_tiny_run_has_the_ranks_in_use(self):
         def workload(mib):
