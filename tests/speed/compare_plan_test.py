@@ -67,6 +67,21 @@ class ComparePlanTest(unittest.TestCase):
             self.assertEqual(compare_plan.compare_memory(workload(10), workload(7), options), {"a": (3, 3), "b": (3, 3)})
         self.assertEqual(asked, [(7, 2), (10, 2), (10, 2)])
 
+    def test_times_of_four_ranks(self):
+        def compared(*words):
+            asked = []
+            with mock.patch.object(sys, "argv", ["compare_plan.py", "time", *words]), \
+                    mock.patch.object(compare_plan, "Workload"), \
+                    mock.patch.object(compare_plan.os, "sched_getaffinity", return_value={0, 1}), \
+                    mock.patch.object(compare_plan, "compare_times", lambda _, options: asked.extend(
+                        options.configurations) or {name: (1, 1) for name, _, _ in options.configurations}), \
+                    contextlib.redirect_stdout(io.StringIO()) as out:
+                self.assertEqual(compare_plan.main(), 0)
+            return sorted({ranks for _, ranks, _ in asked}), "Up to 4 ranks share 2 cores" in out.getvalue()
+
+        self.assertEqual(compared(), ([1, 2], False))
+        self.assertEqual(compared("--four"), ([1, 2, 4], True))
+
     def test_a_name_that_no_configuration_has(self):
         words, errors = ["compare_plan.py", "time", "--only", "typo"], io.StringIO()
         with mock.patch.object(sys, "argv", words), contextlib.redirect_stderr(errors), self.assertRaises(SystemExit) as end:
