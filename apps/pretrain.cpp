@@ -1,5 +1,6 @@
 // Trains a model: configuration -> mesh -> data -> model -> steps -> metrics and checkpoints.
 #include <cstdio>
+#include <memory>
 #include <optional>
 
 #include "account/training_memory.h"
@@ -232,15 +233,15 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         return ExitCode::Done;
     }
     resume::log_idle_checkpoint_keys(line.config);
-    account::MemoryAccount account(line.config);
+    const auto account = std::make_shared<account::MemoryAccount>(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);
         const config::JobConfig config = plan::settled(line.config, ranks, context);
-        Run run{environment, config, account, context};
+        Run run{environment, config, *account, context};
         return mpi::print_errors_first("pretrain", ranks,
                                        [&] { return run.watch.explain([&] { return run.train(); }); });
     } catch (...) {
-        account.explain();
+        account->explain();
     }
 }
 

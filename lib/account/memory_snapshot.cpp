@@ -66,7 +66,10 @@ NamedBlocks named_blocks(parallel::ParallelModel& model, const optim::AdamW& opt
 }
 
 std::string snapshot_json(const observe::MemorySnapshot& snapshot, const SnapshotFacts& facts) {
-    Json object = {{"rank", facts.rank}, {"reason", facts.step ? "request" : "out of memory"}};
+    const char* const reason = facts.step        ? "request"
+                               : facts.of_caller ? "out of memory"
+                                                 : "another rank is out of memory";
+    Json object = {{"rank", facts.rank}, {"reason", reason}};
     if (facts.step) object["step"] = *facts.step;
     if (facts.requested_bytes) {
         object["requested_bytes"] = *facts.requested_bytes;

@@ -30,7 +30,8 @@ NamedBlocks named_blocks(parallel::ParallelModel& model, const optim::AdamW& opt
 /// The content of a file beside the MemorySnapshot.
 struct SnapshotFacts {
     int rank = 0;
-    std::optional<int64_t> step = {};             // of a snapshot on request
+    bool of_caller = true;             // false: of a rank that another rank, whose memory ran out, has called
+    std::optional<int64_t> step = {};  // of a snapshot on request
     std::optional<int64_t> requested_bytes = {};  // of a request that failed
     std::optional<plan::HeldBytes> held = {};     // none before the model is made
     NamedBlocks named = {};

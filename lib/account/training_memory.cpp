@@ -19,6 +19,10 @@ using observe::gibibytes_text;
 using observe::Shortage;
 using plan::HeldBytes;
 
+constexpr const char* kFailureFolder = "out-of-memory";
+/// The job ends after this time, whether or not the other ranks have written their snapshots.
+constexpr double kMaxSecondsOfAnswers = 5;
+
 std::vector<std::string> lasting_parts(const HeldBytes& held) {
     return {"weights " + gibibytes_text(held.weights),
             "their copies for computation " + gibibytes_text(held.copies),
@@ -125,13 +129,38 @@ train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options,
                                            const observe::MemoryMeter& memory) {
     tensors_ = large_tensors(options, mesh);
     memory_ = memory;
-    rank_ = mesh.world().rank();
+    world_ = &mesh.world();
+    rank_ = world_->rank();
     enter_phase("the construction of the model");
+    world_->on_call([self = shared_from_this()] { self->answer(); });
     try {
         return train::Trainer(options, mesh);
     } catch (...) {
         plan_memory(options, mesh);
         throw;
+    }
+}
+
+/// If memory has run out, asks the other ranks for their snapshots, while they wait for this rank.
+void MemoryAccount::call_others() {
+    if (world_->size() == 1 || !observe::find_shortage()) return;
+    has_called_ = true;
+    {
+        const std::lock_guard lock(mutex_);
+        is_written_ = true;  // by explain()
+    }
+    world_->call();
+}
+
+/// Writes the snapshot of a rank that another rank has called, unless this rank's memory has run out too.
+void MemoryAccount::answer() {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_written_, true)) return;
+    try {
+        write_snapshot(
+            config_, kFailureFolder, memory_->snapshot(),
+            {.rank = rank_, .of_caller = false, .held = held_, .named = named_, .tensors = tensors_});
+    } catch (const std::exception&) {  // memory may be short here as well
     }
 }
 
@@ -142,7 +171,10 @@ void MemoryAccount::plan_memory(const train::TrainerOptions& options, const comm
     }
 }
 
-MemoryAccount::Watch::~Watch() { record(); }
+MemoryAccount::Watch::~Watch() {
+    record();
+    if (account_.has_called_) account_.world_->wait_for_answers(kMaxSecondsOfAnswers);
+}
 
 void MemoryAccount::Watch::record() const {
     try {
@@ -153,6 +185,7 @@ void MemoryAccount::Watch::record() const {
 
 void MemoryAccount::record(train::Trainer& trainer) {
     if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
+    const std::lock_guard lock(mutex_);
     held_ = plan::held_bytes(trainer.model(), trainer.step().optimizer());
     named_ = named_blocks(trainer.model(), trainer.step().optimizer());
 }
@@ -161,10 +194,12 @@ void MemoryAccount::record(train::Trainer& trainer) {
 /// the failed request; on a GPU, the exception has freed some blocks.
 std::string MemoryAccount::write_failure(const Shortage& found) const {
     if (!memory_) return "";
+    const std::lock_guard lock(mutex_);
+    is_written_ = true;  // in place of an answer's file
     try {
         auto snapshot = memory_->failed_snapshot();
         if (!snapshot) snapshot = memory_->snapshot();
-        const auto path = write_snapshot(config_, "out-of-memory", *snapshot,
+        const auto path = write_snapshot(config_, kFailureFolder, *snapshot,
                                          {.rank = rank_,
                                           .requested_bytes = found.requested_bytes,
                                           .held = held_,

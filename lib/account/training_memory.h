@@ -1,9 +1,11 @@
 // Explains an out-of-memory error of a training run: how many bytes were requested, in which phase or
 // operation, what held the rest of the memory, and which settings need less. MemoryAccount collects these
-// facts during the run.
+// facts during the run. Each rank writes a memory snapshot: the rank whose memory ran out calls the others.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,14 +26,14 @@
 
 namespace argosy::account {
 
-class MemoryAccount {
+class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   public:
-    /// REQUIRES: `config` outlives the MemoryAccount.
     explicit MemoryAccount(const config::JobConfig& config) : config_(config) {}
     MemoryAccount(const MemoryAccount&) = delete;
 
     /// Constructs the Trainer. If that fails, records the bytes that the Trainer would have held, because
-    /// memory may have run out.
+    /// memory may have run out. From now on this rank answers calls of others. REQUIRES: a std::shared_ptr
+    /// owns the MemoryAccount.
     train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh,
                                 const observe::MemoryMeter& memory);
 
@@ -54,11 +56,13 @@ class MemoryAccount {
     }
 
     /// The destructor records what the trainer holds and which operation is under way. An exception destroys
-    /// the Watch before the trainer, so that explain() still finds this record.
+    /// the Watch before the trainer, so that explain() still finds this record. If explain() has called the
+    /// other ranks, the destructor gives them some seconds for their snapshots.
     class Watch {
       public:
         Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
             account.enter_phase("the preparation of the first step");
+            record();
         }
         Watch(const Watch&) = delete;
         ~Watch();
@@ -70,6 +74,7 @@ class MemoryAccount {
                 return work();
             } catch (...) {
                 record();
+                account_.call_others();
                 account_.explain();
             }
         }
@@ -89,13 +94,20 @@ class MemoryAccount {
     [[noreturn]] void explain() const;
 
   private:
+    void call_others();
+    void answer();
     void plan_memory(const train::TrainerOptions& options, const comm::Mesh& mesh);
     void record(train::Trainer& trainer);
     std::string place() const;
     std::string request(const observe::Shortage& found) const;
     std::string write_failure(const observe::Shortage& found) const;
 
-    const config::JobConfig& config_;
+    const config::JobConfig config_;
+    comm::Communicator* world_ = nullptr;  // once the trainer's construction begins
+    bool has_called_ = false;
+    /// Of the file, and of held_ and named_, which answer() reads in another thread.
+    mutable std::mutex mutex_;
+    mutable bool is_written_ = false;
     std::optional<plan::HeldBytes> planned_, held_;
     std::vector<LargeTensor> tensors_;
     const char* phase_ = nullptr;  // null: no phase named yet

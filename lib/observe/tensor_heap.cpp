@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
+#include <utility>
 
 namespace argosy::observe {
 namespace {
 
 constexpr int64_t kAlignmentBytes = 64, kPageBytes = 4096;
+constexpr int64_t kSparesToGrow = 1, kSparesToGiveBack = 2;
 
 int64_t rounded_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
 
@@ -39,9 +42,11 @@ uintptr_t free_place() {
 void* TensorHeap::allocate(int64_t num_bytes) {
     const std::lock_guard lock(mutex_);
     num_bytes = rounded_up(num_bytes, kAlignmentBytes);
+    if (!provide_spares(1 + kSparesToGrow)) return nullptr;
     uintptr_t place = find_place(num_bytes);
     if (place == 0 && grow(num_bytes)) place = find_place(num_bytes);
     if (place == 0) return nullptr;
+    ++num_blocks_;
     resident_bytes_ += take(place, num_bytes);
     block_bytes_ += num_bytes;
     max_block_bytes_ = std::max(max_block_bytes_, block_bytes_);
@@ -50,8 +55,9 @@ void* TensorHeap::allocate(int64_t num_bytes) {
     return reinterpret_cast<void*>(place);
 }
 
-void TensorHeap::free(void* block, int64_t num_bytes) {
+void TensorHeap::free(void* block, int64_t num_bytes) noexcept {
     const std::lock_guard lock(mutex_);
+    --num_blocks_;
     num_bytes = rounded_up(num_bytes, kAlignmentBytes);
     block_bytes_ -= num_bytes;
     add_hole(reinterpret_cast<uintptr_t>(block), {num_bytes, /*touched=*/true});
@@ -99,13 +105,36 @@ int64_t TensorHeap::take(uintptr_t start, int64_t num_bytes) {
     int64_t untouched_bytes = 0;
     for (auto at = holes_.find(start); at != holes_.end() && at->first < end;) {
         const auto [hole_start, hole] = *at;
-        at = holes_.erase(at);
+        at = remove_hole(at);
         const uintptr_t hole_end = hole_start + hole.num_bytes, taken_end = std::min(end, hole_end);
         if (!hole.touched) untouched_bytes += static_cast<int64_t>(taken_end - hole_start);
         if (taken_end < hole_end)
-            holes_[taken_end] = {static_cast<int64_t>(hole_end - taken_end), hole.touched};
+            put_hole(taken_end, {static_cast<int64_t>(hole_end - taken_end), hole.touched});
     }
     return untouched_bytes;
+}
+
+/// Makes sure that there are spare entries for all blocks and `more`. False if memory has run out.
+bool TensorHeap::provide_spares(int64_t more) try {
+    while (std::ssize(spares_) < num_blocks_ + more) spares_.emplace(0, Hole{});
+    return true;
+} catch (const std::bad_alloc&) {
+    return false;
+}
+
+/// Takes a spare entry.
+void TensorHeap::put_hole(uintptr_t start, Hole hole) {
+    auto entry = spares_.extract(spares_.begin());
+    entry.key() = start;
+    entry.mapped() = hole;
+    holes_.insert(std::move(entry));
+}
+
+/// The entry becomes a spare one. Returns the next hole.
+TensorHeap::Holes::iterator TensorHeap::remove_hole(Holes::iterator at) {
+    const auto next = std::next(at);
+    spares_.insert(holes_.extract(at));
+    return next;
 }
 
 /// Merges the hole with its neighbours of the same kind.
@@ -114,7 +143,7 @@ void TensorHeap::add_hole(uintptr_t start, Hole hole) {
     if (next != holes_.end() && next->first == start + hole.num_bytes &&
         next->second.touched == hole.touched) {
         hole.num_bytes += next->second.num_bytes;
-        next = holes_.erase(next);
+        next = remove_hole(next);
     }
     if (next != holes_.begin()) {
         auto& [before_start, before] = *std::prev(next);
@@ -123,12 +152,12 @@ void TensorHeap::add_hole(uintptr_t start, Hole hole) {
             return;
         }
     }
-    holes_[start] = hole;
+    put_hole(start, hole);
 }
 
 /// Gives the kernel the pages of at least num_bytes, or of all holes: the largest first, each from its end.
 void TensorHeap::give_back(int64_t num_bytes) {
-    while (num_bytes > 0) {
+    while (num_bytes > 0 && provide_spares(kSparesToGiveBack)) {
         const auto size = [](const auto& entry) { return entry.second.touched ? entry.second.num_bytes : 0; };
         const auto largest = std::ranges::max_element(holes_, {}, size);
         if (largest == holes_.end()) return;
@@ -138,9 +167,9 @@ void TensorHeap::give_back(int64_t num_bytes) {
             std::max(rounded_up(start, kPageBytes), (end - num_bytes) / kPageBytes * kPageBytes);
         if (first >= last) return;
         if (madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) return;
-        holes_.erase(largest);
-        if (start < first) holes_[start] = {first - start, /*touched=*/true};
-        if (last < end) holes_[last] = {end - last, /*touched=*/true};
+        remove_hole(largest);
+        if (start < first) put_hole(start, {first - start, /*touched=*/true});
+        if (last < end) put_hole(last, {end - last, /*touched=*/true});
         add_hole(first, {last - first, /*touched=*/false});
         num_bytes -= last - first;
         resident_bytes_ -= last - first;

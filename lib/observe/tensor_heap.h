@@ -6,8 +6,9 @@
 //
 // Invariants: 1. Holes are disjoint, sorted by address, and lie in the heap; blocks fill the rest of it.
 // 2. A hole that is touched may have pages, one that is not touched has none. 3. The pages of blocks and
-// holes together are at most kMaxExcess more than the largest sum of blocks so far. Cost: a search through
-// the holes from the lowest address, microseconds for some hundred holes.
+// holes together are at most kMaxExcess more than the largest sum of blocks so far. 4. There is a spare entry
+// for each block, so free() allocates nothing: it runs in destructors, also where memory has run out. Cost: a
+// search through the holes from the lowest address, microseconds for some hundred holes.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class TensorHeap {
     /// Any thread may call it, and free().
     void* allocate(int64_t num_bytes);
     /// REQUIRES: allocate(num_bytes) returned `block`.
-    void free(void* block, int64_t num_bytes);
+    void free(void* block, int64_t num_bytes) noexcept;
 
     /// The bytes whose pages the heap has. A block that is not written yet counts.
     int64_t resident_bytes() const;
@@ -44,11 +45,16 @@ class TensorHeap {
     uintptr_t find_place(int64_t num_bytes) const;  // the lowest one; 0 if there is none
     bool grow(int64_t num_bytes);
     int64_t take(uintptr_t start, int64_t num_bytes);  // returns the bytes that were not touched
+    bool provide_spares(int64_t more);                 // beside those of the blocks
+    void put_hole(uintptr_t start, Hole hole);
+    Holes::iterator remove_hole(Holes::iterator at);
     void add_hole(uintptr_t start, Hole hole);
     void give_back(int64_t num_bytes);
 
     mutable std::mutex mutex_;
     Holes holes_;
+    std::multimap<uintptr_t, Hole> spares_;  // entries without a meaning
+    int64_t num_blocks_ = 0;
     uintptr_t end_ = 0;  // of the newest mapping
     int64_t block_bytes_ = 0, max_block_bytes_ = 0, resident_bytes_ = 0;
 };

@@ -104,16 +104,17 @@ class Simulation {
 
     bool wait(Rank& rank, int64_t index) {
         const Launch& launch = rank.trace.launches[index];
-        double begin = 0, end = rank.ends[index];
+        double begin = 0, end = rank.ends[index], last_sent = 0;
         for (const Message& message : rank.messages[index]) {
             const Meeting& meeting = meetings_.at(message);
             if (!meeting.complete()) return false;
+            if (std::get<3>(message) == rank.trace.rank) last_sent = std::max(last_sent, *meeting.sent);
             begin = std::max(begin, meeting.begin());
             end = begin + launch.seconds;
         }
         RankTime& time = rank.time;
         if (!launch.is_beside) end = std::max(begin, time.total) + launch.seconds;
-        const double late = std::max(0.0, begin - time.total);
+        const double late = std::max(0.0, last_sent - time.total);
         time.bubble += late;
         time.total += late;
         const double exposed = std::max(0.0, end - time.total);

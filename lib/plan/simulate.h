@@ -21,8 +21,8 @@ namespace argosy::plan {
 struct RankTime {
     double total = 0;
     double compute = 0, optimizer = 0;
-    double bubble = 0;                        // waits for another stage that has not launched its message
-    std::map<std::string, double> exposed;    // waits for operations under way, by group
+    double bubble = 0;  // waits for what another stage has not sent yet: bubble_ms of a run's metrics
+    std::map<std::string, double> exposed;    // all other waits for operations, by group
     std::vector<double> exposed_of_launches;  // the same by RankTrace::launches
 };
 

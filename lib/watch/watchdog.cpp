@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cuda/device.h"
 #include "watch/root_cause.h"
 #include "watch/watchdog_state.h"
 
@@ -35,9 +34,11 @@ constexpr int kMaxTurns = 20;
 // makes the receiver's waits fail. kEnd ends the receiver's process. kBye says that the sender leaves in
 // order. kAskDigest lets a rank write its operations to its file, and asks for a digest of them, which
 // kDigest carries. kAskOps asks for a description of some operations, which kOps carries. kWritten says that
-// the file is written, or why it is not.
+// the file is written, or why it is not. kCall passes a call on; kAnswered ends it for the sender, or for
+// all.
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
-               kBye = 'b', kAskDigest = 'd', kDigest = 'h', kAskOps = 'o', kOps = 'p', kWritten = 'w';
+               kBye = 'b', kAskDigest = 'd', kDigest = 'h', kAskOps = 'o', kOps = 'p', kWritten = 'w',
+               kCall = 'g', kAnswered = 'n';
 
 }  // namespace
 
@@ -60,6 +61,7 @@ class Watchdog::Protocol {
             handle(connections_.receive(pause_seconds_));
             if (connections_.rank() != 0 && file_is_new())
                 connections_.send(0, kWritten + state_.flight_file.error());
+            take_call();
             const Report own = report();
             const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
             if (connections_.rank() == 0) {
@@ -164,10 +166,33 @@ class Watchdog::Protocol {
             case kWritten:
                 files_[sender] = text.substr(1);
                 break;
+            case kCall:
+                state_.set(state_.called);
+                break;
+            case kAnswered:
+                answered_.insert(sender);
+                if (sender == 0) state_.set(state_.all_answered);
+                break;
             case kEnd:
                 if (sender != 0) connections_.send_to_all({kEnd});  // only rank 0 can reach the other ranks
                 state_.end_process();
         }
+    }
+
+    /// Passes a new call on, and answers it. Rank 0 tells the others once all that it reaches have answered.
+    void take_call() {
+        const int rank = connections_.rank();
+        if (!state_.is_set(state_.called)) return;
+        if (answered_.insert(rank).second) {
+            connections_.send_to_all({kCall});
+            state_.answer();
+            if (rank != 0) connections_.send(0, {kAnswered});
+        }
+        if (rank != 0 || state_.is_set(state_.all_answered)) return;
+        for (int other = 1; other < connections_.size(); ++other)
+            if (connections_.reaches(other) && !answered_.contains(other)) return;
+        connections_.send_to_all({kAnswered});
+        state_.set(state_.all_answered);
     }
 
     /// Rank 0 asks or has answered, so its silence is measured anew.
@@ -339,7 +364,7 @@ class Watchdog::Protocol {
     double driver_seconds_ = 0;              // the limit of driver_timer_
     std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread
     bool any_rank_late_ = false, any_rank_left_ = false;
-    std::set<int> disconnected_;
+    std::set<int> disconnected_, answered_;
     std::map<int, Report> reports_;
     std::map<int, FlightDigest> digests_;
     std::map<int, std::vector<DescribedOp>> ops_;
@@ -351,12 +376,7 @@ class Watchdog::Protocol {
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
                    std::filesystem::path flight_folder)
     : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder))) {
-    if (state_->gpu) {
-        gpu_thread_ = std::thread([state = state_, device = cuda::current_device()] {
-            state->poll_gpu_until_leaving(device);
-            state->set(state->gpu_thread_ended);
-        });
-    }
+    if (state_->gpu) gpu_thread_ = std::thread([state = state_] { state->poll_gpu_until_leaving(); });
     message_thread_ = std::thread([state = state_] {
         Protocol protocol(state);
         for (bool warned = false;;) {
@@ -373,28 +393,6 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLi
         }
         state->set(state->message_thread_ended);
     });
-}
-
-HostWaits& Watchdog::waits() const { return state_->waits; }
-FlightRecorder& Watchdog::flight() const { return state_->flight; }
-WaitLimit Watchdog::limit() const { return state_->limit(); }
-void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
-
-Watchdog::~Watchdog() {
-    leave();
-    const auto end = [this](std::thread& thread, const bool& ended) {
-        if (thread.joinable()) state_->wait_for(ended) ? thread.join() : thread.detach();
-    };
-    end(message_thread_, state_->message_thread_ended);
-    end(gpu_thread_, state_->gpu_thread_ended);
-}
-
-void Watchdog::leave() {
-    if (state_->is_leaving()) return;
-    state_->set(state_->leaving);
-    state_->connections.wake();
-    state_->wait_for(state_->message_thread_ended);
-    if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 
 }  // namespace argosy::watch

@@ -38,7 +38,7 @@ Bounds::Bounds(double timeout_seconds, int num_ranks)
       // Reports are collected for up to twice `answer`, with a pause in between, before three comparisons.
       root_cause(2.5 * answer + 3 * comparison + kMoreSecondsToRootCause) {}
 
-void Watchdog::State::poll_gpu_until_leaving(int device) {
+void Watchdog::State::poll_gpu_until_leaving() {
     const double pause = seconds_between_polls(limit().seconds);
     bool warned = false;
     for (double last = seconds_now(); sleep(pause);) {
@@ -58,6 +58,7 @@ void Watchdog::State::poll_gpu_until_leaving(int device) {
         store(std::move(report));
         last = now;
     }
+    set(gpu_thread_ended);
 }
 
 Report Watchdog::State::poll_gpu(double elapsed_seconds) const {
@@ -80,6 +81,51 @@ void Watchdog::State::end_process() const {
     gpu->set_ending();
     abort_all(gpu->lanes());
     _exit(static_cast<int>(ExitCode::Watchdog));
+}
+
+void Watchdog::State::answer() {
+    std::function<void()> own;
+    {
+        const std::lock_guard lock(mutex);
+        own = std::exchange(answer_to_call, nullptr);
+    }
+    if (!own) return;
+    if (gpu) cuda::set_device(device);
+    own();
+}
+
+HostWaits& Watchdog::waits() const { return state_->waits; }
+FlightRecorder& Watchdog::flight() const { return state_->flight; }
+WaitLimit Watchdog::limit() const { return state_->limit(); }
+void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
+
+void Watchdog::on_call(std::function<void()> answer) {
+    const std::lock_guard lock(state_->mutex);
+    state_->answer_to_call = std::move(answer);
+}
+
+void Watchdog::call() {
+    state_->set(state_->called);
+    state_->connections.wake();
+}
+
+void Watchdog::wait_for_answers(double seconds) { state_->wait_for(state_->all_answered, seconds); }
+
+Watchdog::~Watchdog() {
+    leave();
+    const auto end = [this](std::thread& thread, const bool& ended) {
+        if (thread.joinable()) state_->wait_for(ended) ? thread.join() : thread.detach();
+    };
+    end(message_thread_, state_->message_thread_ended);
+    end(gpu_thread_, state_->gpu_thread_ended);
+}
+
+void Watchdog::leave() {
+    if (state_->is_leaving()) return;
+    state_->set(state_->leaving);
+    state_->connections.wake();
+    state_->wait_for(state_->message_thread_ended);
+    if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 
 }  // namespace argosy::watch

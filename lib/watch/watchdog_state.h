@@ -1,16 +1,19 @@
 // The state that the two threads of a Watchdog share, and the loop of the thread that queries CUDA and NCCL.
-// Only watchdog.cpp uses this header.
+// Only watchdog.cpp uses this header. watchdog_state.cpp also has the members of Watchdog that only access
+// the state.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
+#include "cuda/device.h"
 #include "watch/flight_recorder.h"
 #include "watch/host_waits.h"
 #include "watch/watch_connections.h"
@@ -50,24 +53,27 @@ struct Watchdog::State {
     State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, WaitLimit its_limit,
           std::filesystem::path flight_folder)
         : gpu(std::move(its_gpu)),
+          device(gpu ? cuda::current_device() : 0),
           flight(world.rank()),
           flight_file(std::move(flight_folder), world.rank()),
           connections(world),
           limit_(its_limit) {}
 
     /// The loop of the thread that queries CUDA and NCCL; poll_gpu() is one pass of the loop.
-    void poll_gpu_until_leaving(int device);
+    void poll_gpu_until_leaving();
     Report poll_gpu(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
+    void answer();  // runs what on_call() was given; the second time does nothing
 
     /// Sleeps. Returns false once this rank leaves, even before `seconds` have passed.
     bool sleep(double seconds) {
         std::unique_lock lock(mutex);
         return !changed.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return leaving; });
     }
-    bool is_leaving() const {
+    bool is_leaving() const { return is_set(leaving); }
+    bool is_set(const bool& flag) const {
         const std::lock_guard lock(mutex);
-        return leaving;
+        return flag;
     }
     GpuReport last_gpu_report() const {
         const std::lock_guard lock(mutex);
@@ -90,13 +96,14 @@ struct Watchdog::State {
         flag = true;
         changed.notify_all();
     }
-    /// Waits until `flag` is set, at most a second. Returns whether it is set.
-    bool wait_for(const bool& flag) {
+    /// Waits until `flag` is set, at most `seconds`. Returns whether it is set.
+    bool wait_for(const bool& flag, double seconds = 1) {
         std::unique_lock lock(mutex);
-        return changed.wait_for(lock, std::chrono::seconds(1), [&] { return flag; });
+        return changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return flag; });
     }
 
     const std::shared_ptr<GpuState> gpu;  // null: the rank has no operations between GPUs
+    const int device;                     // of the rank's GPU
     HostWaits waits;
     FlightRecorder flight;
     FlightFile flight_file;  // only the thread that exchanges messages uses it
@@ -104,6 +111,8 @@ struct Watchdog::State {
     mutable std::mutex mutex;
     std::condition_variable changed;
     bool leaving = false, gpu_thread_ended = false, message_thread_ended = false;
+    bool called = false, all_answered = false;
+    std::function<void()> answer_to_call;
     GpuReport gpu_report;
 
   private:

@@ -3,13 +3,34 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "observe/memory.h"
+
+namespace {
+
+thread_local bool refuses_memory = false;
+thread_local int num_refused = 0;
+
+}  // namespace
+
+// Replace the executable's functions: a thread can run out of memory beside that of tensors. They are not
+// inlined, because GCC would warn of free() for memory of operator new.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+    void* const memory = refuses_memory ? nullptr : std::malloc(bytes);
+    if (memory != nullptr) return memory;
+    num_refused += refuses_memory;
+    throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace argosy::observe {
 namespace {
@@ -127,6 +148,35 @@ TEST(TensorHeap, ReturnsNullWhereTheKernelRefusesMemory) {
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &none), 0);
     EXPECT_EQ(heap.allocate(kMiB), nullptr);
     ASSERT_EQ(setrlimit(RLIMIT_DATA, &old_limit), 0);
+    blocks.allocate(kMiB);
+}
+
+/// Holes between blocks merge with none: each of them is a new entry.
+TEST(TensorHeap, FreesBlocksWithoutMemoryForIt) {
+    constexpr int kBlocks = 64;
+    TensorHeap heap;
+    std::vector<void*> blocks(kBlocks);
+    for (const int freed_first : {0, 1}) {
+        for (void*& block : blocks) block = heap.allocate(kMiB);
+        refuses_memory = true;
+        for (int i = freed_first; i < kBlocks; i += 2) heap.free(blocks[i], kMiB);
+        for (int i = 1 - freed_first; i < kBlocks; i += 2) heap.free(blocks[i], kMiB);
+        void* const again = heap.allocate(kBlocks * kMiB);
+        refuses_memory = false;
+        ASSERT_NE(again, nullptr) << "the blocks are one hole, and there are entries for it";
+        heap.free(again, kBlocks * kMiB);
+    }
+    EXPECT_EQ(num_refused, 0);
+}
+
+TEST(TensorHeap, ReturnsNullWithoutMemoryForItsHoles) {
+    TensorHeap heap;
+    refuses_memory = true;
+    void* const block = heap.allocate(kMiB);
+    refuses_memory = false;
+    EXPECT_EQ(block, nullptr);
+    EXPECT_GT(std::exchange(num_refused, 0), 0);
+    Blocks blocks(heap);
     blocks.allocate(kMiB);
 }
 

@@ -52,6 +52,19 @@ TEST(SimulateStep, RunsTheLaunchesOfAGroupOneAfterAnother) {
     EXPECT_EQ(time.exposed, (std::map<std::string, double>{{"dp_shard", 2}, {"tp", 4}}));
 }
 
+TEST(SimulateStep, TheWaitOfASenderIsNoBubble) {
+    Trace first(0), second(4);
+    first.launch({.group = "pp", .seconds = 1, .send_to = {4}}).compute(0.5).wait(0);
+    second.compute(2).launch({.group = "pp", .seconds = 1, .receive_from = {0}}).wait(0);
+    const std::vector<RankTime> times = simulate({first, second});
+    for (const RankTime& time : times) {
+        EXPECT_EQ(time.total, 3);
+        EXPECT_EQ(time.bubble, 0);
+    }
+    EXPECT_EQ(times[0].exposed.at("pp"), 2.5) << "until the receiver is ready, and the transfer";
+    EXPECT_EQ(times[1].exposed.at("pp"), 1);
+}
+
 TEST(SimulateStep, StartsAMessageWhenBothRanksAreReady) {
     Trace first(0), second(4);
     first.compute(2).launch({.group = "pp", .seconds = 1, .send_to = {4}}).compute(3).wait(0);

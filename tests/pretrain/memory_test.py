@@ -86,6 +86,27 @@ class Processor(run.PretrainTest):
         forward = sum(tensor["bytes"] for tensor in found["largest"] if "of stage 0" in tensor["moment"])
         self.assertGreater(forward, 0.5 * found["bytes"], "activations hold the memory, before they are freed")
 
+    @unittest.skipIf(b"__asan_init" in run.PRETRAIN.read_bytes(), "the sanitizer needs more memory than the limit")
+    def test_the_other_ranks_write_their_tensors_too(self):
+        """Only rank 1 of three has a limit. Rank 2 gets its call from rank 0."""
+        words = self.small("run", training__local_batch_size=256, training__seq_len=512,
+                           parallelism__data_parallel_replicate_degree=3)
+        done = self.run_ranks(1, *words, ":", "-n", 1, "prlimit", f"--data={700 * MIB}", run.PRETRAIN, *words,
+                              ":", "-n", 1, run.PRETRAIN, *words)
+        self.assert_code(done, 1)
+        path = self.folder / "run/memory_snapshot/out-of-memory"
+        self.assertEqual(len(done.errors), 1, done)
+        self.assertTrue(done.errors[0].startswith("pretrain: error on rank 1 of 3: out of memory: "), done)
+        self.assertIn(f"{path}/rank-00001.json lists the largest tensors", done.errors[0])
+        self.assertEqual(sorted(file.name for file in path.iterdir()), [f"rank-0000{rank}.json" for rank in range(3)])
+        for rank, reason in enumerate(["another rank is out of memory", "out of memory", "another rank is out of memory"]):
+            found = self.snapshot("run", "out-of-memory", rank)
+            self.assertEqual((found["rank"], found["reason"]), (rank, reason))
+            self.assertEqual(sum(found["bytes_by_moment"].values()), found["bytes"])
+            self.assertEqual(found["categories"]["moments"], 2 * found["categories"]["weights"])
+            names = [name for tensor in found["largest"] for name in tensor.get("names", [])]
+            self.assertTrue(any(name.startswith("the first moment of ") for name in names), found["largest"])
+
     def test_a_batch_that_is_far_too_large(self):
         """The cause is not one of the model's parts."""
         done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14),

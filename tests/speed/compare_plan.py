@@ -1,9 +1,12 @@
-"""compare_plan.py time|memory [--rounds N] [--dtype fp32|bf16] [--json FILE]: `pretrain --plan` against runs on this
-machine, for configurations on one and two ranks, memory also on four (--only TEXT: those with TEXT in their names).
-Exits with 2 if there is none.
+"""compare_plan.py time|memory [--rounds N] [--dtype fp32|bf16] [--json FILE] [--four]: `pretrain --plan` against runs
+on this machine, for configurations on one and two ranks, memory also on four (--only TEXT: those with TEXT in their
+names). Exits with 2 if there is none.
 
 time: the seconds of a step. Plans and runs alternate; the medians of the rounds are compared. Exits with 1 if one
 differs by more than 20 %, or the plan ranks two configurations wrongly whose measured times differ by more than 20 %.
+--four adds the configurations on four ranks. Where ranks share cores, a plan divides the speed of a core by the ranks on
+it, for all of the step. In a run a rank that waits leaves its core to others, so that a run of stages is faster than its
+plan; the difference says how the ranks share cores, and nothing about a machine that has a core for each rank.
 
 memory: the bytes of the largest rank. Those of a run are its peak of resident memory (ru_maxrss) without that of a run
 of a tiny model on as many ranks; they count the memory that ranks share once for each rank. Exits with 1 if one
@@ -43,12 +46,13 @@ CONFIGURATIONS = [
     ("pp 2, 8 microbatches", 2, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 1}),
     ("pp 2, 2 microbatches", 2, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 4}),
 ]
-# Four ranks on few cores say nothing about times.
 FOR_MEMORY = [
     ("recompute some", 1, {"training.global_batch_size": 8, RECOMPUTE: "selective"}),
     ("tp 2, recompute all", 2, {PARALLEL + "tensor_parallel_degree": 2, "training.local_batch_size": 8, RECOMPUTE: "full"}),
     ("pp 2, recompute all", 2, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 1, RECOMPUTE: "full"}),
     ("dp_shard 2, kept gathered", 2, {PARALLEL + "fsdp_reshard_after_forward": "never"}),
+]
+ON_FOUR_RANKS = [
     ("dp_shard 4", 4, {"training.local_batch_size": 2}),
     ("dp_replicate 2, dp_shard 2", 4, {PARALLEL + "data_parallel_replicate_degree": 2,
                                        "training.local_batch_size": 2}),
@@ -56,6 +60,8 @@ FOR_MEMORY = [
     ("dp_shard 2, cp 2", 4, {PARALLEL + "context_parallel_degree": 2}),
     ("pp 2, tp 2", 4, PIPELINE | {PARALLEL + "pipeline_parallel_microbatch_size": 2,
                                   PARALLEL + "tensor_parallel_degree": 2}),
+    ("pp 4, 8 microbatches", 4, PIPELINE | {PARALLEL + "pipeline_parallel_degree": 4,
+                                            PARALLEL + "pipeline_parallel_microbatch_size": 1}),
 ]
 
 
@@ -100,6 +106,12 @@ def compare_memory(work, tiny, options):
     return values
 
 
+def shared_cores(configurations):
+    """A list with a remark for the results if ranks share cores."""
+    ranks, cores = max(ranks for _, ranks, _ in configurations), len(os.sched_getaffinity(0))
+    return [f"Up to {ranks} ranks share {cores} cores: those times compare how they share them."] if ranks > cores else []
+
+
 def faults_of(values, what):
     limit = MAX_ERROR[what]
     for name, (planned, measured) in values.items():
@@ -116,14 +128,19 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="of time (3)")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--json", type=pathlib.Path, help="writes the values to this file too")
+    parser.add_argument("--four", action="store_true", help="of time: also on four ranks")
     parser.add_argument("--only", default="", help="configurations whose name contains this text")
     options = parser.parse_args()
-    configurations = CONFIGURATIONS + (FOR_MEMORY if options.what == "memory" else [])
+    configurations = list(CONFIGURATIONS)
+    if options.what == "memory":
+        configurations += FOR_MEMORY
+    if options.what == "memory" or options.four:
+        configurations += ON_FOUR_RANKS
     options.configurations = [each for each in configurations if options.only in each[0]]
     if not options.configurations:
         parser.error(f"--only {options.only!r} is in no name of: {'; '.join(name for name, _, _ in configurations)}")
     runs.end_on_signal()
-    remarks = runs.busy() if options.what == "time" else []
+    remarks = runs.busy() + shared_cores(options.configurations) if options.what == "time" else []
     with tempfile.TemporaryDirectory() as scratch:
         work = Workload(pathlib.Path(scratch) / "model", SIZES[options.what], 8 * STEPS)
         if options.what == "time":

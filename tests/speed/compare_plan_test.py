@@ -1,12 +1,15 @@
 """compare_plan.py: its judgement on made-up values, and a small comparison."""
 import contextlib
 import io
+import pathlib
 import re
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
 import compare_plan
+from workload import BINARIES, Workload
 
 
 class ComparePlanTest(unittest.TestCase):
@@ -38,6 +41,19 @@ class ComparePlanTest(unittest.TestCase):
                     self.assertEqual(fault in out.getvalue(), is_wrong, out.getvalue())
             self.assertEqual(code, int("% off" in out.getvalue()), out.getvalue())
 
+    @unittest.skipIf(b"__asan_init" in (BINARIES / "pretrain").read_bytes(), "the sanitizer has memory of its own")
+    def test_the_memory_of_runs_is_that_of_their_plans(self):
+        """A model small enough for a test, whose tensors outweigh what a process has beside them."""
+        sizes = compare_plan.runs.Sizes(dim=256, layers=4, heads=4, hidden=672, vocab=8192, seq=256, batch=4)
+        names = ("recompute all", "cp 2", "pp 2, 8 microbatches")
+        chosen = [each for each in compare_plan.CONFIGURATIONS if each[0] in names]
+        self.assertEqual(len(chosen), len(names))
+        with tempfile.TemporaryDirectory() as scratch:
+            work, tiny = (Workload(pathlib.Path(scratch) / name, each, 16)
+                          for name, each in (("model", sizes), ("tiny", compare_plan.TINY)))
+            values = compare_plan.compare_memory(work, tiny, mock.Mock(dtype="fp32", configurations=chosen))
+        self.assertEqual(list(compare_plan.faults_of(values, "memory")), [], values)
+
     def test_the_tiny_run_has_the_ranks_in_use(self):
         def workload(mib):
             def pretrain(layout, *_):
@@ -50,6 +66,21 @@ class ComparePlanTest(unittest.TestCase):
         with mock.patch.object(compare_plan, "plan", return_value=planned):
             self.assertEqual(compare_plan.compare_memory(workload(10), workload(7), options), {"a": (3, 3), "b": (3, 3)})
         self.assertEqual(asked, [(7, 2), (10, 2), (10, 2)])
+
+    def test_times_of_four_ranks(self):
+        def compared(*words):
+            asked = []
+            with mock.patch.object(sys, "argv", ["compare_plan.py", "time", *words]), \
+                    mock.patch.object(compare_plan, "Workload"), \
+                    mock.patch.object(compare_plan.os, "sched_getaffinity", return_value={0, 1}), \
+                    mock.patch.object(compare_plan, "compare_times", lambda _, options: asked.extend(
+                        options.configurations) or {name: (1, 1) for name, _, _ in options.configurations}), \
+                    contextlib.redirect_stdout(io.StringIO()) as out:
+                self.assertEqual(compare_plan.main(), 0)
+            return sorted({ranks for _, ranks, _ in asked}), "Up to 4 ranks share 2 cores" in out.getvalue()
+
+        self.assertEqual(compared(), ([1, 2], False))
+        self.assertEqual(compared("--four"), ([1, 2, 4], True))
 
     def test_a_name_that_no_configuration_has(self):
         words, errors = ["compare_plan.py", "time", "--only", "typo"], io.StringIO()
