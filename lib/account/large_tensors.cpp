@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -75,8 +73,8 @@ class LargeTensors {
 
     /// Adds the tensors of a unit. Equal layers are listed once, under the names of the first of them.
     void add_unit(const std::vector<Parameter>& unit) {
-        const std::set<Role> in_float8 = parallel::roles_in_float8(
-            unit, parallel::recipes_of(unit, options_.casts, mesh_.shape()), options_.casts);
+        const auto recipes = parallel::recipes_of(unit, options_.casts, mesh_.shape());
+        const std::set<Role> in_float8 = parallel::roles_in_float8(unit, recipes, options_.casts);
         std::vector<parallel::UnitLayout::Parameter> parameters;
         std::map<at::ScalarType, std::vector<parallel::UnitLayout::Parameter>> by_type;
         model::ByRole<int64_t> rows;
@@ -87,6 +85,7 @@ class LargeTensors {
             by_type[compute(parameter.role, in_float8)].push_back({parameter.role, shape});
         }
         add_activations(rows);
+        add_casts(rows, recipes);
         add_parameters(unit, in_float8);
         const int num_shards = mesh_.degree(layout::kShardAxes);
         if (num_shards == 1) return;
@@ -129,6 +128,20 @@ class LargeTensors {
         if (num_ranks > 1 && options_.tensor.gather_logits) {
             add("a chunk of all ranks' logits", {chunk_rows, num_ranks * columns}, compute());
         }
+    }
+
+    /// Adds the casts of the products' inputs that layers keep from forward to backward.
+    void add_casts(const model::ByRole<int64_t>& rows, const model::ByRole<const ops::Recipe*>& recipes) {
+        const auto cast = [&](const char* name, Role role, int64_t num_rows, int64_t columns) {
+            const ops::Recipe* recipe = recipes[role];
+            if (recipe != nullptr && recipe->shares_x())
+                add(name, {num_rows, columns}, recipe->forward.left.type);
+        };
+        const int64_t own = layout::chunk(tokens(), mesh_.degree(layout::Axis::Tensor), 0).size;
+        for (const Role role : {Role::Wq, Role::Gate})
+            cast("the cast input of a layer", role, own, options_.spec.dim);
+        cast("a layer's cast attention output", Role::Wo, tokens(), rows[Role::Wq]);
+        cast("a layer's cast activation", Role::Down, tokens(), rows[Role::Gate]);
     }
 
     /// For each element type, the kinds of tensors (weights, gradient, ...) that have this type.
@@ -218,11 +231,6 @@ std::string type_name(at::ScalarType type) {
         if (setup::scalar_type(precision) == type) return std::string(config::name_of(precision));
     }
     return toString(type);
-}
-
-int64_t LargeTensor::num_bytes() const {
-    return std::accumulate(shape.begin(), shape.end(), static_cast<int64_t>(c10::elementSize(type)),
-                           std::multiplies<>());
 }
 
 std::vector<LargeTensor> large_tensors(const train::TrainerOptions& options, const comm::Mesh& mesh) {

@@ -11,6 +11,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +30,10 @@ struct LargeTensor {
     std::vector<std::string> names;  // "the residual stream", "the weights or gradient of output.weight", ...
     std::vector<int64_t> shape;
     at::ScalarType type;
-    int64_t num_bytes() const;
+    int64_t num_bytes() const {
+        return std::accumulate(shape.begin(), shape.end(), static_cast<int64_t>(c10::elementSize(type)),
+                               std::multiplies<>());
+    }
 };
 
 /// Lists the large tensors of this rank without allocating them: activations of a microbatch, gathered

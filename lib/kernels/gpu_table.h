@@ -44,7 +44,7 @@ struct GpuTypedKernels {
     void (*cast_to_float8)(const CastToFloat8<T>&, const TransposedFloat8&, GpuStream);
     void (*rms_norm)(const RmsNorm<T>&, GpuStream, float* largest);
     int64_t (*rms_norm_backward_scratch_bytes)(const RmsNormBackward<T>&);
-    void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream, float* largest);  // of dx
+    void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream);
     void (*rope)(const Rope<T>&, GpuStream);
     int64_t (*sum_rows_scratch_bytes)(const SumRows<T>&);
     void (*sum_rows)(const SumRows<T>&, void* scratch, GpuStream);

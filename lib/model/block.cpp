@@ -89,7 +89,7 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     // 1. normalise: attention_input [rows, dim]
     if (!tape.attention_input.defined()) {
         std::tie(tape.attention_input, tape.attention_inverse_rms) =
-            normed(tape.input, weights[Role::AttentionNorm], *weights.stack(Join::Qkv).recipe);
+            normed(tape.input, weights[Role::AttentionNorm], weights.recipe(Join::Qkv));
     }
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
@@ -106,7 +106,7 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     }
     if (!tape.attention_output.defined())
         tape.attention_output =
-            axis_.cast_if_shared(tape.attention.y, *weights.stack(Role::Wo).recipe, TensorAxis::Rows::All);
+            axis_.cast_if_shared(tape.attention.y, weights.recipe(Role::Wo), TensorAxis::Rows::All);
     // 5. project back and add to the residual stream: middle [rows, dim]
     if (!tape.middle.defined()) {
         tape.middle =
@@ -139,7 +139,7 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     // 1. normalise: feed_forward_input [rows, dim]
     if (!tape.feed_forward_input.defined()) {
         std::tie(tape.feed_forward_input, tape.feed_forward_inverse_rms) =
-            normed(tape.middle, weights[Role::FfnNorm], *weights.stack(Join::GateUp).recipe);
+            normed(tape.middle, weights[Role::FfnNorm], weights.recipe(Join::GateUp));
     }
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
@@ -149,7 +149,7 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     tape.feed_forward_input.keep_for_sums_over_rows();
     // 3. silu(gate) * up: activation [tokens, hidden]
     if (!tape.activation.defined()) {
-        const ops::Recipe& recipe = *weights.stack(Role::Down).recipe;
+        const ops::Recipe& recipe = weights.recipe(Role::Down);
         at::Tensor largest;
         const at::Tensor y = ops::swiglu(tape.gate_up, recipe.shares_x() ? &largest : nullptr);
         tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, largest);

@@ -41,11 +41,14 @@ void Tape::drop(RecomputeMode mode) {
 }
 
 void WeightWork::add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe) {
+    dy.keep_for_sums_over_rows();
+    x.keep_for_sums_over_rows();
     items_.push_back({Kind::Product, key, std::move(dy), std::move(x), &recipe});
 }
 
 void WeightWork::add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
                              const TensorAxis& axis) {
+    dy.keep_for_sums_over_rows();
     items_.push_back({Kind::Product, key, std::move(dy), std::move(x), &recipe, /*begin=*/0, &axis});
 }
 

@@ -41,8 +41,10 @@ struct Batch {
 /// The tensors that do not stay on the tape, so that backward computes them again.
 enum class RecomputeMode {
     None,
-    Selective,  // tensors that are cheap to compute: outputs of norms, QK-normed q and k, the activation
-    Full,       // all tensors but the block's input
+    /// Tensors that are cheap to compute: outputs of norms, QK-normed q and k, the activation, and casts of
+    /// the products' inputs.
+    Selective,
+    Full,  // all tensors but the block's input
 };
 
 /// The tensors that a block keeps from forward to backward for one microbatch; each tensor has a slot. The
@@ -135,7 +137,7 @@ class Layer {
     virtual at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                RecomputeMode mode, Tape& tape) const = 0;
 
-    /// Fills again the slots of the tape that forward() dropped.
+    /// COLLECTIVE, as forward(): fills again the slots of the tape that forward() dropped.
     virtual void recompute(const Weights& weights, const Batch& batch, Tape& tape) const = 0;
 
     /// Returns the gradient of x (undefined for the embedding). Stores in `work` the tensors from which the

@@ -82,6 +82,10 @@ struct Weights : ByRole<at::Tensor> {
     /// The weights of a join, for ops/matmul.h. The stack has no parts if the layer has no such parameters.
     ops::Stack stack(Join join) const;
     ops::Stack stack(Role role) const;
+    const ops::Recipe& recipe(Role role) const {
+        return recipes[role] == nullptr ? ops::kNoCasts : *recipes[role];
+    }
+    const ops::Recipe& recipe(Join join) const { return recipe(roles_of(join)[0]); }
 
   private:
     ops::Stack with_casts(ops::Stack stack, Role role) const;

@@ -136,7 +136,7 @@ at::Tensor ceil_exponent_of(const at::Tensor& x) {
 }
 
 /// The factors with which the largest magnitudes become the largest number of the type, and the scales.
-Float8Scales scales_for(const at::Tensor& largest, const Cast& cast) {
+CastScales scales_of_cast(const at::Tensor& largest, const Cast& cast) {
     constexpr double kSmallest = 1e-12;  // so that a matrix of zeros has a finite factor
     const float number = largest_number(cast.type);
     if (casts_on_gpu(largest)) return gpu_scales(largest.contiguous(), number, kSmallest, cast.power_of_two);
@@ -219,6 +219,7 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
     if (cast.scaling == Scaling::None || original.scaled()) return original;
     const at::Tensor& x = original.values;
     ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
+    ARGOSY_CHECK(cast.scaling == Scaling::Matrix || summed != kEitherDim, "several scales for either dim");
     if (cast.scaling == Scaling::Block) {
         ARGOSY_CHECK(divides(cast, x.size(summed)), "{} elements are no blocks of {}", x.size(summed),
                      kBlockSize);
@@ -226,7 +227,7 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
     }
     const Groups groups = groups_of(x, cast.scaling, summed);
     const auto [factors, scale] =
-        scales_for(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
+        scales_of_cast(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
     Operand operand = scaled_and_rounded(x, groups, factors, cast.type, summed);
     operand.scale = scale;
     operand.type = x.scalar_type();

@@ -44,9 +44,8 @@ float* start_largest(at::Tensor* largest, const at::Tensor& x) {
     return x.is_meta() ? nullptr : mutable_first_element<float>(*largest);
 }
 
-Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest,
-                        bool power_of_two) {
-    const Float8Scales made = {at::empty_like(largest), at::empty_like(largest)};
+CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two) {
+    const CastScales made = {at::empty_like(largest), at::empty_like(largest)};
     if (largest.is_meta()) return made;
     kernels::gpu_table()->float8_scales({.count = largest.numel(),
                                          .largest = first_element<float>(largest),

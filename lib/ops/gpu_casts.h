@@ -36,11 +36,11 @@ at::Tensor gpu_largest_magnitudes(const at::Tensor& x, Groups groups);
 /// undefined.
 float* start_largest(at::Tensor* largest, const at::Tensor& x);
 
-/// The factors and scales of groups, as kernels::Float8Scales. REQUIRES: casts_on_gpu, dense rows.
-struct Float8Scales {
+/// The factors and scales of groups, as kernels::Float8Scales. REQUIRES: casts_on_gpu(largest), contiguous.
+struct CastScales {
     at::Tensor factors, scale;
 };
-Float8Scales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
+CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
 
 /// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
 /// dim `summed`, which may be kEitherDim. REQUIRES: the same.

@@ -123,8 +123,7 @@ at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
         if (gpu::holds(dw)) {
             const auto all = rows(0, num_rows, mutable_elements<float>(dw));
             const at::Tensor memory = scratch(gpu_kernels<T>().rms_norm_backward_scratch_bytes(all), dw);
-            return gpu_kernels<T>().rms_norm_backward(all, memory.mutable_data_ptr(), gpu::current_stream(),
-                                                      /*largest=*/nullptr);
+            return gpu_kernels<T>().rms_norm_backward(all, memory.mutable_data_ptr(), gpu::current_stream());
         }
         add_row_blocks(dw, num_rows, [&](int64_t first, int64_t count, float* dweight) {
             kernels::table().of<T>().rms_norm_backward(rows(first, count, dweight));

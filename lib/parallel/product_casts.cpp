@@ -45,15 +45,14 @@ double width_of_layer(const std::vector<model::Parameter>& unit, const model::Pa
 
 double min_width_of_gain(const ops::Recipe& recipe) {
     // On an H200 (tests/gpu/results/): FLOP/s of the products of q, k, v and o of Qwen2.5 7B by themselves,
-    // and bytes/s of casts. A microbatch of 8192 tokens of it takes 585 ms in bf16 and 433 ms by tensorwise,
-    // where these products save 243 ms; the casts take the other 91 ms: 10 bytes of each weight, and 9.5 of
-    // each number of an input or an output's gradient (12 of an input, which forward and backward cast; 7 of
-    // a gradient).
-    constexpr double kNarrow = 670e12, kFloat8 = 1250e12, kCasts = 2.74e12;
+    // and bytes/s of casts in a step of 7B. With one scale for a matrix 4 bytes of each number of an input or
+    // an output's gradient are read and written, and 2 more are read where the operation that wrote it did
+    // not find the largest magnitude: 4.4 in the mean of a layer. The weights' casts are not counted.
+    constexpr double kNarrow = 670e12, kFloat8 = 1250e12, kCasts = 3.9e12;
     const int num_products = recipe.weight_gradient.left.scaling == ops::Scaling::None ? 2 : 3;
     const bool of_matrix = recipe.forward.left.scaling == ops::Scaling::Matrix;
     // Each product casts its own operands if lines have scales: 2 bytes are read twice, and 1 is written.
-    const double bytes = of_matrix ? 9.5 : 5 * (num_products - 1);
+    const double bytes = of_matrix ? 4.4 : 5 * (num_products - 1);
     return bytes / kCasts / (2 * num_products * (1 / kNarrow - 1 / kFloat8));
 }
 

@@ -33,11 +33,10 @@ def record(case, folder, options):
         "training.global_batch_size": sequences, "training.steps": NUM_STEPS, "compile.search_algorithms": "true"}
     settings |= RECIPES[options.float8] if options.float8 else {}
     settings |= dict(setting.split("=", 1) for setting in options.set)
-    try:
-        start([BINARIES / "pretrain", *words_of(settings)], LIMIT_SECONDS,
-              AS_ROOT | {"CUDA_INJECTION64_PATH": str(RECORDER), "ARGOSY_KERNEL_TIMES": str(times)})
-    except Failure as failure:
-        print(failure, file=sys.stderr)  # what it recorded until then is worth a table
+    *_, cut_short = start([BINARIES / "pretrain", *words_of(settings)], LIMIT_SECONDS,
+                          AS_ROOT | {"CUDA_INJECTION64_PATH": str(RECORDER), "ARGOSY_KERNEL_TIMES": str(times)})
+    if cut_short:
+        raise Failure(f"pretrain came to no end in {LIMIT_SECONDS} s")
     lines = [line.split(" ", 2) for line in times.read_text().splitlines()] if times.exists() else []
     return sorted((int(begin), int(nanoseconds), short(name)) for begin, nanoseconds, name in lines)
 
@@ -58,7 +57,7 @@ def short(name):
 def last_step(kernels, num_microbatches):
     firsts = [place for place, (_, _, name) in enumerate(kernels) if name.startswith(FIRST_KERNEL)]
     if len(firsts) < num_microbatches:
-        sys.exit(f"kernel_times: {len(firsts)} of {len(kernels)} kernels are {FIRST_KERNEL}, the first of a microbatch")
+        raise Failure(f"{len(firsts)} of {len(kernels)} kernels are {FIRST_KERNEL}, the first of a microbatch")
     return kernels[firsts[-num_microbatches]:]
 
 
@@ -100,8 +99,11 @@ def main():
         print(f"skipped: there is no {RECORDER}")
         return 77
     case = CASES[options.case]
-    with tempfile.TemporaryDirectory() as folder:
-        step = last_step(record(case, pathlib.Path(folder), options), options.microbatches)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            step = last_step(record(case, pathlib.Path(folder), options), options.microbatches)
+    except Failure as failure:
+        sys.exit(f"kernel_times: {failure}")
     print(f"{case.name} {case.flavor}{', float8 ' + options.float8 if options.float8 else ''}: {options.microbatches} "
           f"microbatches of {case.plan(gpu_memory_gb())[0]} x {case.seq} tokens, and the update\n", flush=True)
     show(step)

@@ -126,6 +126,10 @@ class Scripts(RunTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.splitlines()[4:], ["| `product` | 2 | 16 | 59.26 |", "| `embedding_kernel<float>` | 1 | 2 | 7.407 |",
                                                         "| waits |  | 9 | 33.33 |", "| all | 3 | 27 | 100 |"])
+        executable(self.folder / "bin" / "pretrain", RECORDED + "exit 1\n")
+        failed = subprocess.run([sys.executable, SOURCE / "tests/gpu/kernel_times.py", "tiny"], capture_output=True,
+                                text=True, env=os.environ | {"ARGOSY_BIN": str(self.folder / "bin")})
+        self.assertEqual((failed.returncode, failed.stdout), (1, ""))
 
 
 class Switches(RunTest):

@@ -6,7 +6,7 @@
 # that of python3. Exits with 2 if something is missing, with 1 if a part failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin  # compute-sanitizer, ncu, nvcc
+export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin  # compute-sanitizer, nvcc
 archive=$root/build/gpu-bundle.tar.xz
 budget=
 words=()

@@ -88,5 +88,46 @@ TEST(Passes, OfABlock) {
         (Passes{product, zero, add, product, zero, add, product, product}));  // zeros and sums: of norms
 }
 
+// Each operand is cast once, for both of its products, and none is transposed. Norms, the activation and its
+// gradient find their largest magnitudes; those of other operands, and of the weights, are passes.
+TEST(Passes, OfABlockInFloat8) {
+    testing::fake_gpus().num_devices = 1;
+    gpu::use(0);
+    const ops::OpsContext context;
+    const c10::InferenceMode no_autograd;
+    ModelSpec spec = tiny_specs()[0];
+    spec.dim = 64, spec.num_heads = 4, spec.head_dim = 16, spec.hidden_dim = 96;
+    TinyModel model(spec, at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16);
+    const Block block(model.spec, model.axis, model.context, model.rope);
+    Weights weights = model.weights(1);
+    for (const Role role : {Role::Wq, Role::Wk, Role::Wv, Role::Wo, Role::Gate, Role::Up, Role::Down})
+        weights.recipes[role] = ops::find_recipe("tensorwise");
+    const at::Tensor x = model.random.normal({32, 64}, at::kBFloat16),
+                     dy = model.random.normal({32, 64}, at::kBFloat16);
+    struct Counts {
+        int64_t casts, magnitudes, transposes;
+        bool operator==(const Counts&) const = default;
+    };
+    const auto counts_of = [](const std::function<void()>& work) {
+        const Passes passes = passes_of(work);
+        const auto count = [&](const char* name) { return std::ranges::count(passes, std::string(name)); };
+        return Counts{count("cast_to_float8"), count("largest_magnitudes"), count("transpose_bytes")};
+    };
+    constexpr int64_t kWeights = 4;  // q, k and v; o; gate and up; down
+    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Full}) {
+        Tape tape;
+        const Counts forward{kWeights + 4, kWeights + 1, 0};  // not known: of attention's output
+        EXPECT_EQ(counts_of([&] { block.forward(weights, x, model.batch, mode, tape); }), forward);
+        if (mode == RecomputeMode::Full) {
+            EXPECT_EQ(counts_of([&] { block.recompute(weights, model.batch, tape); }),
+                      (Counts{kWeights - 1 + 4, kWeights - 1 + 1, 0}));
+        }
+        WeightWork work;
+        EXPECT_EQ(counts_of([&] { block.backward_input(weights, dy, model.batch, tape, work); }),
+                  (Counts{kWeights + 4, kWeights + 3, 0}));  // known: of gate and up
+        EXPECT_EQ(counts_of([&] { work.run(model.gradients(1)); }), (Counts{0, 0, 0}));
+    }
+}
+
 }  // namespace
 }  // namespace argosy::model

@@ -75,7 +75,8 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
     Tape tape;
     Block(spec, model.axis, model.context, model.rope).forward(model.weights(1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
-    for (const ops::Operand& cheap : {tape.attention_input, tape.feed_forward_input, tape.activation}) {
+    for (const ops::Operand& cheap :
+         {tape.attention_input, tape.attention_output, tape.feed_forward_input, tape.activation}) {
         EXPECT_FALSE(cheap.defined());
     }
     for (const at::Tensor& product : {tape.qkv, tape.v, tape.attention.y, tape.middle, tape.gate_up}) {

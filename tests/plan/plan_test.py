@@ -132,17 +132,18 @@ class PlanTest(run.PretrainTest):
         self.assertEqual(chosen.stdout, same.stdout)
 
     def test_an_h200_is_as_fast_as_measured(self):
-        """tests/gpu/results/h200-2026-11-26.md; nothing was fitted to float8."""
-        for flavor, microbatch, batch, gradients, more, measured in (
-                ("0.5B", 64, 128, "float32", {}, 166965), ("1.5B", 32, 128, "float32", {}, 61062),
-                ("3B", 16, 128, "float32", {}, 31590), ("7B", 8, 32, "bfloat16", {}, 13996),
-                ("7B", 8, 32, "bfloat16", {"model__converters": "quantize.linear.float8"}, 18931)):
+        """tests/gpu/results/; nothing was fitted to the last two. That of float8 is the sum of the kernels' times."""
+        float8 = {"model__converters": "quantize.linear.float8", "quantize__linear__float8__enable_fsdp_float8_all_gather": "true"}
+        for flavor, microbatch, batch, gradients, more, measured, tolerance in (
+                ("0.5B", 64, 128, "float32", {}, 166965, 0.03), ("1.5B", 32, 128, "float32", {}, 61062, 0.03),
+                ("3B", 16, 128, "float32", {}, 31590, 0.03), ("7B", 8, 32, "bfloat16", {}, 13996, 0.03),
+                ("7B", 8, 512, "float32", {}, 14187, 0.06), ("7B", 8, 8, "float32", float8, 19934, 0.06)):
             with self.subTest(flavor, **more):
                 plan = self.plan("--gpus", 1, "--gpu", "h200", model__name="qwen2", model__flavor=flavor, training__seq_len=1024,
                                  training__local_batch_size=microbatch, training__global_batch_size=batch,
                                  training__dtype="bfloat16", training__gradient_accumulation_dtype=gradients,
                                  optimizer__state_dtype="bfloat16", activation_checkpoint__mode="none", **more)
-                self.assertLess(abs(plan["tokens_per_second"] / measured - 1), 0.04, plan["tokens_per_second"])
+                self.assertLess(abs(plan["tokens_per_second"] / measured - 1), tolerance, plan["tokens_per_second"])
 
     def test_the_share_of_products_can_be_given(self):
         seconds = [self.plan("--gpus", 1, "--gpu", "h100", "--product-share", share, model__flavor="1B", training__seq_len=4096)["step_seconds"]

@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks<typename Bytes::Element, 
     const Square square = square_at(first_row, first_column, x, y, out.num_rows, out.row_size);
     uint2 rows[kSide] = {};
     if (square.num_rows > 0 && square.num_columns > 0) {
-        Part<typename Bytes::Element> loaded[kSide];
+        Part<typename Bytes::Element> loaded[kSide] = {};
         const auto* at = from.begin() + square.row * from.stride() + square.column;
 #pragma unroll
         for (int i = 0; i < kSide; ++i, at += from.stride()) {

@@ -46,7 +46,7 @@ void rms_norm(const RmsNorm<T>& args, GpuStream stream, float* largest);
 template <class T>
 int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<T>& args);
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream, float* largest);
+void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream);
 
 template <class T>
 void rope(const Rope<T>& args, GpuStream stream);

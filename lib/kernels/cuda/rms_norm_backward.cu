@@ -41,7 +41,8 @@ __device__ Elements<T, kCount> dx_without_residual(const Row<kCount>& row, const
 
 template <class T, int kCount>
 __device__ void add(Elements<T, kCount>& x, const Elements<T, kCount>& y) {
-    auto sum = widened(x), other = widened(y);
+    auto sum = widened(x);
+    const auto other = widened(y);
 #pragma unroll
     for (int k = 0; k < kCount; ++k) sum[k] += other[k];
     x = narrowed<T>(sum);
@@ -114,10 +115,10 @@ __device__ LoadedRows<T, Shape> load_rows(const RmsNormBackward<T>& args, const 
 }
 
 /// Writes dx of rows that are loaded and adds to dweight.
-template <class T, class Shape, class Written>
+template <class T, class Shape>
 __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Shape>& place,
                            LoadedRows<T, Shape>& loaded, RowSum<Shape>& row_sum,
-                           Floats<kPack<T>> (&dweight)[Shape::kPacks], Written& written) {
+                           Floats<kPack<T>> (&dweight)[Shape::kPacks]) {
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
         const float inverse = loaded.inverse[row];
@@ -139,20 +140,20 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
             const auto one = row_of(loaded.x[row][pack], loaded.dy[row][pack], inverse);
             auto dx = dx_without_residual<T>(one, weight, mean, inverse);
             if (args.residual != nullptr) add(dx, loaded.residual[row][pack]);
-            written.store_and_include(to + place.at(row, pack), dx);
+            store(to + place.at(row, pack), dx);
         }
     }
 }
 
-/// Loads the next rows before it processes the current ones, if registers suffice, to keep loads in flight.
-template <class T, class Shape, bool kLargest>
+/// If registers suffice, the kernel loads the next rows before it processes the current ones, so that loads
+/// are in flight while threads wait for each other.
+template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial, float* largest) {
+    rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
     using Place = RowPlace<T, Shape>;
     constexpr bool kAhead = Shape::kPacks * Shape::kRows <= 2;
     __shared__ typename RowSum<Shape>::Memory memory;
     RowSum<Shape> row_sum(memory);
-    LargestOfBlock<Shape::kThreads, kLargest> written(largest);
     Floats<kPack<T>> dweight[Shape::kPacks] = {};
     const int64_t step = int64_t{gridDim.x} * Shape::kRowsPerBlock;
     int64_t first = int64_t{blockIdx.x} * Shape::kRowsPerBlock;
@@ -167,20 +168,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         } else {
             loaded = load_rows(args, place);
         }
-        write_rows(args, place, loaded, row_sum, dweight, written);
+        write_rows(args, place, loaded, row_sum, dweight);
     }
-    written.raise();
     write_partial<T, Shape>(dweight, args.row_size, partial);
 }
 
 /// For rows that are too long for rms_norm_backward_kernel, or whose size or address is not a multiple of 16
 /// bytes. Each block adds to its row of `partial` in memory.
-template <class T, bool kLargest>
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    any_rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial, float* largest) {
+    any_rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
     __shared__ BlockSum<kThreads>::Memory memory;
     BlockSum<kThreads> block_sum(memory);
-    LargestOfBlock<kThreads, kLargest> written(largest);
     float* dweight = partial + blockIdx.x * args.row_size;
     for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) dweight[i] = 0;
     for (int64_t row = blockIdx.x; row < args.num_rows; row += gridDim.x) {
@@ -201,41 +200,42 @@ __global__ void __launch_bounds__(kThreads)
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
             auto dx = dx_without_residual<T>(load_row(i), load<1>(args.weight + i), mean, inverse);
             if (args.residual != nullptr) add(dx, load_elements<1>(args.residual + begin + i));
-            written.store_and_include(to + i, dx);
+            store(to + i, dx);
         }
     }
-    written.raise();
+}
+
+template <class T>
+int64_t max_blocks(const RmsNormBackward<T>& args) {
+    return blocks_for(args.num_rows, kMaxBlocks);
 }
 
 }  // namespace
 
 template <class T>
 int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<T>& args) {
-    return blocks_for(args.num_rows, kMaxBlocks) * args.row_size * int64_t{sizeof(float)};
+    return max_blocks(args) * args.row_size * int64_t{sizeof(float)};
 }
 
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream, float* largest) {
+void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream) {
     if (args.num_rows == 0) return;
     auto* partial = static_cast<float*>(scratch);
-    int64_t blocks = blocks_for(args.num_rows, kMaxBlocks);
+    int64_t blocks = max_blocks(args);
     const auto start = [&](auto shape) {
         using Shape = decltype(shape);
         if constexpr (Shape::kMaxPacks <= kMaxPacks) {
             blocks = blocks_for(ceil_div(args.num_rows, Shape::kRowsPerBlock), Shape::kBlocks);
             launch({"rms_norm_backward", static_cast<unsigned>(blocks), Shape::kThreads, stream},
-                   largest != nullptr ? rms_norm_backward_kernel<T, Shape, true>
-                                      : rms_norm_backward_kernel<T, Shape, false>,
-                   args, partial, largest);
+                   rms_norm_backward_kernel<T, Shape>, args, partial);
         }
     };
+    const int64_t packs = args.row_size / kPack<T>;
     const bool packed = in_packs<T>(args.row_size | args.x_groups.gap | args.dx_groups.gap, args.x, args.dy,
                                     args.weight, args.residual, args.dx, scratch);
-    if (!packed || args.row_size > kMaxPacks * kPack<T> || !with_row_shape(args.row_size / kPack<T>, start)) {
+    if (!packed || packs > kMaxPacks || !with_row_shape(packs, start)) {
         launch({"any_rms_norm_backward", static_cast<unsigned>(blocks), kThreads, stream},
-               largest != nullptr ? any_rms_norm_backward_kernel<T, true>
-                                  : any_rms_norm_backward_kernel<T, false>,
-               args, partial, largest);
+               any_rms_norm_backward_kernel<T>, args, partial);
     }
     add_partial_rows(partial, blocks, args.row_size, args.dweight, stream);
 }
@@ -243,8 +243,8 @@ void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream 
 template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<float>&);
 template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<BFloat16>&);
 template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<Half>&);
-template void rms_norm_backward(const RmsNormBackward<float>&, void*, GpuStream, float*);
-template void rms_norm_backward(const RmsNormBackward<BFloat16>&, void*, GpuStream, float*);
-template void rms_norm_backward(const RmsNormBackward<Half>&, void*, GpuStream, float*);
+template void rms_norm_backward(const RmsNormBackward<float>&, void*, GpuStream);
+template void rms_norm_backward(const RmsNormBackward<BFloat16>&, void*, GpuStream);
+template void rms_norm_backward(const RmsNormBackward<Half>&, void*, GpuStream);
 
 }  // namespace argosy::kernels::cuda
