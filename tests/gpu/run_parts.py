@@ -128,7 +128,7 @@ PARTS = {
     "memcheck": sanitizer("memcheck"),
     **{part: kernel_times(words) for part, words in TIMES.items()},
     "throughput.7B": throughput("7B"),
-    "float8": throughput("7B", words=("--float8", "tensorwise", "tensorwise_kept", "rowwise", "--"),
+    "float8": throughput("7B", words=("--tokens", 32768, "--float8", "tensorwise_kept", "tensorwise", "rowwise", "--"),
                          what="tokens/s of {}, and with products in float8"),
     "racecheck": sanitizer("racecheck"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
