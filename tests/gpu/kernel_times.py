@@ -1,6 +1,7 @@
 """The time of each kernel in one step, as a table of Markdown: one or more microbatches and their update, at the microbatch
 of throughput.py. kernel_recorder, which CUDA loads into pretrain, records the kernels of the last step; they run as they
-always do. `waits` is the time in which the GPU runs none of them. --float8 is throughput.py's; --set changes a key.
+always do. `waits` is the time in which the GPU runs none of them, `all` the sum of the rows, which is more than the step's
+time where kernels run at the same time. --float8 is throughput.py's; --set changes a key.
 usage: kernel_times.py [--float8 RECIPE] [--microbatches N] [--set KEY=VALUE ...] [CASE]
 """
 import argparse
@@ -32,7 +33,7 @@ def record(case, folder, options):
     settings = settings_of(case, tokens, folder / "run", gpu_memory_gb()) | {
         "training.global_batch_size": sequences, "training.steps": NUM_STEPS, "compile.search_algorithms": "true"}
     settings |= RECIPES[options.float8] if options.float8 else {}
-    settings |= dict(setting.split("=", 1) for setting in options.set)
+    settings |= dict(options.set)
     *_, cut_short = start([BINARIES / "pretrain", *words_of(settings)], LIMIT_SECONDS,
                           AS_ROOT | {"CUDA_INJECTION64_PATH": str(RECORDER), "ARGOSY_KERNEL_TIMES": str(times)})
     if cut_short:
@@ -88,12 +89,19 @@ def show(kernels):
     row(("all", len(kernels), total / 1e3, 100.0))
 
 
+def key_and_value(word):
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise ValueError
+    return key, value
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", nargs="?", default="0.5B", metavar="CASE", choices=CASES, help=", ".join(CASES))
     parser.add_argument("--float8", metavar="RECIPE", choices=RECIPES, help=", ".join(RECIPES))
     parser.add_argument("--microbatches", type=int, default=1, metavar="N", help="of a step")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of pretrain")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=key_and_value, help="a setting of pretrain")
     options = parser.parse_args()
     if not RECORDER.exists():
         print(f"skipped: there is no {RECORDER}")

@@ -43,19 +43,31 @@ Passes with_one_pass(Passes list, const Passes& part, const std::string& name) {
     return list;
 }
 
+/// Rows of all matrices are multiples of 16 bytes, so that kernels take whole packs.
+ModelSpec small_spec() {
+    ModelSpec spec = tiny_specs()[0];
+    spec.dim = 64, spec.num_heads = 4, spec.head_dim = 16, spec.hidden_dim = 96;
+    return spec;
+}
+
+class BlockOnGpu : public ::testing::Test {
+  protected:
+    struct OneGpu {
+        OneGpu() {
+            testing::fake_gpus().num_devices = 1;
+            gpu::use(0);
+        }
+    } gpu_;
+    const ops::OpsContext context_;
+    const c10::InferenceMode no_autograd_;
+    TinyModel model{small_spec(), at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16};
+    const Block block{model.spec, model.axis, model.context, model.rope};
+};
+
 // The residual stream's additions are part of the products, forward, and of the norms, backward. In units of
 // tokens * dim elements, the passes beside products and attention read and write 4 forward (two norms) and 8
 // backward (two norms); before the products added the residual stream, forward was 7.
-TEST(Passes, OfABlock) {
-    testing::fake_gpus().num_devices = 1;
-    gpu::use(0);
-    const ops::OpsContext context;
-    const c10::InferenceMode no_autograd;
-    // Rows of all matrices are multiples of 16 bytes, so that kernels take whole packs.
-    ModelSpec spec = tiny_specs()[0];
-    spec.dim = 64, spec.num_heads = 4, spec.head_dim = 16, spec.hidden_dim = 96;
-    TinyModel model(spec, at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16);
-    const Block block(model.spec, model.axis, model.context, model.rope);
+TEST_F(BlockOnGpu, PassesAreThese) {
     const Weights weights = model.weights(1);
     const at::Tensor x = model.random.normal({32, 64}, at::kBFloat16),
                      q = model.random.normal({32, 64}, at::kBFloat16),
@@ -90,15 +102,7 @@ TEST(Passes, OfABlock) {
 
 // Each operand is cast once, for both of its products, and none is transposed. Norms, the activation and its
 // gradient find their largest magnitudes; those of other operands, and of the weights, are passes.
-TEST(Passes, OfABlockInFloat8) {
-    testing::fake_gpus().num_devices = 1;
-    gpu::use(0);
-    const ops::OpsContext context;
-    const c10::InferenceMode no_autograd;
-    ModelSpec spec = tiny_specs()[0];
-    spec.dim = 64, spec.num_heads = 4, spec.head_dim = 16, spec.hidden_dim = 96;
-    TinyModel model(spec, at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16);
-    const Block block(model.spec, model.axis, model.context, model.rope);
+TEST_F(BlockOnGpu, CastsEachOperandOnce) {
     Weights weights = model.weights(1);
     for (const Role role : {Role::Wq, Role::Wk, Role::Wv, Role::Wo, Role::Gate, Role::Up, Role::Down})
         weights.recipes[role] = ops::find_recipe("tensorwise");
