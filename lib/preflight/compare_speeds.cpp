@@ -205,8 +205,8 @@ PairStates states_of_pairs(const Speeds& speeds, const Cluster& cluster) {
     return {speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size())};
 }
 
-/// Turns a FAIL on pairs into a WARN if PairStates calls all of its nodes good: a node may be slower than
-/// the other nodes, and yet not slower than most pairs.
+/// Turns a FAIL on pairs into a WARN if PairStates calls all of its nodes good: each rank was fast with a
+/// partner, but with no partner all of them, because another rank of each partner is slow.
 void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vector<Finding>& findings) {
     std::set<std::string> good;
     for (size_t node = 0; node < cluster.nodes.size(); ++node) {
@@ -217,7 +217,7 @@ void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vec
             std::erase_if(finding.bad_nodes, [&](const std::string& name) { return good.contains(name); });
         if (num_spared == 0 || !finding.bad_nodes.empty()) continue;
         finding.severity = Severity::Warn;
-        finding.what += "; but no slower than most pairs of nodes";
+        finding.what += "; but each of its ranks is fast with a partner";
     }
 }
 

@@ -2,16 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <set>
 
+#include "preflight/cluster.h"
+#include "preflight/compare_speeds.h"
 #include "preflight/simulated_meter.h"
 
 namespace argosy::preflight {
 namespace {
 
 using Ranks = std::vector<int>;
-using Names = std::vector<std::string>;
 
 TEST(Nodes, HoldTheirRanks) {
     const auto nodes = group_by_node({"b", "b", "a", "b", "a"});
@@ -95,6 +97,25 @@ TEST(Hunt, TellsABadNodeFromABadPath) {
     EXPECT_EQ(paths_of(speeds), Paths{});
     EXPECT_EQ(bad_node.num_rounds(), kRoundsBefore + 1) << "once more, with a good partner";
     EXPECT_LT(speeds.nodes[near], 0.5 * speeds.nodes[far]);
+}
+
+/// Every choice of bad nodes, also where more than half of the pairs touch a bad one.
+TEST(Hunt, NamesTheSlowNodesOfSmallJobs) {
+    for (const auto& [num_nodes, num_bad] : {std::pair{3, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}, {8, 3}}) {
+        const Cluster cluster = good_cluster(num_nodes);
+        for (unsigned chosen = 0; chosen < 1u << num_nodes; ++chosen) {
+            if (std::popcount(chosen) != num_bad) continue;
+            SimulatedMeter meter(num_nodes, 2);
+            std::set<std::string> bad;
+            std::vector<std::string> names;
+            for (int node = 0; node < num_nodes; ++node) {
+                names.insert(names.end(), 2, cluster.nodes[node].name);
+                if (chosen >> node & 1) meter.slow_node(node, 0.1), bad.insert(cluster.nodes[node].name);
+            }
+            const Speeds speeds = measure_speeds(meter, group_by_node(names), {}, kNoDeadline);
+            EXPECT_EQ(bad_nodes_of(compare_speeds(speeds, cluster)), bad) << num_nodes << " " << chosen;
+        }
+    }
 }
 
 /// A node all of whose first partners are bad looks as bad as they are.
