@@ -65,8 +65,8 @@ class PairStates {
 
     std::vector<SlowPath> slow_paths() const;
 
-    /// Whether each rank of the node was fast with a partner with which no data was wrong. No finding on
-    /// pairs may mark such a node as bad.
+    /// Whether each rank of the node was fast with a partner with which no data was wrong. No finding on the
+    /// speeds of pairs may mark such a node as bad.
     bool is_good(int node) const { return good_[node]; }
 
     /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was

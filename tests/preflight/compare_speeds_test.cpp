@@ -105,44 +105,6 @@ TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
     EXPECT_EQ(findings[0].what, "12 elements of the result are wrong");
 }
 
-TEST(CompareSpeeds, NamesTheNodeWithWhichSeveralExchangeWrongData) {
-    Speeds speeds;
-    speeds.pairs = {{0, 2, {}, 5}, {0, 1}};
-    auto findings = find_wrong_results(speeds, measured_cluster());
-    ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].where, "n1, n3");
-    EXPECT_EQ(findings[0].severity, Severity::Fail);
-    EXPECT_TRUE(findings[0].bad_nodes.empty()) << "one of them";
-
-    speeds.pairs.push_back({0, 2, {}, 1});
-    EXPECT_EQ(find_wrong_results(speeds, measured_cluster()).size(), 1) << "the same pair again";
-    speeds.pairs.push_back({2, 3, {}, 1});
-    findings = find_wrong_results(speeds, measured_cluster());
-    ASSERT_EQ(findings.size(), 2);
-    EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
-    EXPECT_EQ(findings[1].bad_nodes, Names{"n3"});
-}
-
-TEST(CompareSpeeds, SparesAGoodNodeThatMetTwoWithWrongData) {
-    const std::vector<double> fast = {50e9, 50e9};
-    Speeds speeds;
-    speeds.pairs = {{0, 1, fast, 5}, {2, 3, fast, 5}, {0, 2, fast, 5}, {1, 3, fast, 5}, {0, 3, fast}};
-    speeds.num_pairs_before_hunt = 5;
-    const auto bad_nodes = [&] {
-        std::set<std::string> bad;
-        for (const Finding& one : find_wrong_results(speeds, measured_cluster())) {
-            EXPECT_EQ(one.severity, Severity::Fail);
-            bad.insert(one.bad_nodes.begin(), one.bad_nodes.end());
-        }
-        return bad;
-    };
-    EXPECT_EQ(bad_nodes(), (std::set<std::string>{"n2", "n3"}));
-
-    speeds.pairs.pop_back();  // nobody knows who is good
-    speeds.pairs_cut_short = true;
-    EXPECT_EQ(bad_nodes(), std::set<std::string>{});
-}
-
 /// Node n4 is slower than the other nodes at their best, but not slower than most pairs.
 TEST(CompareSpeeds, FailsANodeThatIsSlowWithAllPartners) {
     Speeds speeds;
