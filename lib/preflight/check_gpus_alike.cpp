@@ -82,17 +82,20 @@ class UsualLinks {
 
 std::vector<Finding> check_num_gpus(const Cluster& cluster) {
     NodeFindings found("number of GPUs", Blame::Always);
+    const auto is_known = [](const NodeFacts& node) { return !node.gpus.empty() || !node.gpus_out_of_time; };
     std::vector<double> counts;
-    for (const NodeFacts& node : cluster.nodes) counts.push_back(static_cast<double>(node.gpus.size()));
-    const double expected = upper_median(counts);
-    for (size_t i = 0; i < cluster.nodes.size(); ++i) {
-        if (counts[i] == expected) continue;
-        const bool fewer = counts[i] < expected;
-        found.add(cluster.nodes[i].name,
-                  {fewer ? Severity::Fail : Severity::Warn,
-                   fmt::format("{}, but {} on other nodes", counts[i], expected),
-                   fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
-                         : "ask for nodes of one kind"});
+    for (const NodeFacts& node : cluster.nodes) {
+        if (is_known(node)) counts.push_back(static_cast<double>(node.gpus.size()));
+    }
+    const double expected = upper_median(std::move(counts));
+    for (const NodeFacts& node : cluster.nodes) {
+        const auto count = static_cast<double>(node.gpus.size());
+        if (!is_known(node) || count == expected) continue;
+        const bool fewer = count < expected;
+        found.add(node.name, {fewer ? Severity::Fail : Severity::Warn,
+                              fmt::format("{}, but {} on other nodes", count, expected),
+                              fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
+                                    : "ask for nodes of one kind"});
     }
     return found.findings(cluster);
 }

@@ -47,9 +47,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
                                    available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
-                                   has_nvidia_smi, gpus_hang, gpus_hang_under_load, corrupt_info_rom,
-                                   log_is_readable, xids, dump_folder, gpus_under_load, gpus_after,
-                                   adapter_ports_after)
+                                   has_nvidia_smi, gpus_hang, gpus_hang_under_load, gpus_out_of_time,
+                                   corrupt_info_rom, log_is_readable, xids, dump_folder, gpus_under_load,
+                                   gpus_after, adapter_ports_after)
 
 namespace {
 

@@ -145,8 +145,9 @@ struct NodeFacts {
     std::vector<Gpu> gpus;
     std::string gpus_problem;  // the error of nvidia-smi; empty: none
     bool has_nvidia_smi = true;
-    bool gpus_hang = false;  // nvidia-smi did not end within its timeout
+    bool gpus_hang = false;  // nvidia-smi hangs (GpuAnswer::hung)
     bool gpus_hang_under_load = false;
+    bool gpus_out_of_time = false;  // in a look at rest, nvidia-smi was too slow for all calls
     bool corrupt_info_rom = false;  // of a GPU
     bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;

@@ -138,8 +138,7 @@ void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control,
     const std::vector<cuda::Device> devices = meter.devices();
     const bool uses_gpus = !devices.empty();
     const double seconds = options.sustain_seconds.value_or(uses_gpus ? kGpuSeconds : kProcessorSeconds);
-    const Sources sources{.nvidia_smi_seconds =
-                              options.nvidia_smi_seconds(meter.seconds_passed() + seconds / 2)};
+    const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds()};
     const Turns turns = turns_of(world.rank(), cluster);
     const bool reports_node = turns.own == 0;
     RankFacts own;
@@ -183,13 +182,15 @@ void look_again(const mpi::Comm& world, const bench::ControlChannel& control, co
         changes.gpus_after = std::move(answer.gpus);
         changes.gpus_problem = std::move(answer.problem);
         changes.gpus_hang = answer.hung;
+        changes.gpus_out_of_time = answer.out_of_time;
     }
     exchange_changes(control, reports_node ? &changes : nullptr, cluster,
                      [](NodeFacts&& change, NodeFacts& node) {
                          node.xids = std::move(change.xids);
                          node.adapter_ports_after = std::move(change.adapter_ports_after);
                          node.gpus_after = std::move(change.gpus_after);
-                         node.gpus_hang = node.gpus_hang || change.gpus_hang;
+                         node.gpus_hang |= change.gpus_hang;
+                         node.gpus_out_of_time |= change.gpus_out_of_time;
                          add_problem("after the load, ", change, node);
                      });
 }

@@ -156,6 +156,17 @@ TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     expect_says(only_finding(cluster, "nvidia-smi"), {"does not answer while the GPUs multiply"});
 }
 
+/// As of a healthy nvidia-smi without persistence mode, which is slow.
+TEST(GpuAnswers, ThatAreSlowAreNoFinding) {
+    Cluster cluster = good_cluster(3);
+    cluster.nodes[1].gpus_out_of_time = true;
+    cluster.nodes[1].gpus.clear();
+    cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "the number of GPUs is unknown";
+    cluster.nodes[1].gpus_out_of_time = false;
+    EXPECT_EQ(only_finding(cluster, "number of GPUs").bad_nodes, Names{"n1"});
+}
+
 TEST(GpuAnswers, ThatAreRefusedGetAWarningButALostGpuFails) {
     Cluster cluster = good_cluster();
     cluster.nodes[1].gpus_problem = "it exits with 9: NVIDIA-SMI has failed";

@@ -64,6 +64,51 @@ esac
     EXPECT_EQ(gpus[1].fabric_problem, "");
 }
 
+/// As the driver 580 prints it for one H200 in a virtual machine.
+TEST(Nvlinks, ThatAreNotAvailableAreNoFinding) {
+    const Tree tree;
+    tree.put_nvidia_smi(R"(
+case "$*" in
+--query-gpu=*) echo "00000000:01:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x1, 0, 16, 16, 1, 5, 4, 143771, Default, \
+Disabled, Enabled, GPU-01d0ac5f, N/A, N/A, N/A, N/A, 0" ;;
+-q) cat <<END ;;
+Attached GPUs                             : 1
+GPU 00000000:01:00.0
+    Product Name                          : NVIDIA H200
+    GPU UUID                              : GPU-01d0ac5f
+    GPU Fabric GUID                       : N/A
+    PCI
+        Replays Since Reset               : 0
+    Fabric
+        State                             : N/A
+        Status                            : N/A
+        CliqueId                          : N/A
+        ClusterUUID                       : N/A
+        Health
+            Summary                       : N/A
+            Bandwidth                     : N/A
+            Route Recovery in progress    : N/A
+            Route Unhealthy               : N/A
+            Access Timeout Recovery       : N/A
+            Incorrect Configuration       : N/A
+        Partition Assigned                : N/A
+    Processes                             : None
+END
+esac
+)");
+    const GpuAnswer answer = look_at_gpus(tree.sources());
+    EXPECT_EQ(answer.problem, "");
+    ASSERT_EQ(answer.gpus.size(), 1);
+    const Gpu& gpu = answer.gpus[0];
+    EXPECT_EQ(gpu.pcie_replays, 0) << "the line about the GUID begins no other GPU";
+    EXPECT_EQ(gpu.fabric_state + gpu.fabric_status + gpu.fabric_domain + gpu.fabric_clique, "");
+    EXPECT_EQ(gpu.fabric_problem, "");
+    EXPECT_EQ(gpu.active_nvlinks, std::nullopt);
+    Cluster cluster = good_cluster(1);
+    cluster.nodes[0].gpus = cluster.nodes[0].gpus_after = {gpu};
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
 /// All links of all GPUs are active.
 Cluster linked_cluster(int num_nodes) {
     Cluster cluster = good_cluster(num_nodes);
