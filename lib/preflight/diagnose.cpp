@@ -38,6 +38,7 @@ constexpr Row kChecks[] = {
     {.check = check_nvlinks, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
+    {.check = check_nvlinks_under_load, .of_gpus = true},
     {check_products},
     {.check = check_links_under_load, .of_gpus = true},
     {.check = check_gpu_counters, .of_gpus = true},

@@ -70,5 +70,26 @@ TEST(Alike, ProgramsThatDifferFail) {
     }
 }
 
+TEST(NvlinkCliques, DifferOnlyWithinADomain) {
+    Cluster cluster = good_cluster(4);
+    const auto put = [&](int node, const char* domain, const char* clique) {
+        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_domain = domain, gpu.fabric_clique = clique;
+    };
+    put(0, "2a6c7f10-0000-0000-0000-000000000000", "1");
+    put(1, "2a6c7f10-0000-0000-0000-000000000000", "1");
+    put(2, "3a6c7f10-0000-0000-0000-000000000000", "2");
+    put(3, "3a6c7f10-0000-0000-0000-000000000000", "2");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    put(3, "2a6c7f10-0000-0000-0000-000000000000", "2");
+    const Finding finding = only_finding(cluster, "NVLink clique");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_EQ(finding.where, "n3");
+    EXPECT_EQ(finding.bad_nodes, Names{});
+    expect_says(finding, {"2, but most GPUs", "are in clique 1"});
+    for (int node = 0; node < 4; ++node)
+        put(node, "00000000-0000-0000-0000-000000000000", node % 2 ? "1" : "0");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
 }  // namespace
 }  // namespace argosy::preflight
