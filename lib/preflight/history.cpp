@@ -39,7 +39,9 @@ constexpr struct {
                   {"copies to the device", &DeviceLoad::bytes_to_device},
                   {"copies to the host", &DeviceLoad::bytes_to_host}};
 
-bool is_in_flops(std::string_view rate) { return rate.ends_with("products"); }
+bool is_in_flops(std::string_view rate) {
+    return rate == "products" || rate.starts_with("sustained products");
+}
 bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
 /// Whether the rate has a value for each rank of the node.
 bool is_by_rank(std::string_view rate) {
@@ -61,11 +63,17 @@ std::string kind_of(const Report& report, size_t node) {
 void add_loads(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
     for (const auto& [name, rate] : kLoadRates) {
         std::vector<double> rates;
+        std::string full_name;
         for (const int rank : node.ranks) {
             const std::optional<DeviceLoad>& load = cluster.ranks[rank].load;
-            rates.push_back(load && !load->bus_id.empty() ? (*load).*rate : 0);
+            const bool has_rate = load && !load->bus_id.empty() && (*load).*rate > 0;
+            rates.push_back(has_rate ? (*load).*rate : 0);
+            if (!has_rate) continue;
+            // The longer the products last, the hotter and slower the GPU.
+            const bool lasts = rate == &DeviceLoad::flops_per_second;
+            full_name = lasts ? fmt::format("{} of {:g} s", name, load->seconds) : name;
         }
-        if (std::ranges::any_of(rates, [](double one) { return one > 0; })) entry.rates[name] = rates;
+        if (!full_name.empty()) entry.rates[full_name] = rates;
     }
 }
 
@@ -221,21 +229,25 @@ std::vector<HistoryEntry> read_history(const std::filesystem::path& file) {
     return entries;
 }
 
-std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report) {
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report,
+                                          const std::function<void()>& file_done) {
     std::vector<Finding> findings;
     const std::vector<HistoryEntry> entries = history_entries(report);
     for (size_t node = 0; node < entries.size(); ++node) {
         const auto past = read_history(file_of(report.nodes[node], folder));
         append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
+        if (file_done) file_done();
     }
     return findings;
 }
 
-void append_history(const std::filesystem::path& folder, const Report& report) {
+void append_history(const std::filesystem::path& folder, const Report& report,
+                    const std::function<void()>& file_done) {
     const std::vector<HistoryEntry> entries = history_entries(report);
     for (size_t node = 0; node < entries.size(); ++node) {
         observe::AppendFile(file_of(report.nodes[node], folder).string(), "--history")
             .append_line(line_of(entries[node]));
+        if (file_done) file_done();
     }
 }
 

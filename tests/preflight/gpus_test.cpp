@@ -175,6 +175,30 @@ TEST(GpuAnswers, ThatAreRefusedGetAWarningButALostGpuFails) {
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
 }
 
+TEST(GpuAnswers, ThatAreHarmlessHideNoLaterOne) {
+    Cluster cluster = good_cluster();
+    NodeFacts& node = cluster.nodes[1];
+    node.add_gpus_problem("", "it exits with 2: a field");
+    node.add_gpus_problem("under load, ", "");
+    node.add_gpus_problem("under load, ", "it exits with 2: a field");
+    EXPECT_EQ(node.gpus_problem, "it exits with 2: a field");
+    node.add_gpus_problem("after the load, ", "it says: GPU is lost");
+    EXPECT_EQ(node.gpus_problem, "it exits with 2: a field; after the load, it says: GPU is lost");
+    EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
+}
+
+TEST(GpuErrorsLogged, StayWhereALaterLookFindsOthers) {
+    NodeFacts node{.xids = {{"0000:3b:00", 79, 0.5}, {"0000:3b:00", 31, {}}, {"0000:3b:00", 48, 30}}};
+    node.add_xids(
+        {{"0000:3b:00", 48, 0.01}, {"0000:86:00", 79, 0.01}, {"0000:3b:00", 31, 2}, {"0000:3b:00", 79, {}}});
+    std::vector<std::tuple<std::string, int, std::optional<double>>> xids;
+    for (const Xid& xid : node.xids) xids.emplace_back(xid.bus_id, xid.code, xid.age_hours);
+    EXPECT_EQ(xids, (decltype(xids){{"0000:3b:00", 79, 0.5},
+                                    {"0000:3b:00", 31, 2},
+                                    {"0000:3b:00", 48, 0.01},
+                                    {"0000:86:00", 79, 0.01}}));
+}
+
 TEST(GpuErrorsLogged, CountByKindAndAge) {
     const auto severity = [](int code, std::optional<double> age_hours) {
         Cluster cluster = good_cluster();
