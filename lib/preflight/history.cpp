@@ -31,7 +31,6 @@ std::string utc(double time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(time)));
 }
 
-/// Rates of ranks under load.
 constexpr struct {
     const char* name;
     double DeviceLoad::*rate;
@@ -39,9 +38,7 @@ constexpr struct {
                   {"copies to the device", &DeviceLoad::bytes_to_device},
                   {"copies to the host", &DeviceLoad::bytes_to_host}};
 
-bool is_in_flops(std::string_view rate) {
-    return rate == "products" || rate.starts_with("sustained products");
-}
+bool is_in_flops(std::string_view rate) { return rate == "products" || rate.starts_with("sustained "); }
 bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
 /// Whether the rate has a value for each rank of the node.
 bool is_by_rank(std::string_view rate) {
@@ -59,21 +56,21 @@ std::string kind_of(const Report& report, size_t node) {
                        report.speeds.between_devices() ? "device" : "host");
 }
 
-/// Adds the rates of GPUs under load. The load of a processor is so short that other programs disturb it.
+/// Adds the rates of GPUs under load: products with their time, because a GPU gets hotter and slower. The
+/// load of a processor is so short that other programs disturb it.
 void add_loads(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
     for (const auto& [name, rate] : kLoadRates) {
         std::vector<double> rates;
-        std::string full_name;
+        std::string key;
         for (const int rank : node.ranks) {
             const std::optional<DeviceLoad>& load = cluster.ranks[rank].load;
             const bool has_rate = load && !load->bus_id.empty() && (*load).*rate > 0;
             rates.push_back(has_rate ? (*load).*rate : 0);
             if (!has_rate) continue;
-            // The longer the products last, the hotter and slower the GPU.
-            const bool lasts = rate == &DeviceLoad::flops_per_second;
-            full_name = lasts ? fmt::format("{} of {:g} s", name, load->seconds) : name;
+            key = rate == &DeviceLoad::flops_per_second ? fmt::format("{} of {:g} s", name, load->seconds)
+                                                        : name;
         }
-        if (!full_name.empty()) entry.rates[full_name] = rates;
+        if (!key.empty()) entry.rates[key] = rates;
     }
 }
 
@@ -83,10 +80,9 @@ void add_groups(const OperationSpeed& speed, const Node& node, HistoryEntry& ent
         const std::vector<int>& group = speed.operation.groups[i];
         if (!std::ranges::includes(node.ranks, group)) continue;
         const bench::Case& kind = speed.operation.kind;
-        entry
-            .rates[fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name, kind.bytes,
-                               bench::name(kind.type), group.size())]
-            .push_back(speed.bus_bandwidths[i]);
+        const std::string name = fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name,
+                                             kind.bytes, bench::name(kind.type), group.size());
+        entry.rates[name].push_back(speed.bus_bandwidths[i]);
     }
 }
 

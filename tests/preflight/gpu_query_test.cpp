@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "preflight/sources.h"
-#include "preflight/speed.h"
 #include "preflight/tree.h"
 
 namespace argosy::preflight {
@@ -241,13 +240,6 @@ TEST(GpuQuery, UsesNoReportThatIsIncomplete) {
         EXPECT_EQ(look(end).pcie_replays, 7) << end;
         EXPECT_EQ(look(end).active_nvlinks, 1) << end;
     }
-}
-
-TEST(Timeouts, OfNvidiaSmiAllowForACallThatHangs) {
-    EXPECT_GE(Sources().hang_seconds, 15);
-    EXPECT_GT(SpeedOptions{.type = at::kFloat}.nvidia_smi_seconds(), Sources().hang_seconds);
-    EXPECT_EQ((SpeedOptions{.type = at::kFloat, .timeout_seconds = 8}.nvidia_smi_seconds()), 4)
-        << "the other ranks wait for 8 s";
 }
 
 }  // namespace

@@ -123,7 +123,9 @@ TEST_F(History, HasTheRatesUnderLoad) {
                      .bytes_to_host = 54e9};
     }
     const auto folder = folder_ / "kept";
-    for (int run = 0; run < 3; ++run) append_history(folder, report);
+    int num_files = 0;
+    for (int run = 0; run < 3; ++run) append_history(folder, report, [&] { ++num_files; });
+    EXPECT_EQ(num_files, 3 * 3);
     report.cluster.ranks[3].load->flops_per_second = 340e12;
     report.cluster.ranks[2].load->bytes_to_host = 27e9;
     const auto findings = compare_with_history(folder, report);

@@ -1,4 +1,4 @@
-// NVLink: its links, the health of its fabric, and which GPUs it connects.
+// NVLink: its links, and the health of its fabric.
 #include "preflight/cluster.h"
 #include "preflight/read_facts.h"
 #include "preflight/tree.h"
@@ -217,40 +217,6 @@ TEST(Nvlinks, OfADegradedFabricFailUnlessMostAreSo) {
     expect_says(finding, {"GPU 0, 1: Bandwidth: Degraded"});
     cluster.nodes[0].gpus[0].fabric_problem = cluster.nodes[2].gpus[0].fabric_problem = "Bandwidth: Degraded";
     EXPECT_EQ(worst_severity(diagnose(cluster)), Severity::Warn);
-}
-
-TEST(NvlinkRegistration, ThatMostNodesLackIsAWarning) {
-    Cluster cluster = good_cluster(3);
-    for (const int node : {0, 1}) {
-        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_state = "In Progress";
-    }
-    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
-}
-
-TEST(NvlinkRegistration, FailsOnlyTheNodesThatLackIt) {
-    Cluster cluster = good_cluster(3);
-    for (Gpu& gpu : cluster.nodes[1].gpus) gpu.fabric_state = "In Progress", gpu.fabric_status = "";
-    Finding finding = only_finding(cluster, "NVLink registration");
-    EXPECT_EQ(finding.severity, Severity::Fail);
-    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"state 'In Progress'", "nvidia-fabricmanager"});
-    for (Gpu& gpu : cluster.nodes[1].gpus)
-        gpu.fabric_state = "Completed", gpu.fabric_status = "Unknown Error";
-    finding = only_finding(cluster, "NVLink registration");
-    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"status 'Unknown Error'"});
-}
-
-TEST(NvlinkRegistration, IsInDoubtWhereNoGpuHasIt) {
-    Cluster cluster = good_cluster();
-    for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.fabric_state = "In Progress";
-    }
-    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
-    for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.fabric_state = gpu.fabric_status = "";
-    }
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
 }  // namespace
