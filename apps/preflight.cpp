@@ -1,6 +1,7 @@
 // Checks the nodes of a job before the job starts: first settings and hardware, then the speed of matrix
 // products and of the collectives that a training step of the job runs.
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -103,38 +104,49 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
             .dump_folder = config.job.dump_folder};
 }
 
-/// A file of --prometheus or --history that takes longer to open, read or write is given up with a warning: a
-/// file system that hangs must not hold up the report.
+/// The files of --prometheus or --history. One that takes longer than kFileSeconds to open, read or write is
+/// given up with a warning, and those after it: a file system that hangs must not hold up the report.
+struct Files {
+    std::string option;
+    std::filesystem::path path;  // the file, or the folder of the files
+    size_t number = 1;
+};
 constexpr double kFileSeconds = 10;
 
-/// Runs `work` in a thread. Returns whether it ended within kFileSeconds, and throws what it threw. A thread
-/// that hangs in the file system cannot be stopped: it is left behind and ends with the process. REQUIRES:
-/// `work` owns what it uses.
-bool ends_in_time(std::function<void()> work) {
-    std::packaged_task<void()> task(std::move(work));
+/// Runs `work` in a thread; it calls its argument after each file. Returns the number of files that are done
+/// where one takes too long, and none where `work` has ended. Throws what it threw. A thread that hangs in
+/// the file system cannot be stopped: it is left behind and ends with the process. REQUIRES: `work` owns what
+/// it uses.
+std::optional<size_t> files_before_one_hangs(std::function<void(const std::function<void()>&)> work) {
+    const auto done = std::make_shared<std::atomic<size_t>>(0);
+    std::packaged_task<void()> task([work = std::move(work), done] { work([done] { ++*done; }); });
     std::future<void> end = task.get_future();
     std::thread(std::move(task)).detach();
-    if (end.wait_for(std::chrono::duration<double>(kFileSeconds)) != std::future_status::ready) return false;
-    end.get();
-    return true;
+    for (size_t before = 0;; before = *done) {
+        if (end.wait_for(std::chrono::duration<double>(kFileSeconds)) == std::future_status::ready) {
+            end.get();
+            return std::nullopt;
+        }
+        if (*done == before) return before;
+    }
 }
 
-void warn_that_it_hangs(const std::string& option, const std::filesystem::path& path) {
+void warn_that_it_hangs(const Files& files, size_t num_done) {
     spdlog::warn(
-        "pre-flight: {} is left out: '{}' did not answer within {} s. Check its file system, or name another "
-        "place",
-        option, path.string(), kFileSeconds);
+        "pre-flight: {} is left out: '{}' did not answer within {} s ({} of {} files done). Check its file "
+        "system, or name another place",
+        files.option, files.path.string(), kFileSeconds, num_done, files.number);
 }
 
-/// Runs `work` as ends_in_time() does, but logs a warning if the work does not end, or throws. Returns
-/// whether it ended well.
-bool done_or_warned(const std::string& option, const std::filesystem::path& path,
-                    std::function<void()> work) {
+/// Runs `work` as files_before_one_hangs() does, but logs a warning if a file takes too long, or `work`
+/// throws. Returns whether it ended well.
+bool done_or_warned(const Files& files, std::function<void(const std::function<void()>&)> work) {
     try {
-        if (ends_in_time(std::move(work))) return true;
-        warn_that_it_hangs(option, path);
+        const auto num_done = files_before_one_hangs(std::move(work));
+        if (!num_done) return true;
+        warn_that_it_hangs(files, *num_done);
     } catch (const std::exception& error) {
-        spdlog::warn("pre-flight: {} is incomplete: {}", option, error.what());
+        spdlog::warn("pre-flight: {} is incomplete: {}", files.option, error.what());
     }
     return false;
 }
@@ -142,19 +154,19 @@ bool done_or_warned(const std::string& option, const std::filesystem::path& path
 /// Null, after a warning, if the file system hangs. Throws UserError if the file must not be written.
 std::shared_ptr<ResultFile> open_prometheus(const std::filesystem::path& path) {
     const auto opened = std::make_shared<std::unique_ptr<ResultFile>>();
-    const bool ended = ends_in_time([path, opened] {
+    const auto num_done = files_before_one_hangs([path, opened](const auto&) {
         *opened = std::make_unique<ResultFile>(path, begins_with(preflight::kPrometheusMark));
     });
-    if (ended) return std::move(*opened);
-    warn_that_it_hangs("--prometheus", path);
+    if (!num_done) return std::move(*opened);
+    warn_that_it_hangs({"--prometheus", path}, *num_done);
     return nullptr;
 }
 
 /// Adds the findings of the history. Returns whether the history could be read.
-bool add_history(const std::filesystem::path& folder, const std::shared_ptr<preflight::Report>& report) {
+bool add_history(const Files& history, const std::shared_ptr<preflight::Report>& report) {
     const auto found = std::make_shared<std::vector<preflight::Finding>>();
-    const bool well = done_or_warned("--history", folder, [folder, report, found] {
-        *found = preflight::compare_with_history(folder, *report);
+    const bool well = done_or_warned(history, [folder = history.path, report, found](const auto& file_done) {
+        *found = preflight::compare_with_history(folder, *report, file_done);
     });
     if (well) preflight::append(std::move(*found), report->findings);  // WARN only, so the order stays
     return well;
@@ -173,9 +185,9 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     preflight::Job job = job_of(command.config, world.size());
     job.only_warn = arguments.only_warn;
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
-    const std::filesystem::path history = arguments.history.value_or("").empty()
-                                              ? job.dump_folder / "node_history"
-                                              : std::filesystem::path(*arguments.history);
+    Files history{"--history", arguments.history.value_or("").empty()
+                                   ? job.dump_folder / "node_history"
+                                   : std::filesystem::path(*arguments.history)};
     std::optional<ResultFile> json;
     std::shared_ptr<ResultFile> prometheus;
     if (world.rank() == 0 && !arguments.json.empty())
@@ -186,17 +198,21 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const auto report =
         std::make_shared<preflight::Report>(preflight::run_preflight(world, control, job, arguments.options));
+    history.number = report->nodes.size();
     const bool keeps_history = world.rank() == 0 && arguments.history && report->not_compared.empty() &&
                                add_history(history, report);
     if (world.rank() == 0)
         print_text(text_report(*report), is_standard_stream(arguments.json) ? stderr : stdout);
     if (json) json->write(json_report(*report));
     if (prometheus) {
-        done_or_warned("--prometheus", arguments.prometheus,
-                       [prometheus, report] { prometheus->write(prometheus_report(*report)); });
+        done_or_warned({"--prometheus", arguments.prometheus},
+                       [prometheus, report](const auto&) { prometheus->write(prometheus_report(*report)); });
     }
-    if (keeps_history)
-        done_or_warned("--history", history, [history, report] { append_history(history, *report); });
+    if (keeps_history) {
+        done_or_warned(history, [folder = history.path, report](const auto& file_done) {
+            append_history(folder, *report, file_done);
+        });
+    }
     return report->severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
 }
 

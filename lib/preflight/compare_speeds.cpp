@@ -205,8 +205,8 @@ PairStates states_of_pairs(const Speeds& speeds, const Cluster& cluster) {
     return {speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size())};
 }
 
-/// Turns a FAIL on pairs into a WARN if PairStates calls all of its nodes good: a node may be slower than
-/// the other nodes, and yet not slower than most pairs.
+/// Turns a FAIL on pairs into a WARN if PairStates calls all of its nodes good: each rank was fast with a
+/// partner, but with no partner all of them, because another rank of each partner is slow.
 void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vector<Finding>& findings) {
     std::set<std::string> good;
     for (size_t node = 0; node < cluster.nodes.size(); ++node) {
@@ -217,34 +217,52 @@ void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vec
             std::erase_if(finding.bad_nodes, [&](const std::string& name) { return good.contains(name); });
         if (num_spared == 0 || !finding.bad_nodes.empty()) continue;
         finding.severity = Severity::Warn;
-        finding.what += "; but no slower than most pairs of nodes";
+        finding.what += "; but each of its ranks is fast with a partner";
     }
 }
 
-/// A node is bad if it is not good by itself, and data was wrong between it and a good node, or between it
-/// and several others. If the deadline cut the pairs short, the others may be at fault.
+/// The elements that were wrong in all exchanges of each pair of nodes.
+using WrongByPair = std::map<std::pair<int, int>, int64_t>;
+
+/// The nodes that corrupt data. Evidence is a partner that is right without them, with another node: two such
+/// partners mark a node, even if it was right with a third, because a fault may come and go. A node that was
+/// right with nobody is marked by one such partner, or by several partners of any kind, unless the deadline
+/// cut the pairs short.
+std::set<int> corrupting_nodes(const WrongByPair& wrong_by_pair, bool cut_short) {
+    std::set<int> right;                            // with a partner
+    std::map<int, int> num_wrong, num_wrong_right;  // partners; those of them that are right without the node
+    for (const auto& [pair, wrong] : wrong_by_pair) {
+        if (wrong == 0) right.insert({pair.first, pair.second});
+    }
+    for (const auto& [pair, wrong] : wrong_by_pair) {
+        if (wrong == 0) continue;
+        for (const auto& [node, partner] : {pair, std::pair(pair.second, pair.first)}) {
+            ++num_wrong[node];
+            if (right.contains(partner)) ++num_wrong_right[node];
+        }
+    }
+    std::set<int> corrupting;
+    for (const auto& [node, number] : num_wrong) {
+        const int of_right = num_wrong_right[node];
+        const bool never_right = !right.contains(node);
+        if (of_right > 1 || (never_right && (of_right > 0 || (number > 1 && !cut_short))))
+            corrupting.insert(node);
+    }
+    return corrupting;
+}
+
 std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& cluster) {
-    std::map<std::pair<int, int>, int64_t> num_wrong;
-    for (const PairSpeed& pair : speeds.pairs) {
-        if (pair.num_wrong > 0) num_wrong[{pair.first, pair.second}] += pair.num_wrong;
-    }
-    const PairStates states = states_of_pairs(speeds, cluster);
-    std::map<int, int> num_partners;
-    std::set<int> wrong_with_good;
-    for (const auto& [pair, wrong] : num_wrong) {
-        ++num_partners[pair.first], ++num_partners[pair.second];
-        if (states.is_good(pair.first)) wrong_with_good.insert(pair.second);
-        if (states.is_good(pair.second)) wrong_with_good.insert(pair.first);
-    }
+    WrongByPair wrong_by_pair;
+    for (const PairSpeed& pair : speeds.pairs) wrong_by_pair[{pair.first, pair.second}] += pair.num_wrong;
+    const std::set<int> corrupting = corrupting_nodes(wrong_by_pair, speeds.pairs_cut_short);
     std::vector<Finding> findings;
-    for (const auto& [pair, wrong] : num_wrong) {
+    for (const auto& [pair, wrong] : wrong_by_pair) {
+        if (wrong == 0) continue;
         const std::vector<std::string> names = {cluster.nodes[pair.first].name,
                                                 cluster.nodes[pair.second].name};
         std::vector<std::string> bad;
         for (const int node : {pair.first, pair.second}) {
-            const bool suspect = num_partners[node] > 1 && !speeds.pairs_cut_short;
-            if (!states.is_good(node) && (suspect || wrong_with_good.contains(node)))
-                bad.push_back(cluster.nodes[node].name);
+            if (corrupting.contains(node)) bad.push_back(cluster.nodes[node].name);
         }
         findings.push_back(
             {Severity::Fail, "data between nodes", describe_nodes(names, cluster),

@@ -38,6 +38,7 @@ constexpr Row kChecks[] = {
     {.check = check_nvlinks, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
+    {.check = check_nvlinks_under_load, .of_gpus = true},
     {check_products},
     {.check = check_links_under_load, .of_gpus = true},
     {.check = check_gpu_counters, .of_gpus = true},
@@ -66,7 +67,8 @@ constexpr NodeGap kNodeGaps[] = {
      [](const NodeFacts& node) { return !node.has_nvidia_smi; }},
     {"NVLinks", "nvidia-smi nvlink --status does not list them",
      [](const NodeFacts& node) {
-         return any_gpu(node, [](const Gpu& gpu) { return nvlink_rate(gpu.name) && !gpu.active_nvlinks; });
+         return !node.gpus_out_of_time &&
+                any_gpu(node, [](const Gpu& gpu) { return nvlink_rate(gpu.name) && !gpu.active_nvlinks; });
      }},
     {"errors of GPUs and NVSwitches in the kernel's log (XID)",
      "neither /dev/kmsg nor a log in /var/log can be read (kernel.dmesg_restrict=1 leaves it to root)",
@@ -80,7 +82,12 @@ constexpr NodeGap kNodeGaps[] = {
          return any_gpu(node, [](const Gpu& gpu) { return !gpu.uncorrected_errors; });
      }},
     {"packets that are sent again over GPUs' PCIe links", "nvidia-smi -q does not count them",
-     [](const NodeFacts& node) { return any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; }); }},
+     [](const NodeFacts& node) {
+         return !node.gpus_out_of_time && any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; });
+     }},
+    {"GPUs, or some of their counters and links",
+     "nvidia-smi ran out of time: in each look, all of its calls together have 30 s, or half of --timeout",
+     [](const NodeFacts& node) { return node.gpus_out_of_time; }},
     {"GPUs under load", "nvidia-smi was not asked then, or did not answer in time",
      [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
     {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",

@@ -27,8 +27,8 @@ struct adl_serializer<std::optional<Value>> {
 namespace argosy::preflight {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, flops_per_second, hash, num_products,
-                                   num_different, bytes_to_device, bytes_to_host)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, seconds, flops_per_second, hash,
+                                   num_products, num_different, bytes_to_device, bytes_to_host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
                                    mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
                                    num_cpus, numa_nodes, load)
@@ -47,9 +47,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
                                    available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
-                                   has_nvidia_smi, gpus_hang, gpus_hang_under_load, corrupt_info_rom,
-                                   log_is_readable, xids, dump_folder, gpus_under_load, gpus_after,
-                                   adapter_ports_after)
+                                   has_nvidia_smi, gpus_hang, gpus_hang_under_load, gpus_out_of_time,
+                                   corrupt_info_rom, log_is_readable, xids, dump_folder, gpus_under_load,
+                                   gpus_after, adapter_ports_after)
 
 namespace {
 
@@ -88,6 +88,24 @@ const Gpu* NodeFacts::gpu_at(const std::string& bus_id) const {
     const auto found = std::ranges::find_if(
         gpus, [&](const Gpu& gpu) { return pci_address(gpu.bus_id) == pci_address(bus_id); });
     return found == gpus.end() ? nullptr : &*found;
+}
+
+void NodeFacts::add_xids(const std::vector<Xid>& later) {
+    for (const Xid& xid : later) {
+        const auto known = std::ranges::find_if(xids, [&](const Xid& one) {
+            return one.bus_id == xid.bus_id && one.code == xid.code && one.of_switch == xid.of_switch;
+        });
+        if (known == xids.end()) {
+            xids.push_back(xid);
+        } else if (xid.age_hours && (!known->age_hours || *xid.age_hours < *known->age_hours)) {
+            known->age_hours = xid.age_hours;
+        }
+    }
+}
+
+void NodeFacts::add_gpus_problem(const std::string& when, const std::string& problem) {
+    if (problem.empty() || gpus_problem.find(problem) != gpus_problem.npos) return;
+    gpus_problem += (gpus_problem.empty() ? "" : "; ") + when + problem;
 }
 
 std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster) {

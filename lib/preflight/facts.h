@@ -26,7 +26,8 @@ struct DeviceLoad {
     std::string device;   // the driver's name of the GPU, or the instruction set of a processor's kernels
     std::string library;  // that multiplies, with its version
     std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
-    double flops_per_second = 0;  // of products that run for seconds
+    double seconds = 0;   // for which the products run
+    double flops_per_second = 0;  // of these products
     /// A hash of the product, equal on all healthy devices of one kind. Empty if devices of one kind may
     /// differ.
     std::string hash;
@@ -145,8 +146,9 @@ struct NodeFacts {
     std::vector<Gpu> gpus;
     std::string gpus_problem;  // the error of nvidia-smi; empty: none
     bool has_nvidia_smi = true;
-    bool gpus_hang = false;  // nvidia-smi did not end within its timeout
+    bool gpus_hang = false;  // nvidia-smi hangs (GpuAnswer::hung)
     bool gpus_hang_under_load = false;
+    bool gpus_out_of_time = false;  // in a look at rest, nvidia-smi was too slow for all calls
     bool corrupt_info_rom = false;  // of a GPU
     bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;
@@ -157,6 +159,11 @@ struct NodeFacts {
 
     /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
     const Gpu* gpu_at(const std::string& bus_id) const;
+    /// Adds what a later look at the kernel's log found; keeps what it lacks, because the log forgets. Of two
+    /// equal errors the newer one counts.
+    void add_xids(const std::vector<Xid>& later);
+    /// Adds a problem of nvidia-smi, if it is not there yet: the first may be the more harmless one.
+    void add_gpus_problem(const std::string& when, const std::string& problem);
 };
 
 /// The facts of all ranks and nodes.

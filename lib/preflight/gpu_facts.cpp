@@ -122,29 +122,50 @@ void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer
     answer.gpus.push_back(std::move(gpu));
 }
 
-/// Calls of nvidia-smi with one deadline. A call that hangs leaves no time for others.
+/// Whether the program has ended by itself, and all of its output is there.
+bool is_complete(const CommandResult& command) {
+    return command.end == CommandResult::End::Exited &&
+           (command.status == 0 || command.status == kCorruptInfoRom);
+}
+
+/// Calls of nvidia-smi with one deadline.
 class NvidiaSmi {
   public:
     explicit NvidiaSmi(const Sources& sources)
         : program_(sources.nvidia_smi),
-          seconds_(sources.nvidia_smi_seconds),
-          deadline_(seconds_now() + seconds_) {}
+          hang_seconds_(sources.hang_seconds),
+          deadline_(seconds_now() + sources.nvidia_smi_seconds) {}
 
+    /// No call follows one that did not end.
     CommandResult call(const std::vector<std::string>& arguments) {
+        const double left = deadline_ - seconds_now();
+        if (left <= 0) out_of_time_ = true;
+        if (hung_ || out_of_time_) return {.end = CommandResult::End::Hung};
         std::vector<std::string> command = {program_};
         command.insert(command.end(), arguments.begin(), arguments.end());
-        CommandResult result = run_command(command, std::max(deadline_ - seconds_now(), 0.0));
-        hung_ = result.end == CommandResult::End::Hung;
+        CommandResult result = run_command(command, std::min(left, hang_seconds_));
+        // A healthy nvidia-smi may need some seconds, so a call that had little time proves nothing.
+        if (result.end == CommandResult::End::Hung) (left < hang_seconds_ ? out_of_time_ : hung_) = true;
         return result;
     }
-    bool hung() const { return hung_; }
-    /// Whether there is time for a call that is not necessary. A call that has no time looks as if it hung.
-    bool has_time() const { return deadline_ - seconds_now() > seconds_ / 4; }
+
+    /// The output of a call; empty if it did not end, or failed.
+    std::string report(const std::vector<std::string>& arguments) {
+        CommandResult command = call(arguments);
+        return is_complete(command) ? std::move(command.output) : "";
+    }
+
+    /// The answer, with how the calls ended.
+    GpuAnswer end(GpuAnswer answer) const {
+        answer.hung = hung_;
+        answer.out_of_time = out_of_time_;
+        return answer;
+    }
 
   private:
     std::string program_;
-    double seconds_, deadline_;
-    bool hung_ = false;
+    double hang_seconds_, deadline_;
+    bool hung_ = false, out_of_time_ = false;
 };
 
 GpuAnswer ask_for(NvidiaSmi& nvidia_smi, const char* question, std::vector<Field> fields) {
@@ -153,10 +174,9 @@ GpuAnswer ask_for(NvidiaSmi& nvidia_smi, const char* question, std::vector<Field
         std::string names;
         for (const Field& field : fields) names += (names.empty() ? "" : ",") + std::string(field.name);
         const CommandResult command = nvidia_smi.call({question + names, kFormat});
-        answer.hung = command.end == CommandResult::End::Hung;
         answer.has_nvidia_smi = command.end != CommandResult::End::NotFound;
         if (command.end != CommandResult::End::Exited) return answer;
-        if (command.status == 0 || command.status == kCorruptInfoRom) {
+        if (is_complete(command)) {
             for (const std::string_view line : split(command.output, '\n')) {
                 if (line.empty() || (command.status != 0 && line.starts_with("WARNING"))) continue;
                 read_row(line, fields, answer);
@@ -178,7 +198,6 @@ GpuAnswer query(NvidiaSmi& nvidia_smi) {
     GpuAnswer answer = ask_for(nvidia_smi, "--query-gpu=", kGpuFields);
     if (answer.gpus.empty()) return answer;
     const GpuAnswer remapped = ask_for(nvidia_smi, "--query-remapped-rows=", kRemappedRowFields);
-    answer.hung = remapped.hung;
     if (remapped.corrupt_info_rom) answer.corrupt_info_rom = true;
     for (Gpu& gpu : answer.gpus) {
         const auto row = std::ranges::find(remapped.gpus, gpu.bus_id, &Gpu::bus_id);
@@ -259,18 +278,17 @@ void read_nvlinks(std::string_view status, std::vector<Gpu>& gpus) {
 
 GpuAnswer query_gpus(const Sources& sources) {
     NvidiaSmi nvidia_smi(sources);
-    return query(nvidia_smi);
+    return nvidia_smi.end(query(nvidia_smi));
 }
 
 GpuAnswer look_at_gpus(const Sources& sources) {
     NvidiaSmi nvidia_smi(sources);
     GpuAnswer answer = query(nvidia_smi);
-    if (!answer.gpus.empty() && nvidia_smi.has_time())
-        read_report(nvidia_smi.call({"-q"}).output, answer.gpus);
-    if (!answer.gpus.empty() && nvidia_smi.has_time())
-        read_nvlinks(nvidia_smi.call({"nvlink", "--status"}).output, answer.gpus);
-    answer.hung = nvidia_smi.hung();
-    return answer;
+    if (!answer.gpus.empty()) {
+        read_report(nvidia_smi.report({"-q"}), answer.gpus);
+        read_nvlinks(nvidia_smi.report({"nvlink", "--status"}), answer.gpus);
+    }
+    return nvidia_smi.end(std::move(answer));
 }
 
 }  // namespace argosy::preflight

@@ -31,7 +31,6 @@ std::string utc(double time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(time)));
 }
 
-/// Rates of ranks under load.
 constexpr struct {
     const char* name;
     double DeviceLoad::*rate;
@@ -39,7 +38,7 @@ constexpr struct {
                   {"copies to the device", &DeviceLoad::bytes_to_device},
                   {"copies to the host", &DeviceLoad::bytes_to_host}};
 
-bool is_in_flops(std::string_view rate) { return rate.ends_with("products"); }
+bool is_in_flops(std::string_view rate) { return rate == "products" || rate.starts_with("sustained "); }
 bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
 /// Whether the rate has a value for each rank of the node.
 bool is_by_rank(std::string_view rate) {
@@ -57,15 +56,21 @@ std::string kind_of(const Report& report, size_t node) {
                        report.speeds.between_devices() ? "device" : "host");
 }
 
-/// Adds the rates of GPUs under load. The load of a processor is so short that other programs disturb it.
+/// Adds the rates of GPUs under load: products with their time, because a GPU gets hotter and slower. The
+/// load of a processor is so short that other programs disturb it.
 void add_loads(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
     for (const auto& [name, rate] : kLoadRates) {
         std::vector<double> rates;
+        std::string key;
         for (const int rank : node.ranks) {
             const std::optional<DeviceLoad>& load = cluster.ranks[rank].load;
-            rates.push_back(load && !load->bus_id.empty() ? (*load).*rate : 0);
+            const bool has_rate = load && !load->bus_id.empty() && (*load).*rate > 0;
+            rates.push_back(has_rate ? (*load).*rate : 0);
+            if (!has_rate) continue;
+            key = rate == &DeviceLoad::flops_per_second ? fmt::format("{} of {:g} s", name, load->seconds)
+                                                        : name;
         }
-        if (std::ranges::any_of(rates, [](double one) { return one > 0; })) entry.rates[name] = rates;
+        if (!key.empty()) entry.rates[key] = rates;
     }
 }
 
@@ -75,10 +80,9 @@ void add_groups(const OperationSpeed& speed, const Node& node, HistoryEntry& ent
         const std::vector<int>& group = speed.operation.groups[i];
         if (!std::ranges::includes(node.ranks, group)) continue;
         const bench::Case& kind = speed.operation.kind;
-        entry
-            .rates[fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name, kind.bytes,
-                               bench::name(kind.type), group.size())]
-            .push_back(speed.bus_bandwidths[i]);
+        const std::string name = fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name,
+                                             kind.bytes, bench::name(kind.type), group.size());
+        entry.rates[name].push_back(speed.bus_bandwidths[i]);
     }
 }
 
@@ -221,21 +225,25 @@ std::vector<HistoryEntry> read_history(const std::filesystem::path& file) {
     return entries;
 }
 
-std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report) {
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report,
+                                          const std::function<void()>& file_done) {
     std::vector<Finding> findings;
     const std::vector<HistoryEntry> entries = history_entries(report);
     for (size_t node = 0; node < entries.size(); ++node) {
         const auto past = read_history(file_of(report.nodes[node], folder));
         append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
+        if (file_done) file_done();
     }
     return findings;
 }
 
-void append_history(const std::filesystem::path& folder, const Report& report) {
+void append_history(const std::filesystem::path& folder, const Report& report,
+                    const std::function<void()>& file_done) {
     const std::vector<HistoryEntry> entries = history_entries(report);
     for (size_t node = 0; node < entries.size(); ++node) {
         observe::AppendFile(file_of(report.nodes[node], folder).string(), "--history")
             .append_line(line_of(entries[node]));
+        if (file_done) file_done();
     }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,8 +17,8 @@ namespace argosy::preflight {
 struct HistoryEntry {
     double time = 0;   // of the run, seconds since 1970
     std::string kind;  // devices, ranks, type and memory: only entries of one kind are compared
-    /// The number of nodes of the run; 0: unknown. Rates between nodes are only compared with those of runs on
-    /// as many nodes.
+    /// The number of nodes of the run; 0: unknown. Rates between nodes are only compared with those of runs
+    /// on as many nodes.
     int num_nodes = 0;
     /// FLOP/s or bytes a second, by what was measured (FORMAT.md).
     std::map<std::string, std::vector<double>> rates = {};
@@ -35,10 +36,14 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
 /// entries are left out.
 std::vector<HistoryEntry> read_history(const std::filesystem::path& file);
 
+// `file_done` is called after the file of each node.
+
 /// Compares every node with its past in `folder`. A missing folder or file is an empty past.
-std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report);
+std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report,
+                                          const std::function<void()>& file_done = {});
 
 /// Appends this run to the files of its nodes. Throws if a file cannot be written.
-void append_history(const std::filesystem::path& folder, const Report& report);
+void append_history(const std::filesystem::path& folder, const Report& report,
+                    const std::function<void()>& file_done = {});
 
 }  // namespace argosy::preflight

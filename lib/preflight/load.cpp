@@ -53,6 +53,7 @@ DeviceLoad describe_load(const cuda::Device* device) {
 
 void multiply(c10::Device device, at::ScalarType type, double seconds, DeviceLoad& load) {
     const auto products = observe::sustain_products(type, seconds, device);
+    load.seconds = seconds;
     load.flops_per_second = products.flops_per_second;
     // LibTorch's products depend on the processor's model and on the number of threads.
     const bool comparable = !device.is_cpu() || ops::path() != ops::Path::Plain;
@@ -119,12 +120,6 @@ void exchange_changes(const bench::ControlChannel& control, const NodeFacts* own
     }
 }
 
-/// Notes a problem of nvidia-smi unless the node has one already.
-void add_problem(const char* when, const NodeFacts& changes, NodeFacts& node) {
-    if (node.gpus_problem.empty() && !changes.gpus_problem.empty())
-        node.gpus_problem = when + changes.gpus_problem;
-}
-
 /// Whether nvidia-smi has hung on the node of a rank.
 bool hung_on_node_of(int rank, const Cluster& cluster) {
     const auto node = std::ranges::find(cluster.nodes, cluster.ranks[rank].node, &NodeFacts::name);
@@ -138,8 +133,7 @@ void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control,
     const std::vector<cuda::Device> devices = meter.devices();
     const bool uses_gpus = !devices.empty();
     const double seconds = options.sustain_seconds.value_or(uses_gpus ? kGpuSeconds : kProcessorSeconds);
-    const Sources sources{.nvidia_smi_seconds =
-                              options.nvidia_smi_seconds(meter.seconds_passed() + seconds / 2)};
+    const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds()};
     const Turns turns = turns_of(world.rank(), cluster);
     const bool reports_node = turns.own == 0;
     RankFacts own;
@@ -166,7 +160,7 @@ void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control,
                      [](NodeFacts&& change, NodeFacts& node) {
                          node.gpus_under_load = std::move(change.gpus_under_load);
                          node.gpus_hang_under_load = change.gpus_hang_under_load;
-                         add_problem("under load, ", change, node);
+                         node.add_gpus_problem("under load, ", change.gpus_problem);
                      });
 }
 
@@ -183,14 +177,16 @@ void look_again(const mpi::Comm& world, const bench::ControlChannel& control, co
         changes.gpus_after = std::move(answer.gpus);
         changes.gpus_problem = std::move(answer.problem);
         changes.gpus_hang = answer.hung;
+        changes.gpus_out_of_time = answer.out_of_time;
     }
     exchange_changes(control, reports_node ? &changes : nullptr, cluster,
                      [](NodeFacts&& change, NodeFacts& node) {
-                         node.xids = std::move(change.xids);
+                         node.add_xids(change.xids);
                          node.adapter_ports_after = std::move(change.adapter_ports_after);
                          node.gpus_after = std::move(change.gpus_after);
-                         node.gpus_hang = node.gpus_hang || change.gpus_hang;
-                         add_problem("after the load, ", change, node);
+                         node.gpus_hang |= change.gpus_hang;
+                         node.gpus_out_of_time |= change.gpus_out_of_time;
+                         node.add_gpus_problem("after the load, ", change.gpus_problem);
                      });
 }
 

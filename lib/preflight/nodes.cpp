@@ -117,13 +117,38 @@ void PairStates::find_slow_pairs() {
     }
 }
 
+/// By place: three quarters of the upper quartile of the nodes' best rates. Not the median of the pairs, nor
+/// of the nodes: a bad node makes the pairs of all its partners slow, and those that met only bad nodes look
+/// bad.
+std::vector<double> PairStates::min_fast_rates() const {
+    constexpr double kMinShare = 0.75;      // below it a slow node gets FAIL (compare_speeds.h)
+    std::vector<std::vector<double>> best;  // by place and node
+    for (const Pair& pair : pairs_) {
+        if (best.size() < pair.rails.size())
+            best.resize(pair.rails.size(), std::vector<double>(good_.size()));
+        for (size_t place = 0; place < pair.rails.size(); ++place) {
+            for (const int node : {pair.first, pair.second})
+                best[place][node] = std::max(best[place][node], pair.rails[place]);
+        }
+    }
+    std::vector<double> rates;
+    for (std::vector<double>& of_nodes : best) {
+        std::erase_if(of_nodes, [](double rate) { return rate <= 0; });  // no rank there, or no partner
+        std::ranges::sort(of_nodes);
+        rates.push_back(of_nodes.empty() ? 0 : kMinShare * of_nodes[of_nodes.size() * 3 / 4]);
+    }
+    return rates;
+}
+
 void PairStates::find_good_nodes() {
+    const std::vector<double> min_rates = min_fast_rates();
     std::vector<std::vector<char>> fast(good_.size());  // by node and place
     for (const Pair& pair : pairs_) {
         for (const int node : {pair.first, pair.second}) {
             if (fast[node].size() < pair.rails.size()) fast[node].resize(pair.rails.size());
             for (size_t place = 0; place < pair.rails.size(); ++place)
-                fast[node][place] |= !pair.slow_rails[place] && !pair.wrong;
+                fast[node][place] |=
+                    !pair.slow_rails[place] && !pair.wrong && pair.rails[place] >= min_rates[place];
         }
     }
     for (size_t node = 0; node < good_.size(); ++node)
@@ -168,7 +193,7 @@ std::optional<Round> PairStates::next_round() const {
     }
     for (const Pair& pair : pairs_) {
         for (const int node : {pair.first, pair.second}) {
-            if (!pair.bad() || good_[node] || tried_[node] || !is_free(node)) continue;
+            if (good_[node] || tried_[node] || !is_free(node)) continue;
             if (const auto partner = partner_for(node, round)) {
                 pair_up(node, *partner);
                 finds_out = true;

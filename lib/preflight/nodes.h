@@ -41,7 +41,9 @@ struct PairSpeed {
 // The hunt: a pair is slow because one of its nodes is bad, or because the path between two good nodes is
 // slow (a link between switches). Rounds of disjoint pairs tell which:
 // 1. A node is good if each of its ranks was fast with a partner, and no data was wrong with this partner.
-// 2. A node in a slow pair that is not good yet gets a good partner, once. If it is good afterwards, it is a
+//    Fast: the exchange is not among the slow pairs, and reaches three quarters of the upper quartile of the
+//    nodes' best. The second counts where so many pairs touch a bad node that none is slower than most.
+// 2. A node that is not good yet gets a good partner, once. If it is good afterwards, it is a
 //    partner for others in the next round: the number of good nodes can double in each round.
 // 3. A slow pair of good nodes is measured again, once, because other traffic may have been the reason.
 // The other nodes exchange in pairs, too, so that the network carries as much as before. Rounds: 0 if no pair
@@ -63,8 +65,8 @@ class PairStates {
 
     std::vector<SlowPath> slow_paths() const;
 
-    /// Whether each rank of the node was fast with a partner with which no data was wrong. No finding on
-    /// pairs may mark such a node as bad.
+    /// Whether each rank of the node was fast with a partner with which no data was wrong. No finding on the
+    /// speeds of pairs may mark such a node as bad.
     bool is_good(int node) const { return good_[node]; }
 
     /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was
@@ -83,6 +85,7 @@ class PairStates {
     };
     void find_slow_rails(size_t place);
     void find_slow_pairs();
+    std::vector<double> min_fast_rates() const;
     void find_good_nodes();
     std::optional<int> partner_for(int node, const Round& round) const;
 

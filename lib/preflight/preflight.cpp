@@ -72,7 +72,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     const double started = seconds_now();
     Report report{.title = job.title, .type = options.type};
     spdlog::info("pre-flight: settings and hardware");
-    Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds(0)};
+    const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds()};
     report.cluster = gather_cluster(world, control, job, sources, report.nodes);
     report.not_compared = shared_cores(report.cluster, report.nodes);
     if (!report.not_compared.empty()) {
@@ -91,11 +91,8 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
         measure_loads(world, control, *meter, options, report.cluster);
     }
-    if (options.deadline_seconds >
-        0) {  // after the deadline, too: counters tell what slowed the measurements
-        sources.nvidia_smi_seconds = options.nvidia_smi_seconds(meter->seconds_passed());
+    if (options.deadline_seconds > 0)  // after the deadline, too: counters tell what slowed the measurements
         look_again(world, control, sources, report.speeds.between_devices(), report.cluster);
-    }
     judge(job, options.deadline_seconds, report);
     report.time = time_of_day();
     report.seconds = seconds_now() - started;

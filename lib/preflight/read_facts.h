@@ -47,11 +47,13 @@ struct GpuAnswer {
     bool has_nvidia_smi = true;
     std::vector<Gpu> gpus;
     std::string problem;            // one line; empty after success, and if there is no nvidia-smi
-    bool hung = false;              // nvidia-smi did not end within the timeout
+    bool hung = false;              // a call of nvidia-smi did not end within Sources::hang_seconds
+    bool out_of_time = false;       // a call had less time than that, and was cut short or left out
     bool corrupt_info_rom = false;  // of a GPU; nvidia-smi says so and prints all rows
 };
 
-// One timeout covers all calls of nvidia-smi in a function below. None follows a call that hung.
+// One time limit covers all calls of nvidia-smi in a function below. None follows a call that did not end.
+// The output of a call that was cut short or failed is not used.
 
 /// The facts that change under load.
 GpuAnswer query_gpus(const Sources& sources);
@@ -65,8 +67,8 @@ GpuAnswer look_at_gpus(const Sources& sources);
 std::optional<std::vector<Xid>> read_xids(const Sources& sources);
 
 /// The last error for each pair of GPU or NVSwitch and code. SXids that are not fatal are left out: the
-/// hardware has corrected them, and some occur at each start. An error has an age if its line begins like those of
-/// /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
+/// hardware has corrected them, and some occur at each start. An error has an age if its line begins like
+/// those of /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 
 }  // namespace argosy::preflight

@@ -16,7 +16,8 @@ namespace argosy::preflight {
 struct Sources {
     std::filesystem::path root = "/";       // the folder that contains proc, sys, dev, etc, var
     std::string nvidia_smi = "nvidia-smi";  // a path, or a name to look up in PATH
-    double nvidia_smi_seconds = 20;         // timeout for all calls of nvidia-smi in one look at the GPUs
+    double nvidia_smi_seconds = 30;         // for all calls of nvidia-smi in one look at the GPUs
+    double hang_seconds = 20;               // a call that had so long and did not end hangs
 };
 
 /// The last bytes of a file, at most `max_bytes`. Returns none if the file cannot be read.

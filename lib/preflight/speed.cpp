@@ -134,11 +134,8 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
     return speeds;
 }
 
-double SpeedOptions::nvidia_smi_seconds(double seconds_passed) const {
-    constexpr double kMaxSeconds = 20, kReservedSeconds = 5;
-    // Only settings and hardware are checked with --deadline 0, and nothing has to end in time.
-    const double left = deadline_seconds > 0 ? deadline_seconds - seconds_passed : kMaxSeconds;
-    return std::min({kMaxSeconds, timeout_seconds / 2, std::max(left, kReservedSeconds)});
+double SpeedOptions::nvidia_smi_seconds() const {
+    return std::min(Sources().nvidia_smi_seconds, timeout_seconds / 2);
 }
 
 std::string StepOperation::name() const { return fmt::format("{} over {}", kind.collective->name, axes); }

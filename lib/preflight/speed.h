@@ -72,10 +72,9 @@ struct SpeedOptions {
     /// Time of the products of measure_loads(). None: 10 s on a GPU, 0.2 s on a processor. 0: no products.
     std::optional<double> sustain_seconds = {};
 
-    /// The timeout of a look at the GPUs with nvidia-smi that begins `seconds_passed` after the start of the
-    /// pre-flight: up to 20 s, until the deadline, but at least 5 s. The other ranks wait at most
-    /// `timeout_seconds` meanwhile.
-    double nvidia_smi_seconds(double seconds_passed) const;
+    /// The time for a look at the GPUs with nvidia-smi: Sources' default, or less, because the other ranks
+    /// wait at most `timeout_seconds` meanwhile.
+    double nvidia_smi_seconds() const;
 };
 
 struct OperationSpeed {

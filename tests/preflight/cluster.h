@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -131,6 +132,13 @@ inline Finding only_finding(const Cluster& cluster, const std::string& check) {
     const std::vector<Finding> findings = diagnose(cluster);
     EXPECT_EQ(checks_of(findings), std::vector{check});
     return findings.empty() ? Finding{} : findings[0];
+}
+
+/// All nodes that the findings mark as bad.
+inline std::set<std::string> bad_nodes_of(const std::vector<Finding>& findings) {
+    std::set<std::string> bad;
+    for (const Finding& one : findings) bad.insert(one.bad_nodes.begin(), one.bad_nodes.end());
+    return bad;
 }
 
 /// That it holds every part in its words or its remedy.

@@ -156,12 +156,47 @@ TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     expect_says(only_finding(cluster, "nvidia-smi"), {"does not answer while the GPUs multiply"});
 }
 
+/// As of a healthy nvidia-smi without persistence mode, which is slow.
+TEST(GpuAnswers, ThatAreSlowAreNoFinding) {
+    Cluster cluster = good_cluster(3);
+    cluster.nodes[1].gpus_out_of_time = true;
+    cluster.nodes[1].gpus.clear();
+    cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "the number of GPUs is unknown";
+    cluster.nodes[1].gpus_out_of_time = false;
+    EXPECT_EQ(only_finding(cluster, "number of GPUs").bad_nodes, Names{"n1"});
+}
+
 TEST(GpuAnswers, ThatAreRefusedGetAWarningButALostGpuFails) {
     Cluster cluster = good_cluster();
     cluster.nodes[1].gpus_problem = "it exits with 9: NVIDIA-SMI has failed";
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").severity, Severity::Warn);
     cluster.nodes[1].gpus_problem = "it says: Unable to determine the device handle for GPU 0000:3B:00.0";
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
+}
+
+TEST(GpuAnswers, ThatAreHarmlessHideNoLaterOne) {
+    Cluster cluster = good_cluster();
+    NodeFacts& node = cluster.nodes[1];
+    node.add_gpus_problem("", "it exits with 2: a field");
+    node.add_gpus_problem("under load, ", "");
+    node.add_gpus_problem("under load, ", "it exits with 2: a field");
+    EXPECT_EQ(node.gpus_problem, "it exits with 2: a field");
+    node.add_gpus_problem("after the load, ", "it says: GPU is lost");
+    EXPECT_EQ(node.gpus_problem, "it exits with 2: a field; after the load, it says: GPU is lost");
+    EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
+}
+
+TEST(GpuErrorsLogged, StayWhereALaterLookFindsOthers) {
+    NodeFacts node{.xids = {{"0000:3b:00", 79, 0.5}, {"0000:3b:00", 31, {}}, {"0000:3b:00", 48, 30}}};
+    node.add_xids(
+        {{"0000:3b:00", 48, 0.01}, {"0000:86:00", 79, 0.01}, {"0000:3b:00", 31, 2}, {"0000:3b:00", 79, {}}});
+    std::vector<std::tuple<std::string, int, std::optional<double>>> xids;
+    for (const Xid& xid : node.xids) xids.emplace_back(xid.bus_id, xid.code, xid.age_hours);
+    EXPECT_EQ(xids, (decltype(xids){{"0000:3b:00", 79, 0.5},
+                                    {"0000:3b:00", 31, 2},
+                                    {"0000:3b:00", 48, 0.01},
+                                    {"0000:86:00", 79, 0.01}}));
 }
 
 TEST(GpuErrorsLogged, CountByKindAndAge) {

@@ -117,20 +117,28 @@ TEST_F(History, HasTheRatesUnderLoad) {
     Report report = run_after(0, meter_);
     for (RankFacts& rank : report.cluster.ranks) {
         rank.load = {.bus_id = "0000:3b:00.0",
+                     .seconds = 10,
                      .flops_per_second = 680e12,
                      .bytes_to_device = 55e9,
                      .bytes_to_host = 54e9};
     }
     const auto folder = folder_ / "kept";
-    for (int run = 0; run < 3; ++run) append_history(folder, report);
+    int num_files = 0;
+    for (int run = 0; run < 3; ++run) append_history(folder, report, [&] { ++num_files; });
+    EXPECT_EQ(num_files, 3 * 3);
     report.cluster.ranks[3].load->flops_per_second = 340e12;
     report.cluster.ranks[2].load->bytes_to_host = 27e9;
     const auto findings = compare_with_history(folder, report);
-    ASSERT_EQ(checks_of(findings), (Names{"history of copies to the host", "history of sustained products"}));
+    ASSERT_EQ(checks_of(findings),
+              (Names{"history of copies to the host", "history of sustained products of 10 s"}));
     EXPECT_EQ(findings[0].where, "rank 2 on n1");
     expect_says(findings[0], {"27 GB/s, 50 %"});
     EXPECT_EQ(findings[1].where, "rank 3 on n1");
     expect_says(findings[1], {"340 TFLOP/s, 50 %"});
+
+    for (RankFacts& rank : report.cluster.ranks) rank.load->seconds = 60;
+    EXPECT_EQ(checks_of(compare_with_history(folder, report)), Names{"history of copies to the host"})
+        << "a GPU is slower after a minute";
 
     const std::string figures = prometheus_report(report);
     for (const char* line : {"sustained_flops_per_second{node=\"n1\",rank=\"3\"} 340000000000000\n",
@@ -140,7 +148,8 @@ TEST_F(History, HasTheRatesUnderLoad) {
 
     report.cluster.ranks[0].load->bus_id.clear();  // processors
     report.cluster.ranks[1].load.reset();
-    EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products"));
+    EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products of 60 s"));
+    EXPECT_TRUE(history_entries(report)[1].rates.contains("sustained products of 60 s"));
 }
 
 TEST_F(History, ReadsLinesWithoutTheNumberOfNodes) {

@@ -229,6 +229,11 @@ TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
         {[](Cluster& made) { made.nodes[2].gpus[0].pcie_replays.reset(); }, "PCIe links, n2: nvidia-smi -q"},
         {[](Cluster& made) { made.nodes[2].gpus[0].active_nvlinks.reset(); },
          "NVLinks, n2: nvidia-smi nvlink --status does not"},
+        {[](Cluster& made) {
+             made.nodes[0].gpus_out_of_time = true;
+             made.nodes[0].gpus[0].active_nvlinks = made.nodes[0].gpus[1].pcie_replays = std::nullopt;
+         },
+         "counters and links, n0: nvidia-smi ran out of time"},
         {[](Cluster& made) { made.nodes[0].gpus_under_load.clear(); }, "GPUs under load, n0: "},
         {[](Cluster& made) { made.nodes[0].adapter_ports[1].counters.clear(); }, "of adapters, n0: /sys"},
         {[](Cluster& made) { made.nodes[0].dump_folder.reset(); }, "the dump folder, n0: "},

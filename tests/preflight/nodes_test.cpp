@@ -2,16 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <set>
 
+#include "preflight/cluster.h"
+#include "preflight/compare_speeds.h"
 #include "preflight/simulated_meter.h"
 
 namespace argosy::preflight {
 namespace {
 
 using Ranks = std::vector<int>;
-using Names = std::vector<std::string>;
 
 TEST(Nodes, HoldTheirRanks) {
     const auto nodes = group_by_node({"b", "b", "a", "b", "a"});
@@ -97,6 +100,25 @@ TEST(Hunt, TellsABadNodeFromABadPath) {
     EXPECT_LT(speeds.nodes[near], 0.5 * speeds.nodes[far]);
 }
 
+/// Every choice of bad nodes, also where more than half of the pairs touch a bad one.
+TEST(Hunt, NamesTheSlowNodesOfSmallJobs) {
+    for (const auto& [num_nodes, num_bad] : {std::pair{3, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 3}, {8, 3}}) {
+        const Cluster cluster = good_cluster(num_nodes);
+        for (unsigned chosen = 0; chosen < 1u << num_nodes; ++chosen) {
+            if (std::popcount(chosen) != num_bad) continue;
+            SimulatedMeter meter(num_nodes, 2);
+            std::set<std::string> bad;
+            std::vector<std::string> names;
+            for (int node = 0; node < num_nodes; ++node) {
+                names.insert(names.end(), 2, cluster.nodes[node].name);
+                if (chosen >> node & 1) meter.slow_node(node, 0.1), bad.insert(cluster.nodes[node].name);
+            }
+            const Speeds speeds = measure_speeds(meter, group_by_node(names), {}, kNoDeadline);
+            EXPECT_EQ(bad_nodes_of(compare_speeds(speeds, cluster)), bad) << num_nodes << " " << chosen;
+        }
+    }
+}
+
 /// A node all of whose first partners are bad looks as bad as they are.
 TEST(Hunt, ClearsANodeThatMetOnlyBadNodes) {
     SimulatedMeter meter(32, 2);
@@ -142,6 +164,42 @@ TEST(Hunt, PairsANodeWithWrongDataAgain) {
     EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 1);
     EXPECT_EQ(std::ranges::count_if(speeds.pairs, [](const PairSpeed& pair) { return pair.num_wrong > 0; }),
               kRoundsBefore + 1);
+}
+
+/// The nodes marked for exchanges (first node, second node, wrong elements).
+std::set<std::string> corrupting(const std::vector<std::array<int, 3>>& exchanges, bool cut_short = false) {
+    Speeds speeds;
+    speeds.pairs_cut_short = cut_short;
+    for (const auto& [first, second, wrong] : exchanges)
+        speeds.pairs.push_back({first, second, {50e9}, wrong});
+    const auto findings = find_wrong_results(speeds, good_cluster(6));
+    for (const Finding& one : findings) EXPECT_EQ(one.severity, Severity::Fail);
+    return bad_nodes_of(findings);
+}
+using Marked = std::set<std::string>;
+
+TEST(WrongData, MarksTheNodeThatIsRightWithNobody) {
+    EXPECT_EQ(corrupting({{0, 2, 5}}), Marked{}) << "one of them";
+    EXPECT_EQ(corrupting({{0, 2, 5}, {0, 2, 1}}), Marked{}) << "the same pair again";
+    EXPECT_EQ(corrupting({{0, 2, 5}, {2, 3, 1}}), Marked{"n2"}) << "with several";
+    EXPECT_EQ(corrupting({{0, 2, 5}, {2, 3, 1}}, /*cut_short=*/true), Marked{}) << "perhaps both are bad";
+    EXPECT_EQ(corrupting({{0, 2, 5}, {0, 1, 0}}), Marked{"n2"}) << "with one that is right with another";
+    EXPECT_EQ(corrupting({{0, 2, 5}, {0, 1, 0}, {2, 3, 0}}), Marked{}) << "both are";
+}
+
+TEST(WrongData, SparesAGoodNodeThatMetTwoBadOnes) {
+    std::vector<std::array<int, 3>> exchanges = {{0, 1, 5}, {2, 3, 5}, {0, 2, 5}, {1, 3, 5}, {0, 3, 0}};
+    EXPECT_EQ(corrupting(exchanges), (Marked{"n1", "n2"}));
+    exchanges.pop_back();
+    EXPECT_EQ(corrupting(exchanges, /*cut_short=*/true), Marked{}) << "nobody knows who is good";
+}
+
+TEST(WrongData, MarksANodeThatIsWrongNowAndThen) {
+    EXPECT_EQ(corrupting({{0, 1, 5}, {1, 2, 3}, {1, 3, 0}, {0, 2, 0}, {0, 3, 0}}), Marked{"n1"});
+    EXPECT_EQ(corrupting({{0, 1, 5}, {0, 1, 0}, {1, 2, 3}, {1, 3, 0}, {0, 2, 0}}), Marked{"n1"})
+        << "right when measured again";
+    EXPECT_EQ(corrupting({{0, 1, 5}, {1, 2, 3}, {1, 3, 0}, {0, 4, 0}, {2, 5, 4}}), Marked{"n2"})
+        << "n1 met n2, which is right with nobody";
 }
 
 }  // namespace

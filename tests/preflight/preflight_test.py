@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -207,7 +208,29 @@ class Preflight(unittest.TestCase):
                 self.assertRegex(out, r"\n(PASS|WARN) in ")
                 self.assertIn(json.loads(self.json.read_text())["verdict"], ("PASS", "WARN"))
                 self.assertIn("argosy_preflight_severity ", figures.read_text())
-                self.assertEqual(len(re.findall(rf"--history is left out: '{name}' did not answer", err)), 1, err)
+                self.assertEqual(len(re.findall(rf"--history is left out: '{name}' did not answer within 10 s \(0 of 1 files done\)", err)), 1, err)
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and keep no history then")
+    def test_a_history_in_slow_files(self):
+        """The limit is for each file, and two take 6 s each to be read."""
+        nodes = ["n1", "n2"]
+        pipes = [self.folder / f"{node}.jsonl" for node in nodes]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+
+        def answer_slowly():
+            for pipe in pipes:
+                with pipe.open("w"):  # as soon as it is read
+                    pipe.unlink()
+                    time.sleep(6)
+
+        threading.Thread(target=answer_slowly, daemon=True).start()
+        code, out, err = self.run_ranks(*((1, ["env", f"SLURMD_NODENAME={node}", *self.words("--history", self.folder)])
+                                          for node in nodes))
+        self.assertIn(code, (0, 3), out + err)  # other programs may make a rank slow
+        self.assertTrue(json.loads(self.json.read_text())["speeds"]["judged"])
+        self.assertNotIn("--history is left out", err)
+        self.assertTrue(all(pipe.is_file() for pipe in pipes), "written, because all were read")
 
     def test_a_deadline_that_has_passed(self):
         """Nothing is measured: a warning says so, and the settings are checked."""

@@ -87,5 +87,16 @@ TEST(NameLists, OfMpiRequireWholeNames) {
     EXPECT_FALSE(list.chooses("ib01"));
 }
 
+TEST(Commands, RunWithoutInputAndReturnTheirExitCode) {
+    EXPECT_EQ(run_command({"/no/such/program"}, 5).end, CommandResult::End::NotFound);
+    const CommandResult result = run_command({"sh", "-c", "cat; echo out; echo error >&2; exit 3"}, 5);
+    EXPECT_EQ(result.end, CommandResult::End::Exited);
+    EXPECT_EQ(result.status, 3);
+    EXPECT_EQ(result.output, "out\nerror\n");
+    EXPECT_LE(run_command({"head", "-c", "5000000", "/dev/zero"}, 20).output.size(), 1u << 20);
+    // It closes its output and stays.
+    EXPECT_EQ(run_command({"sh", "-c", "exec >&- 2>&-; sleep 600"}, 0.3).end, CommandResult::End::Hung);
+}
+
 }  // namespace
 }  // namespace argosy::preflight

@@ -124,5 +124,12 @@ TEST(StepOperations, OfAStepHaveItsBytes) {
     EXPECT_EQ(parts, 1);
 }
 
+TEST(Timeouts, OfNvidiaSmiAllowForACallThatHangs) {
+    EXPECT_GE(Sources().hang_seconds, 15);
+    EXPECT_GT(SpeedOptions{.type = at::kFloat}.nvidia_smi_seconds(), Sources().hang_seconds);
+    EXPECT_EQ((SpeedOptions{.type = at::kFloat, .timeout_seconds = 8}.nvidia_smi_seconds()), 4)
+        << "the other ranks wait for 8 s";
+}
+
 }  // namespace
 }  // namespace argosy::preflight

@@ -26,8 +26,8 @@ class Tree {
     }
 
     std::filesystem::path root() const { return folder_ / "."; }
-    Sources sources(double nvidia_smi_seconds = 20) const {
-        return {root(), (root() / "nvidia-smi").string(), nvidia_smi_seconds};
+    Sources sources(double nvidia_smi_seconds = 30, double hang_seconds = 20) const {
+        return {root(), (root() / "nvidia-smi").string(), nvidia_smi_seconds, hang_seconds};
     }
 
   private:
