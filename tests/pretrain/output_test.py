@@ -135,7 +135,7 @@ class Metrics(run.PretrainTest):
                 self.assertLessEqual(step["bubble_ms"], step["time_ms"]["exposed"]["pp"])
             shares[microbatches] = statistics.median(step["bubble_ms"] / step["time_ms"]["total"] for step in steps)
         self.assertGreater(shares[1], 0.25, shares)  # of GPipe and 1F1B: 1/2
-        self.assertGreater(shares[1], 1.5 * shares[8], shares)
+        self.assertGreater(shares[1], 1.2 * shares[8], shares)  # 4.5 times; other programs make stages wait, too
 
     def assert_consistent(self, step, num_ranks):
         times = step["time_ms"]
