@@ -105,7 +105,7 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
     const config::JobConfig config_;
     comm::Communicator* world_ = nullptr;  // once the trainer's construction begins
     bool has_called_ = false;
-    /// Of the file, and of held_ and named_, which answer() reads in another thread.
+    /// Guards the file, held_ and named_, because answer() runs in another thread.
     mutable std::mutex mutex_;
     mutable bool is_written_ = false;
     std::optional<plan::HeldBytes> planned_, held_;

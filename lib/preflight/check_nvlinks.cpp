@@ -25,7 +25,7 @@ bool reaches_other_nodes(const Gpu& gpu) {
     return gpu.fabric_domain.find_first_of("123456789abcdefABCDEF") != std::string::npos;
 }
 
-/// What most GPUs of some have in common.
+/// The links, or their rate, that a group of GPUs usually has.
 struct Usual {
     double value;      // the median
     bool of_majority;  // of at least three GPUs
@@ -59,8 +59,8 @@ class UsualLinks {
         for (const auto& [kind, values] : rates) rates_[kind] = usual_of(values);
     }
 
-    /// What is wrong with the links of GPU number `i` of a node; none: nothing. A WARN if nobody knows what
-    /// is usual: without a majority, or within one node without switches.
+    /// Says what is wrong with the links of GPU number `i` of a node; none: nothing is. It is a WARN if no
+    /// majority shows what is usual, and within one node without switches.
     std::optional<std::pair<Severity, std::string>> problem(const Gpu& gpu, size_t i) const {
         if (!gpu.active_nvlinks) return std::nullopt;
         const Usual links = links_.at(kind(gpu, i)), rate = rates_.at(kind(gpu, i));

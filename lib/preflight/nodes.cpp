@@ -117,9 +117,9 @@ void PairStates::find_slow_pairs() {
     }
 }
 
-/// By place: three quarters of the upper quartile of the nodes' best rates. Not the median of the pairs, nor
-/// of the nodes: a bad node makes the pairs of all its partners slow, and those that met only bad nodes look
-/// bad.
+/// Returns for each place three quarters of the upper quartile of the nodes' best rates. The median of the
+/// pairs would be too low, because a bad node makes the pairs of all its partners slow; so would that of the
+/// nodes, because nodes that met only bad ones look bad.
 std::vector<double> PairStates::min_fast_rates() const {
     constexpr double kMinShare = 0.75;      // below it a slow node gets FAIL (compare_speeds.h)
     std::vector<std::vector<double>> best;  // by place and node
