@@ -11,33 +11,38 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/raw_file.h"
 
 namespace argosy::observe {
 namespace {
 
-/// The advice for an error of the file system in a folder that `setting` chooses.
+/// Advice for an errno in a folder that `setting` chooses, as the end of a message.
 std::string remedy(int reason, const std::string& setting) {
     switch (reason) {
         case ENOSPC:
         case EDQUOT:
-            return fmt::format("Free some space, or set {} to a folder on another disk", setting);
+            return fmt::format(". Free some space, or set {} to a folder on another disk", setting);
         case EIO:
         case ESTALE:
-            return fmt::format("Check the disk, or set {} to a folder on another one", setting);
+            return fmt::format(". Check the disk, or set {} to a folder on another one", setting);
         case EROFS:
-            return fmt::format("Set {} to a folder on a disk that is not mounted read-only", setting);
+            return fmt::format(". Set {} to a folder on a disk that is not mounted read-only", setting);
         case EISDIR:
-            return fmt::format("Set {} to another folder, or remove the folder of this name", setting);
+            return fmt::format(". Set {} to another folder, or remove the folder of this name", setting);
         case EEXIST:
         case ENOTDIR:
-            return fmt::format("Set {} to another folder, or remove the file in the folder's place", setting);
+            return fmt::format(". Set {} to another folder, or remove the file in the folder's place",
+                               setting);
         case EACCES:
         case EPERM:
             return fmt::format(
-                "Set {} to a folder that can be written, or change the mode of this one and its files",
+                ". Set {} to a folder that can be written, or change the mode of this one and its files",
                 setting);
+        case EMFILE:
+        case EFBIG:
+            return remedy_for(reason);
         default:
-            return fmt::format("Set {} to a folder that can be written", setting);
+            return fmt::format(". Set {} to a folder that can be written", setting);
     }
 }
 
@@ -47,7 +52,7 @@ Descriptor open_to_append(const std::string& path, const std::string& setting) {
     Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll));
     if (file.number() < 0) {
         const int reason = errno;
-        throw PathError(reason, "cannot open '{}' to append: {}. {}", path, std::strerror(reason),
+        throw PathError(reason, "cannot open '{}' to append: {}{}", path, std::strerror(reason),
                         remedy(reason, setting));
     }
     return file;
@@ -67,8 +72,8 @@ void make_run_folder(const std::filesystem::path& folder, const std::string& set
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) {
-        throw PathError(error.value(), "cannot make the folder '{}': {}. {}", folder.string(),
-                        error.message(), remedy(error.value(), setting));
+        throw PathError(error.value(), "cannot make the folder '{}': {}{}", folder.string(), error.message(),
+                        remedy(error.value(), setting));
     }
 }
 
@@ -95,7 +100,7 @@ void AppendFile::append(std::string_view bytes) {
         if (errno == EINTR) continue;
         const int reason = errno;
         const bool taken_back = done == 0 || ftruncate(file_.number(), before.st_size) == 0;
-        throw RunError("cannot write to '{}': {}{}. {}", path_, std::strerror(reason),
+        throw RunError("cannot write to '{}': {}{}{}", path_, std::strerror(reason),
                        taken_back ? "" : " (the file now ends with an incomplete line)",
                        remedy(reason, setting_));
     }

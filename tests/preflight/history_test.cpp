@@ -2,6 +2,7 @@
 #include "preflight/history.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <fstream>
@@ -217,6 +218,13 @@ TEST_F(History, ThatCannotBeWrittenSaysWhatToDo) {
     std::filesystem::create_symlink("/dev/full", file);
     EXPECT_ERROR(append_history(folder_ / "kept", report), RunError, "n0.jsonl", "No space left",
                  "Free some space, or set --history to a folder on another disk");
+    rlimit before{};
+    getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit none{0, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "Too many open files; the limit on",
+                 "(ulimit -n)");
+    setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace
