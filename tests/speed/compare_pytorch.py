@@ -19,8 +19,7 @@ from runs import Failure, Layout, Sizes, busy, end_on_signal, machine
 from workload import Workload
 
 CASES = {"fsdp": ("2 ranks, FSDP, one thread each", Layout(2, 1)), "threads": ("1 rank, 2 threads", Layout(1, 2))}
-SHORT = dict(batch=1, seq=64)  # steps of a run in a type that PyTorch computes slowly
-FEWEST_RATE = 0.5              # bf16 products slower than this part of fp32's: no user would pick bf16
+FEWEST_RATE = 0.5  # bf16 products slower than this part of fp32's: no user would pick bf16
 
 
 def parse(words):
@@ -55,35 +54,26 @@ def say(text):
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """One variant of the peer."""
-    dtype: str
-    compiled: bool
-    short: bool = False
-
-    @property
-    def name(self):
-        sizes = f", {SHORT['batch']} x {SHORT['seq']} tokens" if self.short else ""
-        return f"PyTorch {'compiled' if self.compiled else 'eager'}{sizes}"
+def in_type(dtype):
+    """The variants of the peer in one type."""
+    return [peer.Variant(dtype), peer.Variant(dtype, "blocks"), peer.Variant(dtype, "all"),
+            peer.Variant(dtype, "all", keeps_memory=True)]
 
 
 def variants(options, their_peer):
     """Returns (the variants to run, remarks about the choice)."""
-    def both(dtype):
-        return [Variant(dtype, compiled) for compiled in (False, True)]
-
     if options.peer_types != "auto":
-        return [one for dtype in ("bf16", "fp32") if options.peer_types in (dtype, "both") for one in both(dtype)], []
+        return [one for dtype in ("bf16", "fp32") if options.peer_types in (dtype, "both")
+                for one in in_type(dtype)], []
     if options.dtype == "fp32":
-        return both("fp32"), []
+        return in_type("fp32"), []
     rates = their_peer.gflops()
     if rates["bf16_gflops"] >= FEWEST_RATE * rates["fp32_gflops"]:
-        return both("bf16"), []
+        return in_type("bf16"), []
     remark = (f"PyTorch has no fast bf16 products on this processor: {rates['bf16_gflops']:.1f} GFLOP/s against "
               f"{rates['fp32_gflops']:.1f} in fp32 on one thread. A user would pick fp32 here, so the targets are "
               f"against the peer in fp32; its bf16 is one short run of eager.")
-    return [*both("fp32"), Variant("bf16", False, short=True)], [remark]
+    return [*in_type("fp32"), peer.Variant("bf16", short=True)], [remark]
 
 
 class Case:
@@ -110,9 +100,7 @@ class Case:
 
     def run_peer(self, variant):
         say(f"    {variant.name} {variant.dtype}")
-        sizes = dataclasses.replace(self.workload.sizes, **SHORT) if variant.short else self.workload.sizes
-        steps = 2 if variant.short else self.options.steps
-        run = self.peer.train(sizes, self.layout, variant.dtype, variant.compiled, steps, self.options.limit)
+        run = self.peer.train(self.workload.sizes, self.layout, variant, self.options.steps, self.options.limit)
         if run is None:
             self.remarks.append(f"{variant.name} {variant.dtype} was ended after {self.options.limit:.0f} s")
         else:

@@ -78,19 +78,21 @@ class VariantsTest(unittest.TestCase):
 
     def test_fast_bf16_is_compared_with_bf16(self):
         chosen, remarks = self.variants([], 300)
-        self.assertEqual([(one.dtype, one.compiled, one.short) for one in chosen],
-                         [("bf16", False, False), ("bf16", True, False)])
+        self.assertEqual([one.name for one in chosen],
+                         ["PyTorch eager", "PyTorch compiled", "PyTorch compiled with head and loss",
+                          "PyTorch compiled with head and loss, tuned malloc"])
+        self.assertEqual({(one.dtype, one.short) for one in chosen}, {("bf16", False)})
         self.assertEqual(remarks, [])
 
     def test_if_bf16_is_slow_the_peer_is_compared_in_fp32(self):
         chosen, remarks = self.variants([], 1)
-        self.assertEqual([(one.dtype, one.compiled, one.short) for one in chosen],
-                         [("fp32", False, False), ("fp32", True, False), ("bf16", False, True)])
+        self.assertEqual([(one.dtype, one.short) for one in chosen], [("fp32", False)] * 4 + [("bf16", True)])
+        self.assertEqual(chosen[-1].name, "PyTorch eager, 1 x 64 tokens")
         self.assertIn("1.0 GFLOP/s against 80.0 in fp32", remarks[0])
 
     def test_requested_types_run_in_full(self):
         chosen, _ = self.variants(["--peer-types=both"], 1)
-        self.assertEqual([one.short for one in chosen], [False] * 4)
+        self.assertEqual([one.short for one in chosen], [False] * 8)
 
 
 class WholeTest(unittest.TestCase):

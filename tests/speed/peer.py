@@ -19,6 +19,26 @@ def find_python():
     return str(python) if pathlib.Path(python).exists() else None
 
 
+SHORT = dict(batch=1, seq=64)  # steps of a run in a type that PyTorch computes slowly
+# glibc's malloc keeps the memory of tensors that are freed, as pretrain does.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**40), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """How the peer runs."""
+    dtype: str
+    compiled: str = "none"      # as torch_llama.py's --compile
+    keeps_memory: bool = False  # malloc does
+    short: bool = False         # two steps of SHORT sizes
+
+    @property
+    def name(self):
+        words = [{"none": "eager", "blocks": "compiled", "all": "compiled with head and loss"}[self.compiled]]
+        words += ["tuned malloc"] * self.keeps_memory + [f"{SHORT['batch']} x {SHORT['seq']} tokens"] * self.short
+        return "PyTorch " + ", ".join(words)
+
+
 class Peer:
     """torch_llama.py under a Python that has PyTorch."""
 
@@ -33,15 +53,18 @@ class Peer:
             raise Failure("the peer's probe came to no end")
         return json.loads(out)
 
-    def train(self, sizes, layout, dtype, compiled, steps, limit):
+    def train(self, sizes, layout, variant, steps, limit):
         """A Run, or None if the time limit ended it."""
+        sizes, steps = (dataclasses.replace(sizes, **SHORT), 2) if variant.short else (sizes, steps)
         launcher = [self.python]
         if layout.ranks > 1:
             launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", layout.ranks]
         words = [f"--{name}={value}" for name, value in dataclasses.asdict(sizes).items()]
-        command = [*launcher, HERE / "torch_llama.py", *words, f"--threads={layout.threads}", f"--dtype={dtype}",
-                   f"--steps={steps}", f"--started={time.time()}", *(["--compile"] if compiled else [])]
-        out, _, cut_short = start(command, limit, self.environment)
+        command = [*launcher, HERE / "torch_llama.py", *words, f"--threads={layout.threads}",
+                   f"--dtype={variant.dtype}", f"--compile={variant.compiled}", f"--steps={steps}",
+                   f"--started={time.time()}"]
+        environment = self.environment | (KEEP_MEMORY if variant.keeps_memory else {})
+        out, _, cut_short = start(command, limit, environment)
         if cut_short:
             return None
         result = json.loads(out.splitlines()[-1])

@@ -16,7 +16,8 @@ LIMIT = 50
 class PeerTest(unittest.TestCase):
     @staticmethod
     def train(layout, dtype="fp32"):
-        run = peer.Peer(peer.find_python(), "unused").train(SIZES, layout, dtype, False, 3, LIMIT)
+        variant = peer.Variant(dtype, keeps_memory=True)
+        run = peer.Peer(peer.find_python(), "unused").train(SIZES, layout, variant, 3, LIMIT)
         assert run is not None, f"no end within {LIMIT} s"
         return run
 

@@ -2,8 +2,10 @@
 
 One process with T threads, or N ranks under torchrun:
 
-    python torch_llama.py --threads 2 [--compile] [--dtype fp32]
-    torchrun --standalone --nproc-per-node 2 torch_llama.py --threads 1 [--compile]
+    python torch_llama.py --threads 2 [--compile blocks] [--dtype fp32]
+    torchrun --standalone --nproc-per-node 2 torch_llama.py --threads 1 [--compile all]
+
+--compile blocks compiles the layers, as TorchTitan does; --compile all the head and the loss, too.
 
 Ranks share the model by `fully_shard` on every block and the root. bf16 is mixed precision: master weights, sums of
 gradients and AdamW in fp32; a single process gets it from autocast, as TorchTitan does. AdamW is fused, gradients are
@@ -99,11 +101,15 @@ class Llama(nn.Module):
                     residual = name.endswith(("wo.weight", "down.weight"))
                     nn.init.normal_(weight, std=0.02 / math.sqrt(2 * (number + 1)) if residual else 0.02)
 
+    def loss(self, x, targets):
+        return F.cross_entropy(self.head(self.norm(x)).float().flatten(0, 1), targets.flatten())
+
     def forward(self, tokens):
-        x = self.embedding(tokens)
+        """The loss of all tokens but the first."""
+        x = self.embedding(tokens[:, :-1])
         for block in self.blocks:
             x = block(x, self.table)
-        return self.head(self.norm(x))
+        return self.loss(x, tokens[:, 1:])
 
 
 def shard(model, num_ranks, dtype):
@@ -123,8 +129,7 @@ class Step:
         options = self.options
         tokens = torch.randint(options.vocab, (options.batch, options.seq + 1), generator=self.generator)
         with self.precision():
-            logits = self.model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+            loss = self.model(tokens)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -155,7 +160,7 @@ def parse():
     for name, value in sizes.items():
         parser.add_argument("--" + name, type=int, default=value, help=f"{value}")
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compile", choices=("none", "blocks", "all"), default="none")
     parser.add_argument("--started", type=float, help="when the command was given, in seconds since the epoch")
     parser.add_argument("--probe", action="store_true")
     return parser.parse_args()
@@ -165,9 +170,11 @@ def train(options, num_ranks):
     torch.manual_seed(0)
     model = Llama(options)
     num_parameters = sum(weight.numel() for weight in model.parameters())
-    if options.compile:
+    if options.compile != "none":
         for block in model.blocks:
             block.compile()
+    if options.compile == "all":
+        model.loss = torch.compile(model.loss)
     precision = contextlib.nullcontext
     if num_ranks > 1:
         dist.init_process_group("gloo")
