@@ -57,11 +57,19 @@ bool processor_has_avx512() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 
 bool processor_has_avx512_bf16() { return processor_has_avx512() && leaf7_bit(1, 'a', 5); }
 
+/// Whether tiles can be configured. Some virtual machines announce AMX without a palette, and its
+/// instructions then end the process.
+bool has_palette() {
+    constexpr unsigned kTileInformation = 0x1D;
+    unsigned largest_palette = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(kTileInformation, 0, &largest_palette, &b, &c, &d) != 0 && largest_palette >= 1;
+}
+
 /// AVX512_BF16, and AMX tiles of bf16.
 bool processor_has_amx() {
     constexpr int kAmxBf16 = 22, kAmxTile = 24;
     return processor_has_avx512_bf16() && leaf7_bit(0, 'd', kAmxBf16) && leaf7_bit(0, 'd', kAmxTile) &&
-           request_tiles();
+           has_palette() && request_tiles();
 }
 
 /// Whether products of pairs of bf16 are slower than those of floats. AMD's processors start as many of
@@ -79,9 +87,8 @@ void add_tables_of_instruction_sets(std::vector<const Table*>& found) {
         found.push_back(&amx::kTable);
     } else {
         spdlog::warn(
-            "the AMX kernels multiply wrongly on this processor, so those of AVX512_BF16 are used; please "
-            "report "
-            "its model (lscpu)");
+            "the AMX kernels multiply wrongly on this processor, so others are used; please report its model "
+            "(lscpu)");
     }
 }
 
