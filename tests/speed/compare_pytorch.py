@@ -108,8 +108,10 @@ class Case:
 
     def result(self):
         """(contenders, Argosy first; figures)"""
-        tokens = self.layout.ranks * self.workload.sizes.tokens
-        floor = comparison.Floor(*(tokens / min(floor[i] for floor in self.floors) for i in (0, 1)))
+        sizes = self.workload.sizes
+        tokens = self.layout.ranks * sizes.tokens
+        floor = comparison.Floor(*(tokens / min(floor[i] for floor in self.floors) for i in (0, 1)),
+                                 sizes.attention_share)
         ours = comparison.Contender.of("Argosy", self.options.dtype, self.ours)
         theirs = [comparison.Contender.of(one.name, one.dtype, runs, not one.short)
                   for one, runs in self.theirs.items() if runs]

@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import compare_pytorch  # noqa: E402
 import comparison  # noqa: E402
-from runs import Run  # noqa: E402
+from runs import Run, Sizes  # noqa: E402
 
 TINY = ["--dim=64", "--layers=2", "--heads=2", "--hidden=128", "--vocab=512", "--seq=32", "--batch=2", "--quick",
         "--limit=30", "--dtype=fp32"]
@@ -36,7 +36,7 @@ class ComparisonTest(unittest.TestCase):
         return comparison.Contender(**(values | changes))
 
     def figures(self, ours, peers):
-        floor = comparison.Floor(best_tokens_per_second=150, median_tokens_per_second=150)
+        floor = comparison.Floor(best_tokens_per_second=150, median_tokens_per_second=150, attention_share=0.25)
         return {figure.name: figure for figure in comparison.figures(ours, peers, floor)}
 
     def test_a_contender_is_its_runs_without_their_first_steps(self):
@@ -49,11 +49,20 @@ class ComparisonTest(unittest.TestCase):
         for attribute, good, bad, name in [
                 ("best_tokens_per_second", 220.0, 219.0, "tokens/s, best step"),
                 ("best_tokens_per_second", 90.0, 89.0, "share of the products' floor, best"),
+                ("best_tokens_per_second", 108.0, 107.0, "share of the floor with attention's products, best"),
                 ("peak_mib", 60.0, 61.0, "peak memory of a rank, MiB"),
                 ("first_step_seconds", 0.2, 0.21, "command to end of first step, s")]:
             for value, met in ((good, True), (bad, False)):
                 figure = self.figures(self.contender(**{attribute: value}), [self.contender()])[name]
                 self.assertIs(figure.met, met, f"{name} {value}")
+
+    def test_the_share_of_attention_is_that_of_the_loops(self):
+        sizes = Sizes(dim=6, layers=2, heads=3, hidden=5, vocab=7, seq=4, batch=3)
+        pairs = sum(1 for query in range(4) for key in range(4) if key <= query)
+        attention = 2 * 7 * 2 * pairs * 6  # layers, products; 2 FLOPs per element of a head
+        matrices = [(6, 6)] * 4 + [(6, 5)] * 3
+        others = 4 * 3 * 2 * (2 * sum(m * n for m, n in matrices) + 6 * 7)
+        self.assertAlmostEqual(sizes.attention_share, attention / others)
 
     def test_the_peer_counts_with_its_best_variant_in_each_figure(self):
         peers = [self.contender(best_tokens_per_second=300.0, peak_mib=50.0), self.contender(first_step_seconds=0.5),

@@ -33,6 +33,13 @@ class Sizes:
         """Figures of one rank and step."""
         return self.seq * self.batch
 
+    @property
+    def attention_share(self):
+        """The FLOPs of attention's products (two forward, five backward, of pairs that see each other) per FLOP of the
+        other products (three for each weight)."""
+        weights = self.layers * self.dim * (4 * self.dim + 3 * self.hidden) + self.vocab * self.dim
+        return 7 * self.layers * self.dim * (self.seq + 1) / (3 * 2 * weights)
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
