@@ -1,19 +1,16 @@
 // Checks the nodes of a job before the job starts: first settings and hardware, then the speed of matrix
 // products and of the collectives that a training step of the job runs.
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
+#include "base/time_limit.h"
 #include "bench/options.h"
 #include "command_line.h"
 #include "config/parse.h"
@@ -104,62 +101,48 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
             .dump_folder = config.job.dump_folder};
 }
 
-/// The files of --prometheus or --history. One that takes longer than kFileSeconds to open, read or write is
-/// given up with a warning, and those after it: a file system that hangs must not hold up the report.
+/// The files of --json, --prometheus or --history. One that takes longer than kFileLimit to open, read or
+/// write is given up with a warning, and those after it: a file system that hangs must not hold up the job.
 struct Files {
     std::string option;
     std::filesystem::path path;  // the file, or the folder of the files
     size_t number = 1;
 };
-constexpr double kFileSeconds = 10;
+constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
 
-/// Runs `work` in a thread; it calls its argument after each file. Returns the number of files that are done
-/// where one takes too long, and none where `work` has ended. Throws what it threw. A thread that hangs in
-/// the file system cannot be stopped: it is left behind and ends with the process. REQUIRES: `work` owns what
-/// it uses.
-std::optional<size_t> files_before_one_hangs(std::function<void(const std::function<void()>&)> work) {
-    const auto done = std::make_shared<std::atomic<size_t>>(0);
-    std::packaged_task<void()> task([work = std::move(work), done] { work([done] { ++*done; }); });
-    std::future<void> end = task.get_future();
-    std::thread(std::move(task)).detach();
-    for (size_t before = 0;; before = *done) {
-        if (end.wait_for(std::chrono::duration<double>(kFileSeconds)) == std::future_status::ready) {
-            end.get();
-            return std::nullopt;
-        }
-        if (*done == before) return before;
-    }
-}
+using FileWork = std::function<void(const std::function<void()>& file_done)>;
 
-void warn_that_it_hangs(const Files& files, size_t num_done) {
+/// Whether `work` ended within kFileLimit. Throws what it threw.
+bool done_in_time(const Files& files, FileWork work) {
+    const std::optional<size_t> num_done = parts_within(kFileLimit, std::move(work));
+    if (!num_done) return true;
     spdlog::warn(
-        "pre-flight: {} is left out: '{}' did not answer within {} s ({} of {} files done). Check its file "
-        "system, or name another place",
-        files.option, files.path.string(), kFileSeconds, num_done, files.number);
+        "pre-flight: {} is left out: '{}' took more than {} s for a file, or {} s in all ({} of {} files "
+        "done). Check its file system, or name another place",
+        files.option, files.path.string(), kFileLimit.part_seconds, kFileLimit.all_seconds, *num_done,
+        files.number);
+    return false;
 }
 
-/// Runs `work` as files_before_one_hangs() does, but logs a warning if a file takes too long, or `work`
-/// throws. Returns whether it ended well.
-bool done_or_warned(const Files& files, std::function<void(const std::function<void()>&)> work) {
+/// The same, but also a failure is a warning.
+bool done_or_warned(const Files& files, FileWork work) {
     try {
-        const auto num_done = files_before_one_hangs(std::move(work));
-        if (!num_done) return true;
-        warn_that_it_hangs(files, *num_done);
+        return done_in_time(files, std::move(work));
     } catch (const std::exception& error) {
         spdlog::warn("pre-flight: {} is incomplete: {}", files.option, error.what());
     }
     return false;
 }
 
-/// Null, after a warning, if the file system hangs. Throws UserError if the file must not be written.
-std::shared_ptr<ResultFile> open_prometheus(const std::filesystem::path& path) {
+/// Null for an empty path, and after a warning if the file system hangs. Throws UserError if the file must
+/// not be written.
+std::shared_ptr<ResultFile> open_result(const Files& file, const IsOwn& is_own) {
+    if (file.path.empty()) return nullptr;
     const auto opened = std::make_shared<std::unique_ptr<ResultFile>>();
-    const auto num_done = files_before_one_hangs([path, opened](const auto&) {
-        *opened = std::make_unique<ResultFile>(path, begins_with(preflight::kPrometheusMark));
+    const bool in_time = done_in_time(file, [path = file.path, is_own, opened](const auto&) {
+        *opened = std::make_unique<ResultFile>(path, is_own);
     });
-    if (!num_done) return std::move(*opened);
-    warn_that_it_hangs({"--prometheus", path}, *num_done);
-    return nullptr;
+    return in_time ? std::move(*opened) : nullptr;
 }
 
 /// Adds the findings of the history. Returns whether the history could be read.
@@ -188,12 +171,12 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     Files history{"--history", arguments.history.value_or("").empty()
                                    ? job.dump_folder / "node_history"
                                    : std::filesystem::path(*arguments.history)};
-    std::optional<ResultFile> json;
-    std::shared_ptr<ResultFile> prometheus;
-    if (world.rank() == 0 && !arguments.json.empty())
-        json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
-    if (world.rank() == 0 && !arguments.prometheus.empty())
-        prometheus = open_prometheus(arguments.prometheus);
+    const Files json_file{"--json", arguments.json}, prometheus_file{"--prometheus", arguments.prometheus};
+    std::shared_ptr<ResultFile> json, prometheus;
+    if (world.rank() == 0) {
+        json = open_result(json_file, is_json_of_format(preflight::kReportMark));
+        prometheus = open_result(prometheus_file, begins_with(preflight::kPrometheusMark));
+    }
 
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const auto report =
@@ -203,9 +186,9 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
                                add_history(history, report);
     if (world.rank() == 0)
         print_text(text_report(*report), is_standard_stream(arguments.json) ? stderr : stdout);
-    if (json) json->write(json_report(*report));
+    if (json) done_in_time(json_file, [json, report](const auto&) { json->write(json_report(*report)); });
     if (prometheus) {
-        done_or_warned({"--prometheus", arguments.prometheus},
+        done_or_warned(prometheus_file,
                        [prometheus, report](const auto&) { prometheus->write(prometheus_report(*report)); });
     }
     if (keeps_history) {

@@ -79,14 +79,18 @@ bool share_any(const std::vector<int>& cpus, const std::vector<int>& others) {
 std::vector<Finding> check_clocks(const Cluster& cluster) {
     constexpr double kMaxSeconds = 1, kMinute = 60, kHour = 3600;
     NodeFindings found("clocks");
-    for (size_t rank = 0; rank < cluster.clock_offsets.size(); ++rank) {
-        const double offset = cluster.clock_offsets[rank], size = std::abs(offset);
+    const std::vector<double>& offsets = cluster.clock_offsets;  // to rank 0
+    if (offsets.empty()) return {};
+    const double low = lower_median(offsets), high = upper_median(offsets);
+    const double usual = high - low <= kMaxSeconds ? low : 0;  // rank 0's, if no majority has one clock
+    for (size_t rank = 0; rank < offsets.size(); ++rank) {
+        const double offset = offsets[rank] - usual, size = std::abs(offset);
         if (size <= kMaxSeconds) continue;
         // The text has no number, so that similar nodes make one finding.
         const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
         found.add(cluster.ranks[rank].node,
                   {Severity::Warn,
-                   fmt::format("{} {} rank 0's clock, so times in logs and of files do not agree", about,
+                   fmt::format("{} {} the other clocks, so times in logs and of files do not agree", about,
                                offset > 0 ? "ahead of" : "behind"),
                    "check that chronyd or ntpd runs on the node"});
     }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <fstream>
@@ -216,7 +218,11 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
 
 std::vector<HistoryEntry> read_history(const std::filesystem::path& file) {
     std::vector<HistoryEntry> entries;
+    errno = 0;
     std::ifstream lines(file, std::ios::binary | std::ios::ate);
+    const int reason = errno;
+    if (!lines && reason != ENOENT && reason != ENOTDIR)
+        throw RunError("cannot read '{}': {}", file.string(), std::strerror(reason));
     const std::streamoff size = lines ? static_cast<std::streamoff>(lines.tellg()) : 0;
     lines.seekg(std::max<std::streamoff>(0, size - kMaxBytesRead));
     for (std::string line; std::getline(lines, line);) {
@@ -230,8 +236,13 @@ std::vector<Finding> compare_with_history(const std::filesystem::path& folder, c
     std::vector<Finding> findings;
     const std::vector<HistoryEntry> entries = history_entries(report);
     for (size_t node = 0; node < entries.size(); ++node) {
-        const auto past = read_history(file_of(report.nodes[node], folder));
-        append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
+        try {
+            const auto past = read_history(file_of(report.nodes[node], folder));
+            append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
+        } catch (const RunError& error) {
+            findings.push_back({Severity::Warn, "history", report.nodes[node].name, error.what(),
+                                "make the file readable, or set --history to another folder"});
+        }
         if (file_done) file_done();
     }
     return findings;
@@ -240,10 +251,20 @@ std::vector<Finding> compare_with_history(const std::filesystem::path& folder, c
 void append_history(const std::filesystem::path& folder, const Report& report,
                     const std::function<void()>& file_done) {
     const std::vector<HistoryEntry> entries = history_entries(report);
+    size_t num_failed = 0;
+    std::string first_failure;
     for (size_t node = 0; node < entries.size(); ++node) {
-        observe::AppendFile(file_of(report.nodes[node], folder).string(), "--history")
-            .append_line(line_of(entries[node]));
+        try {
+            observe::AppendFile(file_of(report.nodes[node], folder).string(), "--history")
+                .append_line(line_of(entries[node]));
+        } catch (const std::exception& error) {
+            if (num_failed++ == 0) first_failure = error.what();
+        }
         if (file_done) file_done();
+    }
+    if (num_failed > 0) {
+        throw RunError("{} of {} files were not written; the first: {}", num_failed, entries.size(),
+                       first_failure);
     }
 }
 

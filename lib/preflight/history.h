@@ -33,16 +33,17 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
                                        const std::vector<HistoryEntry>& past, const Report& report);
 
 /// The newest entries in the file of a node, the newest last; none if there is no file. Lines that are no
-/// entries are left out.
+/// entries are left out. RunError if the file cannot be read.
 std::vector<HistoryEntry> read_history(const std::filesystem::path& file);
 
 // `file_done` is called after the file of each node.
 
-/// Compares every node with its past in `folder`. A missing folder or file is an empty past.
+/// Compares every node with its past in `folder`. A missing folder or file is an empty past. A file that
+/// cannot be read is a WARN.
 std::vector<Finding> compare_with_history(const std::filesystem::path& folder, const Report& report,
                                           const std::function<void()>& file_done = {});
 
-/// Appends this run to the files of its nodes. Throws if a file cannot be written.
+/// Appends this run to the files of its nodes. RunError at the end if some could not be written.
 void append_history(const std::filesystem::path& folder, const Report& report,
                     const std::function<void()>& file_done = {});
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <random>
 
@@ -19,6 +20,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/program.h"
+#include "base/time_limit.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
@@ -100,7 +102,7 @@ std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sour
 }
 
 constexpr size_t kPartBytes = 16 << 20;
-constexpr int kParts = 4;
+constexpr size_t kParts = 4;
 constexpr double kMaxSeconds = 3;
 
 /// A file with a unique name, which is removed at the end of its scope.
@@ -153,6 +155,27 @@ fs::path nearest_folder(fs::path path) {
     return path;
 }
 
+/// Writes a file to the folder, for kMaxSeconds at most. Calls part_done() after each part.
+FolderFacts write_trial(const fs::path& folder, const std::function<void()>& part_done) {
+    const fs::path place = nearest_folder(folder);
+    FolderFacts facts{.path = place.string(), .space = space_of(place).value_or(Space{})};
+    try {
+        const TrialFile file(place);
+        const std::string bytes = random_bytes(kPartBytes);
+        const double start = seconds_now();
+        double seconds = 0;
+        for (size_t part = 1; part <= kParts && seconds < kMaxSeconds; ++part) {
+            file.append(bytes);
+            seconds = seconds_now() - start;
+            facts.bytes_per_second = static_cast<double>(part * kPartBytes) / seconds;
+            part_done();
+        }
+    } catch (const RunError& error) {
+        facts.problem = error.what();
+    }
+    return facts;
+}
+
 }  // namespace
 
 RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersions& versions) {
@@ -181,22 +204,15 @@ std::optional<Space> space_of(const fs::path& folder) {
 }
 
 FolderFacts try_folder(const fs::path& folder) {
-    const fs::path place = nearest_folder(folder);
-    FolderFacts facts{.path = place.string(), .space = space_of(place).value_or(Space{})};
-    try {
-        const TrialFile file(place);
-        const std::string bytes = random_bytes(kPartBytes);
-        const double start = seconds_now();
-        double seconds = 0;
-        for (int part = 1; part <= kParts && seconds < kMaxSeconds; ++part) {
-            file.append(bytes);
-            seconds = seconds_now() - start;
-            facts.bytes_per_second = static_cast<double>(part * kPartBytes) / seconds;
-        }
-    } catch (const RunError& error) {
-        facts.problem = error.what();
-    }
-    return facts;
+    constexpr TimeLimit kLimit{.part_seconds = 10, .all_seconds = 15};
+    const auto facts = std::make_shared<FolderFacts>();
+    const auto num_parts = parts_within(
+        kLimit, [folder, facts](const auto& part_done) { *facts = write_trial(folder, part_done); });
+    if (!num_parts) return *facts;
+    return {.path = folder.string(),
+            .problem =
+                fmt::format("a trial file of {} MiB was not written within {} s, only {} MiB",
+                            kParts * kPartBytes >> 20, kLimit.part_seconds, *num_parts * kPartBytes >> 20)};
 }
 
 }  // namespace argosy::preflight

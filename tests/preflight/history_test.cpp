@@ -202,9 +202,9 @@ TEST_F(History, ThatCannotBeWrittenIsReadAllTheSame) {
     write_file(folder_ / "kept", "a file");
     const Report report = run_after(0, meter_);
     EXPECT_TRUE(compare_with_history(folder_ / "kept", report).empty());
-    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "kept",
+    EXPECT_ERROR(append_history(folder_ / "kept", report), RunError, "3 of 3 files were not written", "kept",
                  "Set --history to another folder", "remove the file in the folder's place");
-    EXPECT_ERROR(append_history(folder_ / "kept" / "more", report), PathError, "Not a directory",
+    EXPECT_ERROR(append_history(folder_ / "kept" / "more", report), RunError, "Not a directory",
                  "remove the file in the folder's place");
 }
 
@@ -212,7 +212,7 @@ TEST_F(History, ThatCannotBeWrittenSaysWhatToDo) {
     const Report report = run_after(0, meter_);
     const auto file = folder_ / "kept" / "n0.jsonl";
     std::filesystem::create_directories(file);
-    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "n0.jsonl", "Is a directory",
+    EXPECT_ERROR(append_history(folder_ / "kept", report), RunError, "n0.jsonl", "Is a directory",
                  "Set --history to another folder, or remove the folder of this name");
     std::filesystem::remove(file);
     std::filesystem::create_symlink("/dev/full", file);
@@ -222,9 +222,25 @@ TEST_F(History, ThatCannotBeWrittenSaysWhatToDo) {
     getrlimit(RLIMIT_NOFILE, &before);
     const rlimit none{0, before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
-    EXPECT_ERROR(append_history(folder_ / "kept", report), PathError, "Too many open files; the limit on",
+    EXPECT_ERROR(append_history(folder_ / "kept", report), RunError, "Too many open files; the limit on",
                  "(ulimit -n)");
     setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(History, IsKeptForTheOtherNodesIfOneFileCannotBeUsed) {
+    const Report report = run_after(0, meter_);
+    const auto kept = folder_ / "kept";
+    std::filesystem::create_directories(kept);
+    std::filesystem::create_symlink("n0.jsonl", kept / "n0.jsonl");  // leads to itself
+    EXPECT_ERROR(append_history(kept, report), RunError,
+                 "1 of 3 files were not written; the first: ", "n0.jsonl");
+    EXPECT_EQ(read_history(kept / "n1.jsonl").size(), 1);
+    EXPECT_EQ(read_history(kept / "n2.jsonl").size(), 1);
+    const std::vector<Finding> findings = compare_with_history(kept, report);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
+    EXPECT_EQ(findings[0].where, "n0");
+    EXPECT_NE(findings[0].what.find("symbolic links"), std::string::npos) << findings[0].what;
 }
 
 }  // namespace

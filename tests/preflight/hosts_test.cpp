@@ -54,11 +54,17 @@ TEST(SharedMemory, MustSufficeForTheRanksOfANode) {
 
 TEST(Clocks, ThatDifferGetAWarning) {
     Cluster cluster = good_cluster(3);
-    cluster.clock_offsets[4] = cluster.clock_offsets[5] = -90.2;
-    const Finding finding = only_finding(cluster, "clocks");
+    cluster.clock_offsets = {0, 0, 0, 0, -90.2, -90.2};
+    Finding finding = only_finding(cluster, "clocks");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n2");
-    expect_says(finding, {"minutes behind rank 0's clock"});
+    expect_says(finding, {"minutes behind the other clocks"});
+    cluster.clock_offsets = {0, 0, 7200, 7200, 7200.5, 7200};  // rank 0's is wrong
+    finding = only_finding(cluster, "clocks");
+    EXPECT_EQ(finding.where, "n0");
+    expect_says(finding, {"hours behind the other clocks"});
+    cluster.clock_offsets = {};
+    cluster.clock_offsets.resize(6);
     cluster.clock_offsets[4] = cluster.clock_offsets[5] = 0.9;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.clock_offsets.clear();

@@ -1,5 +1,5 @@
-// bf16 products with AMX. No AMX instruction has run so far: the tests run MatrixUnitTile with emulated
-// instructions, as Intel documents them (tests/kernels).
+// bf16 products with AMX. The tests run MatrixUnitTile with emulated instructions, as Intel documents them
+// (tests/kernels).
 #pragma once
 
 #include <type_traits>
