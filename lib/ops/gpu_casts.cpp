@@ -10,12 +10,6 @@
 #include "ops/work.h"
 
 namespace argosy::ops {
-namespace {
-
-constexpr int kFloat8Capability = 89;  // from which on tensor cores multiply float8
-
-}  // namespace
-
 uint8_t* bytes_of(const at::Tensor& matrix) {
     return matrix.defined() ? static_cast<uint8_t*>(matrix.data_ptr()) : nullptr;
 }
@@ -62,7 +56,9 @@ Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, 
                  int summed) {
     const at::TensorOptions options = x.options().dtype(type);
     // An emulated product reads either order.
-    const bool both = summed == kEitherDim && product_target(x).capability >= kFloat8Capability;
+    const cublas::Target target = product_target(x);
+    const bool both =
+        summed == kEitherDim && target.multiplies_float8() && !target.reads_float8_in_either_order();
     at::Tensor by_rows, by_columns;
     if (summed != 0) by_rows = at::empty(x.sizes(), options);
     if (summed == 0 || both) by_columns = at::empty({x.size(1), x.size(0)}, options).t();

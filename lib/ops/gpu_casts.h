@@ -1,5 +1,6 @@
-// Casts to float8 on a GPU. A product needs the terms of each sum side by side, so a cast for products that
-// sum over dim 0 is stored column-major, and one for products over either dim both ways.
+// Casts to float8 on a GPU. Products need the terms of each sum side by side, so a cast for products that sum
+// over dim 0 is stored column-major, and one for products over either dim both ways, unless the GPU's
+// products read either order (cublas::Target).
 #pragma once
 
 #include <ATen/core/Tensor.h>
