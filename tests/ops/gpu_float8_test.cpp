@@ -99,6 +99,20 @@ TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
     }
 }
 
+TEST_P(GpuFloat8, CastsIntoMemoryThatIsKept) {
+    const at::Tensor x = uneven(64, 96);
+    const Cast& how = find_recipe("tensorwise")->forward.right;
+    const Operand expected = of(x, how, 1);
+    const Operand kept{at::zeros_like(expected.values), at::zeros_like(expected.scale), x.scalar_type()};
+    double bytes = 0;
+    const at::Tensor largest = largest_magnitude(x);
+    const WorkObserver observer([&](const Work& work) { bytes += work.bytes; });
+    cast_into(kept, x, how, largest);
+    EXPECT_EQ(bytes, x.nbytes() + x.numel());
+    EXPECT_TRUE(kept.values.view(at::kByte).equal(expected.values.view(at::kByte)));
+    EXPECT_TRUE(kept.scale.equal(expected.scale));
+}
+
 TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
     for (const char* name : kNames) {
         SCOPED_TRACE(name);
