@@ -44,8 +44,7 @@ class LargeTensors {
 
     std::vector<LargeTensor> list() {
         const parallel::ModelPlacement placement = place_parameters(options_, mesh_.shape());
-        const int64_t rows = layout::chunk(tokens(), mesh_.degree(layout::Axis::Tensor), 0).size;
-        add("the residual stream", {rows, options_.spec.dim}, compute());
+        add("the residual stream", {own_rows(), options_.spec.dim}, compute());
         for (size_t unit = 0; unit < placement.units.size(); ++unit) {
             const bool own = placement.rank_of(unit) == mesh_.coordinate(layout::Axis::Pipeline);
             if (own) add_unit(placement.units[unit]);
@@ -61,6 +60,8 @@ class LargeTensors {
     int64_t tokens() const {
         return options_.microbatch_size * options_.seq_len / mesh_.degree(layout::Axis::Context);
     }
+    /// The rows between layers.
+    int64_t own_rows() const { return layout::chunk(tokens(), mesh_.degree(layout::Axis::Tensor), 0).size; }
 
     void add(std::string name, Shape shape, at::ScalarType type) {
         auto found = std::ranges::find_if(
@@ -137,9 +138,8 @@ class LargeTensors {
             if (recipe != nullptr && recipe->shares_x())
                 add(name, {num_rows, columns}, recipe->forward.left.type);
         };
-        const int64_t own = layout::chunk(tokens(), mesh_.degree(layout::Axis::Tensor), 0).size;
         for (const Role role : {Role::Wq, Role::Gate})
-            cast("the cast input of a layer", role, own, options_.spec.dim);
+            cast("the cast input of a layer", role, own_rows(), options_.spec.dim);
         cast("a layer's cast attention output", Role::Wo, tokens(), rows[Role::Wq]);
         cast("a layer's cast activation", Role::Down, tokens(), rows[Role::Gate]);
     }

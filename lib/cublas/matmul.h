@@ -29,6 +29,12 @@ std::string version_text();
 struct Target {
     int capability = 0;  // 0: no GPU
     int version = 0;
+
+    bool multiplies_float8() const { return capability >= 89; }
+    /// Whether A and B of a float8 product without scales of lines or blocks may be row-major or
+    /// column-major. Otherwise the elements of a line are adjacent: cuBLASLt's documentation requires that of
+    /// Ada, Hopper and GeForce's Blackwell (12.x).
+    bool reads_float8_in_either_order() const { return capability >= 100 && capability < 120; }
 };
 
 /// How many elements of a float8 operand share a scale. A line has the elements that a product sums over: a
@@ -76,8 +82,8 @@ using ConstMatrix = MatrixOf<const void>;
 ///
 /// Or A and B are in float8, not both E5M2, and C is in bf16, fp16 or fp32; refusal() says which of these
 /// products there are. REQUIRES: the elements of a line are adjacent, that is, A is row-major and B is
-/// column-major; matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for a C
-/// of two bytes.
+/// column-major, or the target reads either order and 16 divides the lines of a matrix in the other order;
+/// matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for a C of two bytes.
 ///
 /// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
 /// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.

@@ -62,8 +62,6 @@ void check_float8(const Product& product, const Problem& p) {
     const int least = std::min({p.alignment_a, p.alignment_b, p.alignment_c, p.alignment_d});
     const bool scaled = p.scales == ScaleMode::None || (product.scale_a && product.scale_b);
     const auto what = [&] { return describe(product); };
-    ARGOSY_CHECK(p.transpose_a && !p.transpose_b, "the terms of a float8 product's sums are not adjacent: {}",
-                 what());
     ARGOSY_CHECK(least >= kFloat8Alignment && strides % kFloat8Alignment == 0,
                  "a matrix of a float8 product is not aligned: {}", what());
     ARGOSY_CHECK(!p.bias || size_bytes(p.result_type) == 2, "a float8 product cannot add a bias: {}", what());
@@ -135,7 +133,7 @@ std::string refusal(const Float8Product& product, const Target& target) {
     const auto [capability, version] = target;
     if (!is_float8(a) || !is_float8(b)) return "an operand is not in float8";
     if (capability == 0) return "there is no GPU";
-    if (capability < 89) return "tensor cores have no float8 before compute capability 8.9";
+    if (!target.multiplies_float8()) return "tensor cores have no float8 before compute capability 8.9";
     if (a == ElementType::Float8E5M2 && b == a) return "cuBLASLt has no product of two matrices in E5M2";
     if (size_bytes(c) > 4 || size_bytes(c) < 2 || !is_floating(c))
         return fmt::format("cuBLASLt has no product of float8 in {}", name(c));
@@ -154,6 +152,12 @@ void check_target(const Product& product, const Problem& p, const Target& target
     if (!is_float8(p.type_a)) return;
     const std::string reason = refusal({p.type_a, p.type_b, p.result_type, p.scales, p.m, p.k}, target);
     ARGOSY_CHECK(reason.empty(), "{}: {}", reason, describe(product));
+    const bool either_order = target.reads_float8_in_either_order() && p.scales <= ScaleMode::Matrix;
+    const auto is_readable = [&](bool terms_are_adjacent, int64_t num_lines) {
+        return terms_are_adjacent || (either_order && num_lines % kFloat8Alignment == 0);
+    };
+    ARGOSY_CHECK(is_readable(p.transpose_a, p.m) && is_readable(!p.transpose_b, p.n),
+                 "the terms of a float8 product's sums are not adjacent: {}", describe(product));
 }
 
 int64_t span_of(int64_t rows, int64_t columns, int64_t stride) {

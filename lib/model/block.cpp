@@ -54,49 +54,50 @@ ops::AttentionShape Block::attention_shape(const Batch& batch) const {
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                           Tape& tape) const {
-    // 1. attention: input [rows, dim] -> middle [rows, dim]
+    // 1. attention: input [rows, dim] -> middle [rows, dim]. Weights' gradients read no cast that is dropped.
+    const int summed = mode == RecomputeMode::None ? ops::kEitherDim : 1;
     tape.input = x;
-    fill_attention(weights, batch, tape);
+    fill_attention(weights, batch, summed, tape);
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
-    fill_feed_forward(weights, tape);
+    fill_feed_forward(weights, summed, summed, tape);
     // 3. project back and add to the residual stream: y [rows, dim]
     at::Tensor y =
         axis_.row(tape.activation, weights.stack(Role::Down), weights[Role::BiasDown], tape.middle);
-    tape.activation.keep_for_sums_over_rows();
-    // 4. drop the tensors that recompute() will make again
+    // 4. drop what recompute() will make again, and what backward does not read
     tape.drop(mode);
     return y;
 }
 
 void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) const {
-    fill_attention(weights, batch, tape);
-    fill_feed_forward(weights, tape);
-    tape.activation.keep_for_sums_over_rows();
+    // Only weights' gradients read the casts if the products are on the tape; the last one is not repeated.
+    const int summed = tape.v.defined() ? 0 : ops::kEitherDim;
+    fill_attention(weights, batch, summed, tape);
+    fill_feed_forward(weights, summed, /*activation_summed=*/0, tape);
+    tape.drop(RecomputeMode::None);
 }
 
 /// Returns the output of a norm as the input of a layer's products, and the norm's inverse_rms.
 std::tuple<ops::Operand, at::Tensor> Block::normed(const at::Tensor& x, const at::Tensor& weight,
-                                                   const ops::Recipe& recipe) const {
+                                                   const ops::Recipe& recipe, int summed) const {
     at::Tensor largest;
     const auto [y, inverse_rms] =
         ops::rms_norm(x, weight, spec_.norm_eps, recipe.shares_x() ? &largest : nullptr);
-    return {axis_.cast_if_shared(y, recipe, TensorAxis::Rows::Own, largest), inverse_rms};
+    return {axis_.cast_if_shared(y, recipe, TensorAxis::Rows::Own, summed, largest), inverse_rms};
 }
 
 /// Skips each step whose slot of the tape is filled. forward() therefore runs all steps, and recompute() runs
 /// only the steps whose slots Tape::drop() emptied.
-void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const {
+void Block::fill_attention(const Weights& weights, const Batch& batch, int summed, Tape& tape) const {
     // 1. normalise: attention_input [rows, dim]
     if (!tape.attention_input.defined()) {
         std::tie(tape.attention_input, tape.attention_inverse_rms) =
-            normed(tape.input, weights[Role::AttentionNorm], weights.recipe(Join::Qkv));
+            normed(tape.input, weights[Role::AttentionNorm], weights.recipe(Join::Qkv), summed);
     }
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
         tape.qkv = axis_.column(tape.attention_input, weights.stack(Join::Qkv), weights.stack(Join::QkvBias));
         tape.v = split_qkv(tape.qkv, weights).v;
     }
-    tape.attention_input.keep_for_sums_over_rows();
     // 3. normalise (with QK-norm) and rotate: q [tokens, heads * head_dim], k [tokens, kv_heads * head_dim]
     if (!tape.q.defined()) fill_queries_and_keys(weights, batch, tape);
     // 4. attend: y [tokens, heads * head_dim]
@@ -106,13 +107,12 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     }
     if (!tape.attention_output.defined())
         tape.attention_output =
-            axis_.cast_if_shared(tape.attention.y, weights.recipe(Role::Wo), TensorAxis::Rows::All);
+            axis_.cast_if_shared(tape.attention.y, weights.recipe(Role::Wo), TensorAxis::Rows::All, summed);
     // 5. project back and add to the residual stream: middle [rows, dim]
     if (!tape.middle.defined()) {
         tape.middle =
             axis_.row(tape.attention_output, weights.stack(Role::Wo), weights[Role::BiasO], tape.input);
     }
-    tape.attention_output.keep_for_sums_over_rows();
 }
 
 void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const {
@@ -135,24 +135,23 @@ void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Ta
 }
 
 /// Skips each step whose slot of the tape is filled, as fill_attention() does.
-void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
+void Block::fill_feed_forward(const Weights& weights, int summed, int activation_summed, Tape& tape) const {
     // 1. normalise: feed_forward_input [rows, dim]
     if (!tape.feed_forward_input.defined()) {
         std::tie(tape.feed_forward_input, tape.feed_forward_inverse_rms) =
-            normed(tape.middle, weights[Role::FfnNorm], weights.recipe(Join::GateUp));
+            normed(tape.middle, weights[Role::FfnNorm], weights.recipe(Join::GateUp), summed);
     }
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
         tape.gate_up = axis_.column(tape.feed_forward_input, weights.stack(Join::GateUp),
                                     weights.stack(Join::GateUpBias));
     }
-    tape.feed_forward_input.keep_for_sums_over_rows();
     // 3. silu(gate) * up: activation [tokens, hidden]
     if (!tape.activation.defined()) {
         const ops::Recipe& recipe = weights.recipe(Role::Down);
         at::Tensor largest;
         const at::Tensor y = ops::swiglu(tape.gate_up, recipe.shares_x() ? &largest : nullptr);
-        tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, largest);
+        tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, activation_summed, largest);
     }
 }
 

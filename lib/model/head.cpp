@@ -96,7 +96,8 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const ops::Recipe& recipe = *output.recipe;
     const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, 1),
                                    axis_.cast(output, recipe.input_gradient.right, 0)};
-    const ops::Operand own_rows = axis_.cast_if_shared(norm.y, recipe, TensorAxis::Rows::Own);
+    const ops::Operand own_rows =
+        axis_.cast_if_shared(norm.y, recipe, TensorAxis::Rows::Own, ops::kEitherDim);
     const std::vector<layout::Range> pieces = axis_.pieces(norm.y.size(0));
     const auto gather = [&](const layout::Range& piece) {
         return axis_.start_gather(own_rows.narrow(0, piece.begin, piece.size), output.name);

@@ -26,14 +26,18 @@ GradientSum& sum_of(const Gradients& gradients, Role role) {
 }  // namespace
 
 void Tape::drop(RecomputeMode mode) {
-    if (mode == RecomputeMode::None) return;
     if (mode == RecomputeMode::Full) {
         *this = Tape{.input = input};
         return;
     }
     for (ops::Operand* cheap : {&attention_input, &attention_output, &feed_forward_input, &activation}) {
-        *cheap = {};
+        if (mode == RecomputeMode::None) {
+            cheap->keep_for_sums_over_rows();
+        } else {
+            *cheap = {};
+        }
     }
+    if (mode == RecomputeMode::None) return;
     if (q_norm.inverse_rms.defined()) {
         q.reset();
         k.reset();

@@ -49,7 +49,7 @@ enum class RecomputeMode {
 
 /// The tensors that a block keeps from forward to backward for one microbatch; each tensor has a slot. The
 /// caller of the block owns the tape. drop() empties slots after forward; Block::recompute fills them again,
-/// with the same bits.
+/// with the same bits. drop() also frees what only forward reads: the row-major order of casts.
 struct Tape {
     at::Tensor input;  // [rows, dim], the residual stream
     // Inputs of products: cast if one cast serves both of their products, else the matrices themselves.

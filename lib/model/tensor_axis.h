@@ -90,15 +90,17 @@ class TensorAxis {
         All,
     };
     /// COLLECTIVE: x for the forward product and the weight's gradient, cast if one cast serves both.
-    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows,
+    /// `summed`: the dim over which those of them sum that will read it (ops::cast()).
+    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows, int summed,
                                 const at::Tensor& largest = {}) const {
-        return recipe.shares_x() ? cast(x, recipe.forward.left, stored_for(rows), largest) : ops::Operand(x);
+        if (!recipe.shares_x()) return x;
+        return cast(x, recipe.forward.left, stored_for(rows, summed), largest);
     }
     /// COLLECTIVE: the same of dy, in the cast of the input gradient's product.
     ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe, Rows rows,
                                    const at::Tensor& largest = {}) const {
         if (!recipe.shares_dy()) return dy;
-        return cast(dy, recipe.input_gradient.left, stored_for(rows), largest);
+        return cast(dy, recipe.input_gradient.left, stored_for(rows, ops::kEitherDim), largest);
     }
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
@@ -157,7 +159,7 @@ class TensorAxis {
     };
 
     /// Rows are gathered from matrices that are stored by rows.
-    int stored_for(Rows rows) const { return rows == Rows::Own && sums() ? 1 : ops::kEitherDim; }
+    int stored_for(Rows rows, int summed) const { return rows == Rows::Own && sums() ? 1 : summed; }
 
     at::Tensor largest_magnitude(const at::Tensor& x, const ops::Cast& cast,
                                  const at::Tensor& known = {}) const {

@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 #include "base/element_type.h"
 #include "base/error.h"
@@ -102,21 +100,17 @@ void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, co
     });
 }
 
-/// x times the factor of its group, rounded to `type`, and undefined scales. On a GPU it is stored for
-/// products that sum over dim `summed`.
+/// x times the factor of its group, rounded to `type`, in `values` or new memory, and undefined scales. On a
+/// GPU new memory is stored for products that sum over dim `summed`.
 Operand scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
-                           int summed) {
-    if (casts_on_gpu(x)) return gpu_cast(with_dense_rows(x), groups, factors, type, summed);
+                           int summed, at::Tensor values = {}) {
+    if (casts_on_gpu(x)) return gpu_cast(with_dense_rows(x), groups, factors, type, summed, values);
+    if (!values.defined()) values = at::empty(x.sizes(), x.options().dtype(type));
     if (!has_kernels(x)) {
         const float largest = largest_number(type);
-        return by_groups(x.contiguous(), groups)
-            .to(at::kFloat)
-            .mul(for_groups(factors))
-            .clamp_(-largest, largest)
-            .to(type)
-            .view(x.sizes());
+        const at::Tensor numbers = by_groups(x.contiguous(), groups).to(at::kFloat).mul(for_groups(factors));
+        return values.copy_(numbers.clamp_(-largest, largest).view(x.sizes()));
     }
-    at::Tensor values = at::empty(x.sizes(), x.options().dtype(type));
     note_pass({x, values});
     const at::Tensor rows = has_dense_rows(x) ? x : x.contiguous();
     with_element_type(x.scalar_type(), [&]<class T>(T) { write_cast<T>(values, rows, groups, factors); });
@@ -232,6 +226,12 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
     operand.scale = scale;
     operand.type = x.scalar_type();
     return operand;
+}
+
+void cast_into(const Operand& kept, const at::Tensor& x, const Cast& cast, const at::Tensor& largest) {
+    const auto [factors, scale] = scales_of_cast(largest, cast);
+    scaled_and_rounded(x, groups_of(x, cast.scaling, 1), factors, cast.type, /*summed=*/1, kept.values);
+    kept.scale.copy_(scale);
 }
 
 at::Tensor widened_to_bf16(const Operand& operand) {

@@ -124,6 +124,10 @@ at::Tensor for_transfer(const at::Tensor& x);
 /// largest_magnitude(x).
 Operand cast(const Operand& x, const Cast& cast, int summed, const at::Tensor& largest = {});
 
+/// Casts x with one scale into the values and the scale of `kept`. REQUIRES: Scaling::Matrix; the values are
+/// contiguous and have the cast's type.
+void cast_into(const Operand& kept, const at::Tensor& x, const Cast& cast, const at::Tensor& largest);
+
 /// The matrix of an operand in float8 as bf16, without its scales for the matrix or for lines. A number of
 /// float8 is a number of bf16, also with the scale of a block unless that is below 2^-117.
 at::Tensor widened_to_bf16(const Operand& operand);

@@ -10,12 +10,6 @@
 #include "ops/work.h"
 
 namespace argosy::ops {
-namespace {
-
-constexpr int kFloat8Capability = 89;  // from which on tensor cores multiply float8
-
-}  // namespace
-
 uint8_t* bytes_of(const at::Tensor& matrix) {
     return matrix.defined() ? static_cast<uint8_t*>(matrix.data_ptr()) : nullptr;
 }
@@ -59,12 +53,14 @@ CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_
 }
 
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
-                 int summed) {
+                 int summed, const at::Tensor& values) {
     const at::TensorOptions options = x.options().dtype(type);
     // An emulated product reads either order.
-    const bool both = summed == kEitherDim && product_target(x).capability >= kFloat8Capability;
-    at::Tensor by_rows, by_columns;
-    if (summed != 0) by_rows = at::empty(x.sizes(), options);
+    const cublas::Target target = product_target(x);
+    const bool both =
+        summed == kEitherDim && target.multiplies_float8() && !target.reads_float8_in_either_order();
+    at::Tensor by_rows = values, by_columns;
+    if (summed != 0 && !values.defined()) by_rows = at::empty(x.sizes(), options);
     if (summed == 0 || both) by_columns = at::empty({x.size(1), x.size(0)}, options).t();
     Operand cast{by_rows.defined() ? by_rows : by_columns, {}, x.scalar_type()};
     if (both) cast.other_order = by_columns;

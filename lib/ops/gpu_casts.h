@@ -1,5 +1,6 @@
-// Casts to float8 on a GPU. A product needs the terms of each sum side by side, so a cast for products that
-// sum over dim 0 is stored column-major, and one for products over either dim both ways.
+// Casts to float8 on a GPU. Products need the terms of each sum side by side, so a cast for products that sum
+// over dim 0 is stored column-major, and one for products over either dim both ways, unless the GPU's
+// products read either order (cublas::Target).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,8 +44,9 @@ struct CastScales {
 CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
 
 /// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
-/// dim `summed`, which may be kEitherDim. REQUIRES: the same.
+/// dim `summed`, which may be kEitherDim. `values`, for dim 1, is written instead of new memory; undefined:
+/// new memory. REQUIRES: the same; `values` is contiguous.
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
-                 int summed);
+                 int summed, const at::Tensor& values = {});
 
 }  // namespace argosy::ops

@@ -89,6 +89,13 @@ at::Tensor with_adjacent_terms(const Operand& operand) {
     return copy;
 }
 
+/// The matrix of an operand as cuBLASLt reads it. `either_order`: also if its columns are aligned instead.
+at::Tensor readable_float8(const Operand& operand, bool either_order) {
+    const at::Tensor& x = operand.values;
+    const bool by_columns = either_order && is_aligned(x.t()) && x.size(0) % cublas::kFloat8Alignment == 0;
+    return by_columns ? x : with_adjacent_terms(operand);
+}
+
 /// Multiplies by scales of rows and columns, which a product left out.
 void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
     for (const at::Tensor& each : {a.scale, b.scale}) {
@@ -100,7 +107,10 @@ void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
 /// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.
 bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
          const at::Tensor& bias) {
-    const at::Tensor a = with_adjacent_terms(product.a), b = with_adjacent_terms(product.b.transposed());
+    const bool either_order =
+        product_target(product.a.values).reads_float8_in_either_order() && mode <= cublas::ScaleMode::Matrix;
+    const at::Tensor a = readable_float8(product.a, either_order),
+                     b = readable_float8(product.b.transposed(), either_order);
     note_product(to, a, a.size(1));
     at::Tensor scale_a, scale_b;
     if (mode != cublas::ScaleMode::None) {

@@ -1,8 +1,8 @@
 // Products of float8 on a GPU: which of them cuBLASLt computes in float8, and which are left to products of
 // the same numbers in bf16 (ops/matmul.cpp).
 //
-// A product needs the terms of each sum side by side. An operand that lies otherwise (ops/gpu_casts.h) is
-// transposed, byte by byte, before its product.
+// On most GPUs a product needs the terms of each sum side by side. An operand that lies otherwise
+// (ops/gpu_casts.h) is transposed, byte by byte, before its product.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -119,9 +119,7 @@ void ShardedParameter::refresh_compute() {
 
 void ShardedParameter::cast_to_float8(const ops::Cast& cast, const at::Tensor& largest) {
     ARGOSY_CHECK(compute_.scalar_type() == cast.type, "{} is kept in another type than its cast", spec_.name);
-    const ops::Operand operand = ops::cast(master_, cast, /*summed=*/1, largest);
-    compute_.copy_(operand.values);
-    scale_.copy_(operand.scale);
+    ops::cast_into({compute_, scale_, master_.scalar_type()}, master_, cast, largest);
 }
 
 }  // namespace argosy::parallel

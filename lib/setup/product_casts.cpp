@@ -144,7 +144,7 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
         config.debug.plain_operations
             ? "all emulated, because debug.plain_operations is true"
             : ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
-    const bool native = target.capability >= 89 && !config.debug.plain_operations;
+    const bool native = target.multiplies_float8() && !config.debug.plain_operations;
     if (slow.empty() || !native || config.model.converters[0] != config::Converter::Float8) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "

@@ -242,7 +242,6 @@ TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
         change(bad);
         EXPECT_ERROR(operands_of(bad), RunError, "internal error", reason, "e4m3 [4, ");
     };
-    expect_refused([&](Product& p) { p.b = float8(memory.b, 32, 16); }, "are not adjacent");
     expect_refused([&](Product& p) { p.a.data = memory.a + 8; }, "is not aligned");
     expect_refused([&](Product& p) { p.c.row_stride = 20; }, "is not aligned");
     expect_refused([](Product& p) { p.scale_b = nullptr; }, "lacks a scale");
@@ -252,6 +251,28 @@ TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
             p.bias = memory.b;
         },
         "cannot add a bias");
+
+    const auto expect_order = [&](const Product& product, const Target& target, bool taken) {
+        const auto check = [&] { check_target(product, operands_of(product).problem, target); };
+        if (taken) {
+            EXPECT_NO_THROW(check());
+        } else {
+            EXPECT_ERROR(check(), RunError, "internal error", "are not adjacent", "e4m3 [");
+        }
+    };
+    Product other = good;
+    other.b = float8(memory.b, 32, 16);
+    for (const int capability : {89, 90, 120}) {
+        expect_order(good, {capability, 130000}, true);
+        expect_order(other, {capability, 130000}, false);
+    }
+    expect_order(other, {100, 130000}, true);
+    other.a = float8(memory.a, 32, 4).transposed();
+    other.a.column_stride = 16;
+    expect_order(other, {100, 130000}, false);  // 4 lines are no multiple of 16
+    other.scales = ScaleMode::Block;
+    other.a = good.a;
+    expect_order(other, {100, 130000}, false);
 }
 
 TEST(Build, WithoutCudaGivesAClearError) {

@@ -89,6 +89,8 @@ T* Slices::output(int64_t count, int times, double tolerance) {
     return to;
 }
 
+template uint8_t* Slices::output(int64_t, int, double);
+
 float* Slices::zeros_for_launches(int64_t count, double tolerance) {
     auto* const to = output<float>(count * kLaunches, 0, tolerance);
     traffic_bytes_ += count * sizeof(float);
@@ -404,77 +406,6 @@ Case adamw(bool narrow) {
             }};
 }
 
-/// Scales of the whole matrix, of its rows or of its columns.
-enum class Groups { Matrix, Rows, Columns };
-const char* name(Groups groups) {
-    constexpr const char* kNames[] = {"of a matrix", "of rows", "of columns"};
-    return kNames[static_cast<int>(groups)];
-}
-constexpr int64_t kFloat8Columns = 4096;
-int64_t float8_rows(int64_t elements) { return std::max<int64_t>(elements / kFloat8Columns / 32 * 32, 32); }
-
-template <class T>
-Grouped<T> grouped(Slices& memory, Groups groups, int64_t rows) {
-    return {memory.in<T>(rows * kFloat8Columns),
-            rows,
-            kFloat8Columns,
-            kFloat8Columns,
-            groups == Groups::Rows ? 1 : rows,
-            groups == Groups::Columns ? 1 : kFloat8Columns};
-}
-
-template <class T>
-Case largest_magnitudes(Groups groups) {
-    return {"largest_magnitudes", fmt::format("{}, {}", name(groups), kName<T>),
-            [=](Slices& memory, int64_t elements) -> Run {
-                const Grouped<T> matrix = grouped<T>(memory, groups, float8_rows(elements));
-                const int64_t stride = kFloat8Columns / matrix.group_columns;
-                const int64_t count = matrix.num_rows / matrix.group_rows * stride;
-                const LargestMagnitudes<T> args = {matrix, memory.zeros_for_launches(count), stride};
-                return {[=, launch = int64_t{0}](GpuStream stream) mutable {
-                            LargestMagnitudes<T> own = args;
-                            own.largest += launch++ % Slices::kLaunches * count;
-                            gpu_table()->of<T>().largest_magnitudes(own, stream);
-                        },
-                        [=] { table().of<T>().largest_magnitudes(args); }};
-            }};
-}
-
-/// `transposed`: the kernel writes the transpose too.
-template <class T>
-Case cast_to_float8(Groups groups, bool transposed) {
-    return {transposed ? "cast_to_float8 and its transpose" : "cast_to_float8",
-            fmt::format("{}, {}", name(groups), kName<T>), [=](Slices& memory, int64_t elements) -> Run {
-                const int64_t rows = float8_rows(elements), count = rows * kFloat8Columns;
-                const Grouped<T> matrix = grouped<T>(memory, groups, rows);
-                const int64_t stride = kFloat8Columns / matrix.group_columns;
-                const float* const factors = memory.in<float>(rows / matrix.group_rows * stride);
-                const CastToFloat8<T> args = {
-                    matrix, factors, stride, Float8Type::E4M3, memory.out<uint8_t>(count), kFloat8Columns};
-                const TransposedFloat8 other = {transposed ? memory.out<uint8_t>(count) : nullptr, rows};
-                return {[=](GpuStream stream) { gpu_table()->of<T>().cast_to_float8(args, other, stream); },
-                        [=] {
-                            table().of<T>().cast_to_float8(args);
-                            for (int64_t i = 0; transposed && i < count; ++i)
-                                other.values[i % kFloat8Columns * rows + i / kFloat8Columns] = args.values[i];
-                        }};
-            }};
-}
-
-Case transpose_bytes() {
-    return {"transpose_bytes", "float8", [](Slices& memory, int64_t elements) -> Run {
-                const int64_t rows = float8_rows(elements), count = rows * kFloat8Columns;
-                const auto* const from = memory.in<uint8_t>(count);
-                auto* const to = memory.out<uint8_t>(count);
-                const TransposeBytes args = {from, rows, kFloat8Columns, kFloat8Columns, {to, rows}};
-                return {[=](GpuStream stream) { gpu_table()->transpose_bytes(args, stream); },
-                        [=] {
-                            for (int64_t i = 0; i < count; ++i)
-                                to[i % kFloat8Columns * rows + i / kFloat8Columns] = from[i];
-                        }};
-            }};
-}
-
 }  // namespace
 
 std::vector<Case> all_cases() {
@@ -520,19 +451,13 @@ std::vector<Case> all_cases() {
                                embedding<BFloat16>(4096),
                                embedding_gradient<BFloat16>(896),
                                embedding_gradient<BFloat16>(4096),
-                               largest_magnitudes<BFloat16>(Groups::Matrix),
-                               largest_magnitudes<BFloat16>(Groups::Rows),
-                               largest_magnitudes<BFloat16>(Groups::Columns),
-                               cast_to_float8<BFloat16>(Groups::Matrix, false),
-                               cast_to_float8<BFloat16>(Groups::Matrix, true),
-                               cast_to_float8<BFloat16>(Groups::Rows, false),
-                               cast_to_float8<BFloat16>(Groups::Columns, true),
-                               transpose_bytes(),
                                squared_norms(false),
                                squared_norms(true),
                                add_rounded(),
                                adamw(false),
                                adamw(true)};
+    const std::vector<Case> of_float8 = float8_cases();
+    cases.insert(cases.end(), of_float8.begin(), of_float8.end());
     return cases;
 }
 

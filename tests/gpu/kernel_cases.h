@@ -79,5 +79,7 @@ struct Case {
 };
 
 std::vector<Case> all_cases();
+/// Those of them that float8 needs (float8_cases.cpp).
+std::vector<Case> float8_cases();
 
 }  // namespace argosy::kernels

@@ -101,6 +101,15 @@ TEST_F(GpuTraffic, CastsReadOnceAndWriteEachResultOnce) {
     });
     EXPECT_EQ(cast.loaded, kCount * kElement);
     EXPECT_EQ(cast.stored, 2 * kCount);
+    // The last row is read number by number, which is not counted.
+    Grouped<BFloat16> odd = matrix;
+    odd.num_rows = odd.group_rows = kRows - 7;
+    const Traffic in_packs = traffic_of([&] {
+        gpu<BFloat16>().cast_to_float8({odd, factor.gpu(), 1, Float8Type::E4M3, values.gpu(), kColumns}, {},
+                                       nullptr);
+    });
+    EXPECT_EQ(in_packs.loaded, (kRows - 8) * kColumns * kElement);
+    EXPECT_EQ(in_packs.stored, (kRows - 8) * kColumns);
     const Traffic transposition = traffic_of([&] {
         gpu_table()->transpose_bytes({values.gpu(), kRows, kColumns, kColumns, {transposed.gpu(), kRows}},
                                      nullptr);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,20 @@ constexpr const char* kWithoutAPass[] = {"aten::empty",      "aten::empty_like",
 
 using Passes = std::vector<std::string>;
 
-Passes passes_of(const std::function<void()>& work) {
+Passes names_of(const std::vector<std::string>& work) {
     Passes passes;
-    for (const std::string& line : testing::record_work(work))
-        passes.push_back(line.substr(0, line.find(' ')));
+    for (const std::string& line : work) passes.push_back(line.substr(0, line.find(' ')));
     std::erase_if(passes,
                   [](const std::string& name) { return std::ranges::count(kWithoutAPass, name) > 0; });
     return passes;
+}
+Passes passes_of(const std::function<void()>& work) { return names_of(testing::record_work(work)); }
+
+/// The number of casts that write both orders: the last arguments of the kernel are the address and the
+/// stride of the row-major matrix, and those of the column-major one, where an address is written as a star.
+int64_t casts_in_both_orders(const std::vector<std::string>& work) {
+    static const std::regex both("cast_to_float8.* \\* [0-9]+ \\* [0-9]+");
+    return std::ranges::count_if(work, [](const std::string& line) { return std::regex_match(line, both); });
 }
 
 /// The list with the first occurrence of `part` as one pass. The stand-in computes attention in several
@@ -100,7 +108,9 @@ TEST_F(BlockOnGpu, PassesAreThese) {
         (Passes{product, zero, add, product, zero, add, product, product}));  // zeros and sums: of norms
 }
 
-// Each operand is cast once, for both of its products, and none is transposed. Norms, the activation and its
+// Each operand is cast once, for both of its products, and none is transposed. A cast is written in both
+// orders only where both products follow: where recompute makes it again, forward writes it for the layer's
+// product alone, and selective recompute for the weight's gradient alone. Norms, the activation and its
 // gradient find their largest magnitudes; those of other operands, and of the weights, are passes.
 TEST_F(BlockOnGpu, CastsEachOperandOnce) {
     Weights weights = model.weights(1);
@@ -109,27 +119,37 @@ TEST_F(BlockOnGpu, CastsEachOperandOnce) {
     const at::Tensor x = model.random.normal({32, 64}, at::kBFloat16),
                      dy = model.random.normal({32, 64}, at::kBFloat16);
     struct Counts {
-        int64_t casts, magnitudes, transposes;
+        int64_t casts, in_both_orders, magnitudes, transposes;
         bool operator==(const Counts&) const = default;
     };
-    const auto counts_of = [](const std::function<void()>& work) {
-        const Passes passes = passes_of(work);
+    const auto counts_of = [](const std::function<void()>& calls) {
+        const std::vector<std::string> work = testing::record_work(calls);
+        const Passes passes = names_of(work);
         const auto count = [&](const char* name) { return std::ranges::count(passes, std::string(name)); };
-        return Counts{count("cast_to_float8"), count("largest_magnitudes"), count("transpose_bytes")};
+        return Counts{count("cast_to_float8"), casts_in_both_orders(work), count("largest_magnitudes"),
+                      count("transpose_bytes")};
     };
     constexpr int64_t kWeights = 4;  // q, k and v; o; gate and up; down
-    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Full}) {
+    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
         Tape tape;
-        const Counts forward{kWeights + 4, kWeights + 1, 0};  // not known: of attention's output
-        EXPECT_EQ(counts_of([&] { block.forward(weights, x, model.batch, mode, tape); }), forward);
-        if (mode == RecomputeMode::Full) {
+        // not known: the largest magnitude of attention's output
+        EXPECT_EQ(counts_of([&] { block.forward(weights, x, model.batch, mode, tape); }),
+                  (Counts{kWeights + 4, mode == RecomputeMode::None ? 4 : 0, kWeights + 1, 0}));
+        if (mode == RecomputeMode::Selective) {
+            EXPECT_EQ(counts_of([&] { block.recompute(weights, model.batch, tape); }), (Counts{4, 0, 1, 0}));
+        } else if (mode == RecomputeMode::Full) {  // the activation is for its weight's gradient alone
             EXPECT_EQ(counts_of([&] { block.recompute(weights, model.batch, tape); }),
-                      (Counts{kWeights - 1 + 4, kWeights - 1 + 1, 0}));
+                      (Counts{kWeights - 1 + 4, 3, kWeights - 1 + 1, 0}));
+        }
+        for (const ops::Operand& kept :
+             {tape.attention_input, tape.attention_output, tape.feed_forward_input, tape.activation}) {
+            EXPECT_EQ(kept.values.stride(0), 1) << "backward does not read the row-major order";
+            EXPECT_FALSE(kept.other_order.defined());
         }
         WeightWork work;
         EXPECT_EQ(counts_of([&] { block.backward_input(weights, dy, model.batch, tape, work); }),
-                  (Counts{kWeights + 4, kWeights + 3, 0}));  // known: of gate and up
-        EXPECT_EQ(counts_of([&] { work.run(model.gradients(1)); }), (Counts{0, 0, 0}));
+                  (Counts{kWeights + 4, 4, kWeights + 3, 0}));  // known: of gate and up
+        EXPECT_EQ(counts_of([&] { work.run(model.gradients(1)); }), (Counts{0, 0, 0, 0}));
     }
 }
 

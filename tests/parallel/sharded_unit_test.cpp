@@ -13,6 +13,7 @@
 #include "expect_error.h"
 #include "layout/initial.h"
 #include "parallel/unit_memory.h"
+#include "support/allocation_log.h"
 #include "support/communicator_double.h"
 #include "support/tensors.h"
 #include "support/world.h"
@@ -359,6 +360,25 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
 }
 
 // The ranks' random bits differ while a gradient is a part of a sum, and agree where the ranks hold copies.
+// Casts of many weights follow an update: each writes the bytes of the weights once, without a copy.
+TEST(ShardedParameterTest, IsCastToFloat8InPlace) {
+    constexpr at::ScalarType kE4M3 = at::ScalarType::Float8_e4m3fn;
+    comm::Mesh mesh(layout::resolve({}, testing::self().size()), testing::self());
+    const layout::ParamSpec spec{.name = "p", .shape = {64, 96}, .init = {layout::InitKind::Normal, 1.0}};
+    const auto parameter = make_parameter(spec, mesh, {at::kFloat, kE4M3, at::kFloat});
+    const ops::Cast cast{kE4M3, ops::Scaling::Matrix};
+    const at::Tensor largest = ops::largest_magnitude(parameter->master());
+    const ops::Operand expected = ops::cast(parameter->master(), cast, 1, largest);
+    const void* const memory = parameter->compute().const_data_ptr();
+    auto& log = testing::AllocationLog::of<c10::DeviceType::CPU>();
+    log.start();
+    parameter->cast_to_float8(cast, largest);
+    for (const int64_t bytes : log.sizes()) EXPECT_LT(bytes, 64 * 96);
+    EXPECT_EQ(parameter->compute().const_data_ptr(), memory);
+    EXPECT_TRUE(identical(parameter->compute().view(at::kByte), expected.values.view(at::kByte)));
+    EXPECT_TRUE(identical(parameter->scale(), expected.scale));
+}
+
 TEST(ShardedParameterTest, PartsOfASumRoundWithDifferentBits) {
     comm::Mesh mesh(layout::resolve({.replicate = world().size(), .shard = 1}, world().size()), world());
     layout::ParamSpec partial{.name = "p", .shape = {8, 4}};

@@ -140,18 +140,20 @@ cublasStatus_t Call::check_float8() const {
                        (result == CUDA_R_16BF || result == CUDA_R_16F || result == CUDA_R_32F) &&
                        operation.compute_type == CUBLAS_COMPUTE_32F && operation.scale_type == CUDA_R_32F;
     const bool bias = !has_bias() || operation.bias_type == (result == CUDA_R_16F ? CUDA_R_16F : CUDA_R_16BF);
-    const bool columns_of_terms = transposed_a() && !transposed_b();
-    const bool sides = terms() % 16 == 0 && a_layout.stride % 16 == 0 && b_layout.stride % 16 == 0 &&
-                       d_layout.rows % 16 == 0 && d_layout.stride * size_of(result) % 16 == 0;
+    const bool sides = terms() % 16 == 0 && a_layout.rows % 16 == 0 && b_layout.rows % 16 == 0 &&
+                       a_layout.stride % 16 == 0 && b_layout.stride % 16 == 0 && d_layout.rows % 16 == 0 &&
+                       d_layout.stride * size_of(result) % 16 == 0;
     const int capability = fake_gpus().capability, mode = operation.scale_mode_a;
+    const bool any_layout =
+        mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && capability >= 100 && capability < 120;
+    const bool layouts = any_layout || (transposed_a() && !transposed_b());
     const bool scales =
         mode == operation.scale_mode_b &&
         (mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
          (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && capability == 90) ||
          (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 && capability >= 100 && terms() % kBlock == 0));
-    return types && bias && columns_of_terms && sides && scales && capability >= 89
-               ? CUBLAS_STATUS_SUCCESS
-               : CUBLAS_STATUS_NOT_SUPPORTED;
+    return types && bias && layouts && sides && scales && capability >= 89 ? CUBLAS_STATUS_SUCCESS
+                                                                           : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 bool Call::has_scales_there(int32_t mode, const void* scales, int64_t num_lines) const {

@@ -150,6 +150,7 @@ struct Outputs {
     int64_t value_stride;
     uint8_t* transposed;  // or null
     int64_t transposed_stride;
+    int64_t first_row = 0;  // of those that a launch writes
 };
 
 /// The square in row y and column x of the squares of a tile.
@@ -176,7 +177,8 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks<typename Bytes::Element, 
     // The exclusive or makes these different pairs of banks.
     __shared__ Shared<uint64_t, kTile * kSquares> columns;
     const int x = threadIdx.x % kSquares, y = threadIdx.x / kSquares;
-    const int64_t first_row = int64_t{blockIdx.y} * kTile, first_column = int64_t{blockIdx.x} * kTile;
+    const int64_t first_row = out.first_row + int64_t{blockIdx.y} * kTile,
+                  first_column = int64_t{blockIdx.x} * kTile;
     const Square square = square_at(first_row, first_column, x, y, out.num_rows, out.row_size);
     uint2 rows[kSide] = {};
     if (square.num_rows > 0 && square.num_columns > 0) {
@@ -218,20 +220,29 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks<typename Bytes::Element, 
                           out.transposed_stride, rows, other);
 }
 
-/// `packed`: whether rows of squares can be loaded at once.
+template <bool kPacked, class Bytes>
+void launch_rows(const Bytes& from, const Outputs& out, GpuStream stream) {
+    if (out.num_rows == out.first_row) return;
+    const dim3 blocks(static_cast<unsigned>(ceil_div(out.row_size, kTile)),
+                      static_cast<unsigned>(ceil_div(out.num_rows - out.first_row, kTile)));
+    launch({Bytes::kName, blocks, kThreads, stream}, tile_kernel<Bytes, kPacked>, from, out);
+}
+
+/// `packed`: whether rows of squares can be loaded at once. Without a transpose, the last rows, which are no
+/// whole square, have a launch of their own: the tokens of an evaluation are any number.
 template <class Bytes>
 void launch_tiles(const Bytes& from, const Outputs& out, bool packed, GpuStream stream) {
-    if (out.num_rows == 0 || out.row_size == 0) return;
-    int64_t sizes = out.num_rows | out.row_size;
+    if (out.row_size == 0) return;
+    int64_t sizes = out.row_size;
     if (out.values != nullptr) sizes |= out.value_stride;
-    if (out.transposed != nullptr) sizes |= out.transposed_stride;
+    if (out.transposed != nullptr) sizes |= out.transposed_stride | out.num_rows;
     const auto pointers =
         reinterpret_cast<uintptr_t>(out.values) | reinterpret_cast<uintptr_t>(out.transposed);
     packed = packed && sizes % kSide == 0 && pointers % kSide == 0;
-    const dim3 blocks(static_cast<unsigned>(ceil_div(out.row_size, kTile)),
-                      static_cast<unsigned>(ceil_div(out.num_rows, kTile)));
-    launch({Bytes::kName, blocks, kThreads, stream},
-           packed ? tile_kernel<Bytes, true> : tile_kernel<Bytes, false>, from, out);
+    Outputs squares = out, rest = out;
+    squares.num_rows = rest.first_row = packed ? out.num_rows / kSide * kSide : 0;
+    launch_rows<true>(from, squares, stream);
+    launch_rows<false>(from, rest, stream);
 }
 
 template <Float8Type kType, class T>
