@@ -157,6 +157,8 @@ at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
 
 Operand cast_blocks(const at::Tensor& x, const Cast& cast, int summed) {
     const Groups groups = groups_of(x, cast, summed);
+    ARGOSY_CHECK(x.size(0) % groups.rows == 0 && x.size(1) % groups.columns == 0,
+                 "[{}, {}] is not in blocks of {}", x.size(0), x.size(1), cast.block_size);
     const at::Tensor largest = largest_of_groups(x, groups);
     at::Tensor factors = at::empty_like(largest),
                scale = at::empty_like(largest, largest.options().dtype(kE8M0));
@@ -220,12 +222,7 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
     const at::Tensor& x = original.values;
     ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
     ARGOSY_CHECK(cast.scaling == Scaling::Matrix || summed != kEitherDim, "several scales for either dim");
-    if (cast.scaling == Scaling::Block) {
-        ARGOSY_CHECK(
-            divides(cast, x.size(summed)) && (!cast.square_blocks || divides(cast, x.size(1 - summed))),
-            "[{}, {}] is not in blocks of {}", x.size(0), x.size(1), cast.block_size);
-        return cast_blocks(x, cast, summed);
-    }
+    if (cast.scaling == Scaling::Block) return cast_blocks(x, cast, summed);
     const Groups groups = groups_of(x, cast, summed);
     const auto [factors, scale] =
         scales_of_cast(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
