@@ -53,9 +53,9 @@ constexpr std::array<std::string_view, 2> names_of(Converter) {
 }
 
 /// ops/float8.h defines the recipes.
-enum class Float8Recipe { Tensorwise, Rowwise, RowwiseWithWeightGradient };
-constexpr std::array<std::string_view, 3> names_of(Float8Recipe) {
-    return {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
+enum class Float8Recipe { Tensorwise, Rowwise, RowwiseWithWeightGradient, Blockwise };
+constexpr std::array<std::string_view, 4> names_of(Float8Recipe) {
+    return {"tensorwise", "rowwise", "rowwise_with_gw_hp", "blockwise"};
 }
 /// ops::Accumulation.
 enum class EmulatedAccumulation { Float32, Hopper };

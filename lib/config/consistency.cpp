@@ -257,7 +257,7 @@ void check_converters(const JobConfig& config) {
     if (config.float8.enable_fsdp_float8_all_gather && recipe != Float8Recipe::Tensorwise) {
         throw UserError(
             "quantize.linear.float8.enable_fsdp_float8_all_gather is for the recipe tensorwise, not for {}: "
-            "only one scale for a whole matrix serves forward and backward",
+            "weights are gathered with one scale for a whole matrix",
             name_of(recipe));
     }
     if (config.float8.emulated_accumulation == EmulatedAccumulation::Hopper &&

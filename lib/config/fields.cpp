@@ -262,7 +262,8 @@ std::vector<Section> make_schema() {
             "quantize.linear.float8", &JobConfig::float8,
             "products of float8 matrices, with model.converters quantize.linear.float8",
             {key("recipe_name", &Float8::recipe_name, any(),
-                 "Numbers with one scale: a matrix, or a row; _gw_hp: the weights' gradients are not cast.",
+                 "Numbers with one scale: a matrix, a row, or 128 (blockwise); _gw_hp: weights' "
+                 "gradients not cast.",
                  "tensorwise"),
              key("filter_fqns", &Float8::filter_fqns, any(),
                  "Layers not cast: parts of names (layers.0.attention.wo); auto_filter_small_kn: too narrow "

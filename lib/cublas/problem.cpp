@@ -140,7 +140,7 @@ std::string refusal(const Float8Product& product, const Target& target) {
     if (scales == ScaleMode::Line && (capability != 90 || version < 120900))
         return "cuBLASLt has scales of rows only for compute capability 9.0, from version 12.9 on";
     if (scales == ScaleMode::Block && (capability < 100 || version < 120800))
-        return "cuBLASLt has scales of blocks only from compute capability 10.0 and version 12.8 on";
+        return "cuBLASLt has E8M0 scales of blocks only from compute capability 10.0 and version 12.8 on";
     const int64_t multiple = scales == ScaleMode::Block ? 32 : kFloat8Alignment;
     if (terms % multiple != 0) return fmt::format("{} does not divide {} terms of a sum", multiple, terms);
     if (columns % kFloat8Alignment != 0)

@@ -27,6 +27,8 @@ constexpr Recipe same_cast(const Cast& cast) { return {{cast, cast}, {cast, cast
 constexpr Cast kTensor{kE4M3, Scaling::Matrix}, kTensorGradient{kE5M2, Scaling::Matrix};
 constexpr Cast kLine{kE4M3, Scaling::Line, /*power_of_two=*/true};
 constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
+constexpr Cast kBlock{kE4M3, Scaling::Block, true, BlockScale::Ceil, /*block_size=*/128};
+constexpr Cast kSquare{kE4M3, Scaling::Block, true, BlockScale::Ceil, 128, /*square_blocks=*/true};
 
 struct NamedRecipe {
     std::string_view name;
@@ -37,6 +39,7 @@ constexpr NamedRecipe kRecipes[] = {
     {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
     {"rowwise", same_cast(kLine)},
     {"rowwise_with_gw_hp", {{kLine, kLine}, {kLine, kTensorPower}, {}}},
+    {"blockwise", {{kBlock, kSquare}, {kBlock, kSquare}, {kBlock, kBlock}}},
     {"mxfp8_cublas", same_cast({kE4M3, Scaling::Block, true, BlockScale::Floor})},
     {"mxfp8_cublas_rceil", same_cast({kE4M3, Scaling::Block, true, BlockScale::Ceil})},
 };
@@ -45,9 +48,10 @@ float largest_number(at::ScalarType type) {
     return type == kE4M3 ? Float8E4M3::value(Float8E4M3::kLargest) : Float8E5M2::value(Float8E5M2::kLargest);
 }
 
-Groups groups_of(const at::Tensor& x, Scaling scaling, int summed) {
-    if (scaling == Scaling::Matrix) return {x.size(0), x.size(1)};
-    const int64_t size = scaling == Scaling::Line ? x.size(summed) : kBlockSize;
+Groups groups_of(const at::Tensor& x, const Cast& cast, int summed) {
+    if (cast.scaling == Scaling::Matrix) return {x.size(0), x.size(1)};
+    if (cast.square_blocks) return {cast.block_size, cast.block_size};
+    const int64_t size = cast.scaling == Scaling::Line ? x.size(summed) : cast.block_size;
     return summed == 0 ? Groups{size, 1} : Groups{1, size};
 }
 
@@ -73,9 +77,8 @@ void write_largest(const at::Tensor& largest, const at::Tensor& x, Groups groups
 at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
     if (!has_kernels(x)) return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
     if (casts_on_gpu(x)) return gpu_largest_magnitudes(with_dense_rows(x), groups);
-    if (groups.rows > 1 && groups.columns > 1) {  // the whole matrix: its rows, then their column
-        return largest_of_groups(largest_of_groups(x, {1, x.size(1)}), {x.size(0), 1});
-    }
+    if (groups.rows > 1 && groups.columns > 1)  // rows of the groups, then their columns
+        return largest_of_groups(largest_of_groups(x, {1, groups.columns}), {groups.rows, 1});
     at::Tensor largest =
         at::empty({x.size(0) / groups.rows, x.size(1) / groups.columns}, x.options().dtype(at::kFloat));
     note_pass({x});
@@ -86,8 +89,7 @@ at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
 
 template <class T>
 void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, const at::Tensor& factors) {
-    const bool blocks = groups.rows == kBlockSize && groups.rows < x.size(0);
-    const int64_t step = blocks ? kBlockSize : 1;  // a thread gets whole blocks
+    const int64_t step = groups.rows < x.size(0) ? groups.rows : 1;  // a thread gets whole blocks
     run_on_parts(x, x.size(0) / step, min_rows_per_thread(step * x.size(1)), [&](int64_t begin, int64_t end) {
         const int64_t first = begin * step, count = (end - begin) * step;
         kernels::table().of<T>().cast_to_float8(
@@ -150,7 +152,9 @@ at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
 }
 
 Operand cast_blocks(const at::Tensor& x, const Cast& cast, int summed) {
-    const Groups groups = groups_of(x, Scaling::Block, summed);
+    const Groups groups = groups_of(x, cast, summed);
+    ARGOSY_CHECK(x.size(0) % groups.rows == 0 && x.size(1) % groups.columns == 0,
+                 "[{}, {}] is not in blocks of {}", x.size(0), x.size(1), cast.block_size);
     const at::Tensor largest = largest_of_groups(x, groups);
     at::Tensor factors = at::empty_like(largest),
                scale = at::empty_like(largest, largest.options().dtype(kE8M0));
@@ -184,7 +188,7 @@ const Recipe* find_recipe(std::string_view name, Accumulation accumulation) {
     const auto found = std::ranges::find(kRecipes, name, &NamedRecipe::name);
     if (found == std::end(kRecipes)) return nullptr;
     if (accumulation == Accumulation::Float32) return &found->recipe;
-    return found->recipe.forward.left.scaling == Scaling::Block ? nullptr : &found->on_hopper;
+    return name.starts_with("mxfp8") ? nullptr : &found->on_hopper;
 }
 
 Operand::Operand(const at::Tensor& matrix)
@@ -202,7 +206,7 @@ Operand Operand::narrow(int dim, int64_t begin, int64_t count) const {
 }
 
 bool divides(const Cast& cast, int64_t size) {
-    return cast.scaling != Scaling::Block || size % kBlockSize == 0;
+    return cast.scaling != Scaling::Block || size % cast.block_size == 0;
 }
 
 at::Tensor largest_magnitude(const at::Tensor& x) { return largest_of_groups(x, {x.size(0), x.size(1)}); }
@@ -214,12 +218,8 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
     const at::Tensor& x = original.values;
     ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
     ARGOSY_CHECK(cast.scaling == Scaling::Matrix || summed != kEitherDim, "several scales for either dim");
-    if (cast.scaling == Scaling::Block) {
-        ARGOSY_CHECK(divides(cast, x.size(summed)), "{} elements are no blocks of {}", x.size(summed),
-                     kBlockSize);
-        return cast_blocks(x, cast, summed);
-    }
-    const Groups groups = groups_of(x, cast.scaling, summed);
+    if (cast.scaling == Scaling::Block) return cast_blocks(x, cast, summed);
+    const Groups groups = groups_of(x, cast, summed);
     const auto [factors, scale] =
         scales_of_cast(cast.scaling == Scaling::Line ? largest_of_groups(x, groups) : largest, cast);
     Operand operand = scaled_and_rounded(x, groups, factors, cast.type, summed);

@@ -23,14 +23,13 @@ enum class Scaling {
     None,    // not cast
     Matrix,  // all
     Line,
-    Block,  // 32 elements of a line; the scale is a power of two (MXFP8)
+    Block,  // Cast::block_size elements of a line, or of so many lines; the scale is a power of two
 };
-inline constexpr int64_t kBlockSize = 32;
 
 /// In place of the summed dim: one cast serves products over either dim. REQUIRES: Scaling::Matrix.
 inline constexpr int kEitherDim = -1;
 
-/// How the scale of MXFP8 follows from the largest magnitude of a block.
+/// How the scale of a block follows from its largest magnitude.
 enum class BlockScale {
     Floor,  // 2^floor(log2(largest)) / 2^8: the largest elements may become the format's largest
     Ceil,   // the smallest power of two with which no element is too large
@@ -41,6 +40,8 @@ struct Cast {
     Scaling scaling = Scaling::None;
     bool power_of_two = false;  // Matrix, Line: the scale is rounded up to a power of two
     BlockScale block_scale = BlockScale::Floor;
+    int64_t block_size = 32;     // of MXFP8
+    bool square_blocks = false;  // as many lines share the scale, too: that of products over either dim
 
     bool operator==(const Cast&) const = default;
 };
@@ -65,6 +66,7 @@ struct Recipe {
     /// summed dim.
     bool shares_dy() const { return shares(input_gradient.left, weight_gradient.left); }
     bool shares_x() const { return shares(forward.left, weight_gradient.right); }
+    bool has_blocks() const { return forward.left.scaling == Scaling::Block; }
 
   private:
     static bool shares(const Cast& a, const Cast& b) { return a == b && a.scaling == Scaling::Matrix; }
@@ -72,14 +74,17 @@ struct Recipe {
 inline constexpr Recipe kNoCasts{};
 
 /// The recipes as TorchTitan names them: tensorwise, rowwise, rowwise_with_gw_hp, mxfp8_cublas,
-/// mxfp8_cublas_rceil. Null for another name, and for MXFP8 with sums of Hopper, which has no such products.
+/// mxfp8_cublas_rceil; and blockwise, that of DeepSeek-V3: E4M3 in blocks of 128 elements, of weights 128 x
+/// 128, with scales as DeepSeek-V3.1 has them, rounded up to powers of two. V3's own are numbers of fp32.
+/// Null for another name, and for MXFP8 with sums of Hopper, which has no such products.
 const Recipe* find_recipe(std::string_view name, Accumulation accumulation = Accumulation::Float32);
 
 /// An operand of a product: a matrix, with its scales if it was cast to float8.
 struct Operand {
     at::Tensor values;
     /// fp32: [1, 1], or one for each line, [rows, 1] or [1, columns]. Blocks: float8_e8m0, with the shape of
-    /// values but for the summed dim, which has 1/32 of the size. Undefined: the values are the numbers.
+    /// values but for the summed dim, which has 1 / block_size of the size; both dims have if blocks are
+    /// square. Undefined: the values are the numbers.
     at::Tensor scale;
     /// The type of the matrix that was cast, and so of the product. Without scales that of the values.
     at::ScalarType type = at::ScalarType::Undefined;

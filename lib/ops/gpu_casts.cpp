@@ -10,6 +10,16 @@
 #include "ops/work.h"
 
 namespace argosy::ops {
+namespace {
+
+/// Square blocks, of which kernels take a row or a column at a time.
+bool are_squares(const at::Tensor& x, Groups groups) {
+    const bool is_matrix = groups.rows == x.size(0) && groups.columns == x.size(1);
+    return groups.rows > 1 && groups.columns > 1 && !is_matrix;
+}
+
+}  // namespace
+
 uint8_t* bytes_of(const at::Tensor& matrix) {
     return matrix.defined() ? static_cast<uint8_t*>(matrix.data_ptr()) : nullptr;
 }
@@ -19,6 +29,8 @@ bool casts_on_gpu(const at::Tensor& x) {
 }
 
 at::Tensor gpu_largest_magnitudes(const at::Tensor& x, Groups groups) {
+    if (are_squares(x, groups))
+        return gpu_largest_magnitudes(gpu_largest_magnitudes(x, {1, groups.columns}), {groups.rows, 1});
     at::Tensor largest = at::zeros(
         {x.size(0) / std::max<int64_t>(groups.rows, 1), x.size(1) / std::max<int64_t>(groups.columns, 1)},
         x.options().dtype(at::kFloat));
@@ -54,6 +66,10 @@ CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_
 
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
                  int summed, const at::Tensor& values) {
+    if (are_squares(x, groups)) {
+        return gpu_cast(x, {1, groups.columns}, factors.repeat_interleave(groups.rows, 0), type, summed,
+                        values);
+    }
     const at::TensorOptions options = x.options().dtype(type);
     // An emulated product reads either order.
     const cublas::Target target = product_target(x);

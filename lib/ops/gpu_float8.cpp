@@ -18,6 +18,7 @@ namespace {
 constexpr auto kExponents = at::ScalarType::Float8_e8m0fnu;
 constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is built
 constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
+constexpr int64_t kTermsOfExponent = 32;
 
 thread_local cublas::Target planned;
 
@@ -50,12 +51,21 @@ at::Tensor scales_of_lines(const at::Tensor& scale, int64_t count) {
 
 int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
+/// The exponents of larger blocks, once for each line and 32 terms.
+at::Tensor exponents_of(const Operand& lines) {
+    const at::Tensor exponents = lines.scale.view(at::kByte);
+    const int64_t terms = lines.values.size(1) / exponents.size(1);
+    if (terms == kTermsOfExponent) return exponents;
+    return exponents.repeat_interleave(lines.values.size(0) / exponents.size(0), 0)
+        .repeat_interleave(terms / kTermsOfExponent, 1);
+}
+
 /// Exponents [lines, blocks] in the tiles of cublas::ScaleMode::Block.
 at::Tensor in_tiles(const at::Tensor& exponents) {
     const int64_t lines = exponents.size(0), blocks = exponents.size(1);
     const at::Tensor padded = at::zeros({rounded_up(lines, kTileLines), rounded_up(blocks, kTileBlocks)},
                                         exponents.options().dtype(at::kByte));
-    padded.narrow(0, 0, lines).narrow(1, 0, blocks).copy_(exponents.view(at::kByte));
+    padded.narrow(0, 0, lines).narrow(1, 0, blocks).copy_(exponents);
     return padded
         .view({padded.size(0) / kTileLines, kTileLines / kLinesOfWord, kLinesOfWord,
                padded.size(1) / kTileBlocks, kTileBlocks})
@@ -64,7 +74,7 @@ at::Tensor in_tiles(const at::Tensor& exponents) {
 }
 
 at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode) {
-    if (mode == cublas::ScaleMode::Block) return in_tiles(lines.scale);
+    if (mode == cublas::ScaleMode::Block) return in_tiles(exponents_of(lines));
     return mode == cublas::ScaleMode::Line ? scales_of_lines(lines.scale, lines.values.size(0)) : lines.scale;
 }
 

@@ -207,6 +207,25 @@ void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Te
     });
 }
 
+/// The scales of a block of terms, one for each row: fp32 [rows, 1].
+at::Tensor scales_of_block(const Operand& x, int64_t block) {
+    const at::Tensor scales = x.scale.narrow(1, block, 1).to(at::kFloat);
+    return scales.repeat_interleave(x.values.size(0) / scales.size(0), 0);
+}
+
+/// sum = the product of operands in blocks. The sum of each block is scaled, and added in fp32.
+void multiply_blocks_as_hopper(const at::Tensor& sum, const Operand& a, const Operand& b) {
+    const int64_t num_blocks = a.scale.size(1), terms = a.values.size(1) / num_blocks;
+    const at::Tensor of_block = at::empty(sum.sizes(), sum.options());
+    sum.zero_();
+    for (int64_t i = 0; i < num_blocks; ++i) {
+        multiply_as_hopper(of_block, a.values.narrow(1, i * terms, terms),
+                           b.values.narrow(0, i * terms, terms), /*fast=*/false);
+        of_block.mul_(scales_of_block(a, i)).mul_(scales_of_block(b.transposed(), i).t());
+        sum.add_(of_block);
+    }
+}
+
 /// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
 /// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, the product is emulated.
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
@@ -214,7 +233,9 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
     if (multiply_in_float8({out, a, b, addend, bias, summing.fast})) return;
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (summing.emulated == Accumulation::Hopper) {
+    if (summing.emulated == Accumulation::Hopper && a.scale.scalar_type() != at::kFloat) {
+        multiply_blocks_as_hopper(sum, a, b);
+    } else if (summing.emulated == Accumulation::Hopper) {
         multiply_as_hopper(sum, a.values, b.values, summing.fast);
     } else {
         multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});

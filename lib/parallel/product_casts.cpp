@@ -16,8 +16,7 @@ bool is_filtered(const std::string& name, const std::vector<std::string>& filter
 
 /// Whether the parts of all ranks of the tensor axis have sides that products take.
 bool has_sizes(const ops::Recipe& recipe, const layout::ParamSpec& spec, const layout::MeshShape& mesh) {
-    const bool blocks = recipe.forward.left.scaling == ops::Scaling::Block;
-    const int64_t multiple = blocks ? ops::kBlockSize : 16;
+    const int64_t multiple = recipe.has_blocks() ? recipe.forward.left.block_size : 16;
     layout::Coordinates coordinates{};
     for (int& rank = coordinates[static_cast<int>(layout::Axis::Tensor)];
          rank < mesh.degree(layout::Axis::Tensor); ++rank) {

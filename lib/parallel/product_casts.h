@@ -43,7 +43,7 @@ double min_width_of_gain(const ops::Recipe& recipe);
 
 /// The recipe of each matrix of a unit, the same on all ranks; null: its products do not cast. All of a join
 /// have one recipe: if one of them is filtered, all are. A matrix is not cast either if a rank's part has a
-/// side that the products of GPUs do not take: no multiple of 16 numbers, or of 32 in blocks.
+/// side that the products of GPUs do not take: no multiple of 16 numbers, or of a block.
 model::ByRole<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>& unit,
                                              const ProductCasts& casts, const layout::MeshShape& mesh);
 

@@ -80,6 +80,7 @@ class ContextScales : public model::TensorAxis {
 // The number of pieces of the head. The first gather and the last reduction overlap with nothing, and small
 // pieces make slow products.
 constexpr int64_t kMinPieces = 2, kMaxPieces = 4, kMinTokensOfPiece = 512;
+constexpr int64_t kMinTokensOfUnit = 32;  // of which pieces consist: products of float8 sum over 16
 
 at::Tensor rows_in(const at::Tensor& all, Range rows) { return all.narrow(0, rows.begin, rows.size); }
 ops::Operand rows_in(const ops::Operand& all, Range rows) { return all.narrow(0, rows.begin, rows.size); }
@@ -104,8 +105,10 @@ std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options
     }
     comm::Communicator& group = mesh.group(layout::Axis::Tensor);
     comm::Communicator& parts = over_context ? mesh.group(kParts) : group;
-    if (options.overlap_products) return std::make_unique<OverlappedTensorAxis>(group, parts, num_tokens);
-    return std::make_unique<TensorParallelAxis>(group, parts, num_tokens);
+    if (!options.overlap_products) return std::make_unique<TensorParallelAxis>(group, parts, num_tokens);
+    const bool blocks = casts.recipe != nullptr && casts.recipe->has_blocks();
+    return std::make_unique<OverlappedTensorAxis>(group, parts, num_tokens,
+                                                  blocks ? casts.recipe->weight_gradient.left.block_size : 1);
 }
 
 ops::Operand TensorParallelAxis::gather(const ops::Operand& x, const char* work) const {
@@ -162,8 +165,8 @@ void TensorParallelAxis::max(at::Tensor& values) const { take_max(group_, values
 void TensorParallelAxis::max_of_parts(at::Tensor& values) const { take_max(parts_, values, kScale); }
 
 OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts,
-                                           int64_t num_tokens)
-    : TensorParallelAxis(group, parts, num_tokens) {
+                                           int64_t num_tokens, int64_t block_tokens)
+    : TensorParallelAxis(group, parts, num_tokens), block_tokens_(block_tokens) {
     group_.open_channels();
 }
 
@@ -225,9 +228,11 @@ model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tens
 
 std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
     const int64_t wanted = std::clamp(num_tokens_ / kMinTokensOfPiece, kMinPieces, kMaxPieces);
-    // The tokens of a piece are whole blocks of float8 if those of the microbatch are.
-    const int64_t rows_of_block = ops::kBlockSize / std::gcd<int64_t>(ops::kBlockSize, group_.size());
-    const int64_t unit = num_rows % rows_of_block == 0 ? rows_of_block : 1, num_units = num_rows / unit;
+    const int64_t unit_tokens = std::max(block_tokens_, kMinTokensOfUnit);
+    const int64_t unit_rows = unit_tokens / std::gcd<int64_t>(unit_tokens, group_.size());
+    const bool divides = num_rows % unit_rows == 0;
+    if (!divides && block_tokens_ > 1) return {{0, num_rows}};
+    const int64_t unit = divides ? unit_rows : 1, num_units = num_rows / unit;
     const auto number = static_cast<int>(std::min(wanted, num_units));
     std::vector<Range> pieces;
     for (int i = 0; i < number; ++i) {

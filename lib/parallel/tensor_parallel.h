@@ -62,8 +62,10 @@ class TensorParallelAxis : public model::TensorAxis {
 
 class OverlappedTensorAxis : public TensorParallelAxis {
   public:
-    /// COLLECTIVE over the group. REQUIRES: the groups outlive the object.
-    OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens);
+    /// COLLECTIVE over the group. The tokens of pieces() are whole blocks of `block_tokens`. REQUIRES: the
+    /// groups outlive the object.
+    OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens,
+                         int64_t block_tokens = 1);
 
     at::Tensor column(const ops::Operand& x, const ops::Stack& weight, const ops::Stack& bias) const override;
     ColumnGradient column_backward(const at::Tensor& dy, const at::Tensor& largest,
@@ -88,6 +90,8 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     layout::Range tokens_of(int rank) const { return layout::chunk(num_tokens_, group_.size(), rank); }
     /// Starts to send `out` to the next rank of the ring, and to receive `in` from the rank before.
     comm::Pending exchange(const at::Tensor& out, const at::Tensor& in, const comm::Purpose& purpose) const;
+
+    int64_t block_tokens_;
 };
 
 }  // namespace argosy::parallel

@@ -91,18 +91,17 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
         throw UserError(
             "{} casts blocks of {} tokens, but a rank has {} in a microbatch: change training.seq_len or the "
             "sequences of a microbatch",
-            recipe_name(config), ops::kBlockSize, rank_tokens);
+            recipe_name(config), recipe->weight_gradient.left.block_size, rank_tokens);
     }
     const bool is_float8 = config.model.converters[0] == config::Converter::Float8;
     parallel::ProductCasts casts{.recipe = recipe,
                                  .filter = is_float8 ? config.float8.filter_fqns : config.mx.filter_fqns,
                                  .gather = is_float8 && config.float8.enable_fsdp_float8_all_gather};
     if (std::erase(casts.filter, kSmallFilter) > 0) {
-        if (!is_float8)
+        if (recipe->has_blocks())
             throw UserError(
-                "quantize.linear.mx.filter_fqns has {}, which is for float8: no speed of MXFP8 was measured; "
-                "name the layers",
-                kSmallFilter);
+                "filter_fqns has {}, but {} has blocks, whose speed was not measured: name the layers",
+                kSmallFilter, recipe_name(config));
         casts.min_width = parallel::min_width_of_gain(*recipe);
     }
     return casts;
@@ -145,7 +144,7 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
             ? "all emulated, because debug.plain_operations is true"
             : ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
     const bool native = target.multiplies_float8() && !config.debug.plain_operations;
-    if (slow.empty() || !native || config.model.converters[0] != config::Converter::Float8) return;
+    if (slow.empty() || !native || options.casts.recipe->has_blocks()) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "
         "float8 saves; \"{}\" in quantize.linear.float8.filter_fqns keeps them in bf16",

@@ -115,7 +115,7 @@ TEST(Errors, Converters) {
         error_of({"--model.converters", "quantize.linear.float8", "--quantize.linear.float8.recipe_name",
                   "rowwise", "--quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}),
         "quantize.linear.float8.enable_fsdp_float8_all_gather is for the recipe tensorwise, not for rowwise: "
-        "only one scale for a whole matrix serves forward and backward");
+        "weights are gathered with one scale for a whole matrix");
     EXPECT_EQ(
         error_of({"--model.converters", "quantize.linear.mx",
                   "--quantize.linear.float8.emulated_accumulation", "hopper"}),

@@ -44,14 +44,21 @@ class Run:
     options: list
     panel: int
     right: bool = True  # the final loss must be that of bfloat16; else it must not be
+    title: str = ""  # in the panel, where the name is too long
 
 
-HOPPER = f"--{FLOAT8}.emulated_accumulation", "hopper"
+def hopper(recipe, panel):
+    return Run(f"{recipe}, Hopper's sums", float8(recipe, f"--{FLOAT8}.emulated_accumulation", "hopper"), panel,
+               title="Hopper's sums")
+
+
 REFERENCE = Run("bfloat16", [], panel=-1)  # in every panel
-RUNS = [Run("tensorwise", float8("tensorwise"), 0), Run("tensorwise, Hopper's sums", float8("tensorwise", *HOPPER), 0),
-        Run("rowwise", float8("rowwise"), 1), Run("rowwise, Hopper's sums", float8("rowwise", *HOPPER), 1),
-        Run("mxfp8_cublas", mx("mxfp8_cublas"), 2),
-        Run("rowwise without scales", float8("rowwise"), 3, right=False)]
+RUNS = [Run("tensorwise", float8("tensorwise"), 0), hopper("tensorwise", 0),
+        Run("rowwise", float8("rowwise"), 1), hopper("rowwise", 1),
+        Run("rowwise_with_gw_hp", float8("rowwise_with_gw_hp"), 1, title="_gw_hp"),
+        Run("blockwise", float8("blockwise"), 2), hopper("blockwise", 2),
+        Run("mxfp8_cublas", mx("mxfp8_cublas"), 3), Run("mxfp8_cublas_rceil", mx("mxfp8_cublas_rceil"), 3),
+        Run("rowwise without scales", float8("rowwise"), 4, right=False)]
 
 
 def read_losses(metrics):
@@ -92,16 +99,17 @@ def judge(curves):
 
 
 def figure(curves):
-    def line(name):
-        curve = curves[name]
+    def line(run):
+        curve = curves[run.name]
         width = max(1, len(curve) // 20)
-        return plot.Line(name, [(end, sum(curve[end - width:end]) / width) for end in range(width, len(curve) + 1, width)])
+        means = [(end, sum(curve[end - width:end]) / width) for end in range(width, len(curve) + 1, width)]
+        return plot.Line(run.title or run.name, means)
 
     steps = len(curves[REFERENCE.name])
     shown = {round(steps * share) for share in (0.05, 0.1, 0.2, 0.4, 1)}
     panels = [plot.Panel("step", "loss, mean of 1/20 of the steps",
-                         [line(REFERENCE.name), *(line(run.name) for run in RUNS if run.panel == panel)],
-                         lambda step: str(step) if step in shown else "") for panel in range(4)]
+                         [line(REFERENCE), *(line(run) for run in RUNS if run.panel == panel)],
+                         lambda step: str(step) if step in shown else "") for panel in range(5)]
     return plot.svg("Loss with products of eight bits", panels)
 
 

@@ -139,6 +139,30 @@ TEST(Float8, NonfiniteNumbersShow) {
     }
 }
 
+/// Blocks of so many rows and columns have the smallest power of two with which no element exceeds 448, and
+/// the nearest numbers.
+void expect_blocks(const at::Tensor& x, const Operand& found, int64_t rows, int64_t columns) {
+    const std::vector<double> numbers = numbers_of(kE4M3);
+    const at::Tensor values = found.values.to(at::kDouble), scale = found.scale.to(at::kDouble);
+    ASSERT_EQ(scale.sizes(), (at::IntArrayRef{x.size(0) / rows, x.size(1) / columns}));
+    for (int64_t i = 0; i < scale.size(0); ++i) {
+        for (int64_t k = 0; k < scale.size(1); ++k) {
+            const auto block = [&](const at::Tensor& of) {
+                const at::Tensor part =
+                    of.narrow(0, i * rows, rows).narrow(1, k * columns, columns).contiguous();
+                return std::vector<double>(part.const_data_ptr<double>(),
+                                           part.const_data_ptr<double>() + part.numel());
+            };
+            const std::vector<double> from = block(x.to(at::kDouble)), to = block(values);
+            double largest = 0, power = std::ldexp(1, -127);
+            for (const double element : from) largest = std::max(largest, std::fabs(element));
+            while (largest > 448 * power) power *= 2;
+            ASSERT_EQ(scale[i][k].item<double>(), power);
+            for (size_t e = 0; e < from.size(); ++e) ASSERT_EQ(to[e], nearest(numbers, from[e] / power));
+        }
+    }
+}
+
 class Float8Products : public OpsTest {
   protected:
     /// Elements of very different sizes.
@@ -154,16 +178,28 @@ class Float8Products : public OpsTest {
     }
 };
 
-constexpr const char* kNames[] = {"tensorwise", "rowwise", "mxfp8_cublas", "mxfp8_cublas_rceil"};
+TEST_P(Float8Products, BlocksHaveTheLeastPowersOfTwo) {
+    const Recipe& recipe = *find_recipe("blockwise");
+    at::Tensor x = uneven(256, 256);
+    x.narrow(1, 0, 128).zero_();             // blocks and a square of zeros
+    x[7].narrow(0, 128, 128).fill_(0.4375);  // 448 / 1024 needs no larger scale
+    expect_blocks(x, cast(x, recipe.forward.left, 1), 1, 128);
+    expect_blocks(x, cast(x, recipe.weight_gradient.left, 0), 128, 1);
+    for (const int summed : {0, 1}) expect_blocks(x, cast(x, recipe.forward.right, summed), 128, 128);
+    expect_blocks(x.t(), cast(x.t(), recipe.forward.right, 1), 128, 128);
+}
+
+constexpr const char* kNames[] = {"tensorwise", "rowwise", "blockwise", "mxfp8_cublas", "mxfp8_cublas_rceil"};
 
 TEST_P(Float8Products, AllThreeSumInFp32) {
     if (GetParam().type == at::kDouble) GTEST_SKIP() << "sums are in fp32";
     for (const char* name : kNames) {
         SCOPED_TRACE(name);
         const Recipe& recipe = *find_recipe(name);
-        const at::Tensor x = uneven(64, 96), weight = uneven(32, 96), dy = uneven(64, 32),
-                         addend = uneven(64, 32);
-        const Stack stack{{weight.narrow(0, 0, 20), weight.narrow(0, 20, 12)}, weight, &recipe};
+        const int64_t unit = recipe.forward.left.block_size;
+        const at::Tensor x = uneven(2 * unit, 3 * unit), weight = uneven(unit, 3 * unit),
+                         dy = uneven(2 * unit, unit), addend = uneven(2 * unit, unit);
+        const Stack stack{{weight.narrow(0, 0, 20), weight.narrow(0, 20, unit - 20)}, weight, &recipe};
         {
             const Operand left = of(x, recipe.forward.left, 1);
             const Stack right = of(stack, recipe.forward.right, 1);
@@ -181,7 +217,7 @@ TEST_P(Float8Products, AllThreeSumInFp32) {
         {
             const Operand left = of(dy, recipe.weight_gradient.left, 0),
                           right = of(x, recipe.weight_gradient.right, 0);
-            at::Tensor sum = uneven(32, 96);
+            at::Tensor sum = uneven(unit, 3 * unit);
             const at::Tensor before = sum.clone();
             linear_weight_gradient(sum, left, right, /*accumulate=*/true);
             expect_product(sum, numbers_of(left).t(), numbers_of(right), before);

@@ -22,8 +22,8 @@ namespace {
 using ::argosy::testing::fake_cublaslt;
 using ::argosy::testing::fake_gpus;
 
-constexpr const char* kNames[] = {"tensorwise", "rowwise", "rowwise_with_gw_hp", "mxfp8_cublas",
-                                  "mxfp8_cublas_rceil"};
+constexpr const char* kNames[] = {"tensorwise", "rowwise",      "rowwise_with_gw_hp",
+                                  "blockwise",  "mxfp8_cublas", "mxfp8_cublas_rceil"};
 
 /// The numbers that an operand stands for, in fp64.
 at::Tensor values_of(const Operand& operand) {
@@ -68,7 +68,7 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
     }
     bool is_native(const char* name) const {
         const int capability = GetParam().capability;
-        return capability >= 89 && (!std::string(name).starts_with("mxfp8") || capability >= 100);
+        return capability >= 89 && (!find_recipe(name)->has_blocks() || capability >= 100);
     }
 
     /// Whether products of float8 read one order of their operands only.
@@ -82,9 +82,11 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
 };
 
 TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
-    const at::Tensor x = uneven(64, 96);
-    for (const char* name : {"tensorwise", "rowwise", "mxfp8_cublas_rceil"}) {
-        for (const Cast& how : {find_recipe(name)->forward.left, find_recipe(name)->input_gradient.left}) {
+    for (const char* name : {"tensorwise", "rowwise", "blockwise", "mxfp8_cublas_rceil"}) {
+        const Recipe& recipe = *find_recipe(name);
+        const int64_t unit = recipe.forward.left.block_size;
+        const at::Tensor x = uneven(2 * unit, 3 * unit);
+        for (const Cast& how : {recipe.forward.left, recipe.forward.right, recipe.input_gradient.left}) {
             for (const int summed : {0, 1}) {
                 const Operand found = of(x, how, summed);
                 const at::Tensor on_processor = x.clone();
@@ -118,8 +120,10 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
         SCOPED_TRACE(name);
         const Recipe& recipe = *find_recipe(name);
         const int one = is_native(name) ? 1 : 0;
-        const at::Tensor x = uneven(64, 96), weight = uneven(32, 96), dy = uneven(64, 32),
-                         addend = uneven(64, 32), bias = uneven(1, 32).view({32});
+        const int64_t unit = recipe.forward.left.block_size;
+        const at::Tensor x = uneven(2 * unit, 3 * unit), weight = uneven(unit, 3 * unit),
+                         dy = uneven(2 * unit, unit), addend = uneven(2 * unit, unit),
+                         bias = uneven(1, unit).view({unit});
         const auto stack = [&](const Cast& how, int summed) {
             return Stack::of(weight, recipe).cast(how, summed, largest_magnitude(weight));
         };
@@ -128,19 +132,19 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
             const Stack right = stack(recipe.forward.right, 1);
             const at::Tensor a = values_of(left), b = values_of(right.all).t();
             at::Tensor y, sum, part, with_bias;
-            EXPECT_EQ(
-                float8_products([&] {
-                    y = linear(left, right);
-                    sum = add_linear(addend, left, right);
-                    part = linear(left.narrow(0, 2, 32), right);
-                    with_bias = linear(left, right, Stack{{bias.narrow(0, 0, 20), bias.narrow(0, 20, 12)}});
-                }),
-                4 * one);
+            EXPECT_EQ(float8_products([&] {
+                          y = linear(left, right);
+                          sum = add_linear(addend, left, right);
+                          part = linear(left.narrow(0, 2, 32), right);
+                          with_bias = linear(left, right,
+                                             Stack{{bias.narrow(0, 0, 20), bias.narrow(0, 20, unit - 20)}});
+                      }),
+                      4 * one);
             EXPECT_EQ(fake_cublaslt().num_fast > 0, one > 0) << "sums of y are fast";
             expect_product(y, a, b);
             expect_product(sum, a, b, addend);
             expect_product(part, a.narrow(0, 2, 32), b);
-            expect_product(with_bias, a, b, bias.expand({64, 32}));
+            expect_product(with_bias, a, b, bias.expand({2 * unit, unit}));
         }
         fake_cublaslt().num_fast = 0;
         {
@@ -154,7 +158,7 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
         const Operand left = of(dy, recipe.weight_gradient.left, 0),
                       right = of(x, recipe.weight_gradient.right, 0);
         for (const bool accumulate : {false, true}) {
-            at::Tensor sum = uneven(32, 96).to(at::kFloat);
+            at::Tensor sum = uneven(unit, 3 * unit).to(at::kFloat);
             const at::Tensor before = sum.clone();
             EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, accumulate); }), one);
             expect_product(sum, values_of(left).t(), values_of(right), accumulate ? before : at::Tensor());

@@ -142,6 +142,45 @@ TEST_P(HopperSums, HaveTheBitsOfTheModel) {
     }
 }
 
+/// Each 128 products are a sum of tensor cores, which is scaled and added in fp32.
+TEST_P(HopperSums, OfBlocksAreScaledOneByOne) {
+    const Recipe& recipe = *find_recipe("blockwise", Accumulation::Hopper);
+    const auto in_blocks = [&](int64_t rows, int64_t columns, int64_t block_rows, int64_t block_columns) {
+        Operand made = any_numbers(rows, columns, kE4M3);
+        at::Tensor bits = at::empty({rows / block_rows, columns / block_columns}, at::kByte);
+        for (int64_t i = 0; i < bits.numel(); ++i)
+            bits.mutable_data_ptr<uint8_t>()[i] = static_cast<uint8_t>(120 + engine_() % 15);
+        made.scale = bits.view(at::ScalarType::Float8_e8m0fnu);
+        return made;
+    };
+    const auto expect = [](const at::Tensor& found, const Operand& a, const Operand& b) {
+        const auto scale_of = [](const Operand& x, int64_t row, int64_t column) {
+            const int64_t rows = x.values.size(0) / x.scale.size(0),
+                          columns = x.values.size(1) / x.scale.size(1);
+            return x.scale.to(at::kFloat)[row / rows][column / columns].item<float>();
+        };
+        for (int64_t row = 0; row < found.size(0); ++row) {
+            for (int64_t column = 0; column < found.size(1); ++column) {
+                float sum = 0;
+                for (int64_t k = 0; k < a.values.size(1); k += 128)
+                    sum +=
+                        expected_element(a.values.narrow(1, k, 128), b.values.narrow(0, k, 128), row, column,
+                                         /*fast=*/false) *
+                        scale_of(a, row, k) * scale_of(b, k, column);
+                ASSERT_EQ(found[row][column].item<float>(), sum) << row << ", " << column;
+            }
+        }
+    };
+    const Stack weight{{}, in_blocks(128, 384, 128, 128), &recipe};
+    const Operand x = in_blocks(3, 384, 1, 128), dy = in_blocks(3, 128, 1, 128);
+    expect(linear(x, weight), x, weight.all.transposed());
+    expect(linear_input_gradient(dy, weight), dy, weight.all);
+    const Operand all_dy = in_blocks(256, 5, 128, 1), all_x = in_blocks(256, 6, 128, 1);
+    at::Tensor gradient = at::empty({5, 6}, at::kFloat);
+    linear_weight_gradient(gradient, all_dy, all_x, /*accumulate=*/false, recipe.accumulation);
+    expect(gradient, all_dy.transposed(), all_x);
+}
+
 TEST_P(HopperSums, AreLessPreciseThanFp32) {
     const Operand x = any_numbers(4, 4096, kE4M3);
     const Stack hopper{{}, any_numbers(8, 4096, kE4M3), &recipe_}, fp32{{}, hopper.all, &kNoCasts};

@@ -106,6 +106,15 @@ TEST(HeadOnRanks, GradientsByPiecesAreThoseOfOneDevice) {
     EXPECT_TRUE(padding.eq(0).all().item<bool>()) << "a row without a token has no gradient";
 }
 
+TEST(HeadOnRanks, PiecesAreWholeBlocksOfTokens) {
+    constexpr int64_t kTokens = 1024, kBlock = 128;
+    const OverlappedTensorAxis axis(world(), world(), kTokens, kBlock);
+    const auto pieces = axis.pieces(kTokens / world().size());
+    EXPECT_EQ(pieces.size(), 2);
+    for (const layout::Range& piece : pieces) EXPECT_EQ(piece.size * world().size() % kBlock, 0);
+    EXPECT_EQ(axis.pieces(kTokens / world().size() - 1).size(), 1) << "no such pieces";
+}
+
 TEST(HeadOnRanks, GathersTheNextPieceBeforeItComputesOne) {
     const ops::OpsContext context;
     using enum comm::OpKind;

@@ -3,6 +3,7 @@
 README.md for what is in the file."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -25,6 +26,8 @@ from make_reference import build_model, loss_and_logits, train_in_float
 NAME = "float8"
 RECIPES = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 SCALE_MODES = {"mxfp8_cublas": ScaleCalculationMode.FLOOR, "mxfp8_cublas_rceil": ScaleCalculationMode.RCEIL}
+BLOCKWISE = "blockwise"
+WIDE = dict(hidden_size=128, intermediate_size=256, num_key_value_heads=4, head_dim=32)  # 128 divides the sides of its matrices
 TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
@@ -61,34 +64,46 @@ def casts(x):
     return results
 
 
-class MxProduct(torch.autograd.Function):
-    """y = x W^T with all operands of the three products in MXFP8, and sums in fp32."""
+class BlockProduct(torch.autograd.Function):
+    """y = x W^T with all operands of the three products in blocks, and sums in fp32. Two functions return the numbers that a
+    matrix in blocks stands for, which lie along the rows: `numbers`, and for weights `weight_numbers`."""
 
     @staticmethod
-    def forward(context, x, weight, mode):
+    def forward(context, x, weight, numbers, weight_numbers):
         context.save_for_backward(x, weight)
-        context.mode = mode
-        return numbers(x, mode) @ numbers(weight, mode).t()
+        context.numbers, context.weight_numbers = numbers, weight_numbers
+        return numbers(x) @ weight_numbers(weight).t()
 
     @staticmethod
     def backward(context, dy):
-        (x, weight), mode = context.saved_tensors, context.mode
-        dx = numbers(dy, mode) @ numbers(weight.t(), mode).t()
-        return dx, numbers(dy.t(), mode) @ numbers(x.t(), mode).t(), None
+        (x, weight), numbers = context.saved_tensors, context.numbers
+        dx = numbers(dy) @ context.weight_numbers(weight.t()).t()
+        return dx, numbers(dy.t()) @ numbers(x.t()).t(), None, None
 
 
-def numbers(matrix, mode):
-    """The numbers that a matrix in MXFP8 stands for; blocks lie along the rows."""
-    exponents, values = to_mx(matrix.contiguous(), torch.float8_e4m3fn, 32, mode)
-    scales = torch.exp2(exponents.view(torch.uint8).float() - 127)
-    return (values.float().unflatten(1, (-1, 32)) * scales.unsqueeze(-1)).flatten(1)
+def mx_numbers(mode):
+    def numbers(matrix):
+        exponents, values = to_mx(matrix.contiguous(), torch.float8_e4m3fn, 32, mode)
+        scales = torch.exp2(exponents.view(torch.uint8).float() - 127)
+        return (values.float().unflatten(1, (-1, 32)) * scales.unsqueeze(-1)).flatten(1)
+    return numbers
 
 
-class MxLinear(nn.Linear):
-    mode = None
+def numbers_128(rows):
+    """Blocks of `rows` x 128 numbers in E4M3, with the smallest powers of two as scales with which none exceeds 448."""
+    def numbers(matrix):
+        blocks = matrix.reshape(matrix.shape[0] // rows, rows, matrix.shape[1] // 128, 128).double()
+        fraction, exponent = torch.frexp(blocks.abs().amax((1, 3), keepdim=True) / 448)
+        scales = torch.exp2((exponent - (fraction == 0.5).int()).double())
+        return ((blocks / scales).float().to(torch.float8_e4m3fn).double() * scales).float().reshape(matrix.shape)
+    return numbers
+
+
+class BlockLinear(nn.Linear):
+    numbers = None  # those of BlockProduct
 
     def forward(self, x):
-        return MxProduct.apply(x.flatten(0, -2), self.weight, self.mode).unflatten(0, x.shape[:-1])
+        return BlockProduct.apply(x.flatten(0, -2), self.weight, *self.numbers).unflatten(0, x.shape[:-1])
 
 
 class Part(nn.Module):
@@ -134,10 +149,10 @@ def float8_converter(recipe):
     return lambda layer: Float8Linear.from_float(layer, config=config)
 
 
-def mx_converter(mode):
+def block_converter(*numbers):
     def convert(layer):
-        converted = MxLinear(layer.in_features, layer.out_features, bias=False)
-        converted.weight, converted.mode = layer.weight, mode
+        converted = BlockLinear(layer.in_features, layer.out_features, bias=False)
+        converted.weight, converted.numbers = layer.weight, numbers
         return converted
     return convert
 
@@ -155,9 +170,12 @@ def main():
     tokens, targets = make_batches(case)
     results = {"seed": np.array([case.seed]), "tokens": tokens, "targets": targets, **casts(matrix())}
     converters = {None: lambda layer: layer, **{recipe: float8_converter(recipe) for recipe in RECIPES},
-                  **{recipe: mx_converter(mode) for recipe, mode in SCALE_MODES.items()}}
+                  **{recipe: block_converter(mx_numbers(mode), mx_numbers(mode)) for recipe, mode in SCALE_MODES.items()},
+                  BLOCKWISE: block_converter(numbers_128(1), numbers_128(128))}
+    wide_config = LlamaConfig(**{**case.config.to_dict(), **WIDE})
     for recipe, convert in converters.items():
-        model = convert_model(build_model(case, torch.float32), convert, head=recipe not in SCALE_MODES)
+        own_case = replace(case, config=wide_config) if recipe == BLOCKWISE else case
+        model = convert_model(build_model(own_case, torch.float32), convert, head=recipe not in SCALE_MODES)
         loss, _ = loss_and_logits(model, tokens[0], targets[0])
         loss.backward()
         for name, parameter in (("layers.0.attention.wo", model.model.layers[0].self_attn.o_proj.weight),

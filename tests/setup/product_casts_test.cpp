@@ -31,6 +31,11 @@ TEST(WaysOfProducts, NameTheKindsAndTheReasons) {
               "outputs, input gradients, weight gradients in float8, scaled afterwards, because cuBLASLt has "
               "scales of rows only for compute capability 9.0, from version 12.9 on");
     EXPECT_EQ(ways("mxfp8_cublas", kBlackwell), "outputs, input gradients, weight gradients in float8");
+    EXPECT_EQ(
+        ways("blockwise", kHopper),
+        "outputs, input gradients, weight gradients emulated in bf16, because cuBLASLt has E8M0 scales of "
+        "blocks only from compute capability 10.0 and version 12.8 on");
+    EXPECT_EQ(ways("blockwise", kBlackwell), "outputs, input gradients, weight gradients in float8");
     EXPECT_EQ(ways("mxfp8_cublas", kNone),
               "outputs, input gradients, weight gradients emulated in bf16, because there is no GPU");
 }
@@ -74,6 +79,23 @@ TEST(NarrowLayers, AreKeptIfTheFilterSaysSo) {
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Tensorwise), all);
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient, 2), wide)
         << "the width is that of a rank's part: 351 of q, k and v";
+}
+
+TEST(Blocks, DivideMatricesAndTokens) {
+    using enum config::Float8Recipe;
+    using Names = std::set<std::string>;
+    EXPECT_EQ(cast_layers({}, Blockwise), cast_layers({}, Tensorwise));
+    // 128 divides neither the 64 rows of wk and wv, nor the 448 columns of wo, nor 75968 rows of the output.
+    EXPECT_EQ(cast_layers({}, Blockwise, 2),
+              (Names{"feed_forward.w1", "feed_forward.w2", "feed_forward.w3"}));
+    config::JobConfig config;
+    config.model.converters = {config::Converter::Float8};
+    config.float8.recipe_name = Blockwise;
+    EXPECT_EQ(product_casts(config, 128).recipe, ops::find_recipe("blockwise"));
+    EXPECT_ERROR(product_casts(config, 96), UserError,
+                 "blockwise casts blocks of 128 tokens, but a rank has 96");
+    config.float8.filter_fqns = {"auto_filter_small_kn"};
+    EXPECT_ERROR(product_casts(config, 128), UserError, "name the layers");
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ class TrainingAgainstTorchao : public ::testing::TestWithParam<std::string> {
         options.casts.recipe = ops::find_recipe(GetParam());
         if (options.casts.recipe != nullptr && GetParam().starts_with("mx"))
             options.casts.filter = {"output"};
+        if (GetParam() == "blockwise") {
+            options.spec.dim = 128, options.spec.hidden_dim = 256;
+            options.spec.num_kv_heads = 4, options.spec.head_dim = 32;
+        }
         options.seq_len = tokens_.size(2);
         options.microbatch_size = tokens_.size(1);
         options.seed = recorded().seed();
@@ -103,7 +107,8 @@ TEST_P(TrainingAgainstTorchao, FirstGradients) {
     EXPECT_EQ(num_compared, 2);
 }
 
-/// Sums in another order differ in the last bits, and later some element becomes another number of float8.
+/// Sums in another order differ in the last bits, and later some element becomes another number of float8,
+/// more of them in the wider model of blockwise: its norms differ by up to 1.2e-3.
 TEST_P(TrainingAgainstTorchao, TwentySteps) {
     constexpr int64_t kEqualSteps = 3;
     const at::Tensor losses = recorded().read(GetParam() + "/losses"),
@@ -111,15 +116,16 @@ TEST_P(TrainingAgainstTorchao, TwentySteps) {
     const auto run = trainer();
     for (int64_t step = 0; step < tokens_.size(0); ++step) {
         const double tolerance = step < kEqualSteps ? 1e-6 : 5e-4;
+        const double of_norm = step >= kEqualSteps && GetParam() == "blockwise" ? 3e-3 : tolerance;
         const auto result = run->step().update(run->step().forward_backward(batch(step)), /*lr=*/1e-3);
         EXPECT_NEAR(result.loss / losses[step].item<double>(), 1, tolerance) << "step " << step;
-        EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, tolerance) << "step " << step;
+        EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, of_norm) << "step " << step;
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, TrainingAgainstTorchao,
                          ::testing::Values("float32", "tensorwise", "rowwise", "rowwise_with_gw_hp",
-                                           "mxfp8_cublas", "mxfp8_cublas_rceil"),
+                                           "blockwise", "mxfp8_cublas", "mxfp8_cublas_rceil"),
                          [](const auto& recipe) { return recipe.param; });
 
 }  // namespace
