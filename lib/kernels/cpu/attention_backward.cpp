@@ -202,22 +202,20 @@ class Backward {
         const int64_t num_rows =
             keys_of_strip<Tile>(shape_.query_offset + first_query + column, first_key, num_keys);
         const int64_t panel_rows = round_up(num_rows, kRows);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.keys + panels_of_block(first_key),
-                             buffers_.queries + column * depth, buffers_.weights);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.values + panels_of_block(first_key),
-                             buffers_.doutputs + column * depth, buffers_.dscores);
+        const int64_t computed_rows = smaller(num_rows, num_keys), size = packed_a_size<Tile>(1, depth);
+        multiply_strip<Tile>(computed_rows, depth, {buffers_.keys + panels_of_block(first_key), size},
+                             buffers_.queries + column * depth, buffers_.weights, /*accumulate=*/false);
+        multiply_strip<Tile>(computed_rows, depth, {buffers_.values + panels_of_block(first_key), size},
+                             buffers_.doutputs + column * depth, buffers_.dscores, /*accumulate=*/false);
         mask_strip<Tile>(buffers_.weights, shape_, first_query + column, first_key, num_keys, panel_rows);
-        for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
+        for (int64_t i = computed_rows * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
         for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
         if (!wants_queries()) return;
         round_to_panel<Tile>(buffers_.dscores, num_rows);
-        const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
-        float* dquery = buffers_.dqueries + column * buffers_.extents.rows;
-        for (int64_t row = 0; row < shape_.head_dim; row += kRows) {
-            Tile::multiply(num_rows, keys_transposed(first_key) + row / kRows * panel_size,
-                           reinterpret_cast<const Element*>(buffers_.dscores), dquery + row * kColumns,
-                           kColumns, /*accumulate=*/first_key > first_of_all);
-        }
+        multiply_strip<Tile>(shape_.head_dim, num_rows,
+                             {keys_transposed(first_key), packed_a_size<Tile>(1, num_keys)}, buffers_.dscores,
+                             buffers_.dqueries + column * buffers_.extents.rows,
+                             /*accumulate=*/first_key > first_of_all);
     }
 
     /// For kRows keys of a strip, turns scores into weights, and gradients of weights into gradients of
