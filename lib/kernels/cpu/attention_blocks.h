@@ -47,6 +47,7 @@ struct Extents {
     static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // strips in a block of queries
     static constexpr int64_t kPanelRows = round_up(kBlock, Tile::kRows);
     static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
+    static_assert(Tile::kRows <= 32 && kLanes <= 16, "AttentionShape::size_of_sums() has room for these");
 
     explicit Extents(const AttentionShape& shape)
         : num_blocks((shape.num_keys + kBlock - 1) / kBlock),
