@@ -11,9 +11,16 @@
 // to 1 MiB for blocks. The forward pass of one or two queries is bound by memory: it reads keys and values
 // where they are, once for each query head, and needs 4 bytes for each key.
 //
-// A call computes the whole group of heads or, so that several threads share it, the results of some blocks
-// of queries or keys. Each sum has one order, so that the bits do not depend on the parts. A NaN in k or v
-// also reaches queries up to one tile before its token, although their weight for that token is 0.
+// A call computes the whole group of heads or, so that several threads share it, a part of the group: y of
+// some blocks of queries, or dk and dv of some blocks of keys with what these keys add to dq. Each sum has
+// one order, so that the bits do not depend on the parts. A NaN in k or v also reaches queries up to one tile
+// before its token, although their weight for that token is 0.
+//
+// The parts of a backward pass share fp32 sums of dq. A sum starts with the last keys that its block of
+// queries sees and ends with the first ones. A part waits for its turn at each block; the part with the first
+// visible keys writes dq. Each part goes through the queries in ascending order and, if the mask is causal,
+// first meets those that see no later keys. The part with the next later keys is then always ahead: no part
+// waits if all run at the same speed. A part waits only for parts with later keys.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +63,11 @@ struct AttentionShape {
         return {first_key(first_query) / kAttentionBlock * kAttentionBlock,
                 end_place < num_keys ? end_place : num_keys};
     }
+
+    int64_t num_query_blocks() const { return (num_queries + kAttentionBlock - 1) / kAttentionBlock; }
+    /// The number of floats in the sums of dq of a head's block of queries: columns of head_dim floats, with
+    /// room for whole tiles of up to 32 rows, and then whole vectors of up to 16.
+    int64_t size_of_sums() const { return kAttentionBlock * ((head_dim + 46) / 16 * 16); }
 };
 
 /// A matrix of one head or of several side by side: the row of token t begins at data + t * stride.
@@ -75,14 +87,23 @@ struct Attention {
     TokenRows<float> wide_y = {};  // unless data is null: gets y, which is then not rounded to T
 };
 
+/// Memory that the parts of a group share in the backward pass, for each head and block of queries:
+/// [num_heads, num_query_blocks()].
+struct SharedSums {
+    float* dq = nullptr;            // size_of_sums() floats each
+    int64_t* keys_added = nullptr;  // the number of keys in the sums. 0 before the first part runs
+};
+/// Added to keys_added where a part failed, so that no other part waits for it.
+inline constexpr int64_t kNoWait = int64_t{1} << 60;
+
 template <class T>
 struct AttentionBackward {
     AttentionShape shape;
-    /// dq of these queries is the part of these keys, and dk and dv of these keys the part of these queries.
-    TokenRange queries, keys;
+    TokenRange keys;  // of which the call computes dk, dv and the part of dq
     TokenRows<const T> dy, q, k, v, y;
     const float* log_sum_exp;
-    TokenRows<T> dq = {}, dk = {}, dv = {};  // without data: not computed. Both dk and dv, or neither
+    TokenRows<T> dq, dk, dv;
+    SharedSums sums = {};  // unless `keys` are all keys
 };
 
 }  // namespace argosy::kernels

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <numeric>
 
 #include "ops/kernel_calls.h"
@@ -34,58 +36,42 @@ struct VisibleBlocks {
         std::partial_sum(of_keys.begin(), of_keys.end(), of_keys.begin());
         of_keys.pop_back();
     }
-    int64_t sum() const { return std::accumulate(of_queries.begin(), of_queries.end(), int64_t{0}); }
 };
 
-/// Hands out blocks in order, so that each thread gets about the same work.
-class Division {
-  public:
-    Division(double total_work, int num_threads)
-        : parts_(num_threads), work_of_thread_(std::max(total_work, 1.0) / num_threads) {}
+using Blocks = std::vector<int64_t> VisibleBlocks::*;
+using Tokens = int64_t kernels::AttentionShape::*;
 
-    /// Adds a block, or all blocks of a group.
-    void add(int64_t group, AttentionPart::Of of, TokenRange range, double work) {
-        const auto place = static_cast<int64_t>((done_ + work / 2) / work_of_thread_);
-        auto& parts = parts_[std::clamp<int64_t>(place, 0, std::ssize(parts_) - 1)];
-        done_ += work;
-        if (!parts.empty() && parts.back().group == group && parts.back().of == of) {
-            parts.back().range.end = range.end;
-        } else {
-            parts.push_back({group, of, range});
-        }
-    }
-
-    /// Adds the blocks of a group's tokens one by one.
-    void add_blocks(int64_t group, AttentionPart::Of of, int64_t num_tokens,
-                    const std::vector<int64_t>& visible, double work_of_block) {
-        for (int64_t block = 0; block < std::ssize(visible); ++block) {
-            const int64_t begin = block * kAttentionBlock;
-            // A block without visible keys has results, too.
-            add(group, of, {begin, std::min(begin + kAttentionBlock, num_tokens)},
-                work_of_block * static_cast<double>(visible[block]) + 1e-3);
-        }
-    }
-
-    AttentionParts take() { return std::move(parts_); }
-
-  private:
-    AttentionParts parts_;
-    double work_of_thread_, done_ = 0;
-};
-
-std::vector<VisibleBlocks> visible_blocks(const std::vector<kernels::AttentionShape>& shapes) {
-    std::vector<VisibleBlocks> visible;
-    for (const auto& shape : shapes) {
-        const bool same = !visible.empty() && shape.positions == nullptr;  // as the sequence before
-        visible.push_back(same ? visible.back() : VisibleBlocks(shape));
-    }
-    return visible;
+/// The work of each block of queries or of keys. A block that sees nothing has results, too.
+std::vector<double> work_of_blocks(const kernels::AttentionShape& shape, Blocks blocks) {
+    const VisibleBlocks visible(shape);
+    std::vector<double> work;
+    for (const int64_t each : visible.*blocks) work.push_back(static_cast<double>(each) + 1e-3);
+    return work;
 }
 
-double work_of(const std::vector<VisibleBlocks>& visible, int64_t num_kv_heads) {
-    int64_t blocks = 0;
-    for (const VisibleBlocks& each : visible) blocks += each.sum();
-    return static_cast<double>(blocks * num_kv_heads);
+/// Hands out the blocks of all groups in order, so that each thread gets about the same work.
+AttentionParts divide(const std::vector<kernels::AttentionShape>& shapes, int64_t num_kv_heads,
+                      int num_threads, Blocks blocks, Tokens num_tokens) {
+    std::vector<std::vector<double>> work;  // of each sequence
+    double total = 0;
+    for (const auto& shape : shapes) {
+        const bool same = !work.empty() && shape.positions == nullptr;  // as the sequence before
+        work.push_back(same ? work.back() : work_of_blocks(shape, blocks));
+        total += std::reduce(work.back().begin(), work.back().end()) * static_cast<double>(num_kv_heads);
+    }
+    AttentionParts parts(num_threads);
+    double done = 0;
+    for (int64_t group = 0; group < std::ssize(shapes) * num_kv_heads; ++group) {
+        const int64_t sequence = group / num_kv_heads;
+        for (int64_t begin = 0; const double each : work[sequence]) {
+            const auto place = static_cast<int64_t>((done + each / 2) / total * num_threads);
+            auto& own = parts[std::clamp<int64_t>(place, 0, num_threads - 1)];
+            if (own.empty() || own.back().group != group) own.push_back({group, {begin, begin}});
+            own.back().range.end = begin = std::min(begin + kAttentionBlock, shapes[sequence].*num_tokens);
+            done += each;
+        }
+    }
+    return parts;
 }
 
 std::vector<kernels::AttentionShape> shapes_of(const at::Tensor& q, const at::Tensor& k,
@@ -172,30 +158,68 @@ void run_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
               });
 }
 
+/// The sums of dq of the groups of which several threads have parts.
+class SharedGroups {
+  public:
+    SharedGroups(const at::Tensor& x, const AttentionParts& parts, const kernels::AttentionShape& shape)
+        : num_blocks_(shape.num_heads * shape.num_query_blocks()), size_(num_blocks_ * shape.size_of_sums()) {
+        for (const auto& own : parts) {
+            for (const auto& [group, range] : own) {
+                const bool has_all_keys = range.begin == 0 && range.end == shape.num_keys;
+                if (!has_all_keys) places_.try_emplace(group, std::ssize(places_));
+            }
+        }
+        const auto num_groups = std::ssize(places_);
+        if (num_groups > 0) dq_ = at::empty({num_groups * size_}, x.options().dtype(at::kFloat));
+        keys_added_.resize(num_groups * num_blocks_);
+    }
+
+    kernels::SharedSums sums(int64_t group) {
+        const auto found = places_.find(group);
+        if (found == places_.end()) return {};
+        return {mutable_elements<float>(dq_) + found->second * size_,
+                keys_added_.data() + found->second * num_blocks_};
+    }
+
+    /// Lets all parts go on, after one failed.
+    void end_waits() {
+        for (int64_t& count : keys_added_) std::atomic_ref(count) += kernels::kNoWait;
+    }
+
+  private:
+    int64_t num_blocks_, size_;
+    std::map<int64_t, int64_t> places_;  // of groups in the sums
+    at::Tensor dq_;
+    std::vector<int64_t> keys_added_;
+};
+
 template <class T>
 void run_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const AttentionOutput& output, const std::vector<kernels::AttentionShape>& shapes,
                   int64_t num_kv_heads, const AttentionGradient& gradient) {
-    using Of = AttentionPart::Of;
-    run_parts(q, divide_attention_backward(shapes, num_kv_heads, threads_of_parts()), shapes, num_kv_heads,
+    const AttentionParts parts = divide_attention_backward(shapes, num_kv_heads, threads_of_parts());
+    SharedGroups shared(q, parts, shapes[0]);
+    run_parts(q, parts, shapes, num_kv_heads,
               [&](const AttentionPart& part, const Place& at, const kernels::AttentionShape& shape) {
-                  const TokenRange queries{0, shape.num_queries}, keys{0, shape.num_keys};
-                  kernels::AttentionBackward<T> args{
+                  const kernels::AttentionBackward<T> args{
                       .shape = shape,
-                      .queries = part.of == Of::Queries ? part.range : queries,
-                      .keys = part.of == Of::Keys ? part.range : keys,
+                      .keys = part.range,
                       .dy = at.queries<T>(dy),
                       .q = at.queries<T>(q),
                       .k = at.keys<T>(k),
                       .v = at.keys<T>(v),
                       .y = at.queries<T>(output.y),
-                      .log_sum_exp = elements<float>(output.log_sum_exp) + at.log_sum_exp};
-                  if (part.of != Of::Keys) args.dq = at.mutable_queries<T>(gradient.dq);
-                  if (part.of != Of::Queries) {
-                      args.dk = at.mutable_keys<T>(gradient.dk);
-                      args.dv = at.mutable_keys<T>(gradient.dv);
+                      .log_sum_exp = elements<float>(output.log_sum_exp) + at.log_sum_exp,
+                      .dq = at.mutable_queries<T>(gradient.dq),
+                      .dk = at.mutable_keys<T>(gradient.dk),
+                      .dv = at.mutable_keys<T>(gradient.dv),
+                      .sums = shared.sums(part.group)};
+                  try {
+                      kernels::table().of<T>().attention_backward(args);
+                  } catch (...) {
+                      shared.end_waits();
+                      throw;
                   }
-                  kernels::table().of<T>().attention_backward(args);
               });
 }
 
@@ -203,41 +227,16 @@ void run_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k
 
 AttentionParts divide_attention(const std::vector<kernels::AttentionShape>& shapes, int64_t num_kv_heads,
                                 int num_threads) {
-    const std::vector<VisibleBlocks> visible = visible_blocks(shapes);
-    Division division(work_of(visible, num_kv_heads), num_threads);
-    for (int64_t group = 0; group < std::ssize(shapes) * num_kv_heads; ++group) {
-        const int64_t sequence = group / num_kv_heads;
-        division.add_blocks(group, AttentionPart::Of::All, shapes[sequence].num_queries,
-                            visible[sequence].of_queries, 1);
-    }
-    return division.take();
+    return divide(shapes, num_kv_heads, num_threads, &VisibleBlocks::of_queries,
+                  &kernels::AttentionShape::num_queries);
 }
 
 AttentionParts divide_attention_backward(const std::vector<kernels::AttentionShape>& shapes,
                                          int64_t num_kv_heads, int num_threads) {
-    using Of = AttentionPart::Of;
-    // Products for each block of scores: of all gradients, of dq, and of dk and dv.
-    constexpr double kAll = 5, kQueries = 3, kKeys = 4;
-    const std::vector<VisibleBlocks> visible = visible_blocks(shapes);
-    const double work = work_of(visible, num_kv_heads);
-    const int64_t num_groups = std::ssize(shapes) * num_kv_heads;
-    const double groups_of_thread = static_cast<double>((num_groups + num_threads - 1) / num_threads);
-    const bool cuts =
-        (kQueries + kKeys) * static_cast<double>(num_groups) / num_threads < kAll * groups_of_thread;
-    Division division(work * (cuts ? kQueries + kKeys : kAll), num_threads);
-    for (int64_t group = 0; group < num_groups; ++group) {
-        const int64_t sequence = group / num_kv_heads;
-        const kernels::AttentionShape& shape = shapes[sequence];
-        if (cuts) {
-            division.add_blocks(group, Of::Queries, shape.num_queries, visible[sequence].of_queries,
-                                kQueries);
-            division.add_blocks(group, Of::Keys, shape.num_keys, visible[sequence].of_keys, kKeys);
-        } else {
-            division.add(group, Of::All, {0, shape.num_queries},
-                         kAll * static_cast<double>(visible[sequence].sum()));
-        }
-    }
-    return division.take();
+    AttentionParts parts = divide(shapes, num_kv_heads, num_threads, &VisibleBlocks::of_keys,
+                                  &kernels::AttentionShape::num_keys);
+    std::ranges::reverse(parts);
+    return parts;
 }
 
 AttentionOutput cpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cpu/vector.h"
@@ -82,20 +83,21 @@ struct Problem {
     void run() {
         const TokenRange queries{0, shape.num_queries}, keys{0, shape.num_keys};
         attention<T>({shape, queries, q, k, v, y, log_sum_exp.data()});
-        attention_backward<T>({shape, queries, keys, dy, q, k, v, y, log_sum_exp.data(), dq, dk, dv});
+        attention_backward<T>(gradient_of(keys));
     }
 
-    /// The same in parts of one block of queries or two blocks of keys.
+    /// The same in parts of one block. Each part of the backward pass is on a thread of its own; the first
+    /// thread's part has the first keys and waits for all others.
     void run_in_parts() {
-        const TokenRange all_queries{0, shape.num_queries}, all_keys{0, shape.num_keys};
-        for (const TokenRange& queries : parts(shape.num_queries, kAttentionBlock)) {
+        for (const TokenRange& queries : parts(shape.num_queries)) {
             attention<T>({shape, queries, q, k, v, y, log_sum_exp.data()});
         }
-        for (const TokenRange& queries : parts(shape.num_queries, kAttentionBlock)) {
-            attention_backward<T>({shape, queries, all_keys, dy, q, k, v, y, log_sum_exp.data(), dq, {}, {}});
-        }
-        for (const TokenRange& keys : parts(shape.num_keys, 2 * kAttentionBlock)) {
-            attention_backward<T>({shape, all_queries, keys, dy, q, k, v, y, log_sum_exp.data(), {}, dk, dv});
+        Sums sums(shape);
+        std::vector<std::jthread> threads;
+        for (const TokenRange& keys : parts(shape.num_keys)) {
+            threads.emplace_back([this, keys, &sums] {
+                attention_backward<T>(gradient_of(keys, {sums.dq.data(), sums.keys_added.data()}));
+            });
         }
     }
 
@@ -120,11 +122,24 @@ struct Problem {
     std::vector<double> exact_log_sum_exp;
 
   private:
-    static std::vector<TokenRange> parts(int64_t num_tokens, int64_t size) {
+    static std::vector<TokenRange> parts(int64_t num_tokens) {
         std::vector<TokenRange> made;
-        for (int64_t begin = 0; begin < num_tokens; begin += size)
-            made.push_back({begin, std::min(begin + size, num_tokens)});
+        for (int64_t begin = 0; begin < num_tokens; begin += kAttentionBlock)
+            made.push_back({begin, std::min(begin + kAttentionBlock, num_tokens)});
         return made;
+    }
+
+    /// What parts share; the sums are NaN before the first part.
+    struct Sums {
+        explicit Sums(const AttentionShape& of)
+            : dq(of.num_heads * of.num_query_blocks() * of.size_of_sums(), std::nanf("")),
+              keys_added(of.num_heads * of.num_query_blocks()) {}
+        std::vector<float> dq;
+        std::vector<int64_t> keys_added;
+    };
+
+    AttentionBackward<T> gradient_of(const TokenRange& keys, const SharedSums& sums = {}) {
+        return {shape, keys, dy, q, k, v, y, log_sum_exp.data(), dq, dk, dv, sums};
     }
 
     void solve(int64_t head, int64_t query) {

@@ -202,8 +202,9 @@ void attention_gradient(benchmark::State& state, at::ScalarType type) {
     report_flops(state, 5 * in.product_flops);
 }
 
-/// One sequence of 8 key heads, by this number of threads. On fewer processors, rates are of the sum of all
-/// threads' times: what a thread spends on its share.
+/// One sequence of 8 key heads, by this number of threads. Rates are of the sum of all threads' times: what a
+/// thread spends on its share. With OMP_THREAD_LIMIT=1 one thread computes all shares in order, and the times
+/// include no waiting.
 struct ThreadCount {
     const int before = at::get_num_threads();
     explicit ThreadCount(int threads) { at::set_num_threads(threads); }

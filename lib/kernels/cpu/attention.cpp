@@ -123,18 +123,15 @@ class Forward {
         const int64_t depth = buffers_.extents.depth, num_keys = keys_of_block(first_key);
         const int64_t num_rows =
             keys_of_strip<Tile>(shape_.query_offset + first_query + column, first_key, num_keys);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, keys(first_key),
-                             buffers_.queries + column * depth, buffers_.scores);
+        multiply_strip<Tile>(smaller(num_rows, num_keys), depth,
+                             {keys(first_key), packed_a_size<Tile>(1, depth)},
+                             buffers_.queries + column * depth, buffers_.scores, /*accumulate=*/false);
         mask_strip<Tile>(buffers_.scores, shape_, first_query + column, first_key, num_keys, num_rows);
         compute_weights(column, num_rows, first_key == first_of_all);
         round_to_panel<Tile>(buffers_.scores, num_rows);
-        const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
-        float* output = buffers_.outputs + column * buffers_.extents.rows;
-        for (int64_t row = 0; row < shape_.head_dim; row += Tile::kRows) {
-            Tile::multiply(num_rows, values(first_key) + row / Tile::kRows * panel_size,
-                           reinterpret_cast<const typename Tile::Element*>(buffers_.scores),
-                           output + row * kColumns, kColumns, /*accumulate=*/first_key > first_of_all);
-        }
+        multiply_strip<Tile>(shape_.head_dim, num_rows, {values(first_key), packed_a_size<Tile>(1, num_keys)},
+                             buffers_.scores, buffers_.outputs + column * buffers_.extents.rows,
+                             /*accumulate=*/first_key > first_of_all);
     }
 
     /// Turns scores into exp(score - maximum). Rescales the sums so far to the new maximum.

@@ -3,6 +3,8 @@
 //   dV = P^T dY,  dP = dY V^T,  dS_ij = P_ij (dP_ij - m_i),  dQ = scale dS K,  dK = scale dS^T Q.
 // P is recomputed from S and log_sum_exp. The kernel computes strips of P^T and dS^T. The rows of both strips
 // are rows of panels of A for dV and dK, and a strip of dS^T is a panel of B for dQ^T = K^T dS^T.
+#include <sched.h>
+
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/kernels.h"
 
@@ -15,10 +17,10 @@ struct Buffers {
     using Element = typename Tile::Element;
 
     explicit Buffers(const AttentionShape& shape) : extents(shape) {
-        allocate_in_scratch([this](Arena& arena) { allocate_arrays(arena); });
+        allocate_in_scratch([&](Arena& arena) { allocate_arrays(arena, shape.size_of_sums()); });
     }
 
-    void allocate_arrays(Arena& arena) {
+    void allocate_arrays(Arena& arena, int64_t size_of_sums) {
         const int64_t tokens = extents.num_blocks * kBlock, panel_rows = Extents<Tile>::kPanelRows;
         for (Element** panels : {&keys, &values}) {
             *panels = arena.allocate<Element>(extents.num_blocks * panel_rows * extents.depth);
@@ -32,7 +34,7 @@ struct Buffers {
         for (Element** panels : {&token_queries, &token_doutputs}) {
             *panels = arena.allocate<Element>(kBlock * extents.columns);
         }
-        dqueries = arena.allocate<float>(kBlock * extents.rows);
+        dqueries = arena.allocate<float>(size_of_sums);
         for (float** values_of_queries : {&negative_log_sums, &means, &scales}) {
             *values_of_queries = arena.allocate<float>(kBlock);
         }
@@ -49,11 +51,24 @@ struct Buffers {
     float *dkeys, *dvalues;                     // [tokens, columns]
     Element *queries, *doutputs;                // of a block, panels of B, k = head_dim
     Element *token_queries, *token_doutputs;    // of a block, panels of B, k = queries
-    float* dqueries;                            // of a block, per strip, transposed: [rows, kColumns]
+    float* dqueries;                            // of a block, unless parts of the group share the sums
     float *negative_log_sums, *means, *scales;  // of each query of a block
     float *weights, *dscores;                   // a strip
     Element *weight_panels, *dscore_panels;     // of a pair of blocks, panels of A, k = queries
 };
+
+/// Waits until a count that other threads raise is at least `wanted`. Yields after some microseconds, because
+/// there may be more threads than processors.
+void wait_for(const int64_t* count, int64_t wanted) {
+    constexpr int kSpins = 1000;
+    for (int i = 0; __atomic_load_n(count, __ATOMIC_ACQUIRE) < wanted; ++i) {
+        if (i < kSpins) {
+            __builtin_ia32_pause();
+        } else {
+            sched_yield();
+        }
+    }
+}
 
 template <class T>
 class Backward {
@@ -68,21 +83,18 @@ class Backward {
         : args_(args), shape_(args.shape), buffers_(args.shape) {}
 
     void run() {
-        const auto [begin, end] = args_.queries;
         for (int64_t i = 0; i < kBlock; ++i) buffers_.scales[i] = shape_.scale;
-        if (wants_keys()) clear_sums_of_keys();
-        const TokenRange keys =
-            begin < end ? seen_of(shape_.visible_keys(begin, end - begin)) : args_.queries;
+        clear_sums_of_keys();
+        const TokenRange keys = seen_of(shape_.visible_keys(0, shape_.num_queries));
         for (int64_t first = keys.begin; first < keys.end; first += kBlock) pack_keys(first);
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
-            for (int64_t first = begin; first < end; first += kBlock) differentiate(head, first);
+            for (int64_t first = 0; first < shape_.num_queries; first += kBlock) differentiate(head, first);
         }
-        if (wants_keys()) write_keys();
+        write_keys();
     }
 
   private:
-    bool wants_queries() const { return args_.dq.data != nullptr; }
-    bool wants_keys() const { return args_.dk.data != nullptr; }
+    bool is_shared() const { return args_.sums.dq != nullptr; }
     /// The visible keys that are among those of this call.
     TokenRange seen_of(TokenRange visible) const {
         return {larger(visible.begin, args_.keys.begin), smaller(visible.end, args_.keys.end)};
@@ -119,41 +131,52 @@ class Backward {
                      buffers_.keys + panels_of_block(first));
         pack_a<Tile>(Operand<T>{v, args_.v.stride, 1}, num_keys, head_dim,
                      buffers_.values + panels_of_block(first));
-        if (!wants_queries()) return;
         pack_a<Tile>(Operand<T>{k, 1, args_.k.stride}, head_dim, num_keys,
                      buffers_.keys_transposed + first * buffers_.extents.rows);
     }
 
-    /// Computes dq for one head and the block of queries that begins at `first_query`, and adds the block's
-    /// part to dk and dv, each if it is wanted.
+    /// For one head and the block of queries that begins at `first_query`: adds the part of these queries to
+    /// dk and dv, and the part of the call's keys to dq.
     void differentiate(int64_t head, int64_t first_query) {
-        const int64_t num_queries = queries_of_block(first_query);
-        const TokenRange visible = seen_of(shape_.visible_keys(first_query, num_queries));
-        if (visible.empty() && !wants_queries()) return;
+        const TokenRange visible = shape_.visible_keys(first_query, queries_of_block(first_query)),
+                         seen = seen_of(visible);
+        const int64_t block = head * shape_.num_query_blocks() + first_query / kBlock;
+        dqueries_ = is_shared() ? args_.sums.dq + block * shape_.size_of_sums() : buffers_.dqueries;
+        if (visible.empty() && args_.keys.begin == 0) write_queries(head, first_query);
+        if (seen.empty()) return;
         pack_block_of_queries(head, first_query);
-        for (int64_t first_key = visible.begin; first_key < visible.end; first_key += kBlock) {
-            int64_t end = 0;  // of the queries that see one of these keys
-            for (int64_t column = 0; column < num_queries; column += kColumns) {
-                const TokenRange seen = seen_of(shape_.visible_keys(first_query + column, kColumns));
-                if (!seen.has_block(first_key)) continue;
-                differentiate_strip(first_query, column, first_key, seen.begin);
-                end = column + kColumns;
-            }
-            if (!wants_keys()) continue;
-            add_to_keys(buffers_.weight_panels, buffers_.token_doutputs, {first_query, end}, first_key,
-                        buffers_.dvalues);
-            add_to_keys(buffers_.dscore_panels, buffers_.token_queries, {first_query, end}, first_key,
-                        buffers_.dkeys);
+        if (is_shared()) wait_for(args_.sums.keys_added + block, visible.end - seen.end);
+        for (int64_t first_key = (seen.end - 1) / kBlock * kBlock; first_key >= seen.begin;
+             first_key -= kBlock) {
+            differentiate_block(first_query, first_key);
         }
-        if (wants_queries()) write_queries(head, first_query);
+        if (seen.begin == visible.begin) return write_queries(head, first_query);
+        __atomic_fetch_add(args_.sums.keys_added + block, seen.end - seen.begin, __ATOMIC_RELEASE);
     }
+
+    void differentiate_block(int64_t first_query, int64_t first_key) {
+        int64_t end = 0;  // of the queries that see one of these keys
+        for (int64_t column = 0; column < queries_of_block(first_query); column += kColumns) {
+            const TokenRange visible = shape_.visible_keys(first_query + column, kColumns);
+            if (!visible.has_block(first_key)) continue;
+            differentiate_strip(first_query, column, first_key, first_key + kBlock >= visible.end);
+            end = column + kColumns;
+        }
+        add_to_keys(buffers_.weight_panels, buffers_.token_doutputs, {first_query, end}, first_key,
+                    buffers_.dvalues);
+        add_to_keys(buffers_.dscore_panels, buffers_.token_queries, {first_query, end}, first_key,
+                    buffers_.dkeys);
+    }
+
+    /// The sums of dq of a strip, transposed: [rows, kColumns].
+    float* dqueries(int64_t column) const { return dqueries_ + column * buffers_.extents.rows; }
 
     void write_queries(int64_t head, int64_t first_query) {
         const int64_t num_queries = queries_of_block(first_query);
         for (int64_t column = 0; column < num_queries; column += kColumns) {
-            if (seen_of(shape_.visible_keys(first_query + column, kColumns)).empty()) clear(column);
+            if (shape_.visible_keys(first_query + column, kColumns).empty()) clear(column);
             T* dq = args_.dq.data + (first_query + column) * args_.dq.stride + head * shape_.head_dim;
-            write_transposed<T>(buffers_.dqueries + column * buffers_.extents.rows, kColumns, buffers_.scales,
+            write_transposed<T>(dqueries(column), kColumns, buffers_.scales,
                                 smaller(kColumns, num_queries - column), shape_.head_dim,
                                 {dq, args_.dq.stride});
         }
@@ -166,12 +189,9 @@ class Backward {
         const T* y = args_.y.data + first_query * args_.y.stride + begin;
         pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, buffers_.queries);
         pack_b<Tile>(Operand<T>{dy, args_.dy.stride, 1}, num_queries, shape_.head_dim, buffers_.doutputs);
-        if (wants_keys()) {
-            pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries,
-                         buffers_.token_queries);
-            pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries,
-                         buffers_.token_doutputs);
-        }
+        pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, buffers_.token_queries);
+        pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries,
+                     buffers_.token_doutputs);
         const float* log_sums = args_.log_sum_exp + head * shape_.num_queries + first_query;
         for (int64_t i = 0; i < kBlock; ++i) {
             // Weights past the last query are 0, and those of a query that sees no key.
@@ -191,33 +211,28 @@ class Backward {
 
     /// The gradients of a strip of queries that see no key.
     void clear(int64_t column) {
-        float* dquery = buffers_.dqueries + column * buffers_.extents.rows;
-        for (int64_t i = 0; i < shape_.head_dim * kColumns; ++i) dquery[i] = 0;
+        for (int64_t i = 0; i < shape_.head_dim * kColumns; ++i) dqueries(column)[i] = 0;
     }
 
     /// Computes the weights and the gradients of the scores of one strip with a block of keys, and adds the
-    /// part of these keys to dq. `first_of_all`: the first block of keys that was added.
-    void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key, int64_t first_of_all) {
+    /// part of these keys to dq. `is_first`: whether dq has no part yet.
+    void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key, bool is_first) {
         const int64_t depth = buffers_.extents.depth, num_keys = keys_of_block(first_key);
         const int64_t num_rows =
             keys_of_strip<Tile>(shape_.query_offset + first_query + column, first_key, num_keys);
         const int64_t panel_rows = round_up(num_rows, kRows);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.keys + panels_of_block(first_key),
-                             buffers_.queries + column * depth, buffers_.weights);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.values + panels_of_block(first_key),
-                             buffers_.doutputs + column * depth, buffers_.dscores);
+        const int64_t computed_rows = smaller(num_rows, num_keys), size = packed_a_size<Tile>(1, depth);
+        multiply_strip<Tile>(computed_rows, depth, {buffers_.keys + panels_of_block(first_key), size},
+                             buffers_.queries + column * depth, buffers_.weights, /*accumulate=*/false);
+        multiply_strip<Tile>(computed_rows, depth, {buffers_.values + panels_of_block(first_key), size},
+                             buffers_.doutputs + column * depth, buffers_.dscores, /*accumulate=*/false);
         mask_strip<Tile>(buffers_.weights, shape_, first_query + column, first_key, num_keys, panel_rows);
-        for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
+        for (int64_t i = computed_rows * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
         for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
-        if (!wants_queries()) return;
         round_to_panel<Tile>(buffers_.dscores, num_rows);
-        const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
-        float* dquery = buffers_.dqueries + column * buffers_.extents.rows;
-        for (int64_t row = 0; row < shape_.head_dim; row += kRows) {
-            Tile::multiply(num_rows, keys_transposed(first_key) + row / kRows * panel_size,
-                           reinterpret_cast<const Element*>(buffers_.dscores), dquery + row * kColumns,
-                           kColumns, /*accumulate=*/first_key > first_of_all);
-        }
+        multiply_strip<Tile>(shape_.head_dim, num_rows,
+                             {keys_transposed(first_key), packed_a_size<Tile>(1, num_keys)}, buffers_.dscores,
+                             dqueries(column), /*accumulate=*/!is_first);
     }
 
     /// For kRows keys of a strip, turns scores into weights, and gradients of weights into gradients of
@@ -235,7 +250,7 @@ class Backward {
                 store(weights + i, weight);
                 store(dscores + i, weight * (load(dscores + i) - load(buffers_.means + column + i)));
             }
-            for (int64_t i = 0; i < kColumns && wants_keys(); i += Tile::kDepth) {
+            for (int64_t i = 0; i < kColumns; i += Tile::kDepth) {
                 const int64_t to = panel + i * kRows + row * Tile::kDepth;
                 store(reinterpret_cast<float*>(buffers_.weight_panels + to), Words::along_k(weights + i));
                 store(reinterpret_cast<float*>(buffers_.dscore_panels + to), Words::along_k(dscores + i));
@@ -275,6 +290,7 @@ class Backward {
     const AttentionBackward<T>& args_;
     const AttentionShape& shape_;
     Buffers<T> buffers_;
+    float* dqueries_ = nullptr;  // the sums of dq of the current block of queries, strip after strip
 };
 
 }  // namespace

@@ -47,6 +47,7 @@ struct Extents {
     static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // strips in a block of queries
     static constexpr int64_t kPanelRows = round_up(kBlock, Tile::kRows);
     static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
+    static_assert(Tile::kRows <= 32 && kLanes <= 16, "AttentionShape::size_of_sums() has room for these");
 
     explicit Extents(const AttentionShape& shape)
         : num_blocks((shape.num_keys + kBlock - 1) / kBlock),
@@ -109,14 +110,21 @@ int64_t keys_of_strip(int64_t place, int64_t first_key, int64_t num_keys) {
     return round_up(smaller(num_keys, place + Tile::kColumns - first_key), Tile::kDepth);
 }
 
-/// strip = keys * queries.
+/// Panels of A, one after the other.
 template <class Tile>
-void multiply_strip(int64_t num_rows, int64_t depth, const typename Tile::Element* key_panels,
-                    const typename Tile::Element* query_panel, float* strip) {
-    for (int64_t row = 0; row < num_rows; row += Tile::kRows) {
-        Tile::multiply(depth, key_panels + row * depth, query_panel, strip + row * Tile::kColumns,
-                       Tile::kColumns,
-                       /*accumulate=*/false);
+struct Panels {
+    const typename Tile::Element* data;
+    int64_t panel_size;
+};
+
+/// C = A B, or C += A B, for the first num_rows rows of A and one panel of B. C has kColumns columns, and is
+/// undefined from row num_rows to the end of the last tile.
+template <class Tile>
+void multiply_strip(int64_t num_rows, int64_t k, Panels<Tile> a, const void* b, float* c, bool accumulate) {
+    for (int64_t row = 0; row < num_rows; row += Tile::kRows, a.data += a.panel_size) {
+        Tile::multiply_first(smaller(Tile::kRows, num_rows - row), k, a.data,
+                             static_cast<const typename Tile::Element*>(b), c + row * Tile::kColumns,
+                             Tile::kColumns, accumulate);
     }
 }
 

@@ -32,7 +32,8 @@ struct VectorTile {
 
     static void multiply_first(int64_t num_rows, int64_t k, const Element* a, const Element* b, float* c,
                                int64_t c_stride, bool accumulate) {
-        constexpr int kHalf = (kRows + 1) / 2, kQuarter = (kRows + 3) / 4;
+        // A half is even: 64 rows are 4 tiles of 14 and one of 8, or 10 tiles of 6 and one of 4.
+        constexpr int kQuarter = (kRows + 3) / 4, kHalf = 2 * kQuarter;
         const PanelRows rows{words_of(a)};
         if (num_rows <= kQuarter) return add<kQuarter>(k, rows, words_of(b), c, c_stride, accumulate);
         if (num_rows <= kHalf) return add<kHalf>(k, rows, words_of(b), c, c_stride, accumulate);
