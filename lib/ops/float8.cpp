@@ -27,7 +27,7 @@ constexpr Recipe same_cast(const Cast& cast) { return {{cast, cast}, {cast, cast
 constexpr Cast kTensor{kE4M3, Scaling::Matrix}, kTensorGradient{kE5M2, Scaling::Matrix};
 constexpr Cast kLine{kE4M3, Scaling::Line, /*power_of_two=*/true};
 constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
-constexpr Cast kBlock{kE4M3, Scaling::Block, true, BlockScale::Ceil, /*block_size=*/128};
+constexpr Cast kLongBlock{kE4M3, Scaling::Block, true, BlockScale::Ceil, /*block_size=*/128};
 constexpr Cast kSquare{kE4M3, Scaling::Block, true, BlockScale::Ceil, 128, /*square_blocks=*/true};
 
 struct NamedRecipe {
@@ -39,7 +39,7 @@ constexpr NamedRecipe kRecipes[] = {
     {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
     {"rowwise", same_cast(kLine)},
     {"rowwise_with_gw_hp", {{kLine, kLine}, {kLine, kTensorPower}, {}}},
-    {"blockwise", {{kBlock, kSquare}, {kBlock, kSquare}, {kBlock, kBlock}}},
+    {"blockwise", {{kLongBlock, kSquare}, {kLongBlock, kSquare}, {kLongBlock, kLongBlock}}},
     {"mxfp8_cublas", same_cast({kE4M3, Scaling::Block, true, BlockScale::Floor})},
     {"mxfp8_cublas_rceil", same_cast({kE4M3, Scaling::Block, true, BlockScale::Ceil})},
 };
@@ -230,7 +230,7 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
 
 void cast_into(const Operand& kept, const at::Tensor& x, const Cast& cast, const at::Tensor& largest) {
     const auto [factors, scale] = scales_of_cast(largest, cast);
-    scaled_and_rounded(x, groups_of(x, cast.scaling, 1), factors, cast.type, /*summed=*/1, kept.values);
+    scaled_and_rounded(x, groups_of(x, cast, 1), factors, cast.type, /*summed=*/1, kept.values);
     kept.scale.copy_(scale);
 }
 

@@ -179,7 +179,9 @@ TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
         [&](const Work& work) { bytes += work.kind == WorkKind::Pass ? work.bytes : 0; });
     EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, /*accumulate=*/false); }),
               is_native("tensorwise") ? 1 : 0);
-    if (is_native("tensorwise")) EXPECT_EQ(bytes, has_two_orders() ? 2 * 64 * (96 + 32) : 0);
+    if (is_native("tensorwise")) {
+        EXPECT_EQ(bytes, has_two_orders() ? 2 * 64 * (96 + 32) : 0);
+    }
     expect_product(sum, values_of(left).t(), values_of(right));
 }
 
@@ -284,9 +286,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuFloat8,
                          ::testing::Values(Device{80, at::kBFloat16}, Device{90, at::kBFloat16},
                                            Device{90, at::kFloat}, Device{100, at::kBFloat16},
                                            Device{120, at::kBFloat16}),
-                         [](const auto& info) {
-                             return "cc" + std::to_string(info.param.capability) + "_" +
-                                    toString(info.param.type);
+                         [](const auto& device) {
+                             return "cc" + std::to_string(device.param.capability) + "_" +
+                                    toString(device.param.type);
                          });
 
 }  // namespace
