@@ -3,7 +3,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr const char* kChoice = "NCCL_IB_HCA";
+constexpr const char *kChoice = "NCCL_IB_HCA", *kUcxChoice = "UCX_NET_DEVICES";
 
 TEST(NamedAdapters, MissingOnOneNodeFailAndNameTheNode) {
     Cluster cluster = good_cluster(3);
@@ -117,12 +117,47 @@ TEST(AdapterLinks, MayBeDownIfTheAdapterIsUnused) {
 }
 
 TEST(AdapterLinks, MustBeUpIfTheAdapterIsNamedInFull) {
-    Cluster cluster = good_cluster();
-    for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "INIT";
-    set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
-    const Finding finding = only_finding(cluster, "adapters' links");
-    EXPECT_EQ(finding.severity, Severity::Fail);
-    EXPECT_EQ(finding.where, "all nodes");
+    for (const auto& [variable, value] : {std::pair{kChoice, "mlx5_0,mlx5_1"}, {kUcxChoice, "mlx5_1:1"}}) {
+        Cluster cluster = good_cluster();
+        for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "INIT";
+        set_everywhere(cluster, variable, value);
+        const Finding finding = only_finding(cluster, "adapters' links");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.where, "all nodes");
+    }
+}
+
+/// Nodes with an Ethernet adapter for management, mlx5_2, of which a job knows nothing.
+Cluster managed_cluster() {
+    Cluster cluster = good_cluster(8);
+    for (NodeFacts& node : cluster.nodes)
+        node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 25));
+    return cluster;
+}
+
+TEST(AdaptersForManagement, StopNoJob) {
+    const std::vector<std::pair<const char*, void (*)(NodeFacts&)>> cases = {
+        {"adapters' links", [](NodeFacts& node) { node.adapter_ports[2].state = "DOWN"; }},
+        {"adapters' rates", [](NodeFacts& node) { node.adapter_ports[2].gigabits = 10; }},
+        {"adapters' errors", [](NodeFacts& node) { ++node.adapter_ports_after[2].counters["link_downed"]; }}};
+    for (const auto& [check, spoil] : cases) {
+        Cluster cluster = managed_cluster();
+        for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+        spoil(cluster.nodes[3]);
+        const std::vector<Finding> findings = diagnose(cluster);
+        const auto finding = std::ranges::find(findings, check, &Finding::check);
+        ASSERT_NE(finding, findings.end()) << check;
+        EXPECT_EQ(finding->severity, Severity::Warn) << check;
+        EXPECT_EQ(finding->where, "n3");
+        EXPECT_EQ(bad_nodes_of(findings), std::set<std::string>{}) << check;
+
+        for (const auto& [variable, value] :
+             {std::pair{kChoice, "=mlx5_0,mlx5_1,mlx5_2"}, {kUcxChoice, "mlx5_2:1"}}) {
+            Cluster named = cluster;
+            set_everywhere(named, variable, value);
+            EXPECT_EQ(bad_nodes_of(diagnose(named)), std::set<std::string>{"n3"}) << check << variable;
+        }
+    }
 }
 
 TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
