@@ -63,7 +63,8 @@ Severity fail_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 ? Severity::Fail : Severity::Warn;
 }
 
-/// The state and the rate of the ports of one name and number on all nodes.
+/// The state and the rate of the ports of one name and number on all nodes. REQUIRES: the cluster outlives
+/// the object.
 class PeerPorts {
   public:
     explicit PeerPorts(const Cluster& cluster)
@@ -72,6 +73,7 @@ class PeerPorts {
             for (const AdapterPort& port : node.adapter_ports) {
                 Ports& peers = ports_[{port.adapter, port.port}];
                 ++peers.count;
+                peers.example = &port;
                 if (!port.active()) continue;
                 ++peers.num_active;
                 if (port.carries_data()) ++peers.num_with_data;
@@ -94,6 +96,18 @@ class PeerPorts {
         const bool of_fabric = 2 * of(port).num_with_data > num_nodes_ || choice.names(port);
         return of_fabric ? most_severe_ : Severity::Warn;
     }
+    /// Whether the port carries data on this node, or on at least half of the nodes.
+    bool for_data(const AdapterPort& port) const {
+        return port.carries_data() || 2 * of(port).num_with_data >= num_nodes_;
+    }
+    /// The ports that carry data on at least half of the nodes, as on one of them.
+    std::vector<const AdapterPort*> common() const {
+        std::vector<const AdapterPort*> ports;
+        for (const auto& [name, peers] : ports_) {
+            if (2 * peers.num_with_data >= num_nodes_) ports.push_back(peers.example);
+        }
+        return ports;
+    }
     /// The median of those that are active and have the same link layer.
     double usual_rate(const AdapterPort& port) const { return of(port).usual_rate.at(port.link_layer); }
 
@@ -101,6 +115,7 @@ class PeerPorts {
     struct Ports {
         int count = 0, num_active = 0;
         size_t num_with_data = 0;
+        const AdapterPort* example = nullptr;
         std::map<std::string, std::vector<double>> rates;  // by link layer
         std::map<std::string, double> usual_rate;
     };
@@ -216,6 +231,46 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster) {
                                               port.state, port.physical_state),
                                   "leave the node out; check cable, switch port and subnet manager"});
         }
+    }
+    return found.findings(cluster);
+}
+
+/// Compares the number of ports for data, also of those that are down, which check_adapter_links reports.
+/// Their names alone prove nothing, because nodes may name adapters differently. Leaves out ports that
+/// NCCL_IB_HCA names or does not choose: check_named_adapters reports the former.
+std::vector<Finding> check_num_adapters(const Cluster& cluster) {
+    const RanksByNode ranks(cluster);
+    const PeerPorts peers(cluster);
+    const std::vector<const AdapterPort*> common = peers.common();
+    std::vector<double> counts;
+    std::vector<std::string> missing;  // by node: the common ports that it lacks
+    for (const NodeFacts& node : cluster.nodes) {
+        const NameList choice = choice_on(node, ranks);
+        const auto counts_here = [&](const AdapterPort& port) {
+            return choice.chooses(port.adapter, port.port) && !has_name_of(choice, port);
+        };
+        counts.push_back(
+            static_cast<double>(std::ranges::count_if(node.adapter_ports, [&](const AdapterPort& port) {
+                return counts_here(port) && peers.for_data(port);
+            })));
+        std::string& names = missing.emplace_back();
+        for (const AdapterPort* port : common) {
+            if (!counts_here(*port) || std::ranges::find(node.adapter_ports, full_name(*port), full_name) !=
+                                           node.adapter_ports.end())
+                continue;
+            names += (names.empty() ? "" : ", ") + full_name(*port);
+        }
+    }
+    // More than half of the nodes have at least the lower median. The upper one may be that of just a half.
+    const double expected = upper_median(counts), least = counts.empty() ? 0 : lower_median(counts);
+    NodeFindings found("number of adapters", Blame::Always);
+    for (size_t i = 0; i < counts.size(); ++i) {
+        if (counts[i] >= expected || missing[i].empty()) continue;
+        found.add(cluster.nodes[i].name,
+                  {counts[i] < least ? Severity::Fail : Severity::Warn,
+                   fmt::format("{} ports for data, but {} on other nodes; it lacks {}", counts[i], expected,
+                               missing[i]),
+                   "leave the node out; check lspci and the kernel's log there, reseat the adapter"});
     }
     return found.findings(cluster);
 }

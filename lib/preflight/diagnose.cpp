@@ -25,6 +25,7 @@ constexpr Row kChecks[] = {
     {check_named_adapters},
     {check_ucx_devices},
     {check_adapter_links},
+    {check_num_adapters},
     {check_adapter_rates},
     {check_adapter_choice},
     {check_adapter_pcie},

@@ -35,6 +35,7 @@ std::vector<Finding> check_interfaces(const Cluster& cluster);
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
 std::vector<Finding> check_ucx_devices(const Cluster& cluster);
 std::vector<Finding> check_adapter_links(const Cluster& cluster);
+std::vector<Finding> check_num_adapters(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);

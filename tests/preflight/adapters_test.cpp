@@ -60,6 +60,8 @@ TEST(UcxDevices, MissingOnOneNodeOrRankAreAWarningIfOthersAreThere) {
     set_everywhere(cluster, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.nodes[1].adapter_ports.pop_back();
+    EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"UCX_NET_DEVICES", "number of adapters"}));
+    set_everywhere(cluster, kChoice, "mlx5_0");  // NCCL does not need the other
     const Finding finding = only_finding(cluster, "UCX_NET_DEVICES");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1");
@@ -158,6 +160,44 @@ TEST(AdaptersForManagement, StopNoJob) {
             EXPECT_EQ(bad_nodes_of(diagnose(named)), std::set<std::string>{"n3"}) << check << variable;
         }
     }
+}
+
+TEST(Adapters, ThatAreMissingMakeTheirNodeBad) {
+    for (const char* choice : {"", "mlx5", "^hfi1"}) {
+        Cluster cluster = good_cluster(5);
+        if (*choice) set_everywhere(cluster, kChoice, choice);
+        cluster.nodes[3].adapter_ports.erase(cluster.nodes[3].adapter_ports.begin());
+        const Finding finding = only_finding(cluster, "number of adapters");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n3"});
+        expect_says(finding, {"1 ports for data, but 2 on other nodes; it lacks mlx5_0"});
+    }
+}
+
+TEST(Adapters, ThatOnlyHalfOfTheNodesHaveAreAWarning) {
+    for (const int half : {1, 2}) {
+        Cluster cluster = good_cluster(2 * half);
+        for (int node = 0; node < half; ++node) cluster.nodes[node].adapter_ports.pop_back();
+        const Finding finding = only_finding(cluster, "number of adapters");
+        EXPECT_EQ(finding.severity, Severity::Warn);
+        EXPECT_EQ(finding.bad_nodes, Names{});
+        expect_says(finding, {"it lacks mlx5_1"});
+    }
+}
+
+TEST(Adapters, MayHaveOtherNamesOnANodeOrBeUnused) {
+    Cluster cluster = good_cluster(3);
+    cluster.nodes[1].adapter_ports[1].adapter = "ibp1";
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    cluster.nodes[1].adapter_ports.pop_back();
+    set_everywhere(cluster, kChoice, "mlx5_0");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+
+    cluster = good_cluster(3);
+    for (const int node : {0, 1})
+        cluster.nodes[node].adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 25));
+    for (RankFacts& rank : cluster.ranks) set_variable(rank, kChoice, rank.node == "n2" ? "^mlx5_1" : "");
+    for (const Finding& finding : diagnose(cluster)) EXPECT_NE(finding.check, "number of adapters");
 }
 
 TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
