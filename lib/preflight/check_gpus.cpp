@@ -14,7 +14,7 @@ namespace argosy::preflight {
 namespace {
 
 /// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
-/// 144 to 150 are errors of NVLink 5; 154 asks for a reset or restart.
+/// 144 to 150 are errors of NVLink 5, some of them nonfatal; 154 asks for a reset or restart.
 constexpr std::array kHardwareXids = {48,  62,  64,  74,  79,  95,  119, 120, 140,
                                       143, 144, 145, 146, 147, 148, 149, 150, 154};
 /// XIDs of memory errors that the GPU has corrected or contained.
@@ -178,8 +178,8 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// An error without a time gets WARN, because it may be old. Fatal errors of NVSwitches count as broken
-/// hardware.
+/// An error without a time gets WARN, because it may be old; a nonfatal one, because the link has recovered.
+/// Fatal errors of NVSwitches count as broken hardware.
 std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
@@ -187,12 +187,15 @@ std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
             const bool hardware = xid.of_switch || among(kHardwareXids, xid.code);
             if (!hardware && !among(kMemoryXids, xid.code)) continue;
             const bool recent = xid.age_hours && *xid.age_hours < kRecentHours;
-            const std::string what = fmt::format("{} {} of {} {}{}", xid.of_switch ? "fatal SXid" : "XID",
+            const std::string what = fmt::format("{} {} of {} {}{}",
+                                                 xid.of_switch  ? "fatal SXid"
+                                                 : xid.nonfatal ? "nonfatal XID"
+                                                                : "XID",
                                                  xid.code, xid.of_switch ? "NVSwitch" : "GPU", xid.bus_id,
                                                  !xid.age_hours ? ""
                                                  : recent       ? ", within the last day"
                                                                 : ", more than a day ago");
-            if (hardware && recent) {
+            if (hardware && recent && !xid.nonfatal) {
                 found.add(node.name,
                           {Severity::Fail, what, "leave the node out; look up the code, restart the node"});
             } else {

@@ -43,7 +43,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most
                                    mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
                                    fabric_domain, fabric_clique, pcie_replays, active_nvlinks,
                                    nvlink_gigabytes, fabric_problem)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch, nonfatal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
                                    available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
@@ -92,9 +92,7 @@ const Gpu* NodeFacts::gpu_at(const std::string& bus_id) const {
 
 void NodeFacts::add_xids(const std::vector<Xid>& later) {
     for (const Xid& xid : later) {
-        const auto known = std::ranges::find_if(xids, [&](const Xid& one) {
-            return one.bus_id == xid.bus_id && one.code == xid.code && one.of_switch == xid.of_switch;
-        });
+        const auto known = std::ranges::find_if(xids, [&](const Xid& one) { return one.same_error(xid); });
         if (known == xids.end()) {
             xids.push_back(xid);
         } else if (xid.age_hours && (!known->age_hours || *xid.age_hours < *known->age_hours)) {

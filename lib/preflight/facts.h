@@ -124,6 +124,12 @@ struct Xid {
     int code = 0;
     std::optional<double> age_hours;
     bool of_switch = false;
+    bool nonfatal = false;  // the line says so (only XIDs of NVLink 5, 144 to 150, may)
+
+    bool same_error(const Xid& other) const {
+        return bus_id == other.bus_id && code == other.code && of_switch == other.of_switch &&
+               nonfatal == other.nonfatal;
+    }
 };
 
 /// The result of a trial write to a folder that the run will write to.

@@ -187,40 +187,5 @@ TEST(GpuAnswers, ThatAreHarmlessHideNoLaterOne) {
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
 }
 
-TEST(GpuErrorsLogged, StayWhereALaterLookFindsOthers) {
-    NodeFacts node{.xids = {{"0000:3b:00", 79, 0.5}, {"0000:3b:00", 31, {}}, {"0000:3b:00", 48, 30}}};
-    node.add_xids(
-        {{"0000:3b:00", 48, 0.01}, {"0000:86:00", 79, 0.01}, {"0000:3b:00", 31, 2}, {"0000:3b:00", 79, {}}});
-    std::vector<std::tuple<std::string, int, std::optional<double>>> xids;
-    for (const Xid& xid : node.xids) xids.emplace_back(xid.bus_id, xid.code, xid.age_hours);
-    EXPECT_EQ(xids, (decltype(xids){{"0000:3b:00", 79, 0.5},
-                                    {"0000:3b:00", 31, 2},
-                                    {"0000:3b:00", 48, 0.01},
-                                    {"0000:86:00", 79, 0.01}}));
-}
-
-TEST(GpuErrorsLogged, CountByKindAndAge) {
-    const auto severity = [](int code, std::optional<double> age_hours) {
-        Cluster cluster = good_cluster();
-        cluster.nodes[0].xids = {{.bus_id = "0000:3b:00", .code = code, .age_hours = age_hours}};
-        return worst_severity(diagnose(cluster));
-    };
-    EXPECT_EQ(severity(79, 1), Severity::Fail);
-    EXPECT_EQ(severity(79, 100), Severity::Warn);
-    EXPECT_EQ(severity(79, std::nullopt), Severity::Warn);
-    EXPECT_EQ(severity(63, 1), Severity::Warn);
-    EXPECT_EQ(severity(13, 1), Severity::Pass);  // a program's
-    EXPECT_EQ(severity(31, 1), Severity::Pass);
-}
-
-TEST(GpuErrorsLogged, FatalOnesOfSwitchesFail) {
-    Cluster cluster = good_cluster();
-    cluster.nodes[0].xids = {{.bus_id = "0000:06:00.0", .code = 20034, .age_hours = 1, .of_switch = true}};
-    cluster.nodes[0] = unpack_node(pack(cluster.nodes[0]));
-    const Finding finding = only_finding(cluster, "GPU errors in the kernel's log");
-    EXPECT_EQ(finding.bad_nodes, Names{"n0"});
-    expect_says(finding, {"fatal SXid 20034 of NVSwitch 0000:06:00.0, within the last day"});
-}
-
 }  // namespace
 }  // namespace argosy::preflight
