@@ -339,31 +339,46 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// A link that goes down ends a job. Other errors cost time. The texts give a counter's growth as a power of
-/// ten, so that nodes with similar growth share a finding.
-std::vector<Finding> check_adapter_counters(const Cluster& cluster) {
+/// What happened to the adapters during the pre-flight. A link that goes down ends a job. Other errors cost
+/// time. The texts give a counter's growth as a power of ten, so that nodes with similar growth share a
+/// finding.
+std::vector<Finding> check_adapters_after(const Cluster& cluster) {
     constexpr const char* kLinkDown = "link_downed";
-    NodeFindings found("adapters' errors", Blame::Always);
+    NodeFindings lost("adapters' links under load", Blame::Always);
+    NodeFindings errors("adapters' errors", Blame::Always);
     const RanksByNode ranks(cluster);
     const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
+        if (!node.adapter_ports_after) continue;
         const ChosenPorts choice(node, ranks);
         for (const AdapterPort* port : chosen_and_active(node, choice)) {
-            const auto after = std::ranges::find(node.adapter_ports_after, full_name(*port), full_name);
-            if (after == node.adapter_ports_after.end()) continue;
+            const Severity most = peers.most_severe(*port, choice);
+            const auto after = std::ranges::find(*node.adapter_ports_after, full_name(*port), full_name);
+            const bool gone = after == node.adapter_ports_after->end();
+            if (gone || !after->active()) {
+                lost.add(node.name,
+                         {most,
+                          fmt::format("{} was ACTIVE before the load, and {} after it", full_name(*port),
+                                      gone ? "is gone"
+                                           : fmt::format("is {} / {}", after->state, after->physical_state)),
+                          "leave the node out; see the kernel's log there, check cable and switch port"});
+                continue;
+            }
             for (const auto& [name, count] : after->counters) {
                 const auto before = port->counters.find(name);
                 if (before == port->counters.end() || count <= before->second) continue;
                 int64_t growth = 1;
                 while (growth <= (count - before->second) / 10) growth *= 10;
-                found.add(node.name, {name == kLinkDown ? peers.most_severe(*port, choice) : Severity::Warn,
-                                      fmt::format("{} of {} has grown by at least {} during the pre-flight",
-                                                  name, full_name(*port), growth),
-                                      "reseat or replace the cable; check the switch port, and congestion"});
+                errors.add(node.name, {name == kLinkDown ? most : Severity::Warn,
+                                       fmt::format("{} of {} has grown by at least {} during the pre-flight",
+                                                   name, full_name(*port), growth),
+                                       "reseat or replace the cable; check the switch port, and congestion"});
             }
         }
     }
-    return found.findings(cluster);
+    std::vector<Finding> findings = lost.findings(cluster);
+    append(errors.findings(cluster), findings);
+    return findings;
 }
 
 }  // namespace argosy::preflight

@@ -29,7 +29,7 @@ constexpr Row kChecks[] = {
     {check_adapter_rates},
     {check_adapter_choice},
     {check_adapter_pcie},
-    {check_adapter_counters},
+    {check_adapters_after},
     {.check = check_gpu_answers, .of_gpus = true},
     {.check = check_num_gpus, .of_gpus = true},
     {.check = check_gpu_states, .of_gpus = true},
@@ -95,6 +95,12 @@ constexpr NodeGap kNodeGaps[] = {
      [](const NodeFacts& node) {
          return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
              return port.carries_data() && port.counters.empty();
+         });
+     }},
+    {"new errors of some adapters", "a counter is full (perfquery -R resets it)",
+     [](const NodeFacts& node) {
+         return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
+             return port.carries_data() && port.has_full_counter();
          });
      }},
     {"the dump folder", "the job names none",

@@ -39,7 +39,7 @@ std::vector<Finding> check_num_adapters(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
-std::vector<Finding> check_adapter_counters(const Cluster& cluster);
+std::vector<Finding> check_adapters_after(const Cluster& cluster);
 
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strict_json.h"
@@ -74,6 +75,20 @@ Facts unpacked(const std::string& text) {
 const Variable* RankFacts::variable(const std::string& name) const {
     const auto found = std::ranges::find(variables, name, &Variable::name);
     return found == variables.end() ? nullptr : &*found;
+}
+
+/// Only these counters have so few bits: those of InfiniBand's PortCounters, which the kernel shows as they
+/// are.
+bool AdapterPort::has_full_counter() const {
+    constexpr std::pair<const char*, int64_t> kMaxima[] = {{"symbol_error", 0xffff},
+                                                           {"link_error_recovery", 0xff},
+                                                           {"link_downed", 0xff},
+                                                           {"port_rcv_errors", 0xffff},
+                                                           {"local_link_integrity_errors", 0xf}};
+    return std::ranges::any_of(kMaxima, [&](const auto& maximum) {
+        const auto counter = counters.find(maximum.first);
+        return counter != counters.end() && counter->second == maximum.second;
+    });
 }
 
 std::string pci_address(const std::string& bus_id) {

@@ -88,6 +88,8 @@ struct AdapterPort {
     bool infiniband() const { return link_layer == "InfiniBand"; }
     /// Whether it is part of a fabric for data, and not an Ethernet adapter for management.
     bool carries_data() const { return active() && (infiniband() || gigabits >= kSlowestFabric); }
+    /// Whether a counter has reached its maximum, which it keeps until it is reset.
+    bool has_full_counter() const;
     static constexpr double kSlowestFabric = 50;  // Gb/s of Ethernet
 };
 
@@ -161,7 +163,7 @@ struct NodeFacts {
     std::optional<FolderFacts> dump_folder;
     /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
     std::vector<Gpu> gpus_under_load, gpus_after;
-    std::vector<AdapterPort> adapter_ports_after;  // after all measurements
+    std::optional<std::vector<AdapterPort>> adapter_ports_after;  // after all measurements; none: not read
 
     /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
     const Gpu* gpu_at(const std::string& bus_id) const;

@@ -141,7 +141,8 @@ TEST(AdaptersForManagement, StopNoJob) {
     const std::vector<std::pair<const char*, void (*)(NodeFacts&)>> cases = {
         {"adapters' links", [](NodeFacts& node) { node.adapter_ports[2].state = "DOWN"; }},
         {"adapters' rates", [](NodeFacts& node) { node.adapter_ports[2].gigabits = 10; }},
-        {"adapters' errors", [](NodeFacts& node) { ++node.adapter_ports_after[2].counters["link_downed"]; }}};
+        {"adapters' errors",
+         [](NodeFacts& node) { ++node.adapter_ports_after->at(2).counters["link_downed"]; }}};
     for (const auto& [check, spoil] : cases) {
         Cluster cluster = managed_cluster();
         for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
@@ -269,26 +270,73 @@ TEST(AdapterCounters, ThatGrowAreNamed) {
     Cluster cluster = good_cluster(3);
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    for (const int node : {1, 2}) cluster.nodes[node].adapter_ports_after[1].counters["packet_seq_err"] = 170;
+    for (const int node : {1, 2})
+        cluster.nodes[node].adapter_ports_after->at(1).counters["packet_seq_err"] = 170;
     Finding finding = only_finding(cluster, "adapters' errors");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1, n2");
     expect_says(finding, {"packet_seq_err of mlx5_1", "by at least 100 "});
 
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
-    cluster.nodes[0].adapter_ports_after[0].counters["link_downed"] = 2;
+    cluster.nodes[0].adapter_ports_after->at(0).counters["link_downed"] = 2;
     finding = only_finding(cluster, "adapters' errors");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n0"});
     expect_says(finding, {"link_downed of mlx5_0", "by at least 1 "});
 }
 
+TEST(AdaptersAfterTheLoad, MustStillBeThereAndActive) {
+    const std::vector<std::pair<void (*)(std::vector<AdapterPort>&), const char*>> cases = {
+        {[](std::vector<AdapterPort>& ports) { ports.pop_back(); },
+         "mlx5_1 was ACTIVE before the load, and is gone"},
+        {[](std::vector<AdapterPort>& ports) {
+             ports[1].state = "INIT";
+             ++ports[1].counters["link_downed"];
+         },
+         "mlx5_1 was ACTIVE before the load, and is INIT / LinkUp"}};
+    for (const auto& [spoil, words] : cases) {
+        Cluster cluster = good_cluster(3);
+        for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+        spoil(*cluster.nodes[1].adapter_ports_after);
+        const Finding finding = only_finding(cluster, "adapters' links under load");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+        expect_says(finding, {words});
+        set_everywhere(cluster, kChoice, "mlx5_0");
+        EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "it is not used";
+    }
+    Cluster cluster = good_cluster(3);
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports_after.emplace();
+    EXPECT_EQ(bad_nodes_of(diagnose(cluster)).size(), 3u) << "all are gone";
+}
+
+TEST(AdapterCounters, ThatAreFullAreNotChecked) {
+    const auto is_checked = [](const char* counter, int64_t value) {
+        Cluster cluster = good_cluster();
+        cluster.nodes[1].adapter_ports[1].counters[counter] = value;
+        const Names lines = not_checked(cluster, at::kBFloat16);
+        return std::ranges::find(
+                   lines, "new errors of some adapters, n1: a counter is full (perfquery -R resets it)") ==
+               lines.end();
+    };
+    for (const char* counter : {"symbol_error", "port_rcv_errors"}) {
+        EXPECT_FALSE(is_checked(counter, 65535));
+        EXPECT_TRUE(is_checked(counter, 255));
+    }
+    for (const char* counter : {"link_downed", "link_error_recovery"}) {
+        EXPECT_FALSE(is_checked(counter, 255));
+        EXPECT_TRUE(is_checked(counter, 256)) << "the driver has more bits";
+    }
+    EXPECT_FALSE(is_checked("local_link_integrity_errors", 15));
+    for (const int64_t value : {15, 255, 65535}) EXPECT_TRUE(is_checked("packet_seq_err", value));
+}
+
 TEST(AdapterCounters, ThatAreResetOrUnusedAreNoFault) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
-    cluster.nodes[0].adapter_ports_after[0].counters["symbol_error"] = 0;
-    cluster.nodes[0].adapter_ports_after[0].counters["a_new_one"] = 5;
-    cluster.nodes[1].adapter_ports_after[1].counters["symbol_error"] = 9;
+    cluster.nodes[0].adapter_ports_after->at(0).counters["symbol_error"] = 0;
+    cluster.nodes[0].adapter_ports_after->at(0).counters["a_new_one"] = 5;
+    cluster.nodes[1].adapter_ports_after->at(1).counters["symbol_error"] = 9;
     set_everywhere(cluster, "NCCL_IB_HCA", "mlx5_0");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }

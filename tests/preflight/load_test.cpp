@@ -264,11 +264,12 @@ TEST(Load, TravelsWithTheFacts) {
     node.gpus_under_load = {good_gpu(3)};
     node.gpus_after = {good_gpu(4), good_gpu(5)};
     node.gpus_after[1].pcie_replays = 6;
-    node.adapter_ports_after = {adapter_port("mlx5_7")};
+    node.adapter_ports_after = {{adapter_port("mlx5_7")}};
+    EXPECT_FALSE(unpack_node(pack(NodeFacts{})).adapter_ports_after);
     node = unpack_node(pack(node));
     EXPECT_EQ(node.gpus_under_load.at(0).bus_id, good_gpu(3).bus_id);
     EXPECT_EQ(node.gpus_after.at(1).pcie_replays, 6);
-    EXPECT_EQ(node.adapter_ports_after.at(0).counters.at("symbol_error"), 3);
+    EXPECT_EQ(node.adapter_ports_after->at(0).counters.at("symbol_error"), 3);
 }
 
 }  // namespace
