@@ -129,14 +129,16 @@ constexpr State kStatesUnderLoad[] = {
      "check again under load with nvidia-smi -q -d PERFORMANCE"},
 };
 
-/// Adds one finding, "GPU 0, 3: ...", for each text that `gpus` of a node have for this state.
-void apply(const State& state, const Cluster& cluster, std::vector<Gpu> NodeFacts::*gpus,
-           std::vector<Finding>& findings) {
+/// Adds one finding, "GPU 0, 3: ...", for each text that the used among `gpus` of a node have for this state.
+void apply(const State& state, const Cluster& cluster, const RanksByNode& ranks,
+           std::vector<Gpu> NodeFacts::*gpus, std::vector<Finding>& findings) {
     NodeFindings found(state.check, state.blame);
     for (const NodeFacts& node : cluster.nodes) {
+        const UsedGpus used(node, ranks);
         std::map<std::string, std::string> gpus_by_problem;
         for (size_t i = 0; i < (node.*gpus).size(); ++i) {
-            const std::string problem = state.problem((node.*gpus)[i]);
+            const Gpu& gpu = (node.*gpus)[i];
+            const std::string problem = used.has(gpu) ? state.problem(gpu) : "";
             if (problem.empty()) continue;
             std::string& numbers = gpus_by_problem[problem];
             numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
@@ -212,7 +214,9 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         const bool shared = ranks.on(node).size() > node.gpus.size();
+        const UsedGpus used(node, ranks);
         for (const Gpu& gpu : node.gpus) {
+            if (!used.has(gpu)) continue;
             if (gpu.compute_mode == "Prohibited") {
                 found.add(node.name,
                           {Severity::Fail, "it is Prohibited, so no program may use the GPU", kRemedy});
@@ -230,8 +234,10 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
 
 std::vector<Finding> check_gpu_states(const Cluster& cluster) {
     std::vector<Finding> findings;
-    for (const State& state : kStates) apply(state, cluster, &NodeFacts::gpus, findings);
-    for (const State& state : kStatesUnderLoad) apply(state, cluster, &NodeFacts::gpus_under_load, findings);
+    const RanksByNode ranks(cluster);
+    for (const State& state : kStates) apply(state, cluster, ranks, &NodeFacts::gpus, findings);
+    for (const State& state : kStatesUnderLoad)
+        apply(state, cluster, ranks, &NodeFacts::gpus_under_load, findings);
     return findings;
 }
 

@@ -146,6 +146,16 @@ const Variable* RanksByNode::variable(const std::string& name, const NodeFacts& 
     return ranks.empty() ? nullptr : ranks.front()->variable(name);
 }
 
+UsedGpus::UsedGpus(const NodeFacts& node, const RanksByNode& ranks) {
+    for (const RankFacts* rank : ranks.on(node)) {
+        if (rank->load && !rank->load->bus_id.empty()) addresses_.insert(pci_address(rank->load->bus_id));
+    }
+}
+
+bool UsedGpus::has(const Gpu& gpu) const {
+    return addresses_.empty() || addresses_.contains(pci_address(gpu.bus_id));
+}
+
 size_t num_machines(const Cluster& cluster) {
     std::set<std::string> boot_ids;
     for (const NodeFacts& node : cluster.nodes) boot_ids.insert(node.boot_id);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -197,6 +198,17 @@ class RanksByNode {
 
   private:
     std::unordered_map<std::string, std::vector<const RankFacts*>> ranks_;
+};
+
+/// The GPUs of a node that the job's ranks compute on: others may be a neighbour's. All GPUs, as long as no
+/// rank has said which it computes on (RankFacts::load).
+class UsedGpus {
+  public:
+    UsedGpus(const NodeFacts& node, const RanksByNode& ranks);
+    bool has(const Gpu& gpu) const;
+
+  private:
+    std::set<std::string> addresses_;
 };
 
 /// The number of machines that the nodes are. In tests, several nodes are one machine.

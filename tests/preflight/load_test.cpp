@@ -138,6 +138,24 @@ TEST(GpusUnderLoad, ThatHeatSlowsAreNamed) {
     EXPECT_EQ(only_finding(cluster, "GPU clocks under load").severity, Severity::Warn);
 }
 
+/// GPU 1 of n1 is a neighbour's on a shared node.
+TEST(GpusUnderLoad, ThatNoRankUsesAreNotChecked) {
+    const std::vector<void (*)(NodeFacts&)> cases = {
+        [](NodeFacts& node) { node.gpus[1].used_mebibytes = 70000; },
+        [](NodeFacts& node) { node.gpus[1].compute_mode = "Prohibited"; },
+        [](NodeFacts& node) { node.gpus[1].remapping_failed = true; },
+        [](NodeFacts& node) { node.gpus_under_load[1].throttle_reasons = 0x40; }};
+    for (const auto& spoil : cases) {
+        Cluster cluster = watched_cluster();
+        spoil(cluster.nodes[1]);
+        EXPECT_EQ(bad_nodes_of(diagnose(cluster)), std::set<std::string>{"n1"});
+        cluster.ranks[3].load->bus_id = cluster.ranks[2].load->bus_id;
+        EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+        for (RankFacts& rank : cluster.ranks) rank.load.reset();
+        EXPECT_EQ(bad_nodes_of(diagnose(cluster)), std::set<std::string>{"n1"}) << "it may be the job's";
+    }
+}
+
 TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
     Cluster cluster = watched_cluster();
     cluster.nodes[2].gpus_after[1].corrected_errors = 3;
