@@ -82,7 +82,7 @@ class PeerPorts {
         }
         for (auto& [name, peers] : ports_) {
             for (const auto& [link_layer, rates] : peers.rates)
-                peers.usual_rate[link_layer] = upper_median(rates);
+                peers.usual_rates[link_layer] = {lower_median(rates), upper_median(rates)};
         }
     }
 
@@ -108,8 +108,12 @@ class PeerPorts {
         }
         return ports;
     }
-    /// The median of those that are active and have the same link layer.
-    double usual_rate(const AdapterPort& port) const { return of(port).usual_rate.at(port.link_layer); }
+    /// The medians of those that are active and have the same link layer. More than half of them have at
+    /// least the lower one. The upper one may be that of just a half.
+    struct UsualRates {
+        double lower, upper;
+    };
+    UsualRates usual_rates(const AdapterPort& port) const { return of(port).usual_rates.at(port.link_layer); }
 
   private:
     struct Ports {
@@ -117,7 +121,7 @@ class PeerPorts {
         size_t num_with_data = 0;
         const AdapterPort* example = nullptr;
         std::map<std::string, std::vector<double>> rates;  // by link layer
-        std::map<std::string, double> usual_rate;
+        std::map<std::string, UsualRates> usual_rates;
     };
     const Ports& of(const AdapterPort& port) const { return ports_.at({port.adapter, port.port}); }
 
@@ -282,9 +286,9 @@ std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         const ChosenPorts choice(node, ranks);
         for (const AdapterPort* port : chosen_and_active(node, choice)) {
-            const double expected = peers.usual_rate(*port);
+            const auto [least, expected] = peers.usual_rates(*port);
             if (port->gigabits >= expected) continue;
-            found.add(node.name, {peers.most_severe(*port, choice),
+            found.add(node.name, {port->gigabits < least ? peers.most_severe(*port, choice) : Severity::Warn,
                                   fmt::format("{} runs at {} Gb/s, but at {} on other nodes",
                                               full_name(*port), port->gigabits, expected),
                                   "leave the node out; reseat or replace the cable"});

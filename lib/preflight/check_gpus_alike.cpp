@@ -38,12 +38,14 @@ std::vector<Finding> check_num_gpus(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         if (is_known(node)) counts.push_back(static_cast<double>(node.gpus.size()));
     }
-    const double expected = upper_median(std::move(counts));
+    // More than half of the nodes have at least the lower median. The upper one may be that of just a half.
+    const double expected = upper_median(counts),
+                 least = counts.empty() ? 0 : lower_median(std::move(counts));
     for (const NodeFacts& node : cluster.nodes) {
         const auto count = static_cast<double>(node.gpus.size());
         if (!is_known(node) || count == expected) continue;
         const bool fewer = count < expected;
-        found.add(node.name, {fewer ? Severity::Fail : Severity::Warn,
+        found.add(node.name, {count < least ? Severity::Fail : Severity::Warn,
                               fmt::format("{}, but {} on other nodes", count, expected),
                               fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
                                     : "ask for nodes of one kind"});

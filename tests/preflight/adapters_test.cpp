@@ -202,7 +202,7 @@ TEST(Adapters, MayHaveOtherNamesOnANodeOrBeUnused) {
 }
 
 TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
-    for (const int nodes : {2, 5}) {
+    for (const int nodes : {3, 4}) {
         Cluster cluster = good_cluster(nodes);
         set_everywhere(cluster, kChoice, "mlx5");
         cluster.nodes[1].adapter_ports[0].gigabits = 100;
@@ -210,6 +210,17 @@ TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
         EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n1"});
         expect_says(finding, {"mlx5_0 runs at 100 Gb/s, but at 400 on other nodes"});
+    }
+}
+
+TEST(AdapterRates, BelowThoseOfJustAHalfAreAWarning) {
+    for (const int half : {1, 2}) {
+        Cluster cluster = good_cluster(2 * half);
+        set_everywhere(cluster, kChoice, "mlx5");
+        for (int node = 0; node < half; ++node) cluster.nodes[node].adapter_ports[0].gigabits = 200;
+        const Finding finding = only_finding(cluster, "adapters' rates");
+        EXPECT_EQ(finding.severity, Severity::Warn);
+        EXPECT_EQ(finding.bad_nodes, Names{});
     }
 }
 

@@ -118,6 +118,17 @@ TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     EXPECT_EQ(only_finding(cluster, "number of GPUs").severity, Severity::Warn);
 }
 
+TEST(Gpus, ThatOnlyHalfOfTheNodesHaveAreAWarning) {
+    for (const int half : {1, 2}) {
+        Cluster cluster = good_cluster(2 * half);
+        for (int node = 0; node < half; ++node) cluster.nodes[node].gpus.pop_back();
+        const Finding finding = only_finding(cluster, "number of GPUs");
+        EXPECT_EQ(finding.severity, Severity::Warn);
+        EXPECT_EQ(finding.bad_nodes, Names{});
+        expect_says(finding, {"1, but 2 on other nodes"});
+    }
+}
+
 TEST(Gpus, ExclusiveOnesCannotBeShared) {
     Cluster cluster = good_cluster(1, 4);
     for (Gpu& gpu : cluster.nodes[0].gpus) gpu.compute_mode = "Exclusive_Process";
