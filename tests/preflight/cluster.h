@@ -123,7 +123,10 @@ inline void set_everywhere(Cluster& cluster, const std::string& name, const std:
 
 inline std::vector<std::string> checks_of(const std::vector<Finding>& findings) {
     std::vector<std::string> checks;
-    for (const Finding& finding : findings) checks.push_back(finding.check);
+    for (const Finding& finding : findings) {
+        EXPECT_TRUE(is_check_name(finding.check)) << finding.check << " is not in the table for --only-warn";
+        checks.push_back(finding.check);
+    }
     return checks;
 }
 

@@ -107,6 +107,15 @@ TEST(Gpus, OfASiteThatWantsNoFailGetAWarning) {
     EXPECT_EQ(findings[1].severity, Severity::Fail);
 }
 
+TEST(CheckNames, OfFindingsAreKnownAndOthersAreNot) {
+    for (const char* name : {"GPU PCIe link", "MIG", "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include", "LD_PRELOAD",
+                             "all_gather over dp_shard", "result of all_reduce over tp", "history of rails"})
+        EXPECT_TRUE(is_check_name(name)) << name;
+    for (const char* name : {"GPU PCIe lnk", "mig", "", "NCCL ALGO", "all_gathr over tp",
+                             "result of all_reduce", "MIG,GPU clocks"})
+        EXPECT_FALSE(is_check_name(name)) << name;
+}
+
 TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[2].gpus.pop_back();
