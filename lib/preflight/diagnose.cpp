@@ -35,6 +35,7 @@ constexpr Row kChecks[] = {
     {.check = check_gpu_states, .of_gpus = true},
     {.check = check_gpu_xids, .of_gpus = true},
     {.check = check_gpus_alike, .of_gpus = true},
+    {.check = check_gpu_clocks_alike, .of_gpus = true},
     {.check = check_gpu_compute_mode, .of_gpus = true},
     {.check = check_nvlinks, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},

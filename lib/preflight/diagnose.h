@@ -50,6 +50,7 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 // check_gpus_alike.cpp
 std::vector<Finding> check_num_gpus(const Cluster& cluster);
 std::vector<Finding> check_gpus_alike(const Cluster& cluster);
+std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster);
 
 // check_nvlinks.cpp
 std::vector<Finding> check_nvlinks(const Cluster& cluster);

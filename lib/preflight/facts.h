@@ -54,7 +54,6 @@ struct RankFacts {
     int64_t open_files = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::vector<int> numa_nodes;          // the NUMA nodes of these CPUs
     std::optional<DeviceLoad> load = {};  // none before the measurement
 
     /// Null if the variable is not set.

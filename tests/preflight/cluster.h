@@ -85,8 +85,7 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
                                      .cuda_version = "13.0",
                                      .open_files = 65536,
                                      .cpus = std::to_string(4 * r) + "-" + std::to_string(4 * r + 3),
-                                     .num_cpus = 4,
-                                     .numa_nodes = {0}});
+                                     .num_cpus = 4});
             cluster.clock_offsets.push_back(0.001 * r);
         }
     }

@@ -130,9 +130,6 @@ TEST(Facts, OfASimulatedRank) {
     const Tree tree;
     tree.put("proc/self/exe", "a program");
     tree.put("proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t2-3,8\n");
-    tree.put("sys/devices/system/node/node0/cpulist", "0-1,8-9\n");
-    tree.put("sys/devices/system/node/node1/cpulist", "2-3\n");
-    tree.put("sys/devices/system/node/node2/cpulist", "4-5\n");
     tree.put("etc/nccl.conf", "# a note\nNCCL_ALGO = Ring\nNCCL_DEBUG=WARN\nnot a setting\n");
     ::setenv("NCCL_DEBUG", "INFO", 1);
     ::setenv("SLURMD_NODENAME", "n7", 1);
@@ -144,7 +141,6 @@ TEST(Facts, OfASimulatedRank) {
     EXPECT_EQ(facts.mpi_library, "Some MPI?v1");
     EXPECT_EQ(facts.cpus, "2-3,8");
     EXPECT_EQ(facts.num_cpus, 3);
-    EXPECT_EQ(facts.numa_nodes, (std::vector<int>{0, 1}));
     EXPECT_EQ(facts.executable_hash.size(), 16u);
     ASSERT_TRUE(facts.variable("NCCL_DEBUG"));
     EXPECT_EQ(facts.variable("NCCL_DEBUG")->value, "INFO");  // the environment is stronger
@@ -197,7 +193,6 @@ TEST(Facts, AreEqualAfterTheirWireFormat) {
     RankFacts rank = cluster.ranks[1];
     rank.variables = {{"NCCL_ALGO", "Ring", "/etc/nccl.conf"}, {"LD_PRELOAD", "\"a\\b\""}};
     rank.memlock_bytes = kUnlimited;
-    rank.numa_nodes = {0, 3};
     EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
     EXPECT_EQ(unpack_rank(pack(rank)).memlock_bytes, kUnlimited);
     EXPECT_EQ(unpack_rank(pack(rank)).variables[1].value, "\"a\\b\"");
