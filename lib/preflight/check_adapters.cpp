@@ -343,8 +343,8 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// What happened to the adapters during the pre-flight. A link that goes down ends a job. Other errors cost
-/// time. The texts give a counter's growth as a power of ten, so that nodes with similar growth share a
+/// Compares the adapters with what they were before the load. A link that goes down ends a job. Other errors
+/// cost time. The texts give a counter's growth as a power of ten, so that nodes with similar growth share a
 /// finding.
 std::vector<Finding> check_adapters_after(const Cluster& cluster) {
     constexpr const char* kLinkDown = "link_downed";
