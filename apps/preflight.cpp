@@ -74,7 +74,13 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->capture_default_str();
     app.add_option("--only-warn", arguments.only_warn,
                    "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->check([](const std::string& name) {
+            if (preflight::is_check_name(name)) return std::string();
+            return fmt::format(
+                "no check is called '{}'. The names are those of variables, of operations, and: {}", name,
+                preflight::check_names());
+        });
     app.allow_extras();
 }
 

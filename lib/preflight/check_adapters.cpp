@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/median.h"
 #include "preflight/diagnose.h"
@@ -15,6 +16,7 @@ namespace argosy::preflight {
 namespace {
 
 constexpr const char* kChoice = "NCCL_IB_HCA";
+constexpr const char* kUcxChoice = "UCX_NET_DEVICES";
 
 std::string full_name(const AdapterPort& port) {
     return port.port == 1 ? port.adapter : fmt::format("{}:{}", port.adapter, port.port);
@@ -25,27 +27,62 @@ NameList choice_on(const NodeFacts& node, const RanksByNode& ranks) {
     return {variable ? variable->value : "", NameList::Syntax::Nccl};
 }
 
+/// Whether the list has the port's whole name: "mlx5" chooses mlx5_1, but does not name it.
+bool has_name_of(const NameList& list, const AdapterPort& port) {
+    return !list.excludes() && std::ranges::any_of(list.entries(), [&](const NameList::Entry& entry) {
+        return entry.name == port.adapter && list.matches(entry, port.adapter, port.port);
+    });
+}
+
+/// The ports that the ranks of a node may use.
+class ChosenPorts {
+  public:
+    ChosenPorts(const NodeFacts& node, const RanksByNode& ranks) : nccl_(choice_on(node, ranks)) {
+        std::set<std::string> values;  // each rank may have a value of its own
+        for (const RankFacts* rank : ranks.on(node)) {
+            if (const Variable* variable = rank->variable(kUcxChoice)) values.insert(variable->value);
+        }
+        for (const std::string& value : values) ucx_.emplace_back(value, NameList::Syntax::WholeNames);
+    }
+
+    /// Whether a variable has the port's whole name.
+    bool names(const AdapterPort& port) const {
+        const auto has_name = [&](const NameList& list) { return has_name_of(list, port); };
+        return has_name(nccl_) || std::ranges::any_of(ucx_, has_name);
+    }
+    bool for_nccl(const AdapterPort& port) const { return nccl_.chooses(port.adapter, port.port); }
+    bool chooses(const AdapterPort& port) const { return for_nccl(port) || names(port); }
+
+  private:
+    NameList nccl_;
+    std::vector<NameList> ucx_;
+};
+
 /// FAIL in jobs of several nodes, else WARN, because the fabric carries no data within one node.
 Severity fail_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 ? Severity::Fail : Severity::Warn;
 }
 
-/// The state and the rate of the ports of one name and number on all nodes.
+/// The state and the rate of the ports of one name and number on all nodes. REQUIRES: the cluster outlives
+/// the object.
 class PeerPorts {
   public:
-    explicit PeerPorts(const Cluster& cluster) {
+    explicit PeerPorts(const Cluster& cluster)
+        : num_nodes_(cluster.nodes.size()), most_severe_(fail_between_nodes(cluster)) {
         for (const NodeFacts& node : cluster.nodes) {
             for (const AdapterPort& port : node.adapter_ports) {
                 Ports& peers = ports_[{port.adapter, port.port}];
                 ++peers.count;
+                peers.example = &port;
                 if (!port.active()) continue;
                 ++peers.num_active;
+                if (port.carries_data()) ++peers.num_with_data;
                 peers.rates[port.link_layer].push_back(port.gigabits);
             }
         }
         for (auto& [name, peers] : ports_) {
             for (const auto& [link_layer, rates] : peers.rates)
-                peers.usual_rate[link_layer] = upper_median(rates);
+                peers.usual_rates[link_layer] = {lower_median(rates), upper_median(rates)};
         }
     }
 
@@ -53,24 +90,52 @@ class PeerPorts {
         const Ports& peers = of(port);
         return 2 * peers.num_active >= peers.count;
     }
-    /// The median of those that are active and have the same link layer.
-    double usual_rate(const AdapterPort& port) const { return of(port).usual_rate.at(port.link_layer); }
+    /// The most severe finding on the port: WARN unless it belongs to the fabric for data, because it carries
+    /// data on most nodes, or a variable names it.
+    Severity most_severe(const AdapterPort& port, const ChosenPorts& choice) const {
+        const bool of_fabric = 2 * of(port).num_with_data > num_nodes_ || choice.names(port);
+        return of_fabric ? most_severe_ : Severity::Warn;
+    }
+    /// Whether the port carries data on this node, or on at least half of the nodes.
+    bool for_data(const AdapterPort& port) const {
+        return port.carries_data() || 2 * of(port).num_with_data >= num_nodes_;
+    }
+    /// The ports that carry data on at least half of the nodes, as on one of them.
+    std::vector<const AdapterPort*> common() const {
+        std::vector<const AdapterPort*> ports;
+        for (const auto& [name, peers] : ports_) {
+            if (2 * peers.num_with_data >= num_nodes_) ports.push_back(peers.example);
+        }
+        return ports;
+    }
+    /// The medians of those that are active and have the same link layer. More than half of them have at
+    /// least the lower one. The upper one may be that of just a half.
+    struct UsualRates {
+        double lower, upper;
+    };
+    UsualRates usual_rates(const AdapterPort& port) const { return of(port).usual_rates.at(port.link_layer); }
 
   private:
     struct Ports {
         int count = 0, num_active = 0;
+        size_t num_with_data = 0;
+        const AdapterPort* example = nullptr;
         std::map<std::string, std::vector<double>> rates;  // by link layer
-        std::map<std::string, double> usual_rate;
+        std::map<std::string, UsualRates> usual_rates;
     };
     const Ports& of(const AdapterPort& port) const { return ports_.at({port.adapter, port.port}); }
 
+    size_t num_nodes_;
+    Severity most_severe_;
     std::map<std::pair<std::string, int>, Ports> ports_;
 };
 
-std::vector<const AdapterPort*> chosen_and_active(const NodeFacts& node, const NameList& choice) {
+std::vector<const AdapterPort*> chosen_and_active(const NodeFacts& node, const ChosenPorts& choice,
+                                                  bool (ChosenPorts::*chooses)(const AdapterPort&)
+                                                      const = &ChosenPorts::chooses) {
     std::vector<const AdapterPort*> ports;
     for (const AdapterPort& port : node.adapter_ports) {
-        if (port.active() && choice.chooses(port.adapter, port.port)) ports.push_back(&port);
+        if (port.active() && (choice.*chooses)(port)) ports.push_back(&port);
     }
     return ports;
 }
@@ -92,8 +157,6 @@ std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     }
     return fmt::format("set {}=={}", kChoice, names);
 }
-
-constexpr const char* kUcxChoice = "UCX_NET_DEVICES";
 
 /// Whether the node has this device of UCX: a port of an adapter, as mlx5_0:1, or an interface. Patterns of
 /// newer versions of UCX, and "all", count as there.
@@ -157,24 +220,61 @@ std::vector<Finding> check_ucx_devices(const Cluster& cluster) {
 }
 
 /// A port that is down on more than half of the nodes is not part of the fabric. The check ignores such a
-/// port unless NCCL_IB_HCA has the full name of its adapter.
+/// port unless a variable names it.
 std::vector<Finding> check_adapter_links(const Cluster& cluster) {
     NodeFindings found("adapters' links", Blame::Always);
     const RanksByNode ranks(cluster);
     const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        const NameList choice = choice_on(node, ranks);
+        const ChosenPorts choice(node, ranks);
         for (const AdapterPort& port : node.adapter_ports) {
-            if (port.active() || !choice.chooses(port.adapter, port.port)) continue;
-            const bool named = !choice.excludes() &&
-                               std::ranges::find(choice.entries(), port.adapter, &NameList::Entry::name) !=
-                                   choice.entries().end();
-            if (!named && !peers.half_are_active(port)) continue;
-            found.add(node.name, {fail_between_nodes(cluster),
+            if (port.active() || !choice.chooses(port)) continue;
+            if (!choice.names(port) && !peers.half_are_active(port)) continue;
+            found.add(node.name, {peers.most_severe(port, choice),
                                   fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", full_name(port),
                                               port.state, port.physical_state),
                                   "leave the node out; check cable, switch port and subnet manager"});
         }
+    }
+    return found.findings(cluster);
+}
+
+/// Compares the number of ports for data, also of those that are down, which check_adapter_links reports.
+/// Their names alone prove nothing, because nodes may name adapters differently. Leaves out ports that
+/// NCCL_IB_HCA names or does not choose: check_named_adapters reports the former.
+std::vector<Finding> check_num_adapters(const Cluster& cluster) {
+    const RanksByNode ranks(cluster);
+    const PeerPorts peers(cluster);
+    const std::vector<const AdapterPort*> common = peers.common();
+    std::vector<double> counts;
+    std::vector<std::string> missing;  // by node: the common ports that it lacks
+    for (const NodeFacts& node : cluster.nodes) {
+        const NameList choice = choice_on(node, ranks);
+        const auto counts_here = [&](const AdapterPort& port) {
+            return choice.chooses(port.adapter, port.port) && !has_name_of(choice, port);
+        };
+        counts.push_back(
+            static_cast<double>(std::ranges::count_if(node.adapter_ports, [&](const AdapterPort& port) {
+                return counts_here(port) && peers.for_data(port);
+            })));
+        std::string& names = missing.emplace_back();
+        for (const AdapterPort* port : common) {
+            if (!counts_here(*port) || std::ranges::find(node.adapter_ports, full_name(*port), full_name) !=
+                                           node.adapter_ports.end())
+                continue;
+            names += (names.empty() ? "" : ", ") + full_name(*port);
+        }
+    }
+    // More than half of the nodes have at least the lower median. The upper one may be that of just a half.
+    const double expected = upper_median(counts), least = counts.empty() ? 0 : lower_median(counts);
+    NodeFindings found("number of adapters", Blame::Always);
+    for (size_t i = 0; i < counts.size(); ++i) {
+        if (counts[i] >= expected || missing[i].empty()) continue;
+        found.add(cluster.nodes[i].name,
+                  {counts[i] < least ? Severity::Fail : Severity::Warn,
+                   fmt::format("{} ports for data, but {} on other nodes; it lacks {}", counts[i], expected,
+                               missing[i]),
+                   "leave the node out; check lspci and the kernel's log there, reseat the adapter"});
     }
     return found.findings(cluster);
 }
@@ -184,10 +284,11 @@ std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
     const RanksByNode ranks(cluster);
     const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, ranks))) {
-            const double expected = peers.usual_rate(*port);
+        const ChosenPorts choice(node, ranks);
+        for (const AdapterPort* port : chosen_and_active(node, choice)) {
+            const auto [least, expected] = peers.usual_rates(*port);
             if (port->gigabits >= expected) continue;
-            found.add(node.name, {fail_between_nodes(cluster),
+            found.add(node.name, {port->gigabits < least ? peers.most_severe(*port, choice) : Severity::Warn,
                                   fmt::format("{} runs at {} Gb/s, but at {} on other nodes",
                                               full_name(*port), port->gigabits, expected),
                                   "leave the node out; reseat or replace the cable"});
@@ -202,7 +303,7 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         const Variable* variable = ranks.variable(kChoice, node);
-        const auto ports = chosen_and_active(node, choice_on(node, ranks));
+        const auto ports = chosen_and_active(node, ChosenPorts(node, ranks), &ChosenPorts::for_nccl);
         const bool infiniband = std::ranges::any_of(ports, &AdapterPort::infiniband);
         if (variable && infiniband && !std::ranges::all_of(ports, &AdapterPort::infiniband)) {
             found.add(node.name,
@@ -227,7 +328,7 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     NodeFindings found("adapters' PCIe links");
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, ranks))) {
+        for (const AdapterPort* port : chosen_and_active(node, ChosenPorts(node, ranks))) {
             const bool narrow = port->pcie_lanes && port->pcie_lanes < port->most_pcie_lanes;
             const bool slow = port->pcie_transfers && port->pcie_transfers < port->most_pcie_transfers;
             if (!narrow && !slow) continue;
@@ -242,29 +343,46 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// A link that goes down ends a job. Other errors cost time. The texts give a counter's growth as a power of
-/// ten, so that nodes with similar growth share a finding.
-std::vector<Finding> check_adapter_counters(const Cluster& cluster) {
+/// Compares the adapters with what they were before the load. A link that goes down ends a job. Other errors
+/// cost time. The texts give a counter's growth as a power of ten, so that nodes with similar growth share a
+/// finding.
+std::vector<Finding> check_adapters_after(const Cluster& cluster) {
     constexpr const char* kLinkDown = "link_downed";
-    NodeFindings found("adapters' errors", Blame::Always);
+    NodeFindings lost("adapters' links under load", Blame::Always);
+    NodeFindings errors("adapters' errors", Blame::Always);
     const RanksByNode ranks(cluster);
+    const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort* port : chosen_and_active(node, choice_on(node, ranks))) {
-            const auto after = std::ranges::find(node.adapter_ports_after, full_name(*port), full_name);
-            if (after == node.adapter_ports_after.end()) continue;
+        if (!node.adapter_ports_after) continue;
+        const ChosenPorts choice(node, ranks);
+        for (const AdapterPort* port : chosen_and_active(node, choice)) {
+            const Severity most = peers.most_severe(*port, choice);
+            const auto after = std::ranges::find(*node.adapter_ports_after, full_name(*port), full_name);
+            const bool gone = after == node.adapter_ports_after->end();
+            if (gone || !after->active()) {
+                lost.add(node.name,
+                         {most,
+                          fmt::format("{} was ACTIVE before the load, and {} after it", full_name(*port),
+                                      gone ? "is gone"
+                                           : fmt::format("is {} / {}", after->state, after->physical_state)),
+                          "leave the node out; see the kernel's log there, check cable and switch port"});
+                continue;
+            }
             for (const auto& [name, count] : after->counters) {
                 const auto before = port->counters.find(name);
                 if (before == port->counters.end() || count <= before->second) continue;
                 int64_t growth = 1;
                 while (growth <= (count - before->second) / 10) growth *= 10;
-                found.add(node.name, {name == kLinkDown ? fail_between_nodes(cluster) : Severity::Warn,
-                                      fmt::format("{} of {} has grown by at least {} during the pre-flight",
-                                                  name, full_name(*port), growth),
-                                      "reseat or replace the cable; check the switch port, and congestion"});
+                errors.add(node.name, {name == kLinkDown ? most : Severity::Warn,
+                                       fmt::format("{} of {} has grown by at least {} during the pre-flight",
+                                                   name, full_name(*port), growth),
+                                       "reseat or replace the cable; check the switch port, and congestion"});
             }
         }
     }
-    return found.findings(cluster);
+    std::vector<Finding> findings = lost.findings(cluster);
+    append(errors.findings(cluster), findings);
+    return findings;
 }
 
 }  // namespace argosy::preflight

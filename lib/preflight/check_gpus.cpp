@@ -14,7 +14,7 @@ namespace argosy::preflight {
 namespace {
 
 /// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
-/// 144 to 150 are errors of NVLink 5; 154 asks for a reset or restart.
+/// 144 to 150 are errors of NVLink 5, some of them nonfatal; 154 asks for a reset or restart.
 constexpr std::array kHardwareXids = {48,  62,  64,  74,  79,  95,  119, 120, 140,
                                       143, 144, 145, 146, 147, 148, 149, 150, 154};
 /// XIDs of memory errors that the GPU has corrected or contained.
@@ -129,14 +129,16 @@ constexpr State kStatesUnderLoad[] = {
      "check again under load with nvidia-smi -q -d PERFORMANCE"},
 };
 
-/// Adds one finding, "GPU 0, 3: ...", for each text that `gpus` of a node have for this state.
-void apply(const State& state, const Cluster& cluster, std::vector<Gpu> NodeFacts::*gpus,
-           std::vector<Finding>& findings) {
+/// Adds one finding, "GPU 0, 3: ...", for each text that the used among `gpus` of a node have for this state.
+void apply(const State& state, const Cluster& cluster, const RanksByNode& ranks,
+           std::vector<Gpu> NodeFacts::*gpus, std::vector<Finding>& findings) {
     NodeFindings found(state.check, state.blame);
     for (const NodeFacts& node : cluster.nodes) {
+        const UsedGpus used(node, ranks);
         std::map<std::string, std::string> gpus_by_problem;
         for (size_t i = 0; i < (node.*gpus).size(); ++i) {
-            const std::string problem = state.problem((node.*gpus)[i]);
+            const Gpu& gpu = (node.*gpus)[i];
+            const std::string problem = used.has(gpu) ? state.problem(gpu) : "";
             if (problem.empty()) continue;
             std::string& numbers = gpus_by_problem[problem];
             numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
@@ -178,8 +180,8 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// An error without a time gets WARN, because it may be old. Fatal errors of NVSwitches count as broken
-/// hardware.
+/// An error without a time gets WARN, because it may be old; a nonfatal one, because the link has recovered.
+/// Fatal errors of NVSwitches count as broken hardware.
 std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
@@ -187,12 +189,15 @@ std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
             const bool hardware = xid.of_switch || among(kHardwareXids, xid.code);
             if (!hardware && !among(kMemoryXids, xid.code)) continue;
             const bool recent = xid.age_hours && *xid.age_hours < kRecentHours;
-            const std::string what = fmt::format("{} {} of {} {}{}", xid.of_switch ? "fatal SXid" : "XID",
+            const std::string what = fmt::format("{} {} of {} {}{}",
+                                                 xid.of_switch  ? "fatal SXid"
+                                                 : xid.nonfatal ? "nonfatal XID"
+                                                                : "XID",
                                                  xid.code, xid.of_switch ? "NVSwitch" : "GPU", xid.bus_id,
                                                  !xid.age_hours ? ""
                                                  : recent       ? ", within the last day"
                                                                 : ", more than a day ago");
-            if (hardware && recent) {
+            if (hardware && recent && !xid.nonfatal) {
                 found.add(node.name,
                           {Severity::Fail, what, "leave the node out; look up the code, restart the node"});
             } else {
@@ -209,7 +214,9 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         const bool shared = ranks.on(node).size() > node.gpus.size();
+        const UsedGpus used(node, ranks);
         for (const Gpu& gpu : node.gpus) {
+            if (!used.has(gpu)) continue;
             if (gpu.compute_mode == "Prohibited") {
                 found.add(node.name,
                           {Severity::Fail, "it is Prohibited, so no program may use the GPU", kRemedy});
@@ -227,8 +234,10 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
 
 std::vector<Finding> check_gpu_states(const Cluster& cluster) {
     std::vector<Finding> findings;
-    for (const State& state : kStates) apply(state, cluster, &NodeFacts::gpus, findings);
-    for (const State& state : kStatesUnderLoad) apply(state, cluster, &NodeFacts::gpus_under_load, findings);
+    const RanksByNode ranks(cluster);
+    for (const State& state : kStates) apply(state, cluster, ranks, &NodeFacts::gpus, findings);
+    for (const State& state : kStatesUnderLoad)
+        apply(state, cluster, ranks, &NodeFacts::gpus_under_load, findings);
     return findings;
 }
 

@@ -1,8 +1,9 @@
-// Compares the GPUs of nodes: whether they are as many and of one kind.
+// Compares the GPUs of nodes: whether they are as many, of one kind, and as fast under load.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,12 +39,14 @@ std::vector<Finding> check_num_gpus(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         if (is_known(node)) counts.push_back(static_cast<double>(node.gpus.size()));
     }
-    const double expected = upper_median(std::move(counts));
+    // More than half of the nodes have at least the lower median. The upper one may be that of just a half.
+    const double expected = upper_median(counts),
+                 least = counts.empty() ? 0 : lower_median(std::move(counts));
     for (const NodeFacts& node : cluster.nodes) {
         const auto count = static_cast<double>(node.gpus.size());
         if (!is_known(node) || count == expected) continue;
         const bool fewer = count < expected;
-        found.add(node.name, {fewer ? Severity::Fail : Severity::Warn,
+        found.add(node.name, {count < least ? Severity::Fail : Severity::Warn,
                               fmt::format("{}, but {} on other nodes", count, expected),
                               fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
                                     : "ask for nodes of one kind"});
@@ -74,6 +77,45 @@ std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
         append(found.findings(cluster), findings);
     }
     return findings;
+}
+
+/// GPUs of one model that multiply at the same power limit differ by several per cent in their clocks,
+/// because chips and their cooling do. A lower power limit, or a lock of the clocks that someone has left
+/// there, takes more.
+std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster) {
+    constexpr double kMinShare = 0.85;
+    const RanksByNode ranks(cluster);
+    std::map<std::string, std::vector<double>> clocks;  // by model; others' GPUs may rest
+    const auto for_each_used = [&](const auto& visit) {
+        for (const NodeFacts& node : cluster.nodes) {
+            const UsedGpus used(node, ranks);
+            for (size_t i = 0; i < node.gpus_under_load.size(); ++i) {
+                const Gpu& gpu = node.gpus_under_load[i];
+                if (gpu.sm_megahertz && used.has(gpu)) visit(node, i, gpu);
+            }
+        }
+    };
+    for_each_used([&](const NodeFacts&, size_t, const Gpu& gpu) {
+        clocks[gpu.name].push_back(static_cast<double>(*gpu.sm_megahertz));
+    });
+    std::map<std::string, double> usual;
+    for (const auto& [name, values] : clocks) usual[name] = lower_median(values);
+    NodeFindings found("GPU clocks under load");
+    for_each_used([&](const NodeFacts& node, size_t i, const Gpu& gpu) {
+        const double share = static_cast<double>(*gpu.sm_megahertz) / usual.at(gpu.name);
+        if (!(share < kMinShare)) return;
+        const double tenths = std::ceil(10 * share);  // so that similar GPUs share a finding
+        found.add(
+            node.name,
+            {Severity::Warn,
+             fmt::format(
+                 "GPU {}: below {:.0f} % of the {:.0f} MHz of most GPUs of its model (at most {} MHz)", i,
+                 std::min(10 * tenths, 100 * kMinShare), usual.at(gpu.name),
+                 gpu.most_sm_megahertz.value_or(0)),
+             "compare nvidia-smi -q -d CLOCK,POWER,PERFORMANCE with another node's: a power limit, or clocks "
+             "locked with -lgc (nvidia-smi -rgc unlocks them)"});
+    });
+    return found.findings(cluster);
 }
 
 }  // namespace argosy::preflight

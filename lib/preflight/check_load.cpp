@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "observe/peak_flops.h"
 #include "preflight/compare_speeds.h"
@@ -172,14 +171,11 @@ std::vector<Finding> check_links_under_load(const Cluster& cluster) {
     NodeFindings found("GPU PCIe link under load", Blame::Minority);
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        std::set<std::string> used;
-        for (const RankFacts* rank : ranks.on(node)) {
-            if (rank->load) used.insert(pci_address(rank->load->bus_id));
-        }
+        const UsedGpus used(node, ranks);
         for (size_t i = 0; i < node.gpus_under_load.size(); ++i) {
             const Gpu& gpu = node.gpus_under_load[i];
             const bool slow = gpu.pcie_generation && gpu.pcie_generation < gpu.most_pcie_generation;
-            if (!slow || !used.contains(pci_address(gpu.bus_id))) continue;
+            if (!slow || !used.has(gpu)) continue;
             found.add(node.name, {Severity::Fail,
                                   fmt::format("GPU {}: uses generation {} of {} of PCIe", i,
                                               *gpu.pcie_generation, *gpu.most_pcie_generation),

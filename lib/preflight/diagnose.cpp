@@ -25,15 +25,17 @@ constexpr Row kChecks[] = {
     {check_named_adapters},
     {check_ucx_devices},
     {check_adapter_links},
+    {check_num_adapters},
     {check_adapter_rates},
     {check_adapter_choice},
     {check_adapter_pcie},
-    {check_adapter_counters},
+    {check_adapters_after},
     {.check = check_gpu_answers, .of_gpus = true},
     {.check = check_num_gpus, .of_gpus = true},
     {.check = check_gpu_states, .of_gpus = true},
     {.check = check_gpu_xids, .of_gpus = true},
     {.check = check_gpus_alike, .of_gpus = true},
+    {.check = check_gpu_clocks_alike, .of_gpus = true},
     {.check = check_gpu_compute_mode, .of_gpus = true},
     {.check = check_nvlinks, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
@@ -94,6 +96,12 @@ constexpr NodeGap kNodeGaps[] = {
      [](const NodeFacts& node) {
          return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
              return port.carries_data() && port.counters.empty();
+         });
+     }},
+    {"new errors of some adapters", "a counter is full (perfquery -R resets it)",
+     [](const NodeFacts& node) {
+         return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
+             return port.carries_data() && port.has_full_counter();
          });
      }},
     {"the dump folder", "the job names none",

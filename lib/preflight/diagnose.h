@@ -35,10 +35,11 @@ std::vector<Finding> check_interfaces(const Cluster& cluster);
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
 std::vector<Finding> check_ucx_devices(const Cluster& cluster);
 std::vector<Finding> check_adapter_links(const Cluster& cluster);
+std::vector<Finding> check_num_adapters(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
-std::vector<Finding> check_adapter_counters(const Cluster& cluster);
+std::vector<Finding> check_adapters_after(const Cluster& cluster);
 
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
@@ -49,6 +50,7 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 // check_gpus_alike.cpp
 std::vector<Finding> check_num_gpus(const Cluster& cluster);
 std::vector<Finding> check_gpus_alike(const Cluster& cluster);
+std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster);
 
 // check_nvlinks.cpp
 std::vector<Finding> check_nvlinks(const Cluster& cluster);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strict_json.h"
@@ -31,7 +32,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, seconds,
                                    num_products, num_different, bytes_to_device, bytes_to_host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
                                    mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
-                                   num_cpus, numa_nodes, load)
+                                   num_cpus, load)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
@@ -43,7 +44,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most
                                    mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
                                    fabric_domain, fabric_clique, pcie_replays, active_nvlinks,
                                    nvlink_gigabytes, fabric_problem)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch, nonfatal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
                                    available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
@@ -76,6 +77,20 @@ const Variable* RankFacts::variable(const std::string& name) const {
     return found == variables.end() ? nullptr : &*found;
 }
 
+/// Only these counters have so few bits: those of InfiniBand's PortCounters, which the kernel shows as they
+/// are.
+bool AdapterPort::has_full_counter() const {
+    constexpr std::pair<const char*, int64_t> kMaxima[] = {{"symbol_error", 0xffff},
+                                                           {"link_error_recovery", 0xff},
+                                                           {"link_downed", 0xff},
+                                                           {"port_rcv_errors", 0xffff},
+                                                           {"local_link_integrity_errors", 0xf}};
+    return std::ranges::any_of(kMaxima, [&](const auto& maximum) {
+        const auto counter = counters.find(maximum.first);
+        return counter != counters.end() && counter->second == maximum.second;
+    });
+}
+
 std::string pci_address(const std::string& bus_id) {
     constexpr size_t kLetters = 12;
     std::string address = bus_id.substr(bus_id.size() - std::min(bus_id.size(), kLetters));
@@ -92,9 +107,7 @@ const Gpu* NodeFacts::gpu_at(const std::string& bus_id) const {
 
 void NodeFacts::add_xids(const std::vector<Xid>& later) {
     for (const Xid& xid : later) {
-        const auto known = std::ranges::find_if(xids, [&](const Xid& one) {
-            return one.bus_id == xid.bus_id && one.code == xid.code && one.of_switch == xid.of_switch;
-        });
+        const auto known = std::ranges::find_if(xids, [&](const Xid& one) { return one.same_error(xid); });
         if (known == xids.end()) {
             xids.push_back(xid);
         } else if (xid.age_hours && (!known->age_hours || *xid.age_hours < *known->age_hours)) {
@@ -131,6 +144,16 @@ const std::vector<const RankFacts*>& RanksByNode::on(const NodeFacts& node) cons
 const Variable* RanksByNode::variable(const std::string& name, const NodeFacts& node) const {
     const auto& ranks = on(node);
     return ranks.empty() ? nullptr : ranks.front()->variable(name);
+}
+
+UsedGpus::UsedGpus(const NodeFacts& node, const RanksByNode& ranks) {
+    for (const RankFacts* rank : ranks.on(node)) {
+        if (rank->load && !rank->load->bus_id.empty()) addresses_.insert(pci_address(rank->load->bus_id));
+    }
+}
+
+bool UsedGpus::has(const Gpu& gpu) const {
+    return addresses_.empty() || addresses_.contains(pci_address(gpu.bus_id));
 }
 
 size_t num_machines(const Cluster& cluster) {

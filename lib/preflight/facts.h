@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -53,7 +54,6 @@ struct RankFacts {
     int64_t open_files = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::vector<int> numa_nodes;          // the NUMA nodes of these CPUs
     std::optional<DeviceLoad> load = {};  // none before the measurement
 
     /// Null if the variable is not set.
@@ -88,6 +88,8 @@ struct AdapterPort {
     bool infiniband() const { return link_layer == "InfiniBand"; }
     /// Whether it is part of a fabric for data, and not an Ethernet adapter for management.
     bool carries_data() const { return active() && (infiniband() || gigabits >= kSlowestFabric); }
+    /// Whether a counter has reached its maximum, which it keeps until it is reset.
+    bool has_full_counter() const;
     static constexpr double kSlowestFabric = 50;  // Gb/s of Ethernet
 };
 
@@ -124,6 +126,12 @@ struct Xid {
     int code = 0;
     std::optional<double> age_hours;
     bool of_switch = false;
+    bool nonfatal = false;  // the line says so (only XIDs of NVLink 5, 144 to 150, may)
+
+    bool same_error(const Xid& other) const {
+        return bus_id == other.bus_id && code == other.code && of_switch == other.of_switch &&
+               nonfatal == other.nonfatal;
+    }
 };
 
 /// The result of a trial write to a folder that the run will write to.
@@ -155,7 +163,7 @@ struct NodeFacts {
     std::optional<FolderFacts> dump_folder;
     /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
     std::vector<Gpu> gpus_under_load, gpus_after;
-    std::vector<AdapterPort> adapter_ports_after;  // after all measurements
+    std::optional<std::vector<AdapterPort>> adapter_ports_after;  // after all measurements; none: not read
 
     /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
     const Gpu* gpu_at(const std::string& bus_id) const;
@@ -189,6 +197,17 @@ class RanksByNode {
 
   private:
     std::unordered_map<std::string, std::vector<const RankFacts*>> ranks_;
+};
+
+/// The GPUs of a node that the job's ranks compute on: others may be a neighbour's. All GPUs, as long as no
+/// rank has said which it computes on (RankFacts::load).
+class UsedGpus {
+  public:
+    UsedGpus(const NodeFacts& node, const RanksByNode& ranks);
+    bool has(const Gpu& gpu) const;
+
+  private:
+    std::set<std::string> addresses_;
 };
 
 /// The number of machines that the nodes are. In tests, several nodes are one machine.

@@ -1,11 +1,14 @@
 #include "preflight/finding.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <string_view>
 
+#include "bench/collective.h"
 #include "preflight/nodes.h"
 
 namespace argosy::preflight {
@@ -22,7 +25,83 @@ std::vector<std::string> runs_of(const std::vector<int>& numbers) {
     return runs;
 }
 
+constexpr const char* kCheckNames[] = {"/dev/shm",
+                                       "Argosy's version",
+                                       "CPUs near the GPUs",
+                                       "CPUs of the ranks",
+                                       "CPUs that ranks share",
+                                       "CUDA version",
+                                       "GPU PCIe generation",
+                                       "GPU PCIe link",
+                                       "GPU PCIe link under load",
+                                       "GPU clocks",
+                                       "GPU clocks under load",
+                                       "GPU compute mode",
+                                       "GPU drivers",
+                                       "GPU errors in the kernel's log",
+                                       "GPU memory errors",
+                                       "GPU memory errors under load",
+                                       "GPU memory in use",
+                                       "GPU models",
+                                       "GPU persistence",
+                                       "MIG",
+                                       "MPI library",
+                                       "NCCL version",
+                                       "NVLink clique",
+                                       "NVLink registration",
+                                       "NVLinks",
+                                       "NVLinks under load",
+                                       "adapters' PCIe links",
+                                       "adapters' errors",
+                                       "adapters' links",
+                                       "adapters' links under load",
+                                       "adapters' rates",
+                                       "clocks",
+                                       "copies to the device",
+                                       "copies to the host",
+                                       "data between nodes",
+                                       "deadline",
+                                       "dump folder",
+                                       "executable",
+                                       "host memory",
+                                       "line rate of nodes",
+                                       "load",
+                                       "locked memory",
+                                       "matrix products",
+                                       "number of GPUs",
+                                       "number of adapters",
+                                       "nvidia-smi",
+                                       "open files",
+                                       "pairs of nodes",
+                                       "paths between nodes",
+                                       "rails between nodes",
+                                       "results of matrix products",
+                                       "sustained matrix products"};
+
+/// "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include".
+bool is_variable(std::string_view name) {
+    return name.find('_') != name.npos && name.find_first_of(" ,'") == name.npos && name[0] >= 'A' &&
+           name[0] <= 'Z';
+}
+
+/// "all_gather over dp_shard".
+bool is_operation(std::string_view name) {
+    const auto collectives = bench::collectives();
+    return std::ranges::any_of(collectives, [&](const bench::Collective& one) {
+        return name.starts_with(std::string(one.name) + " over ");
+    });
+}
+
 }  // namespace
+
+bool is_check_name(const std::string& name) {
+    constexpr std::string_view kResult = "result of ", kHistory = "history of ";
+    if (name.starts_with(kResult)) return is_operation(name.substr(kResult.size()));
+    return std::ranges::find(kCheckNames, name) != std::end(kCheckNames) || is_variable(name) ||
+           is_operation(name) || name.starts_with(kHistory);
+}
+
+std::string check_names() { return fmt::format("{}", fmt::join(kCheckNames, ", ")); }
 
 const char* name(Severity severity) {
     constexpr const char* kNames[] = {"PASS", "WARN", "FAIL"};

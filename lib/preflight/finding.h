@@ -27,6 +27,12 @@ struct Finding {
 /// Moves `more` to the end of `findings`.
 void append(std::vector<Finding> more, std::vector<Finding>& findings);
 
+/// Whether a finding's `check` may have this name: one of check_names(), a variable's name, an operation of
+/// the step ("all_gather over tp"), "result of" an operation, or "history of" a rate.
+bool is_check_name(const std::string& name);
+/// The fixed names, for an error message.
+std::string check_names();
+
 /// Turns the FAIL of findings of these checks into a WARN that marks no node.
 void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings);
 

@@ -66,9 +66,10 @@ GpuAnswer look_at_gpus(const Sources& sources);
 /// neither is readable.
 std::optional<std::vector<Xid>> read_xids(const Sources& sources);
 
-/// The last error for each pair of GPU or NVSwitch and code. SXids that are not fatal are left out: the
-/// hardware has corrected them, and some occur at each start. An error has an age if its line begins like
-/// those of /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
+/// The last error for each pair of GPU or NVSwitch and code (XIDs that are nonfatal apart from others). SXids
+/// that are not fatal are left out: the hardware has corrected them, and some occur at each start. An error
+/// has an age if its line begins like those of /dev/kmsg, "6,339,5140900,-;", and the time since boot is
+/// known.
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 
 }  // namespace argosy::preflight

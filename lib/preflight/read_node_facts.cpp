@@ -123,6 +123,7 @@ std::optional<double> age_hours(std::string_view line, std::optional<double> upt
 
 /// Parses a line such as
 ///     NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus.
+///     NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 72 (0x00000004 ...
 ///     nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up
 std::optional<Xid> xid_in(std::string_view line) {
     constexpr std::string_view kOfGpu = "NVRM: Xid (", kOfSwitch = ": SXid (",
@@ -140,7 +141,21 @@ std::optional<Xid> xid_in(std::string_view line) {
     const auto code = leading_integer(rest);
     if (!code || *code < 1 || *code > std::numeric_limits<int>::max()) return std::nullopt;
     if (of_switch && rest.find(", Fatal,") == rest.npos) return std::nullopt;
-    return Xid{.bus_id = printable(address), .code = static_cast<int>(*code), .of_switch = of_switch};
+    const bool of_nvlink5 = !of_switch && *code >= 144 && *code <= 150;
+    return Xid{.bus_id = printable(address),
+               .code = static_cast<int>(*code),
+               .of_switch = of_switch,
+               .nonfatal = of_nvlink5 && rest.find(" Nonfatal ") != rest.npos};
+}
+
+/// Whether the line ends an earlier error of the same code, as after a reset:
+///     NVRM: Xid (PCI:0018:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0
+///     (None)
+bool ends_error(const Xid& xid, std::string_view line) {
+    constexpr int kRecoveryAction = 154;
+    const size_t to = line.rfind(" to 0x");
+    return !xid.of_switch && xid.code == kRecoveryAction && to != line.npos &&
+           line.find("(None)", to) != line.npos;
 }
 
 }  // namespace
@@ -211,11 +226,8 @@ std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seco
         std::optional<Xid> xid = xid_in(line);
         if (!xid) continue;
         xid->age_hours = age_hours(line, uptime_seconds);
-        std::erase_if(xids, [&](const Xid& earlier) {
-            return earlier.bus_id == xid->bus_id && earlier.code == xid->code &&
-                   earlier.of_switch == xid->of_switch;
-        });
-        xids.push_back(std::move(*xid));
+        std::erase_if(xids, [&](const Xid& earlier) { return earlier.same_error(*xid); });
+        if (!ends_error(*xid, line)) xids.push_back(std::move(*xid));
     }
     return xids;
 }

@@ -1,5 +1,5 @@
-// Collects the facts of this rank (variables, executable, limits, CPUs and NUMA nodes), and of a folder that
-// ranks write to.
+// Collects the facts of this rank (variables, executable, limits and CPUs), and of a folder that ranks write
+// to.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -82,23 +82,6 @@ std::string allowed_cpus(const Sources& sources) {
         if (line.starts_with(kKey)) return printable(trimmed(line.substr(kKey.size())));
     }
     return "";
-}
-
-/// REQUIRES: `cpus` is sorted.
-std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sources) {
-    const fs::path folder = sources.root / "sys/devices/system/node";
-    constexpr std::string_view kPrefix = "node";
-    std::vector<int> nodes;
-    for (const std::string& name : names_in(folder)) {
-        const auto number =
-            name.starts_with(kPrefix) ? leading_integer(name.substr(kPrefix.size())) : std::nullopt;
-        if (!number) continue;
-        const std::vector<int> node_cpus = parse_cpu_list(read_line(folder / name / "cpulist"));
-        const bool has_any =
-            std::ranges::any_of(node_cpus, [&](int cpu) { return std::ranges::binary_search(cpus, cpu); });
-        if (has_any) nodes.push_back(static_cast<int>(*number));
-    }
-    return nodes;
 }
 
 constexpr size_t kPartBytes = 16 << 20;
@@ -190,9 +173,7 @@ RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersion
                     .memlock_bytes = limit_of(RLIMIT_MEMLOCK),
                     .open_files = limit_of(RLIMIT_NOFILE),
                     .cpus = allowed_cpus(sources)};
-    const std::vector<int> cpus = parse_cpu_list(facts.cpus);
-    facts.num_cpus = static_cast<int>(cpus.size());
-    facts.numa_nodes = numa_nodes_of(cpus, sources);
+    facts.num_cpus = static_cast<int>(parse_cpu_list(facts.cpus).size());
     return facts;
 }
 

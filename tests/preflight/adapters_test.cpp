@@ -3,7 +3,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr const char* kChoice = "NCCL_IB_HCA";
+constexpr const char *kChoice = "NCCL_IB_HCA", *kUcxChoice = "UCX_NET_DEVICES";
 
 TEST(NamedAdapters, MissingOnOneNodeFailAndNameTheNode) {
     Cluster cluster = good_cluster(3);
@@ -60,6 +60,8 @@ TEST(UcxDevices, MissingOnOneNodeOrRankAreAWarningIfOthersAreThere) {
     set_everywhere(cluster, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.nodes[1].adapter_ports.pop_back();
+    EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"UCX_NET_DEVICES", "number of adapters"}));
+    set_everywhere(cluster, kChoice, "mlx5_0");  // NCCL does not need the other
     const Finding finding = only_finding(cluster, "UCX_NET_DEVICES");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1");
@@ -117,16 +119,90 @@ TEST(AdapterLinks, MayBeDownIfTheAdapterIsUnused) {
 }
 
 TEST(AdapterLinks, MustBeUpIfTheAdapterIsNamedInFull) {
-    Cluster cluster = good_cluster();
-    for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "INIT";
-    set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
-    const Finding finding = only_finding(cluster, "adapters' links");
-    EXPECT_EQ(finding.severity, Severity::Fail);
-    EXPECT_EQ(finding.where, "all nodes");
+    for (const auto& [variable, value] : {std::pair{kChoice, "mlx5_0,mlx5_1"}, {kUcxChoice, "mlx5_1:1"}}) {
+        Cluster cluster = good_cluster();
+        for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "INIT";
+        set_everywhere(cluster, variable, value);
+        const Finding finding = only_finding(cluster, "adapters' links");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.where, "all nodes");
+    }
+}
+
+/// Nodes with an Ethernet adapter for management, mlx5_2, of which a job knows nothing.
+Cluster managed_cluster() {
+    Cluster cluster = good_cluster(8);
+    for (NodeFacts& node : cluster.nodes)
+        node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 25));
+    return cluster;
+}
+
+TEST(AdaptersForManagement, StopNoJob) {
+    const std::vector<std::pair<const char*, void (*)(NodeFacts&)>> cases = {
+        {"adapters' links", [](NodeFacts& node) { node.adapter_ports[2].state = "DOWN"; }},
+        {"adapters' rates", [](NodeFacts& node) { node.adapter_ports[2].gigabits = 10; }},
+        {"adapters' errors",
+         [](NodeFacts& node) { ++node.adapter_ports_after->at(2).counters["link_downed"]; }}};
+    for (const auto& [check, spoil] : cases) {
+        Cluster cluster = managed_cluster();
+        for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+        spoil(cluster.nodes[3]);
+        const std::vector<Finding> findings = diagnose(cluster);
+        const auto finding = std::ranges::find(findings, check, &Finding::check);
+        ASSERT_NE(finding, findings.end()) << check;
+        EXPECT_EQ(finding->severity, Severity::Warn) << check;
+        EXPECT_EQ(finding->where, "n3");
+        EXPECT_EQ(bad_nodes_of(findings), std::set<std::string>{}) << check;
+
+        for (const auto& [variable, value] :
+             {std::pair{kChoice, "=mlx5_0,mlx5_1,mlx5_2"}, {kUcxChoice, "mlx5_2:1"}}) {
+            Cluster named = cluster;
+            set_everywhere(named, variable, value);
+            EXPECT_EQ(bad_nodes_of(diagnose(named)), std::set<std::string>{"n3"}) << check << variable;
+        }
+    }
+}
+
+TEST(Adapters, ThatAreMissingMakeTheirNodeBad) {
+    for (const char* choice : {"", "mlx5", "^hfi1"}) {
+        Cluster cluster = good_cluster(5);
+        if (*choice) set_everywhere(cluster, kChoice, choice);
+        cluster.nodes[3].adapter_ports.erase(cluster.nodes[3].adapter_ports.begin());
+        const Finding finding = only_finding(cluster, "number of adapters");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n3"});
+        expect_says(finding, {"1 ports for data, but 2 on other nodes; it lacks mlx5_0"});
+    }
+}
+
+TEST(Adapters, ThatOnlyHalfOfTheNodesHaveAreAWarning) {
+    for (const int half : {1, 2}) {
+        Cluster cluster = good_cluster(2 * half);
+        for (int node = 0; node < half; ++node) cluster.nodes[node].adapter_ports.pop_back();
+        const Finding finding = only_finding(cluster, "number of adapters");
+        EXPECT_EQ(finding.severity, Severity::Warn);
+        EXPECT_EQ(finding.bad_nodes, Names{});
+        expect_says(finding, {"it lacks mlx5_1"});
+    }
+}
+
+TEST(Adapters, MayHaveOtherNamesOnANodeOrBeUnused) {
+    Cluster cluster = good_cluster(3);
+    cluster.nodes[1].adapter_ports[1].adapter = "ibp1";
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    cluster.nodes[1].adapter_ports.pop_back();
+    set_everywhere(cluster, kChoice, "mlx5_0");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+
+    cluster = good_cluster(3);
+    for (const int node : {0, 1})
+        cluster.nodes[node].adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 25));
+    for (RankFacts& rank : cluster.ranks) set_variable(rank, kChoice, rank.node == "n2" ? "^mlx5_1" : "");
+    for (const Finding& finding : diagnose(cluster)) EXPECT_NE(finding.check, "number of adapters");
 }
 
 TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
-    for (const int nodes : {2, 5}) {
+    for (const int nodes : {3, 4}) {
         Cluster cluster = good_cluster(nodes);
         set_everywhere(cluster, kChoice, "mlx5");
         cluster.nodes[1].adapter_ports[0].gigabits = 100;
@@ -134,6 +210,17 @@ TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
         EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n1"});
         expect_says(finding, {"mlx5_0 runs at 100 Gb/s, but at 400 on other nodes"});
+    }
+}
+
+TEST(AdapterRates, BelowThoseOfJustAHalfAreAWarning) {
+    for (const int half : {1, 2}) {
+        Cluster cluster = good_cluster(2 * half);
+        set_everywhere(cluster, kChoice, "mlx5");
+        for (int node = 0; node < half; ++node) cluster.nodes[node].adapter_ports[0].gigabits = 200;
+        const Finding finding = only_finding(cluster, "adapters' rates");
+        EXPECT_EQ(finding.severity, Severity::Warn);
+        EXPECT_EQ(finding.bad_nodes, Names{});
     }
 }
 
@@ -194,26 +281,73 @@ TEST(AdapterCounters, ThatGrowAreNamed) {
     Cluster cluster = good_cluster(3);
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    for (const int node : {1, 2}) cluster.nodes[node].adapter_ports_after[1].counters["packet_seq_err"] = 170;
+    for (const int node : {1, 2})
+        cluster.nodes[node].adapter_ports_after->at(1).counters["packet_seq_err"] = 170;
     Finding finding = only_finding(cluster, "adapters' errors");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1, n2");
     expect_says(finding, {"packet_seq_err of mlx5_1", "by at least 100 "});
 
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
-    cluster.nodes[0].adapter_ports_after[0].counters["link_downed"] = 2;
+    cluster.nodes[0].adapter_ports_after->at(0).counters["link_downed"] = 2;
     finding = only_finding(cluster, "adapters' errors");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n0"});
     expect_says(finding, {"link_downed of mlx5_0", "by at least 1 "});
 }
 
+TEST(AdaptersAfterTheLoad, MustStillBeThereAndActive) {
+    const std::vector<std::pair<void (*)(std::vector<AdapterPort>&), const char*>> cases = {
+        {[](std::vector<AdapterPort>& ports) { ports.pop_back(); },
+         "mlx5_1 was ACTIVE before the load, and is gone"},
+        {[](std::vector<AdapterPort>& ports) {
+             ports[1].state = "INIT";
+             ++ports[1].counters["link_downed"];
+         },
+         "mlx5_1 was ACTIVE before the load, and is INIT / LinkUp"}};
+    for (const auto& [spoil, words] : cases) {
+        Cluster cluster = good_cluster(3);
+        for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
+        spoil(*cluster.nodes[1].adapter_ports_after);
+        const Finding finding = only_finding(cluster, "adapters' links under load");
+        EXPECT_EQ(finding.severity, Severity::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+        expect_says(finding, {words});
+        set_everywhere(cluster, kChoice, "mlx5_0");
+        EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << "it is not used";
+    }
+    Cluster cluster = good_cluster(3);
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports_after.emplace();
+    EXPECT_EQ(bad_nodes_of(diagnose(cluster)).size(), 3u) << "all are gone";
+}
+
+TEST(AdapterCounters, ThatAreFullAreNotChecked) {
+    const auto is_checked = [](const char* counter, int64_t value) {
+        Cluster cluster = good_cluster();
+        cluster.nodes[1].adapter_ports[1].counters[counter] = value;
+        const Names lines = not_checked(cluster, at::kBFloat16);
+        return std::ranges::find(
+                   lines, "new errors of some adapters, n1: a counter is full (perfquery -R resets it)") ==
+               lines.end();
+    };
+    for (const char* counter : {"symbol_error", "port_rcv_errors"}) {
+        EXPECT_FALSE(is_checked(counter, 65535));
+        EXPECT_TRUE(is_checked(counter, 255));
+    }
+    for (const char* counter : {"link_downed", "link_error_recovery"}) {
+        EXPECT_FALSE(is_checked(counter, 255));
+        EXPECT_TRUE(is_checked(counter, 256)) << "the driver has more bits";
+    }
+    EXPECT_FALSE(is_checked("local_link_integrity_errors", 15));
+    for (const int64_t value : {15, 255, 65535}) EXPECT_TRUE(is_checked("packet_seq_err", value));
+}
+
 TEST(AdapterCounters, ThatAreResetOrUnusedAreNoFault) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
-    cluster.nodes[0].adapter_ports_after[0].counters["symbol_error"] = 0;
-    cluster.nodes[0].adapter_ports_after[0].counters["a_new_one"] = 5;
-    cluster.nodes[1].adapter_ports_after[1].counters["symbol_error"] = 9;
+    cluster.nodes[0].adapter_ports_after->at(0).counters["symbol_error"] = 0;
+    cluster.nodes[0].adapter_ports_after->at(0).counters["a_new_one"] = 5;
+    cluster.nodes[1].adapter_ports_after->at(1).counters["symbol_error"] = 9;
     set_everywhere(cluster, "NCCL_IB_HCA", "mlx5_0");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }

@@ -98,45 +98,6 @@ TEST(Interfaces, AreDistinguishedByTheirNetworks) {
     EXPECT_FALSE(named("lo").leaves_the_machine);
 }
 
-TEST(KernelLog, IsReadForErrorsOfGpus) {
-    const Tree tree;
-    EXPECT_FALSE(read_xids(tree.sources()));
-    tree.put("proc/uptime", "7300.5 100.0\n");
-    tree.put("var/log/syslog",
-             "Oct 6 kernel: NVRM: Xid (PCI:0000:01:00): 48, pid=1, An uncorrectable error\n");
-    std::vector<Xid> xids = read_xids(tree.sources()).value();
-    ASSERT_EQ(xids.size(), 1u);
-    EXPECT_EQ(xids[0].code, 48);
-    EXPECT_EQ(xids[0].age_hours, std::nullopt);
-    tree.put("dev/kmsg",
-             "6,339,5140900,-;NET: Registered protocol family 10\n"
-             "4,900,100500000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
-             "4,901,3700500000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
-             "4,902,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n");
-    xids = read_xids(tree.sources()).value();
-    ASSERT_EQ(xids.size(), 2u);
-    EXPECT_EQ(xids[0].bus_id, "0000:3b:00");
-    EXPECT_EQ(xids[0].code, 79);
-    EXPECT_NEAR(xids[0].age_hours.value(), 1, 1e-9);  // the last one
-    EXPECT_EQ(xids[1].code, 31);
-}
-
-TEST(KernelLog, IsReadForFatalErrorsOfSwitches) {
-    const std::vector<Xid> xids = xids_in(
-        "4,900,100500000,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up\n"
-        "4,901,100500100,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Severity 1 Engine instance 48 "
-        "Sub-engine instance 00\n"
-        "4,902,100500200,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Data {0x10000000, 0x10000000}\n"
-        "4,903,100500300,-;nvidia-nvswitch3: SXid (PCI:0000:08:00.0): 22013, Non-fatal, Link 60 Minion Link "
-        "DLREQ interrupt\n",
-        3700.5);
-    ASSERT_EQ(xids.size(), 1u);
-    EXPECT_TRUE(xids[0].of_switch);
-    EXPECT_EQ(xids[0].bus_id, "0000:06:00.0");
-    EXPECT_EQ(xids[0].code, 20034);
-    EXPECT_NEAR(xids[0].age_hours.value(), 1, 1e-9);
-}
-
 TEST(Facts, OfASimulatedNode) {
     const Tree tree;
     tree.put("proc/sys/kernel/random/boot_id", "0db1aa33-ff4f\n");
@@ -169,9 +130,6 @@ TEST(Facts, OfASimulatedRank) {
     const Tree tree;
     tree.put("proc/self/exe", "a program");
     tree.put("proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t2-3,8\n");
-    tree.put("sys/devices/system/node/node0/cpulist", "0-1,8-9\n");
-    tree.put("sys/devices/system/node/node1/cpulist", "2-3\n");
-    tree.put("sys/devices/system/node/node2/cpulist", "4-5\n");
     tree.put("etc/nccl.conf", "# a note\nNCCL_ALGO = Ring\nNCCL_DEBUG=WARN\nnot a setting\n");
     ::setenv("NCCL_DEBUG", "INFO", 1);
     ::setenv("SLURMD_NODENAME", "n7", 1);
@@ -183,7 +141,6 @@ TEST(Facts, OfASimulatedRank) {
     EXPECT_EQ(facts.mpi_library, "Some MPI?v1");
     EXPECT_EQ(facts.cpus, "2-3,8");
     EXPECT_EQ(facts.num_cpus, 3);
-    EXPECT_EQ(facts.numa_nodes, (std::vector<int>{0, 1}));
     EXPECT_EQ(facts.executable_hash.size(), 16u);
     ASSERT_TRUE(facts.variable("NCCL_DEBUG"));
     EXPECT_EQ(facts.variable("NCCL_DEBUG")->value, "INFO");  // the environment is stronger
@@ -236,7 +193,6 @@ TEST(Facts, AreEqualAfterTheirWireFormat) {
     RankFacts rank = cluster.ranks[1];
     rank.variables = {{"NCCL_ALGO", "Ring", "/etc/nccl.conf"}, {"LD_PRELOAD", "\"a\\b\""}};
     rank.memlock_bytes = kUnlimited;
-    rank.numa_nodes = {0, 3};
     EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
     EXPECT_EQ(unpack_rank(pack(rank)).memlock_bytes, kUnlimited);
     EXPECT_EQ(unpack_rank(pack(rank)).variables[1].value, "\"a\\b\"");

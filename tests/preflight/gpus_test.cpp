@@ -107,6 +107,15 @@ TEST(Gpus, OfASiteThatWantsNoFailGetAWarning) {
     EXPECT_EQ(findings[1].severity, Severity::Fail);
 }
 
+TEST(CheckNames, OfFindingsAreKnownAndOthersAreNot) {
+    for (const char* name : {"GPU PCIe link", "MIG", "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include", "LD_PRELOAD",
+                             "all_gather over dp_shard", "result of all_reduce over tp", "history of rails"})
+        EXPECT_TRUE(is_check_name(name)) << name;
+    for (const char* name : {"GPU PCIe lnk", "mig", "", "NCCL ALGO", "all_gathr over tp",
+                             "result of all_reduce", "MIG,GPU clocks"})
+        EXPECT_FALSE(is_check_name(name)) << name;
+}
+
 TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[2].gpus.pop_back();
@@ -116,6 +125,17 @@ TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     expect_says(finding, {"1, but 2 on other nodes"});
     cluster.nodes[2].gpus.resize(3, good_gpu(2));
     EXPECT_EQ(only_finding(cluster, "number of GPUs").severity, Severity::Warn);
+}
+
+TEST(Gpus, ThatOnlyHalfOfTheNodesHaveAreAWarning) {
+    for (const int half : {1, 2}) {
+        Cluster cluster = good_cluster(2 * half);
+        for (int node = 0; node < half; ++node) cluster.nodes[node].gpus.pop_back();
+        const Finding finding = only_finding(cluster, "number of GPUs");
+        EXPECT_EQ(finding.severity, Severity::Warn);
+        EXPECT_EQ(finding.bad_nodes, Names{});
+        expect_says(finding, {"1, but 2 on other nodes"});
+    }
 }
 
 TEST(Gpus, ExclusiveOnesCannotBeShared) {
@@ -185,41 +205,6 @@ TEST(GpuAnswers, ThatAreHarmlessHideNoLaterOne) {
     node.add_gpus_problem("after the load, ", "it says: GPU is lost");
     EXPECT_EQ(node.gpus_problem, "it exits with 2: a field; after the load, it says: GPU is lost");
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
-}
-
-TEST(GpuErrorsLogged, StayWhereALaterLookFindsOthers) {
-    NodeFacts node{.xids = {{"0000:3b:00", 79, 0.5}, {"0000:3b:00", 31, {}}, {"0000:3b:00", 48, 30}}};
-    node.add_xids(
-        {{"0000:3b:00", 48, 0.01}, {"0000:86:00", 79, 0.01}, {"0000:3b:00", 31, 2}, {"0000:3b:00", 79, {}}});
-    std::vector<std::tuple<std::string, int, std::optional<double>>> xids;
-    for (const Xid& xid : node.xids) xids.emplace_back(xid.bus_id, xid.code, xid.age_hours);
-    EXPECT_EQ(xids, (decltype(xids){{"0000:3b:00", 79, 0.5},
-                                    {"0000:3b:00", 31, 2},
-                                    {"0000:3b:00", 48, 0.01},
-                                    {"0000:86:00", 79, 0.01}}));
-}
-
-TEST(GpuErrorsLogged, CountByKindAndAge) {
-    const auto severity = [](int code, std::optional<double> age_hours) {
-        Cluster cluster = good_cluster();
-        cluster.nodes[0].xids = {{.bus_id = "0000:3b:00", .code = code, .age_hours = age_hours}};
-        return worst_severity(diagnose(cluster));
-    };
-    EXPECT_EQ(severity(79, 1), Severity::Fail);
-    EXPECT_EQ(severity(79, 100), Severity::Warn);
-    EXPECT_EQ(severity(79, std::nullopt), Severity::Warn);
-    EXPECT_EQ(severity(63, 1), Severity::Warn);
-    EXPECT_EQ(severity(13, 1), Severity::Pass);  // a program's
-    EXPECT_EQ(severity(31, 1), Severity::Pass);
-}
-
-TEST(GpuErrorsLogged, FatalOnesOfSwitchesFail) {
-    Cluster cluster = good_cluster();
-    cluster.nodes[0].xids = {{.bus_id = "0000:06:00.0", .code = 20034, .age_hours = 1, .of_switch = true}};
-    cluster.nodes[0] = unpack_node(pack(cluster.nodes[0]));
-    const Finding finding = only_finding(cluster, "GPU errors in the kernel's log");
-    EXPECT_EQ(finding.bad_nodes, Names{"n0"});
-    expect_says(finding, {"fatal SXid 20034 of NVSwitch 0000:06:00.0, within the last day"});
 }
 
 }  // namespace

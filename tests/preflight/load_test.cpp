@@ -115,7 +115,11 @@ Cluster watched_cluster(int num_nodes = 3) {
     Cluster cluster = loaded_cluster(num_nodes);
     for (NodeFacts& node : cluster.nodes) {
         node.gpus_after = node.gpus_under_load = node.gpus;
-        for (Gpu& gpu : node.gpus_under_load) gpu.throttle_reasons = 0x4, gpu.pcie_generation = 5;
+        for (Gpu& gpu : node.gpus_under_load) {
+            gpu.throttle_reasons = 0x4, gpu.pcie_generation = 5;
+            gpu.sm_megahertz = 1400 + 100 * (&gpu - node.gpus_under_load.data());
+            gpu.most_sm_megahertz = 1980;
+        }
     }
     return cluster;
 }
@@ -136,6 +140,41 @@ TEST(GpusUnderLoad, ThatHeatSlowsAreNamed) {
     Cluster cluster = watched_cluster();
     cluster.nodes[1].gpus_under_load[0].throttle_reasons = 0x8;
     EXPECT_EQ(only_finding(cluster, "GPU clocks under load").severity, Severity::Warn);
+}
+
+TEST(GpusUnderLoad, WithLowerClocksThanTheirLikeGetAWarning) {
+    Cluster cluster = watched_cluster();
+    cluster.nodes[1].gpus_under_load[1].sm_megahertz = 1000;
+    cluster.nodes[2].gpus_under_load[1].sm_megahertz = 1100;
+    const Finding finding = only_finding(cluster, "GPU clocks under load");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_EQ(finding.where, "n1, n2");
+    expect_says(finding, {"GPU 1: below 80 % of the 1400 MHz of most GPUs of its model (at most 1980 MHz)"});
+
+    cluster.nodes[1].gpus_under_load[1].name = "NVIDIA H100";  // of another model
+    for (const int rank : {4, 5})
+        cluster.ranks[rank].load->bus_id = "0000:30:00.0";  // of a neighbour, at rest
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    for (Gpu& gpu : cluster.nodes[0].gpus_under_load) gpu.sm_megahertz.reset();
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+/// GPU 1 of n1 is a neighbour's on a shared node.
+TEST(GpusUnderLoad, ThatNoRankUsesAreNotChecked) {
+    const std::vector<void (*)(NodeFacts&)> cases = {
+        [](NodeFacts& node) { node.gpus[1].used_mebibytes = 70000; },
+        [](NodeFacts& node) { node.gpus[1].compute_mode = "Prohibited"; },
+        [](NodeFacts& node) { node.gpus[1].remapping_failed = true; },
+        [](NodeFacts& node) { node.gpus_under_load[1].throttle_reasons = 0x40; }};
+    for (const auto& spoil : cases) {
+        Cluster cluster = watched_cluster();
+        spoil(cluster.nodes[1]);
+        EXPECT_EQ(bad_nodes_of(diagnose(cluster)), std::set<std::string>{"n1"});
+        cluster.ranks[3].load->bus_id = cluster.ranks[2].load->bus_id;
+        EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+        for (RankFacts& rank : cluster.ranks) rank.load.reset();
+        EXPECT_EQ(bad_nodes_of(diagnose(cluster)), std::set<std::string>{"n1"}) << "it may be the job's";
+    }
 }
 
 TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
@@ -264,11 +303,12 @@ TEST(Load, TravelsWithTheFacts) {
     node.gpus_under_load = {good_gpu(3)};
     node.gpus_after = {good_gpu(4), good_gpu(5)};
     node.gpus_after[1].pcie_replays = 6;
-    node.adapter_ports_after = {adapter_port("mlx5_7")};
+    node.adapter_ports_after = {{adapter_port("mlx5_7")}};
+    EXPECT_FALSE(unpack_node(pack(NodeFacts{})).adapter_ports_after);
     node = unpack_node(pack(node));
     EXPECT_EQ(node.gpus_under_load.at(0).bus_id, good_gpu(3).bus_id);
     EXPECT_EQ(node.gpus_after.at(1).pcie_replays, 6);
-    EXPECT_EQ(node.adapter_ports_after.at(0).counters.at("symbol_error"), 3);
+    EXPECT_EQ(node.adapter_ports_after->at(0).counters.at("symbol_error"), 3);
 }
 
 }  // namespace

@@ -311,6 +311,7 @@ class Preflight(unittest.TestCase):
                             (self.words("--timeout", 0), "--timeout 0"),
                             (self.words("--sustain", -1), "--sustain"),
                             (self.words("--deadline", -1), "--deadline"),
+                            (self.words("--only-warn", "MIG,GPU PCIe lnk"), "no check is called 'GPU PCIe lnk'"),
                             ([BIN / "preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                             ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),

@@ -1,0 +1,108 @@
+// What the pre-flight does on several ranks: it compares clocks, and looks at the nodes a second time.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "expect_error.h"
+#include "preflight/cluster.h"
+#include "preflight/preflight.h"
+#include "preflight/read_facts.h"
+#include "preflight/tree.h"
+
+namespace argosy::preflight {
+namespace {
+
+/// Ranks outnumber the cores, so that answers may be late.
+constexpr double kTimeout = 30, kTolerance = 1;
+
+double clock_ahead() { return time_of_day() + 1000; }
+double clock_behind() { return time_of_day() - 50; }
+
+TEST(ClockOffsets, OfOneMachineAreNone) {
+    const mpi::Comm world = mpi::Comm::world();
+    const double start = seconds_now();
+    const std::vector<double> offsets = clock_offsets(bench::ControlChannel(world, kTimeout));
+    EXPECT_LT(seconds_now() - start, 10);
+    ASSERT_EQ(std::ssize(offsets), world.size());
+    for (const double offset : offsets) EXPECT_NEAR(offset, 0, kTolerance);
+}
+
+TEST(ClockOffsets, AreThoseOfEachRankOnAllRanks) {
+    const mpi::Comm world = mpi::Comm::world();
+    const std::vector<Clock> clocks = {time_of_day, clock_ahead, clock_behind, time_of_day};
+    const double expected[] = {0, 1000, -50, 0};
+    const std::vector<double> offsets =
+        clock_offsets(bench::ControlChannel(world, kTimeout), clocks[world.rank() % 4]);
+    for (int rank = 0; rank < world.size(); ++rank)
+        EXPECT_NEAR(offsets[rank], expected[rank % 4], kTolerance);
+}
+
+/// Of four ranks, three of which wait for the absent one.
+TEST(ClockOffsets, NameTheAbsentRank) {
+    const mpi::Comm world = mpi::Comm::world();
+    if (world.size() != 4) GTEST_SKIP() << "waits for seconds: once is enough, on four ranks";
+    constexpr double kShortTimeout = 2;
+    const bench::ControlChannel control(world, kShortTimeout);
+    if (world.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::seconds(6));
+    } else {
+        EXPECT_ERROR(clock_offsets(control), TimeoutError, "; missing: rank 1. Dead");
+    }
+    EXPECT_TRUE(bench::finished_within(mpi::Comm::world().barrier(), kTimeout));
+}
+
+constexpr const char* kPort = "sys/class/infiniband/mlx5_0/ports/1/";
+
+void put_node(const Tree& tree) {
+    tree.put("proc/uptime", "60 1\n");
+    tree.put(std::string(kPort) + "state", "4: ACTIVE\n");
+    tree.put(std::string(kPort) + "phys_state", "5: LinkUp\n");
+    tree.put(std::string(kPort) + "link_layer", "InfiniBand\n");
+    tree.put(std::string(kPort) + "rate", "400 Gb/sec (4X NDR)\n");
+    tree.put(std::string(kPort) + "counters/symbol_error", "3\n");
+    tree.put_nvidia_smi(
+        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,7,,,,,,,,,,GPU-8932f937,,,,,' ;; esac\n");
+}
+
+/// Two ranks a node; the second would see what the first does not.
+TEST(LookAgain, ReadsAdaptersErrorsAndGpusAgainOnTheFirstRankOfEachNode) {
+    const mpi::Comm world = mpi::Comm::world();
+    const Tree tree;
+    put_node(tree);
+    Cluster cluster;
+    for (int rank = 0; rank < world.size(); ++rank) {
+        const std::string name = "n" + std::to_string(rank / 2);
+        cluster.ranks.push_back({.rank = rank, .node = name});
+        if (rank % 2 == 0)
+            cluster.nodes.push_back({.name = name, .adapter_ports = read_adapter_ports(tree.sources())});
+    }
+    if (world.rank() % 2 == 0) {
+        tree.put(std::string(kPort) + "state", "1: DOWN\n");
+        tree.put(std::string(kPort) + "counters/symbol_error", std::to_string(100 + world.rank()) + "\n");
+        tree.put("dev/kmsg", "4,900,1000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
+    }
+    look_again(world, bench::ControlChannel(world, /*timeout_seconds=*/60), tree.sources(),
+               /*uses_gpus=*/true, cluster);
+    for (int node = 0; node < std::ssize(cluster.nodes); ++node) {
+        const NodeFacts& facts = cluster.nodes[node];
+        ASSERT_TRUE(facts.adapter_ports_after);
+        ASSERT_EQ(facts.adapter_ports_after->size(), 1u);
+        EXPECT_EQ(facts.adapter_ports_after->at(0).state, "DOWN");
+        EXPECT_EQ(facts.adapter_ports_after->at(0).counters.at("symbol_error"), 100 + 2 * node);
+        EXPECT_EQ(facts.adapter_ports.at(0).state, "ACTIVE");
+        ASSERT_EQ(facts.xids.size(), 1u);
+        EXPECT_EQ(facts.xids[0].code, 79);
+        ASSERT_EQ(facts.gpus_after.size(), 1u);
+        EXPECT_EQ(facts.gpus_after[0].uncorrected_errors, 7);
+    }
+    const std::vector<Finding> findings = diagnose(cluster);
+    for (const char* check : {"adapters' links under load", "GPU errors in the kernel's log"})
+        EXPECT_NE(std::ranges::find(findings, check, &Finding::check), findings.end()) << check;
+}
+
+}  // namespace
+}  // namespace argosy::preflight
