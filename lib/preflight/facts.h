@@ -42,6 +42,15 @@ struct DeviceLoad {
     std::string name() const { return bus_id.empty() ? "processor" : "GPU " + bus_id; }
 };
 
+/// The GPUs that CUDA shows a rank before the measurements.
+struct VisibleGpus {
+    int count = 0;
+    std::string own;        // PCI address of the GPU that the rank would compute on; empty: there is none
+    std::string host;       // the machine of that GPU, as NCCL tells machines apart (nccl/device_id.h)
+    std::string problem;    // the error of CUDA if the rank cannot use its GPU; empty: none
+    std::string requested;  // the GPUs that the job asked Slurm for (Environment::requested_gpus)
+};
+
 struct RankFacts {
     int rank = 0;
     std::string node;  // SLURMD_NODENAME, else the host's name
@@ -55,6 +64,8 @@ struct RankFacts {
     int num_cpus = 0;
     std::vector<int> numa_nodes;          // the NUMA nodes of these CPUs
     std::optional<DeviceLoad> load = {};  // none before the measurement
+    /// None if the rank uses no GPU: a build without CUDA, --backend mpi, ARGOSY_DEVICE=cpu.
+    std::optional<VisibleGpus> visible_gpus = {};
 
     /// Null if the variable is not set.
     const Variable* variable(const std::string& name) const;
