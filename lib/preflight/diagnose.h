@@ -1,5 +1,5 @@
 // Finds what is wrong with a set of nodes, from the facts that their ranks collected. diagnose() is a pure
-// function, so every rank gets the same findings.
+// function, which rank 0 calls.
 #pragma once
 
 #include <c10/core/ScalarType.h>

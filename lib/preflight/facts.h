@@ -1,5 +1,5 @@
 // Facts that each rank collects about itself, and one rank of each node about the node, before a run. Facts
-// are plain values that are sent to all ranks as text. read_facts.h collects the facts and leaves out those
+// are plain values that are sent to rank 0 as text. read_facts.h collects the facts and leaves out those
 // that cannot be read; diagnose.h decides what is wrong.
 #pragma once
 

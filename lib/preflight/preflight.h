@@ -55,9 +55,9 @@ double time_of_day();
 /// rank has a core. Throws TimeoutError, which names the missing ranks.
 std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
 
-/// COLLECTIVE over `world`: all ranks get the same report, except for the times. If a rank cannot use its
-/// GPU, the report says so and no speed is measured. Throws TimeoutError, which names the missing ranks, and
-/// UserError if every node has more ranks than GPUs and no node is bad.
+/// COLLECTIVE over `world`: rank 0 gets the report; the others' has no facts and no findings. If a rank
+/// cannot use its GPU, the report says so and no speed is measured. Throws TimeoutError, which names the
+/// missing ranks, and UserError if every node has more ranks than GPUs and no node is bad.
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
 

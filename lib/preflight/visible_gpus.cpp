@@ -53,8 +53,8 @@ size_t num_listed(const NodeFacts& node) {
     return has_mig ? 1 : node.gpus.size();
 }
 
-/// What is wrong with the GPUs that a rank sees; empty: nothing. `listed`: how many it should see at least.
-/// `anywhere`: whether a rank of the job sees a GPU, or the job requested some.
+/// Describes the problem of a rank with the GPUs that it sees; empty: nothing. `listed`: how many it should
+/// see at least. `anywhere`: whether a rank of the job sees a GPU, or the job requested some.
 std::string problem_of(const VisibleGpus& seen, size_t listed, bool anywhere) {
     if (!seen.problem.empty())
         return seen.own.empty() ? seen.problem : fmt::format("GPU {}: {}", seen.own, seen.problem);

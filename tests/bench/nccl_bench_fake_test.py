@@ -174,6 +174,14 @@ done
                 self.assertIn(part, finding["what"])
                 self.assertEqual(asked, num_questions)
 
+    def test_an_nvidia_smi_that_hangs_on_another_node_is_not_asked_again_there(self):
+        """Its facts are on rank 0, and its first rank asks."""
+        done, report, asked = self.preflight('[ $SLURMD_NODENAME = n1 ] || [ $number -le 2 ] || sleep 600', "--sustain", 4,
+                                             "--timeout", 44, nodes=(2, 2))
+        self.assertEqual((done.returncode, report["bad_nodes"], asked), (3, ["n2"], 3 + 2), done.stdout + done.stderr)
+        self.assertEqual([len(node["gpus_after"]) for node in report["nodes"]], [2, 0])
+        self.assertEqual([rank["load"]["num_products"] > 0 for rank in report["ranks"]], [True] * 4)
+
     def test_the_deadline_leaves_time_for_a_second_look(self):
         done, report, asked = self.preflight("[ $number = 1 ] || errors=5", "--deadline", 0.001)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
