@@ -33,7 +33,7 @@ constexpr const char* kHelp =
     "the collectives of a step of this configuration, at their sizes and over its mesh, and keeps every\n"
     "device busy for some seconds (--sustain). Reports each wrong setting, each wrong result, and each part\n"
     "that is slower than its peers, with the remedy (lib/preflight/README.md lists the checks), and what\n"
-    "could not be checked.\n"
+    "could not be checked. If CUDA shows some ranks no GPU of their own, no speed is measured.\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct Arguments {
@@ -187,6 +187,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const auto report =
         std::make_shared<preflight::Report>(preflight::run_preflight(world, control, job, arguments.options));
+    // Sent before rank 0 writes files, which may take time.
+    const preflight::Severity severity = control.exchange(report->severity()).front();
     history.number = report->nodes.size();
     const bool keeps_history = world.rank() == 0 && arguments.history && report->not_compared.empty() &&
                                add_history(history, report);
@@ -202,7 +204,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
             append_history(folder, *report, file_done);
         });
     }
-    return report->severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
+    return severity == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
 }  // namespace

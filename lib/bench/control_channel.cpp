@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -67,6 +68,31 @@ std::vector<std::string> ControlChannel::exchange_texts(const std::string& own) 
     for (size_t rank = 0; rank < lengths.size(); ++rank) {
         texts.emplace_back(all.data() + rank * padded.size(), lengths[rank]);
     }
+    return texts;
+}
+
+std::vector<std::string> ControlChannel::gather_texts(const std::string& own) const {
+    const std::string operation = "the gathering of texts on rank 0";
+    const uint64_t own_length = own.size();
+    std::vector<uint64_t> lengths(comm_.rank() == 0 ? comm_.size() : 0);
+    wait(comm_.gather(lengths.data(), &own_length, sizeof(own_length), ElementType::UInt8, /*root=*/0),
+         operation);
+    if (comm_.rank() != 0) {
+        if (!own.empty()) {
+            wait(comm_.send(own.data(), own.size(), ElementType::UInt8, /*peer=*/0, /*synchronous=*/false),
+                 operation);
+        }
+        return {};
+    }
+    std::vector<std::string> texts = {own};
+    for (size_t rank = 1; rank < lengths.size(); ++rank) texts.emplace_back(lengths[rank], '\0');
+    std::vector<mpi::Request> requests;  // a message for each rank: together the texts may exceed 2 GB
+    for (int rank = 1; rank < comm_.size(); ++rank) {
+        std::string& text = texts[rank];
+        if (!text.empty())
+            requests.push_back(comm_.receive(text.data(), text.size(), ElementType::UInt8, rank));
+    }
+    for (const mpi::Request& request : requests) wait(request, operation);
     return texts;
 }
 

@@ -25,8 +25,9 @@ std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> nu
 /// Polls `request` until it completes. Returns false after `seconds`.
 bool finished_within(mpi::Request request, double seconds);
 
-/// Barriers, all-gathers and waits among all ranks, on communicators of their own. Each wait has a timeout. A
-/// TimeoutError names the missing ranks, which the watchdogs of all ranks find together (watch/watchdog.h).
+/// Barriers, all-gathers, gathers and waits among all ranks, on communicators of their own. Each wait has a
+/// timeout. A TimeoutError names the missing ranks, which the watchdogs of all ranks find together
+/// (watch/watchdog.h).
 class ControlChannel {
   public:
     /// COLLECTIVE over `world`.
@@ -59,8 +60,13 @@ class ControlChannel {
         return all;
     }
 
-    /// COLLECTIVE: an all-gather of one text from each rank, of any length. Returns the texts by rank.
+    /// COLLECTIVE: an all-gather of one text from each rank. Returns the texts by rank. For short texts,
+    /// because every rank receives as much as if each were as long as the longest.
     std::vector<std::string> exchange_texts(const std::string& own) const;
+
+    /// COLLECTIVE: a gather of one text from each rank, of any length. Returns the texts by rank on rank 0,
+    /// and none on the others.
+    std::vector<std::string> gather_texts(const std::string& own) const;
 
     /// The error to throw on a rank whose wait in `operation` timed out. A rank counts as missing if it is
     /// neither in timeout_error() nor in one of the waits above.

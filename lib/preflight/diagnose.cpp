@@ -30,6 +30,8 @@ constexpr Row kChecks[] = {
     {check_adapter_choice},
     {check_adapter_pcie},
     {check_adapters_after},
+    {check_visible_gpus},
+    {check_ranks_per_gpu},
     {.check = check_gpu_answers, .of_gpus = true},
     {.check = check_num_gpus, .of_gpus = true},
     {.check = check_gpu_states, .of_gpus = true},

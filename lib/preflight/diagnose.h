@@ -1,5 +1,5 @@
 // Finds what is wrong with a set of nodes, from the facts that their ranks collected. diagnose() is a pure
-// function, so every rank gets the same findings.
+// function, which rank 0 calls.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -46,6 +46,12 @@ std::vector<Finding> check_gpu_states(const Cluster& cluster);
 std::vector<Finding> check_gpu_answers(const Cluster& cluster);
 std::vector<Finding> check_gpu_xids(const Cluster& cluster);
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+
+// visible_gpus.cpp. A FAIL of these checks means that some rank has no GPU of its own.
+inline constexpr const char* kVisibleGpus = "GPUs that CUDA sees";
+inline constexpr const char* kRanksPerGpu = "ranks per GPU";
+std::vector<Finding> check_visible_gpus(const Cluster& cluster);
+std::vector<Finding> check_ranks_per_gpu(const Cluster& cluster);
 
 // check_gpus_alike.cpp
 std::vector<Finding> check_num_gpus(const Cluster& cluster);

@@ -30,9 +30,10 @@ namespace argosy::preflight {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, seconds, flops_per_second, hash,
                                    num_products, num_different, bytes_to_device, bytes_to_host)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VisibleGpus, count, own, host, problem, requested)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
                                    mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
-                                   num_cpus, load)
+                                   num_cpus, load, visible_gpus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,

@@ -1,5 +1,5 @@
 // Facts that each rank collects about itself, and one rank of each node about the node, before a run. Facts
-// are plain values that are sent to all ranks as text. read_facts.h collects the facts and leaves out those
+// are plain values that are sent to rank 0 as text. read_facts.h collects the facts and leaves out those
 // that cannot be read; diagnose.h decides what is wrong.
 #pragma once
 
@@ -43,6 +43,15 @@ struct DeviceLoad {
     std::string name() const { return bus_id.empty() ? "processor" : "GPU " + bus_id; }
 };
 
+/// The GPUs that CUDA shows a rank before the measurements.
+struct VisibleGpus {
+    int count = 0;
+    std::string own;        // PCI address of the GPU that the rank would compute on; empty: there is none
+    std::string host;       // the machine of that GPU, as NCCL tells machines apart (nccl/device_id.h)
+    std::string problem;    // the error of CUDA if the rank cannot use its GPU; empty: none
+    std::string requested;  // the GPUs that the job asked Slurm for (Environment::requested_gpus)
+};
+
 struct RankFacts {
     int rank = 0;
     std::string node;  // SLURMD_NODENAME, else the host's name
@@ -55,6 +64,8 @@ struct RankFacts {
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
     std::optional<DeviceLoad> load = {};  // none before the measurement
+    /// None if the rank uses no GPU: a build without CUDA, --backend mpi, ARGOSY_DEVICE=cpu.
+    std::optional<VisibleGpus> visible_gpus = {};
 
     /// Null if the variable is not set.
     const Variable* variable(const std::string& name) const;

@@ -110,20 +110,29 @@ Turns turns_of(int rank, const Cluster& cluster) {
     return turns;
 }
 
-/// COLLECTIVE: sends what the first rank of each node found out, and calls `add(changes, node)` for each
-/// node.
-template <class Add>
-void exchange_changes(const bench::ControlChannel& control, const NodeFacts* own, Cluster& cluster, Add add) {
-    control.barrier("the exchange of the nodes' changes");
-    for (int number = 0; const std::string& text : control.exchange_texts(own ? pack(*own) : "")) {
-        if (!text.empty()) add(unpack_node(text), cluster.nodes[number++]);
-    }
+/// The facts in `cluster` about the node of a rank; null if there are none.
+NodeFacts* node_of(int rank, Cluster& cluster) {
+    const auto node = std::ranges::find(cluster.nodes, cluster.ranks[rank].node, &NodeFacts::name);
+    return node == cluster.nodes.end() ? nullptr : &*node;
 }
 
-/// Whether nvidia-smi has hung on the node of a rank.
-bool hung_on_node_of(int rank, const Cluster& cluster) {
-    const auto node = std::ranges::find(cluster.nodes, cluster.ranks[rank].node, &NodeFacts::name);
-    return node != cluster.nodes.end() && (node->gpus_hang || node->gpus_hang_under_load);
+/// COLLECTIVE: sends what the first rank of each node found out to rank 0, and calls `add(changes, node)` for
+/// each node of which this rank has the facts.
+template <class Add>
+void gather_changes(int rank, const bench::ControlChannel& control, const NodeFacts* own, Cluster& cluster,
+                    Add add) {
+    control.barrier("the exchange of the nodes' changes");
+    for (int number = 0; const std::string& text : control.gather_texts(own ? pack(*own) : "")) {
+        if (!text.empty()) add(unpack_node(text), cluster.nodes[number++]);
+    }
+    if (rank == 0 || !own) return;
+    if (NodeFacts* node = node_of(rank, cluster)) add(NodeFacts(*own), *node);
+}
+
+/// Whether nvidia-smi has hung on the node of this rank, which reports the node.
+bool hung_on_node_of(int rank, Cluster& cluster) {
+    const NodeFacts* node = node_of(rank, cluster);
+    return node && (node->gpus_hang || node->gpus_hang_under_load);
 }
 
 }  // namespace
@@ -153,15 +162,15 @@ void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control,
         control.barrier("copies between host and device");
         if (turn == turns.own) copy_both_ways(devices[world.rank()], *own.load);
     }
-    for (int rank = 0; const std::string& text : control.exchange_texts(pack(own))) {
+    for (int rank = 0; const std::string& text : control.gather_texts(pack(own))) {
         cluster.ranks[rank++].load = unpack_rank(text).load;
     }
-    exchange_changes(control, reports_node ? &changes : nullptr, cluster,
-                     [](NodeFacts&& change, NodeFacts& node) {
-                         node.gpus_under_load = std::move(change.gpus_under_load);
-                         node.gpus_hang_under_load = change.gpus_hang_under_load;
-                         node.add_gpus_problem("under load, ", change.gpus_problem);
-                     });
+    gather_changes(world.rank(), control, reports_node ? &changes : nullptr, cluster,
+                   [](NodeFacts&& change, NodeFacts& node) {
+                       node.gpus_under_load = std::move(change.gpus_under_load);
+                       node.gpus_hang_under_load = change.gpus_hang_under_load;
+                       node.add_gpus_problem("under load, ", change.gpus_problem);
+                   });
 }
 
 void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
@@ -179,15 +188,15 @@ void look_again(const mpi::Comm& world, const bench::ControlChannel& control, co
         changes.gpus_hang = answer.hung;
         changes.gpus_out_of_time = answer.out_of_time;
     }
-    exchange_changes(control, reports_node ? &changes : nullptr, cluster,
-                     [](NodeFacts&& change, NodeFacts& node) {
-                         node.add_xids(change.xids);
-                         node.adapter_ports_after = std::move(change.adapter_ports_after);
-                         node.gpus_after = std::move(change.gpus_after);
-                         node.gpus_hang |= change.gpus_hang;
-                         node.gpus_out_of_time |= change.gpus_out_of_time;
-                         node.add_gpus_problem("after the load, ", change.gpus_problem);
-                     });
+    gather_changes(world.rank(), control, reports_node ? &changes : nullptr, cluster,
+                   [](NodeFacts&& change, NodeFacts& node) {
+                       node.add_xids(change.xids);
+                       node.adapter_ports_after = std::move(change.adapter_ports_after);
+                       node.gpus_after = std::move(change.gpus_after);
+                       node.gpus_hang |= change.gpus_hang;
+                       node.gpus_out_of_time |= change.gpus_out_of_time;
+                       node.add_gpus_problem("after the load, ", change.gpus_problem);
+                   });
 }
 
 }  // namespace argosy::preflight

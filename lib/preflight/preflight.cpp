@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "cuda/device.h"
 #include "nccl/communicator.h"
@@ -21,6 +22,8 @@ namespace {
 constexpr double kSecondsIfNotCompared = 0.02;
 constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
+constexpr const char* kLoads = "the sustained load and the copies";
+
 LibraryVersions library_versions() {
     LibraryVersions versions{.mpi_library = mpi::library()};
     if (const int cuda = cuda::runtime_version(); cuda != 0) versions.cuda_version = cuda::version_text(cuda);
@@ -28,23 +31,34 @@ LibraryVersions library_versions() {
     return versions;
 }
 
-/// COLLECTIVE: gathers the facts of every rank, and the facts of each node from the node's first rank.
+/// The ranks with the names of their nodes, and without other facts.
+std::vector<RankFacts> named_ranks(const std::vector<std::string>& nodes) {
+    std::vector<RankFacts> ranks;
+    for (const std::string& node : nodes)
+        ranks.push_back({.rank = static_cast<int>(ranks.size()), .node = node});
+    return ranks;
+}
+
+/// COLLECTIVE: rank 0 gets the facts of every rank, and the facts of each node from the node's first rank.
+/// The other ranks get what measure_loads() and look_again() need.
 Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
-                       const Sources& sources, std::vector<Node>& nodes) {
-    const RankFacts own_rank = read_rank_facts(sources, world.rank(), library_versions());
-    Cluster cluster;
-    std::vector<std::string> names;
-    for (const std::string& text : control.exchange_texts(pack(own_rank))) {
-        cluster.ranks.push_back(unpack_rank(text));
-        names.push_back(cluster.ranks.back().node);
-    }
-    nodes = group_by_node(names);
+                       const Sources& sources, const std::string& backend, std::vector<Node>& nodes) {
+    RankFacts own_rank = read_rank_facts(sources, world.rank(), library_versions());
+    const std::vector<std::string> node_names = control.exchange_texts(own_rank.node);
+    nodes = group_by_node(node_names);
     const bool reports_node =
         std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
-    const std::string own_node = reports_node ? pack(read_node_facts(sources, job.dump_folder)) : "";
+    Cluster cluster{.ranks = named_ranks(node_names)};
+    if (reports_node) cluster.nodes = {read_node_facts(sources, job.dump_folder)};
     control.barrier("the exchange of the nodes' facts");
-    for (const std::string& text : control.exchange_texts(own_node)) {
-        if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
+    const int number_on_node = world.place_on_node().number;
+    if (!own_rank.cuda_version.empty() && backend != "mpi" && Environment::read().device != "cpu")
+        own_rank.visible_gpus = look_at_visible_gpus(number_on_node);
+    for (int rank = 0; const std::string& text : control.gather_texts(pack(own_rank)))
+        cluster.ranks[rank++] = unpack_rank(text);
+    const std::string own_node = reports_node ? pack(cluster.nodes.front()) : "";
+    for (int rank = 0; const std::string& text : control.gather_texts(own_node)) {
+        if (rank++ > 0 && !text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
     cluster.clock_offsets = clock_offsets(control);
     return cluster;
@@ -65,7 +79,39 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
     return "";
 }
 
+/// Decisions that rank 0 makes from the facts.
+struct Plan {
+    bool measures, compares;
+};
+
+/// The speeds if no measurement can begin.
+Speeds speeds_not_done(const std::vector<Node>& nodes, const std::vector<StepOperation>& operations) {
+    Speeds speeds{.not_done = {"matrix products"}};
+    for (const StepOperation& operation : operations) speeds.not_done.push_back(operation.name());
+    if (nodes.size() > 1) speeds.not_done.emplace_back("pairs of nodes");
+    speeds.not_done.emplace_back(kLoads);
+    return speeds;
+}
+
 }  // namespace
+
+std::string cannot_measure(const Cluster& cluster) {
+    constexpr const char* kSomeWithout = "some ranks cannot use a GPU of their own";
+    const std::vector<Finding> findings = diagnose(cluster);
+    const auto fails = [&](const char* check) {
+        return std::ranges::any_of(findings, [&](const Finding& one) {
+            return one.severity == Severity::Fail && one.check == check;
+        });
+    };
+    if (fails(kVisibleGpus)) return kSomeWithout;
+    const bool any_bad =
+        std::ranges::any_of(findings, [](const Finding& one) { return !one.bad_nodes.empty(); });
+    if (fails(kRanksPerGpu) && any_bad) return kSomeWithout;
+    const bool differ = std::ranges::any_of(cluster.ranks, [&](const RankFacts& rank) {
+        return rank.cuda_version.empty() != cluster.ranks.front().cuda_version.empty();
+    });
+    return differ ? "only some ranks run a build with CUDA" : "";
+}
 
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options) {
@@ -73,27 +119,36 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     Report report{.title = job.title, .type = options.type};
     spdlog::info("pre-flight: settings and hardware");
     const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds()};
-    report.cluster = gather_cluster(world, control, job, sources, report.nodes);
-    report.not_compared = shared_cores(report.cluster, report.nodes);
-    if (!report.not_compared.empty()) {
+    report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
+    if (world.rank() == 0) {
+        report.not_measured = cannot_measure(report.cluster);
+        report.not_compared =
+            report.not_measured.empty() ? shared_cores(report.cluster, report.nodes) : report.not_measured;
+    }
+    const auto [measures, compares] =
+        control.exchange(Plan{report.not_measured.empty(), report.not_compared.empty()}).front();
+    if (!compares) {
         options.seconds_each = kSecondsIfNotCompared;
         options.max_bytes = kMaxBytesIfNotCompared;
         options.sustain_seconds = std::min(options.sustain_seconds.value_or(1), kSecondsIfNotCompared);
     }
-    spdlog::info("pre-flight: speeds");
-    const auto meter = make_meter(world, control, report.nodes, options, started);
-    report.speeds =
-        measure_speeds(*meter, report.nodes, step_operations(job.step, job.mesh, options.max_bytes),
-                       options.deadline_seconds);
-    if (meter->seconds_passed() >= options.deadline_seconds) {
-        report.speeds.not_done.emplace_back("the sustained load and the copies");
+    const auto operations = step_operations(job.step, job.mesh, options.max_bytes);
+    if (measures) {
+        spdlog::info("pre-flight: speeds");
+        const auto meter = make_meter(world, control, report.nodes, options, started);
+        report.speeds = measure_speeds(*meter, report.nodes, operations, options.deadline_seconds);
+        if (meter->seconds_passed() >= options.deadline_seconds) {
+            report.speeds.not_done.emplace_back(kLoads);
+        } else {
+            if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
+            measure_loads(world, control, *meter, options, report.cluster);
+        }
     } else {
-        if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
-        measure_loads(world, control, *meter, options, report.cluster);
+        report.speeds = speeds_not_done(report.nodes, operations);
     }
     if (options.deadline_seconds > 0)  // after the deadline, too: counters tell what slowed the measurements
         look_again(world, control, sources, report.speeds.between_devices(), report.cluster);
-    judge(job, options.deadline_seconds, report);
+    if (world.rank() == 0) judge(job, options.deadline_seconds, report);
     report.time = time_of_day();
     report.seconds = seconds_now() - started;
     return report;
@@ -101,7 +156,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
 
 void judge(const Job& job, double deadline_seconds, Report& report) {
     report.findings = diagnose(report.cluster);
-    append(find_not_done(report.speeds, deadline_seconds), report.findings);
+    if (report.not_measured.empty()) append(find_not_done(report.speeds, deadline_seconds), report.findings);
     append(find_wrong_results(report.speeds, report.cluster), report.findings);
     if (report.not_compared.empty()) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);

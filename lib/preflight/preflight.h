@@ -34,6 +34,7 @@ struct Report {
     std::vector<Node> nodes;
     Speeds speeds;
     at::ScalarType type;
+    std::string not_measured;       // why no speed was measured; empty if they were
     std::string not_compared;       // why the speeds are not compared; empty if they are
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
@@ -54,10 +55,15 @@ double time_of_day();
 /// rank has a core. Throws TimeoutError, which names the missing ranks.
 std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
 
-/// COLLECTIVE over `world`: all ranks get the same report, except for the times. Throws TimeoutError, which
-/// names the missing ranks.
+/// COLLECTIVE over `world`: rank 0 gets the report; the others' has no facts and no findings. If a rank
+/// cannot use its GPU, the report says so and no speed is measured. Throws TimeoutError, which names the
+/// missing ranks, and UserError if every node has more ranks than GPUs and no node is bad.
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
+
+/// Why no speed can be measured on these GPUs; empty if the ranks can choose a backend together. They can do
+/// so, and refuse it together (choose_backend), if the user has started too many ranks.
+std::string cannot_measure(const Cluster& cluster);
 
 /// Writes all findings on the facts and speeds of a report, the worst first.
 void judge(const Job& job, double deadline_seconds, Report& report);

@@ -21,6 +21,11 @@ struct LibraryVersions {
 
 RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersions& versions);
 
+/// Asks CUDA what it shows this rank, which is number `number_on_node` (from 0) of those that share its
+/// memory. Makes the rank's GPU current, as the measurements do, because a broken GPU refuses that. Does not
+/// throw.
+VisibleGpus look_at_visible_gpus(int number_on_node);
+
 /// One rank of each node calls this. REQUIRES: the job's ranks have not used a GPU yet, so that GPU memory in
 /// use belongs to others. Takes a few seconds, and longer if nvidia-smi hangs, up to its timeout. Tries to
 /// write to `dump_folder` unless that path is empty.

@@ -69,6 +69,21 @@ std::string lines_of_loads(const Cluster& cluster) {
     return text;
 }
 
+std::string lines_of_speeds(const Report& report) {
+    std::string text =
+        fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
+                    bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
+    text += lines_of_loads(report.cluster);
+    for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
+    if (!report.speeds.nodes.empty()) {
+        text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
+    }
+    if (!report.not_compared.empty()) {
+        text += fmt::format("  These speeds are not compared with each other: {}.\n", report.not_compared);
+    }
+    return text;
+}
+
 Json operation_json(const OperationSpeed& speed) {
     Json groups = Json::array();
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
@@ -222,18 +237,12 @@ std::vector<std::string> Report::bad_nodes() const {
 }
 
 std::string text_report(const Report& report) {
-    std::string text = fmt::format("pre-flight of {} on {} ({})\n", report.title,
-                                   listed(names_of(report.nodes)), report.speeds.library);
-    text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
-                        bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
-    text += lines_of_loads(report.cluster);
-    for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
-    if (!report.speeds.nodes.empty()) {
-        text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
-    }
-    if (!report.not_compared.empty()) {
-        text += fmt::format("  These speeds are not compared with each other: {}.\n", report.not_compared);
-    }
+    std::string text =
+        fmt::format("pre-flight of {} on {}{}\n", report.title, listed(names_of(report.nodes)),
+                    report.speeds.library.empty() ? "" : fmt::format(" ({})", report.speeds.library));
+    text += report.not_measured.empty() ? lines_of_speeds(report)
+                                        : fmt::format("  not measured, because {}: {}\n", report.not_measured,
+                                                      listed(report.speeds.not_done));
     for (const Finding& finding : report.findings) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
                             finding.where, finding.what, finding.remedy);

@@ -137,14 +137,17 @@ std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlCh
 Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
                       const std::vector<StepOperation>& operations, double deadline_seconds);
 
-/// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in `cluster`,
-/// on all ranks, and what nvidia-smi says meanwhile. REQUIRES: the thread holds an OpsContext.
+// In the two functions below, a rank other than 0 has the whole `cluster` only by name: `rank` and `node` of
+// the ranks' facts, and if it reports its node, the facts about that node.
+
+/// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in rank 0's
+/// `cluster`, and what nvidia-smi says meanwhile. REQUIRES: the thread holds an OpsContext.
 void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
                    const SpeedOptions& options, Cluster& cluster);
 
 /// COLLECTIVE over `world`: reads the facts about nodes again that may have changed since they were first
-/// read: errors and counters of GPUs and adapters. Sets them in `cluster`, on all ranks. `sources` are those
-/// of this node. nvidia-smi is only asked if the job uses GPUs, and not if it has hung before.
+/// read: errors and counters of GPUs and adapters. Sets them in rank 0's `cluster`. `sources` are those of
+/// this node. nvidia-smi is only asked if the job uses GPUs, and not if it has hung before.
 void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
                 bool uses_gpus, Cluster& cluster);
 

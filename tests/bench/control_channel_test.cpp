@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "bench/bench_ranks.h"
+#include "expect_error.h"
 
 namespace argosy::bench {
 namespace {
@@ -34,6 +35,25 @@ class ControlChannelTest : public ::testing::Test {
 
 TEST_F(ControlChannelTest, BarrierEndsWhenAllRanksCome) {
     for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(control_.barrier("a test"));
+}
+
+TEST_F(ControlChannelTest, GathersTextsOfAnyLengthOnRank0) {
+    for (int round = 0; round < 2; ++round) {
+        const std::vector<std::string> texts = {"zero", "",
+                                                std::string(3 << 20, static_cast<char>('a' + round))};
+        EXPECT_EQ(control_.gather_texts(texts[rank_]), rank_ == 0 ? texts : std::vector<std::string>());
+    }
+}
+
+TEST_F(ControlChannelTest, NamesTheRankWhoseTextIsMissing) {
+    if (rank_ == 0) {
+        EXPECT_ERROR(control_.gather_texts("zero"), TimeoutError, "texts", late_rank());
+    }
+    if (rank_ == 1) {
+        EXPECT_EQ(control_.gather_texts("one"), std::vector<std::string>());
+        EXPECT_ERROR(control_.barrier("a test"), TimeoutError, late_rank());
+    }
+    if (rank_ == 2) stay_absent();
 }
 
 TEST_F(ControlChannelTest, NamesTheRankMissingInABarrier) {

@@ -76,9 +76,10 @@ class NcclBenchOnStandIns(unittest.TestCase):
                 self.assertRegex(rank["nccl_version"], r"^2\.\d+\.\d+$")
                 self.assertRegex(rank["cuda_version"], r"^1\d\.\d$")
 
-    def preflight(self, script, *options):
+    def preflight(self, script, *options, nodes=(), **environment):
         """With a stand-in for nvidia-smi, a script in which $number is that of the question about GPUs: 1 is before the
-        load, 2 in it. Returns what ran, its report, and the number of questions."""
+        load, 2 in it. `nodes`: their number of GPUs, for two ranks on each. Returns what ran, its report (None: there is
+        none), and the number of questions."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "nvidia-smi").write_text(f"""#!/bin/sh
@@ -93,10 +94,62 @@ done
 """)
             (folder / "nvidia-smi").chmod(0o700)
             path = folder / "x.json"
-            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path, *options,
-                         PATH=f"{folder}:{os.environ['PATH']}")
-            self.assertTrue(path.exists(), done.stdout + done.stderr)
-            return done, json.loads(path.read_text()), len((folder / "questions").read_text())
+            words = ["--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path, *options]
+            on_nodes = []
+            for number, gpus in enumerate(nodes, 1):
+                on_nodes += [":", "-n", 2, "env", f"ARGOSY_FAKE_GPUS={gpus}", f"SLURMD_NODENAME=n{number}",
+                             f"NCCL_HOSTID=n{number}", PROGRAM, *words]
+            done = subprocess.run([SOURCE / "jobs/mpirun.sh", *map(str, on_nodes[2:] or [2, PROGRAM, *words])],
+                                  capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
+                                  env=os.environ | environment | {"PATH": f"{folder}:{os.environ['PATH']}"})
+            report = json.loads(path.read_text()) if path.exists() else None
+            return done, report, len((folder / "questions").read_text())
+
+    def expect_no_speeds(self, done, report, check, bad_nodes):
+        """A FAIL of that check, and a report of everything but speeds. Returns what was found."""
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\n  not measured, because .*: matrix products, all_gather over dp_shard, ")
+        found, = [one for one in report["findings"] if one["check"] == check]
+        self.assertEqual((found["verdict"], report["bad_nodes"]), ("FAIL", bad_nodes))
+        speeds = report["speeds"]
+        self.assertEqual((speeds["products"]["tera_flops"], speeds["collectives"], speeds["judged"]), ([], [], False))
+        self.assertEqual(speeds["not_done"][-1], "the sustained load and the copies")
+        self.assertNotIn("deadline", [one["check"] for one in report["findings"]])
+        return found["what"]
+
+    def test_a_node_with_more_ranks_than_gpus_is_named(self):
+        done, report, _ = self.preflight("", nodes=(2, 2, 1))
+        self.assertIn("2 ranks for 1 on n3", self.expect_no_speeds(done, report, "ranks per GPU", ["n3"]))
+
+    def test_more_ranks_than_gpus_on_every_node_are_a_mistake_unless_a_node_is_bad(self):
+        done, report, _ = self.preflight("", nodes=(1, 1), CUDA_VISIBLE_DEVICES="0")
+        self.assertEqual((done.returncode, report), (2, None), done.stdout + done.stderr)
+        self.assertIn("start as many ranks on a node as it has GPUs", done.stderr)
+        done, report, _ = self.preflight("errors=5", ARGOSY_FAKE_GPUS="1", CUDA_VISIBLE_DEVICES="0")
+        self.expect_no_speeds(done, report, "ranks per GPU", report["bad_nodes"])
+        self.assertEqual(len(report["bad_nodes"]), 1)
+
+    def test_a_node_on_which_cuda_fails_is_named(self):
+        """Its GPUs cannot even be counted. What else is wrong is said, too."""
+        done, report, _ = self.preflight("", nodes=(2, -1), CUDA_LAUNCH_BLOCKING="1")
+        self.assertIn("cudaGetDeviceCount failed", self.expect_no_speeds(done, report, "GPUs that CUDA sees", ["n2"]))
+        self.assertIn("CUDA_LAUNCH_BLOCKING", [one["check"] for one in report["findings"]])
+
+    def test_gpus_that_nvidia_smi_lists_and_cuda_does_not_show(self):
+        for nodes, bad, part in (((2, 0), ["n2"], "CUDA sees no GPU, but nvidia-smi lists some"),
+                                 ((0,), ["n1"], "CUDA sees no GPU, but nvidia-smi lists some"),
+                                 ((2, 1), ["n2"], "CUDA sees 1 GPUs, but nvidia-smi lists 2")):
+            with self.subTest(nodes):
+                done, report, _ = self.preflight("", nodes=nodes)
+                self.assertIn(part, self.expect_no_speeds(done, report, "GPUs that CUDA sees", bad))
+
+    def test_ranks_of_builds_with_and_without_cuda(self):
+        """They report that they differ, and do not wait for each other in calls that only some of them make."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "x.json"
+            words = ["--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path]
+            done = bench(1, *words, ":", "-n", 1, pathlib.Path(os.environ["ARGOSY_BIN"]) / "nccl-bench", *words)
+            self.expect_no_speeds(done, json.loads(path.read_text()), "CUDA version", [])
 
     def test_a_preflight_asks_nvidia_smi_before_during_and_after_the_load(self):
         """Heat slows GPU 1 at the second question, and it has memory errors at the third."""
@@ -120,6 +173,14 @@ done
                 self.assertEqual(finding["verdict"], verdict)
                 self.assertIn(part, finding["what"])
                 self.assertEqual(asked, num_questions)
+
+    def test_an_nvidia_smi_that_hangs_on_another_node_is_not_asked_again_there(self):
+        """Its facts are on rank 0, and its first rank asks."""
+        done, report, asked = self.preflight('[ $SLURMD_NODENAME = n1 ] || [ $number -le 2 ] || sleep 600', "--sustain", 4,
+                                             "--timeout", 44, nodes=(2, 2))
+        self.assertEqual((done.returncode, report["bad_nodes"], asked), (3, ["n2"], 3 + 2), done.stdout + done.stderr)
+        self.assertEqual([len(node["gpus_after"]) for node in report["nodes"]], [2, 0])
+        self.assertEqual([rank["load"]["num_products"] > 0 for rank in report["ranks"]], [True] * 4)
 
     def test_the_deadline_leaves_time_for_a_second_look(self):
         done, report, asked = self.preflight("[ $number = 1 ] || errors=5", "--deadline", 0.001)

@@ -193,8 +193,10 @@ TEST(Facts, AreEqualAfterTheirWireFormat) {
     RankFacts rank = cluster.ranks[1];
     rank.variables = {{"NCCL_ALGO", "Ring", "/etc/nccl.conf"}, {"LD_PRELOAD", "\"a\\b\""}};
     rank.memlock_bytes = kUnlimited;
+    rank.visible_gpus = VisibleGpus{.count = 2, .own = "0000:3b:00.0", .host = "n", .problem = "\"x\""};
     EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
     EXPECT_EQ(unpack_rank(pack(rank)).memlock_bytes, kUnlimited);
+    EXPECT_EQ(unpack_rank(pack(rank)).visible_gpus.value_or(VisibleGpus{}).problem, "\"x\"");
     EXPECT_EQ(unpack_rank(pack(rank)).variables[1].value, "\"a\\b\"");
 
     NodeFacts node = cluster.nodes[0];

@@ -171,6 +171,7 @@ void record(cudaEvent_t event, cudaStream_t stream, bool captured) {
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = 0;
     if (fake_gpus().driver_version < CUDART_VERSION) return returned(cudaErrorInsufficientDriver);
+    if (fake_gpus().num_devices < 0) return returned(cudaErrorSystemNotReady);
     if (fake_gpus().num_devices == 0) return returned(cudaErrorNoDevice);
     *count = fake_gpus().num_devices;
     return cudaSuccess;

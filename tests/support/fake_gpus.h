@@ -16,7 +16,7 @@ namespace argosy::testing {
 
 /// Settings that a test may change; every rank has its own.
 struct FakeGpus {
-    int num_devices;       // ARGOSY_FAKE_GPUS, or 8
+    int num_devices;       // ARGOSY_FAKE_GPUS, or 8; negative: CUDA fails to count them
     int capability = 90;   // ARGOSY_FAKE_CAPABILITY, or 90 for 9.0
     int first_device = 0;  // of the node's devices, those that the job gives this rank
     size_t free_bytes = size_t{1} << 40;
