@@ -34,6 +34,11 @@ class SimulatedMeter : public Meter {
     /// The next exchange of the two nodes is slow, as if another job loaded their path.
     void slow_once(int first, int second, double share) { once_[std::minmax(first, second)] = share; }
     void wrong_data(int node) { wrong_.insert(node); }
+    /// The switch (leaf) of each node. The links of a leaf to the others carry at full speed what
+    /// `num_uplinks` nodes send, and the pairs of a round that use them share them equally.
+    void taper(std::vector<int> leaves, double num_uplinks) {
+        leaves_ = std::move(leaves), num_uplinks_ = num_uplinks;
+    }
 
     /// The time of each measurement.
     void take_seconds(double seconds) { seconds_each_ = seconds; }
@@ -72,11 +77,13 @@ class SimulatedMeter : public Meter {
         ++num_rounds_;
         seconds_passed_ += seconds_each_;
         std::vector<PairSpeed> pairs;
+        const std::map<int, int> num_leaving = pairs_that_leave(round);
         for (int node = 0; node < std::ssize(round); ++node) {
             const int partner = round[node];
             if (partner <= node) continue;
             PairSpeed pair{node, partner};
-            const double path = share_of_path(node, partner);
+            const double path =
+                std::min(share_of_path(node, partner), share_of_leaves(node, partner, num_leaving));
             for (int i = 0; i < ranks_per_node_; ++i) {
                 const double ends =
                     std::min(rails_[node * ranks_per_node_ + i], rails_[partner * ranks_per_node_ + i]);
@@ -101,7 +108,26 @@ class SimulatedMeter : public Meter {
         return share;
     }
 
+    int leaf_of(int node) const { return leaves_.empty() ? 0 : leaves_[node]; }
+
+    /// For each leaf, the number of pairs with one node in it.
+    std::map<int, int> pairs_that_leave(const Round& round) const {
+        std::map<int, int> numbers;
+        for (int node = 0; node < std::ssize(round); ++node) {
+            if (leaf_of(node) != leaf_of(round[node])) ++numbers[leaf_of(node)];
+        }
+        return numbers;
+    }
+
+    double share_of_leaves(int first, int second, const std::map<int, int>& num_leaving) const {
+        if (leaf_of(first) == leaf_of(second)) return 1;
+        const int most = std::max(num_leaving.at(leaf_of(first)), num_leaving.at(leaf_of(second)));
+        return std::min(1.0, num_uplinks_ / most);
+    }
+
     int ranks_per_node_, num_rounds_ = 0;
+    std::vector<int> leaves_;  // by node; empty: all are at one switch
+    double num_uplinks_ = 0;
     double seconds_each_ = 0, seconds_passed_ = 0;
     std::vector<double> rails_, products_;  // by rank
     std::map<std::pair<int, int>, double> paths_, once_;
