@@ -95,14 +95,24 @@ TEST(CompareSpeeds, ComparesGroupsOnEquallyManyNodes) {
 }
 
 TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
-    Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}}, {5e9})}, {}};
+    Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5e9})}, {}};
     EXPECT_TRUE(find_wrong_results(speeds, measured_cluster()).empty());
-    speeds.operations[0].num_wrong = {0, 0, 5, 7};
-    const auto findings = find_wrong_results(speeds, measured_cluster());
+    speeds.operations[0].num_wrong = {0, 0, 5, 7, 0, 0, 0, 0};
+    auto findings = find_wrong_results(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].what, "12 elements of the result are wrong");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n2"}) << "no data came from another node";
+
+    speeds.operations[0].num_wrong[6] = 1;
+    EXPECT_EQ(find_wrong_results(speeds, measured_cluster())[0].bad_nodes, (Names{"n2", "n4"}));
+
+    speeds.operations[0].operation.groups = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+    findings = find_wrong_results(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].bad_nodes, Names{}) << "either node of a group may be at fault";
 }
 
 /// Node n4 is slower than the other nodes at their best, but not slower than most pairs.
