@@ -82,12 +82,23 @@ void compare_groups(const OperationSpeed& speed, const Cluster& cluster, const s
     }
 }
 
+/// The nodes that are slow for the number of ranks that send: nodes may differ in their number of ranks.
+std::vector<Outlier> slow_nodes(const Speeds& speeds) {
+    std::vector<double> rates = speeds.nodes;
+    for (size_t node = 0; node < speeds.rails.size(); ++node) {
+        const auto sends = [](double rate) { return rate > 0; };
+        rates[node] /=
+            static_cast<double>(std::max<int64_t>(1, std::ranges::count_if(speeds.rails[node], sends)));
+    }
+    return slow_outliers(rates);
+}
+
 void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_outliers(speeds.nodes)) {
+    for (const Outlier& one : slow_nodes(speeds)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
             {severity_of(one), "pairs of nodes", name,
-             fmt::format("the node sends at most {:.3g} GB/s to any other node, {}",
+             fmt::format("the node sends at most {:.3g} GB/s to any other node, with each rank {}",
                          speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
              "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
              "them; or leave the node out",
@@ -141,12 +152,12 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
         }
         return;
     }
-    std::map<size_t, Severity> slow_nodes;
-    for (const Outlier& one : slow_outliers(speeds.nodes)) slow_nodes[one.index] = severity_of(one);
+    std::map<size_t, Severity> of_nodes;
+    for (const Outlier& one : slow_nodes(speeds)) of_nodes[one.index] = severity_of(one);
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) {
-            const auto node = slow_nodes.find(one.index);
-            if (node != slow_nodes.end() && severity_of(one) <= node->second) continue;
+            const auto node = of_nodes.find(one.index);
+            if (node != of_nodes.end() && severity_of(one) <= node->second) continue;
             findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
         }
     }
@@ -172,7 +183,7 @@ std::set<int> slow_between_nodes(const Speeds& speeds, const std::vector<SlowPat
             if (!place || i == *place) slow.insert(own[i]->rank);
         }
     };
-    for (const Outlier& one : slow_outliers(speeds.nodes)) add(one.index, {});
+    for (const Outlier& one : slow_nodes(speeds)) add(one.index, {});
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) add(one.index, place);
     }

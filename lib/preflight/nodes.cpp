@@ -111,11 +111,11 @@ void PairStates::find_slow_rails(size_t place) {
     }
 }
 
-/// Compares all ranks of the pairs together. A pair of which only some rails are slow keeps the slowest rail.
+/// Compares the means of the ranks of the pairs: nodes may differ in their number of ranks. A pair of which
+/// only some rails are slow keeps the slowest rail.
 void PairStates::find_slow_pairs() {
     std::vector<double> rates;
-    for (const Pair& pair : pairs_)
-        rates.push_back(std::accumulate(pair.rails.begin(), pair.rails.end(), 0.0));
+    for (const Pair& pair : pairs_) rates.push_back(pair.mean_rail());
     for (const Outlier& one : slow_outliers(rates)) {
         Pair& pair = pairs_[one.index];
         const auto num_slow = std::ranges::count(pair.slow_rails, 1);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,6 +85,9 @@ class PairStates {
         std::vector<char> slow_rails = {};
         std::optional<SlowPath> slow = {};
         bool bad() const { return slow || wrong; }
+        double mean_rail() const {
+            return std::accumulate(rails.begin(), rails.end(), 0.0) / static_cast<double>(rails.size());
+        }
     };
     void find_slow_rails(size_t place);
     void find_slow_pairs();

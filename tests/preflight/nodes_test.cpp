@@ -208,6 +208,26 @@ TEST(Hunt, NamesTheBadNodesOfATaperedFabric) {
     }
 }
 
+/// The last node has half of the ranks, as if mpirun had placed the ranks of a job that is too small.
+TEST(Hunt, ComparesNodesWithUnequalRanks) {
+    for (const int num_nodes : {3, 4, 16}) {
+        Cluster cluster = good_cluster(num_nodes, 8);
+        cluster.ranks.resize(cluster.ranks.size() - 4);
+        std::vector<std::string> names;
+        for (const RankFacts& rank : cluster.ranks) names.push_back(rank.node);
+        SimulatedMeter meter(num_nodes, 8);
+        meter.fewer_ranks(num_nodes - 1, 4);
+        Speeds speeds = measure_speeds(meter, group_by_node(names), {}, kNoDeadline);
+        EXPECT_EQ(checks_of(compare_speeds(speeds, cluster)), Names{}) << num_nodes;
+        EXPECT_EQ(meter.num_rounds(), kRoundsBefore) << "no pair is slow";
+
+        meter.slow_node(num_nodes - 1, 0.6);
+        speeds = measure_speeds(meter, group_by_node(names), {}, kNoDeadline);
+        EXPECT_EQ(bad_nodes_of(compare_speeds(speeds, cluster)),
+                  std::set<std::string>{cluster.nodes.back().name});
+    }
+}
+
 TEST(Hunt, PairsANodeWithWrongDataAgain) {
     SimulatedMeter meter(8, 2);
     meter.wrong_data(5);

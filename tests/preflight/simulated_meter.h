@@ -29,6 +29,8 @@ class SimulatedMeter : public Meter {
     void slow_node(int node, double share) {
         for (int i = 0; i < ranks_per_node_; ++i) rails_[node * ranks_per_node_ + i] = share;
     }
+    /// A node has fewer ranks than the others.
+    void fewer_ranks(int node, int number) { num_ranks_[node] = number; }
     void slow_path(int first, int second, double share) { paths_[std::minmax(first, second)] = share; }
     void slow_products(int rank, double share) { products_[rank] = share; }
     /// The next exchange of the two nodes is slow, as if another job loaded their path.
@@ -84,7 +86,7 @@ class SimulatedMeter : public Meter {
             PairSpeed pair{node, partner};
             const double path =
                 std::min(share_of_path(node, partner), share_of_leaves(node, partner, num_leaving));
-            for (int i = 0; i < ranks_per_node_; ++i) {
+            for (int i = 0; i < std::min(num_ranks(node), num_ranks(partner)); ++i) {
                 const double ends =
                     std::min(rails_[node * ranks_per_node_ + i], rails_[partner * ranks_per_node_ + i]);
                 pair.rails.push_back(48e9 * std::min(ends, path) * noise());
@@ -106,6 +108,10 @@ class SimulatedMeter : public Meter {
             if (found != paths->end()) share = std::min(share, found->second);
         }
         return share;
+    }
+
+    int num_ranks(int node) const {
+        return num_ranks_.contains(node) ? num_ranks_.at(node) : ranks_per_node_;
     }
 
     int leaf_of(int node) const { return leaves_.empty() ? 0 : leaves_[node]; }
@@ -130,6 +136,7 @@ class SimulatedMeter : public Meter {
     double num_uplinks_ = 0;
     double seconds_each_ = 0, seconds_passed_ = 0;
     std::vector<double> rails_, products_;  // by rank
+    std::map<int, int> num_ranks_;          // of the nodes that have fewer
     std::map<std::pair<int, int>, double> paths_, once_;
     std::set<int> wrong_;
     std::mt19937 random_{7};
