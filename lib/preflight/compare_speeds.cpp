@@ -16,6 +16,10 @@ namespace {
 
 constexpr double kMinShareForWarn = 0.75;  // of the others' median: below it an outlier gets FAIL
 
+constexpr const char* kProductsRemedy =
+    "check this device's clocks, heat and power, other processes on it, and the cores that the rank may run "
+    "on; or leave the node out";
+
 Severity severity_of(const Outlier& one) {
     return one.share < kMinShareForWarn ? Severity::Fail : Severity::Warn;
 }
@@ -30,16 +34,25 @@ std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> n
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
+/// The kind of the device that a rank multiplies on; empty if it is unknown.
+std::string kind_of(size_t rank, const Speeds& speeds, const Cluster& cluster) {
+    if (rank < speeds.devices.size()) return speeds.devices[rank].name;
+    return cluster.ranks[rank].load ? cluster.ranks[rank].load->device : "";
+}
+
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    RankRates rates{.check = "matrix products",
-                    .rates = speeds.products,
-                    .others = "the other ranks",
-                    .remedy =
-                        "check this device's clocks, heat and power, other processes on it, and the "
-                        "cores that the rank may run on; or leave the node out"};
-    for (size_t rank = 0; rank < speeds.products.size(); ++rank)
+    std::map<std::string, RankRates> kinds;
+    for (size_t rank = 0; rank < speeds.products.size(); ++rank) {
+        RankRates& rates = kinds
+                               .try_emplace(kind_of(rank, speeds, cluster),
+                                            RankRates{.check = "matrix products",
+                                                      .others = "the other devices of its kind",
+                                                      .remedy = kProductsRemedy})
+                               .first->second;
         rates.ranks.push_back(static_cast<int>(rank));
-    append(compare_ranks(rates, cluster), findings);
+        rates.rates.push_back(speeds.products[rank]);
+    }
+    for (const auto& [kind, rates] : kinds) append(compare_ranks(rates, cluster), findings);
 }
 
 /// A slow group within a node is that node's fault. A slow group across nodes gets WARN only: the slow node

@@ -43,13 +43,33 @@ TEST(CompareSpeeds, NamesASlowRankAndItsNode) {
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "rank 5 on n3");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
-    EXPECT_EQ(findings[0].what, "4 TFLOP/s, 40 % of the median of the other ranks (robust z-score 60.0)");
+    EXPECT_EQ(findings[0].what,
+              "4 TFLOP/s, 40 % of the median of the other devices of its kind (robust z-score 60.0)");
 
     speeds.products[5] = 8.5e12;
     findings = compare_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Warn) << "slower, but not worth a node";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
+}
+
+/// One node has older GPUs, or older processors.
+TEST(CompareSpeeds, ComparesProductsOfDevicesOfOneKind) {
+    Speeds speeds{{7e14, 7e14, 7e14, 7e14, 7e14, 7e14, 3e14, 3e14}, {}, {}};
+    Cluster cluster = measured_cluster();
+    EXPECT_EQ(bad_nodes_of(compare_speeds(speeds, cluster)), std::set<std::string>{"n4"});
+    for (RankFacts& rank : cluster.ranks)
+        rank.load = DeviceLoad{.device = rank.node == "n4" ? "avx2" : "avx512"};
+    EXPECT_TRUE(compare_speeds(speeds, cluster).empty());
+
+    for (const RankFacts& rank : cluster.ranks)
+        speeds.devices.push_back({.name = rank.node == "n4" ? "NVIDIA A100" : "NVIDIA H100"});
+    for (RankFacts& rank : cluster.ranks) rank.load.reset();  // the deadline left the load out
+    EXPECT_TRUE(compare_speeds(speeds, cluster).empty());
+    speeds.products[7] = 2e14;
+    const auto findings = compare_speeds(speeds, cluster);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].where, "rank 7 on n4");
 }
 
 TEST(CompareSpeeds, MakesANodeBadForASlowGroupWithinIt) {
