@@ -45,8 +45,8 @@ std::string describe(const Variable& variable);
 /// The nodes that a FAIL marks as bad. A WARN marks no node.
 ///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
 ///   Always    the nodes that have the problem: for broken parts
-///   Minority  the nodes that have the problem. If more than half of several nodes have it, it may be so by
-///             design, and the FAIL becomes a WARN
+///   Minority  the nodes that have the problem. If more than half of the nodes have it, also the only node of
+///             a job, it may be so by design, and the FAIL becomes a WARN
 enum class Blame { Deviants, Always, Minority };
 
 /// Collects the problems that one check finds on nodes. Equal problems of several nodes become one finding,
