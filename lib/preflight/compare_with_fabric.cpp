@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 
 #include "preflight/compare_speeds.h"
 #include "preflight/sources.h"
@@ -114,12 +116,14 @@ void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vecto
 /// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
 void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     if (speed.operation.kind.bytes < kMinBytes) return;
+    std::unordered_map<std::string_view, const NodeFacts*> nodes_by_name;
+    for (const NodeFacts& node : cluster.nodes) nodes_by_name[node.name] = &node;
     std::vector<int> slow;
     double slowest = 0, wanted = 0;
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
         const std::vector<int>& ranks = speed.operation.groups[i];
         const auto nodes = nodes_of(ranks, cluster);
-        const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
+        const NodeFacts* const node = nodes_by_name.at(nodes[0]);
         if (nodes.size() > 1 || node->gpus.empty()) continue;
         const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
         if (!rate || speed.bus_bandwidths[i] > kMinNvlinkShare * *rate) continue;

@@ -68,12 +68,9 @@ std::string describe(const Variable& variable) {
 }
 
 void NodeFindings::add(const std::string& node, Problem problem) {
-    const auto known = std::ranges::find(found_, problem, &decltype(found_)::value_type::first);
-    if (known == found_.end()) {
-        found_.push_back({std::move(problem), {node}});
-    } else if (std::ranges::find(known->second, node) == known->second.end()) {
-        known->second.push_back(node);
-    }
+    const size_t number = numbers_.try_emplace(problem, found_.size()).first->second;
+    if (number == found_.size()) found_.push_back({std::move(problem), {}});
+    if (known_.emplace(number, node).second) found_[number].second.push_back(node);
 }
 
 std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {

@@ -3,6 +3,9 @@
 // equal findings of several nodes into one.
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +62,7 @@ class NodeFindings {
     struct Problem {
         Severity severity;
         std::string what, remedy;
-        bool operator==(const Problem&) const = default;
+        auto operator<=>(const Problem&) const = default;
     };
     void add(const std::string& node, Problem problem);
 
@@ -69,6 +72,8 @@ class NodeFindings {
     std::string check_;
     Blame blame_;
     std::vector<std::pair<Problem, std::vector<std::string>>> found_;  // with the nodes that have it
+    std::map<Problem, size_t> numbers_;                                // of the problems in found_
+    std::set<std::pair<size_t, std::string>> known_;                   // problems by number, with their nodes
 };
 
 }  // namespace argosy::preflight
