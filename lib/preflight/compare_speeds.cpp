@@ -34,21 +34,20 @@ std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> n
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
-/// The kind of the device that a rank multiplies on; empty if it is unknown.
-std::string kind_of(size_t rank, const Speeds& speeds, const Cluster& cluster) {
-    if (rank < speeds.devices.size()) return speeds.devices[rank].name;
-    return cluster.ranks[rank].load ? cluster.ranks[rank].load->device : "";
+/// The name of the GPU that a rank multiplies on; empty for a processor: all of a job should be alike.
+std::string kind_of(size_t rank, const Speeds& speeds) {
+    return rank < speeds.devices.size() ? speeds.devices[rank].name : "";
 }
 
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     std::map<std::string, RankRates> kinds;
     for (size_t rank = 0; rank < speeds.products.size(); ++rank) {
-        RankRates& rates = kinds
-                               .try_emplace(kind_of(rank, speeds, cluster),
-                                            RankRates{.check = "matrix products",
-                                                      .others = "the other devices of its kind",
-                                                      .remedy = kProductsRemedy})
-                               .first->second;
+        RankRates& rates =
+            kinds
+                .try_emplace(kind_of(rank, speeds), RankRates{.check = "matrix products",
+                                                              .others = "the other devices of its kind",
+                                                              .remedy = kProductsRemedy})
+                .first->second;
         rates.ranks.push_back(static_cast<int>(rank));
         rates.rates.push_back(speeds.products[rank]);
     }
