@@ -108,11 +108,17 @@ class GpusByProblem {
     std::map<std::pair<Severity, std::string>, std::string> gpus_;
 };
 
+/// For problems that other GPUs do not have: on the only node of a job, the node's other GPUs show what is
+/// usual.
+Blame blame_among_gpus(const Cluster& cluster) {
+    return cluster.nodes.size() > 1 ? Blame::Minority : Blame::Always;
+}
+
 }  // namespace
 
 std::vector<Finding> check_nvlinks(const Cluster& cluster) {
     const UsualLinks usual(cluster);
-    NodeFindings found("NVLinks", Blame::Minority);
+    NodeFindings found("NVLinks", blame_among_gpus(cluster));
     for (const NodeFacts& node : cluster.nodes) {
         GpusByProblem problems;
         for (size_t i = 0; i < node.gpus.size(); ++i) {
@@ -156,7 +162,7 @@ std::vector<Finding> check_nvlink_registration(const Cluster& cluster) {
     };
     const bool some_are = std::ranges::any_of(
         cluster.nodes, [&](const NodeFacts& node) { return std::ranges::any_of(node.gpus, registered); });
-    NodeFindings found("NVLink registration", Blame::Minority);
+    NodeFindings found("NVLink registration", blame_among_gpus(cluster));
     for (const NodeFacts& node : cluster.nodes) {
         for (const Gpu& gpu : node.gpus) {
             if (!has_switches(gpu) || registered(gpu)) continue;

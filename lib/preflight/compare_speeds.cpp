@@ -16,6 +16,10 @@ namespace {
 
 constexpr double kMinShareForWarn = 0.75;  // of the others' median: below it an outlier gets FAIL
 
+constexpr const char* kProductsRemedy =
+    "check this device's clocks, heat and power, other processes on it, and the cores that the rank may run "
+    "on; or leave the node out";
+
 Severity severity_of(const Outlier& one) {
     return one.share < kMinShareForWarn ? Severity::Fail : Severity::Warn;
 }
@@ -30,16 +34,24 @@ std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> n
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
+/// The name of the GPU that a rank multiplies on; empty for a processor: all of a job should be alike.
+std::string kind_of(size_t rank, const Speeds& speeds) {
+    return rank < speeds.devices.size() ? speeds.devices[rank].name : "";
+}
+
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    RankRates rates{.check = "matrix products",
-                    .rates = speeds.products,
-                    .others = "the other ranks",
-                    .remedy =
-                        "check this device's clocks, heat and power, other processes on it, and the "
-                        "cores that the rank may run on; or leave the node out"};
-    for (size_t rank = 0; rank < speeds.products.size(); ++rank)
+    std::map<std::string, RankRates> kinds;
+    for (size_t rank = 0; rank < speeds.products.size(); ++rank) {
+        RankRates& rates =
+            kinds
+                .try_emplace(kind_of(rank, speeds), RankRates{.check = "matrix products",
+                                                              .others = "the other devices of its kind",
+                                                              .remedy = kProductsRemedy})
+                .first->second;
         rates.ranks.push_back(static_cast<int>(rank));
-    append(compare_ranks(rates, cluster), findings);
+        rates.rates.push_back(speeds.products[rank]);
+    }
+    for (const auto& [kind, rates] : kinds) append(compare_ranks(rates, cluster), findings);
 }
 
 /// A slow group within a node is that node's fault. A slow group across nodes gets WARN only: the slow node
@@ -82,12 +94,23 @@ void compare_groups(const OperationSpeed& speed, const Cluster& cluster, const s
     }
 }
 
+/// The nodes that are slow for the number of ranks that send: nodes may differ in their number of ranks.
+std::vector<Outlier> slow_nodes(const Speeds& speeds) {
+    std::vector<double> rates = speeds.nodes;
+    for (size_t node = 0; node < speeds.rails.size(); ++node) {
+        const auto sends = [](double rate) { return rate > 0; };
+        rates[node] /=
+            static_cast<double>(std::max<int64_t>(1, std::ranges::count_if(speeds.rails[node], sends)));
+    }
+    return slow_outliers(rates);
+}
+
 void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_outliers(speeds.nodes)) {
+    for (const Outlier& one : slow_nodes(speeds)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
             {severity_of(one), "pairs of nodes", name,
-             fmt::format("the node sends at most {:.3g} GB/s to any other node, {}",
+             fmt::format("the node sends at most {:.3g} GB/s to any other node, with each rank {}",
                          speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
              "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
              "them; or leave the node out",
@@ -141,12 +164,12 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
         }
         return;
     }
-    std::map<size_t, Severity> slow_nodes;
-    for (const Outlier& one : slow_outliers(speeds.nodes)) slow_nodes[one.index] = severity_of(one);
+    std::map<size_t, Severity> of_nodes;
+    for (const Outlier& one : slow_nodes(speeds)) of_nodes[one.index] = severity_of(one);
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) {
-            const auto node = slow_nodes.find(one.index);
-            if (node != slow_nodes.end() && severity_of(one) <= node->second) continue;
+            const auto node = of_nodes.find(one.index);
+            if (node != of_nodes.end() && severity_of(one) <= node->second) continue;
             findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
         }
     }
@@ -172,7 +195,7 @@ std::set<int> slow_between_nodes(const Speeds& speeds, const std::vector<SlowPat
             if (!place || i == *place) slow.insert(own[i]->rank);
         }
     };
-    for (const Outlier& one : slow_outliers(speeds.nodes)) add(one.index, {});
+    for (const Outlier& one : slow_nodes(speeds)) add(one.index, {});
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) add(one.index, place);
     }
@@ -221,59 +244,6 @@ void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vec
     }
 }
 
-/// The elements that were wrong in all exchanges of each pair of nodes.
-using WrongByPair = std::map<std::pair<int, int>, int64_t>;
-
-/// The nodes that corrupt data. Evidence is a partner that is right without them, with another node: two such
-/// partners mark a node, even if it was right with a third, because a fault may come and go. A node that was
-/// right with nobody is marked by one such partner, or by several partners of any kind, unless the deadline
-/// cut the pairs short.
-std::set<int> corrupting_nodes(const WrongByPair& wrong_by_pair, bool cut_short) {
-    std::set<int> right;                            // with a partner
-    std::map<int, int> num_wrong, num_wrong_right;  // partners; those of them that are right without the node
-    for (const auto& [pair, wrong] : wrong_by_pair) {
-        if (wrong == 0) right.insert({pair.first, pair.second});
-    }
-    for (const auto& [pair, wrong] : wrong_by_pair) {
-        if (wrong == 0) continue;
-        for (const auto& [node, partner] : {pair, std::pair(pair.second, pair.first)}) {
-            ++num_wrong[node];
-            if (right.contains(partner)) ++num_wrong_right[node];
-        }
-    }
-    std::set<int> corrupting;
-    for (const auto& [node, number] : num_wrong) {
-        const int of_right = num_wrong_right[node];
-        const bool never_right = !right.contains(node);
-        if (of_right > 1 || (never_right && (of_right > 0 || (number > 1 && !cut_short))))
-            corrupting.insert(node);
-    }
-    return corrupting;
-}
-
-std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& cluster) {
-    WrongByPair wrong_by_pair;
-    for (const PairSpeed& pair : speeds.pairs) wrong_by_pair[{pair.first, pair.second}] += pair.num_wrong;
-    const std::set<int> corrupting = corrupting_nodes(wrong_by_pair, speeds.pairs_cut_short);
-    std::vector<Finding> findings;
-    for (const auto& [pair, wrong] : wrong_by_pair) {
-        if (wrong == 0) continue;
-        const std::vector<std::string> names = {cluster.nodes[pair.first].name,
-                                                cluster.nodes[pair.second].name};
-        std::vector<std::string> bad;
-        for (const int node : {pair.first, pair.second}) {
-            if (corrupting.contains(node)) bad.push_back(cluster.nodes[node].name);
-        }
-        findings.push_back(
-            {Severity::Fail, "data between nodes", describe_nodes(names, cluster),
-             fmt::format("{} elements that they exchanged are wrong", wrong),
-             "an adapter, cable or switch between them corrupts data: exchange with other nodes "
-             "(nccl-bench sendrecv) to find the one at fault, and leave it out",
-             bad});
-    }
-    return findings;
-}
-
 constexpr double kMaxShare = 0.9, kMinZscore = 3.5;
 // The standard deviation of a normal distribution divided by its median absolute deviation.
 constexpr double kDeviations = 1.4826;
@@ -296,26 +266,6 @@ std::vector<double> sorted_distances(const std::vector<double>& values, double f
 }
 
 }  // namespace
-
-std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster) {
-    std::vector<Finding> findings;
-    for (const OperationSpeed& speed : speeds.operations) {
-        std::vector<int> ranks;
-        int64_t count = 0;
-        for (size_t rank = 0; rank < speed.num_wrong.size(); ++rank) {
-            count += speed.num_wrong[rank];
-            if (speed.num_wrong[rank] > 0) ranks.push_back(static_cast<int>(rank));
-        }
-        if (count == 0) continue;
-        findings.push_back(
-            {Severity::Fail, "result of " + speed.operation.name(), describe_ranks(ranks, cluster),
-             fmt::format("{} elements of the result are wrong", count),
-             "a device, link or library of these ranks or of their groups corrupts data: run nccl-bench on "
-             "half of the nodes, then on half of those, to find it"});
-    }
-    append(find_wrong_pairs(speeds, cluster), findings);
-    return findings;
-}
 
 std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds) {
     if (speeds.not_done.empty()) return {};

@@ -15,7 +15,9 @@
 
 namespace argosy::preflight {
 
-/// A FAIL for each collective whose result had wrong elements, and for each such pair of nodes, at any speed.
+/// A FAIL for each collective whose result had wrong elements, and for each such pair of nodes, at any speed
+/// (find_wrong_results.cpp). Bad are nodes within which a group's result was wrong, and those whose exchanges
+/// with other nodes tell.
 std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster);
 
 /// A WARN that lists the measurements that the deadline left out, if there are any.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 
 #include "preflight/compare_speeds.h"
 #include "preflight/sources.h"
@@ -64,42 +66,64 @@ std::optional<double> interfaces_rate(const NodeFacts& node, const RanksByNode& 
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
-/// Reports all nodes below the expected share of line_rate() in one finding. The nodes are marked as bad only
-/// if the finding is a FAIL and does not cover all nodes.
+constexpr const char* kIndirectRemedy =
+    "data does not take these adapters, or not directly from the GPU: check the transport that nccl-bench "
+    "prints, GPUDirect (nvidia-peermem), and the variables that choose adapters";
+constexpr const char* kSlowLineRemedy =
+    "other settings may be faster: compare them with nccl-bench sendrecv -b 64M -e 64M on two nodes";
+
+/// The nodes below a share of their line rates.
+struct BelowLine {
+    std::vector<std::string> nodes = {};
+    double lowest = 1;  // of the shares
+
+    void add(const std::string& node, double share) {
+        nodes.push_back(node);
+        lowest = std::min(lowest, share);
+    }
+};
+
+void report_below(const BelowLine& below, Severity severity, const char* remedy, bool bad,
+                  const Cluster& cluster, std::vector<Finding>& findings) {
+    if (below.nodes.empty()) return;
+    findings.push_back(
+        {severity, "line rate of nodes", describe_nodes(below.nodes, cluster),
+         fmt::format("the slowest node sends at {:.0f} % of its line rate", 100 * below.lowest), remedy,
+         bad ? below.nodes : std::vector<std::string>{}});
+}
+
+/// Reports the nodes below the expected share of line_rate() in one finding, and those that are so slow that
+/// data does not take the fastest path in another. The second is a FAIL that marks them as bad, or no node if
+/// it covers all nodes. If it covers more than half of them, but not all, it may be so by design: WARN.
 void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     if (num_machines(cluster) < cluster.nodes.size()) return;  // no fabric connects nodes on one machine
     const RanksByNode ranks(cluster);
-    std::vector<std::string> below;
-    double lowest = kMinLineShare;
+    BelowLine slow, indirect;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {
         const std::optional<double> rate = line_rate(cluster.nodes[i], ranks);
         if (!rate || speeds.nodes[i] > kMinLineShare * *rate) continue;
-        below.push_back(cluster.nodes[i].name);
-        lowest = std::min(lowest, speeds.nodes[i] / *rate);
+        const double share = speeds.nodes[i] / *rate;
+        (speeds.between_devices() && share < kMinDirectShare ? indirect : slow)
+            .add(cluster.nodes[i].name, share);
     }
-    if (below.empty()) return;
-    const bool indirect = speeds.between_devices() && lowest < kMinDirectShare;
-    const bool all = below.size() == cluster.nodes.size();
-    findings.push_back(
-        {indirect ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
-         fmt::format("the slowest node sends at {:.0f} % of its line rate", 100 * lowest),
-         indirect
-             ? "data does not take these adapters, or not directly from the GPU: check the transport that "
-               "nccl-bench prints, GPUDirect (nvidia-peermem), and the variables that choose adapters"
-             : "other settings may be faster: compare them with nccl-bench sendrecv -b 64M -e 64M on two "
-               "nodes",
-         indirect && !all ? below : std::vector<std::string>{}});
+    const size_t num_indirect = indirect.nodes.size(), num_nodes = cluster.nodes.size();
+    const bool few = 2 * num_indirect <= num_nodes, all = num_indirect == num_nodes;
+    report_below(indirect, few || all ? Severity::Fail : Severity::Warn, kIndirectRemedy, few, cluster,
+                 findings);
+    report_below(slow, Severity::Warn, kSlowLineRemedy, /*bad=*/false, cluster, findings);
 }
 
 /// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
 void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     if (speed.operation.kind.bytes < kMinBytes) return;
+    std::unordered_map<std::string_view, const NodeFacts*> nodes_by_name;
+    for (const NodeFacts& node : cluster.nodes) nodes_by_name[node.name] = &node;
     std::vector<int> slow;
     double slowest = 0, wanted = 0;
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
         const std::vector<int>& ranks = speed.operation.groups[i];
         const auto nodes = nodes_of(ranks, cluster);
-        const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
+        const NodeFacts* const node = nodes_by_name.at(nodes[0]);
         if (nodes.size() > 1 || node->gpus.empty()) continue;
         const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
         if (!rate || speed.bus_bandwidths[i] > kMinNvlinkShare * *rate) continue;

@@ -150,12 +150,9 @@ std::string describe(const Variable& variable) {
 }
 
 void NodeFindings::add(const std::string& node, Problem problem) {
-    const auto known = std::ranges::find(found_, problem, &decltype(found_)::value_type::first);
-    if (known == found_.end()) {
-        found_.push_back({std::move(problem), {node}});
-    } else if (std::ranges::find(known->second, node) == known->second.end()) {
-        known->second.push_back(node);
-    }
+    const size_t number = numbers_.try_emplace(problem, found_.size()).first->second;
+    if (number == found_.size()) found_.push_back({std::move(problem), {}});
+    if (known_.emplace(number, node).second) found_[number].second.push_back(node);
 }
 
 std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
@@ -164,18 +161,19 @@ std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
     for (const auto& [problem, nodes] : found_) {
         if (problem.severity == Severity::Fail) failing.insert(nodes.begin(), nodes.end());
     }
-    const bool mostly = blame_ == Blame::Minority && num_nodes > 1 && 2 * failing.size() > num_nodes;
+    const bool mostly = blame_ == Blame::Minority && 2 * failing.size() > num_nodes;
+    const char* const mostly_text = num_nodes > 1 ? ", as on most nodes, so perhaps by design"
+                                                  : "; no other node shows whether this is so by design";
     std::vector<Finding> findings;
     for (const auto& [problem, nodes] : found_) {
         const bool fails = problem.severity == Severity::Fail, by_design = fails && mostly;
         const bool bad = fails && !by_design && (blame_ != Blame::Deviants || nodes.size() < num_nodes);
-        findings.push_back(
-            {.severity = by_design ? Severity::Warn : problem.severity,
-             .check = check_,
-             .where = describe_nodes(nodes, cluster),
-             .what = problem.what + (by_design ? ", as on most nodes, so perhaps by design" : ""),
-             .remedy = problem.remedy,
-             .bad_nodes = bad ? nodes : std::vector<std::string>{}});
+        findings.push_back({.severity = by_design ? Severity::Warn : problem.severity,
+                            .check = check_,
+                            .where = describe_nodes(nodes, cluster),
+                            .what = problem.what + (by_design ? mostly_text : ""),
+                            .remedy = problem.remedy,
+                            .bad_nodes = bad ? nodes : std::vector<std::string>{}});
     }
     return findings;
 }

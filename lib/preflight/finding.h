@@ -3,6 +3,9 @@
 // equal findings of several nodes into one.
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +54,8 @@ std::string describe(const Variable& variable);
 /// The nodes that a FAIL marks as bad. A WARN marks no node.
 ///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
 ///   Always    the nodes that have the problem: for broken parts
-///   Minority  the nodes that have the problem. If more than half of several nodes have it, it may be so by
-///             design, and the FAIL becomes a WARN
+///   Minority  the nodes that have the problem. If more than half of the nodes have it, also the only node of
+///             a job, it may be so by design, and the FAIL becomes a WARN
 enum class Blame { Deviants, Always, Minority };
 
 /// Collects the problems that one check finds on nodes. Equal problems of several nodes become one finding,
@@ -65,7 +68,7 @@ class NodeFindings {
     struct Problem {
         Severity severity;
         std::string what, remedy;
-        bool operator==(const Problem&) const = default;
+        auto operator<=>(const Problem&) const = default;
     };
     void add(const std::string& node, Problem problem);
 
@@ -75,6 +78,8 @@ class NodeFindings {
     std::string check_;
     Blame blame_;
     std::vector<std::pair<Problem, std::vector<std::string>>> found_;  // with the nodes that have it
+    std::map<Problem, size_t> numbers_;                                // of the problems in found_
+    std::set<std::pair<size_t, std::string>> known_;                   // problems by number, with their nodes
 };
 
 }  // namespace argosy::preflight

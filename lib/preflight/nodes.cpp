@@ -13,6 +13,11 @@
 #include "preflight/compare_speeds.h"
 
 namespace argosy::preflight {
+namespace {
+
+void pair_up(int first, int second, Round& round) { round[first] = second, round[second] = first; }
+
+}  // namespace
 
 std::vector<Node> group_by_node(const std::vector<std::string>& names) {
     std::vector<Node> nodes;
@@ -40,7 +45,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 /// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and
 /// from round to round all nodes but one move on by one position. If the number of nodes is odd, one position
-/// is empty, and the node opposite is alone.
+/// is empty, and the node opposite is alone. At first, nodes 0, 2, 4, ... stand opposite nodes 1, 3, 5, ...
 std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
     if (num_nodes < 2) return {};
     const int places = num_nodes + num_nodes % 2, num_rounds = places - 1;
@@ -48,7 +53,10 @@ std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
     std::vector<Round> rounds;
     for (int i = 0; i < wanted; ++i) {
         const int turn = i * num_rounds / wanted;
-        const auto at = [&](int place) { return place == 0 ? 0 : 1 + (place - 1 + turn) % num_rounds; };
+        const auto at = [&](int place) {
+            const int first = place == 0 ? 0 : 1 + (place - 1 + turn) % num_rounds;
+            return first < places / 2 ? 2 * first : 2 * (places - 1 - first) + 1;
+        };
         Round partners(places);
         for (int place = 0; place < places / 2; ++place) {
             const int left = at(place), right = at(places - 1 - place);
@@ -65,7 +73,7 @@ std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
 double PairSpeed::rate() const { return std::accumulate(rails.begin(), rails.end(), 0.0); }
 
 PairStates::PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hunt, int num_nodes)
-    : good_(num_nodes), tried_(num_nodes), met_(num_nodes) {
+    : good_(num_nodes), num_tries_(num_nodes), met_(num_nodes) {
     std::map<std::pair<int, int>, Pair> merged;
     for (size_t i = 0; i < pairs.size(); ++i) {
         const PairSpeed& one = pairs[i];
@@ -75,7 +83,7 @@ PairStates::PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hu
             pair.rails[place] = std::max(pair.rails[place], one.rails[place]);
         ++pair.num_measurements;
         pair.wrong |= one.num_wrong > 0;
-        pair.in_hunt |= i >= num_before_hunt;
+        pair.num_in_hunt += i >= num_before_hunt;
     }
     size_t num_places = 0;
     for (auto& [nodes, pair] : merged) {
@@ -103,11 +111,11 @@ void PairStates::find_slow_rails(size_t place) {
     }
 }
 
-/// Compares all ranks of the pairs together. A pair of which only some rails are slow keeps the slowest rail.
+/// Compares the means of the ranks of the pairs: nodes may differ in their number of ranks. A pair of which
+/// only some rails are slow keeps the slowest rail.
 void PairStates::find_slow_pairs() {
     std::vector<double> rates;
-    for (const Pair& pair : pairs_)
-        rates.push_back(std::accumulate(pair.rails.begin(), pair.rails.end(), 0.0));
+    for (const Pair& pair : pairs_) rates.push_back(pair.mean_rail());
     for (const Outlier& one : slow_outliers(rates)) {
         Pair& pair = pairs_[one.index];
         const auto num_slow = std::ranges::count(pair.slow_rails, 1);
@@ -154,9 +162,8 @@ void PairStates::find_good_nodes() {
     for (size_t node = 0; node < good_.size(); ++node)
         good_[node] = !fast[node].empty() && std::ranges::count(fast[node], 0) == 0;
     for (const Pair& pair : pairs_) {
-        if (!pair.in_hunt) continue;
-        tried_[pair.first] |= good_[pair.second];
-        tried_[pair.second] |= good_[pair.first];
+        if (good_[pair.second]) num_tries_[pair.first] += pair.num_in_hunt;
+        if (good_[pair.first]) num_tries_[pair.second] += pair.num_in_hunt;
     }
 }
 
@@ -168,50 +175,76 @@ std::vector<SlowPath> PairStates::slow_paths() const {
     return paths;
 }
 
-/// A good node that is free in `round`; if possible, one that `node` has not met.
+/// The nearest good node that is free in `round`; if possible, one that `node` has not met.
 std::optional<int> PairStates::partner_for(int node, const Round& round) const {
+    const auto num_nodes = static_cast<int>(round.size());
     std::optional<int> partner;
-    for (int other = 0; other < std::ssize(round); ++other) {
-        if (!good_[other] || round[other] != other || other == node) continue;
-        if (std::ranges::find(met_[node], other) == met_[node].end()) return other;
-        partner = other;
+    for (int distance = 1; distance < num_nodes; ++distance) {
+        for (const int other : {node - distance, node + distance}) {
+            if (other < 0 || other >= num_nodes || !good_[other] || round[other] != other) continue;
+            if (std::ranges::find(met_[node], other) == met_[node].end()) return other;
+            if (!partner) partner = other;
+        }
     }
     return partner;
 }
 
-std::optional<Round> PairStates::next_round() const {
+/// Gives good partners to nodes that are not good yet, of those with the fewest tries: to as many as need it
+/// for all tries to fit into `num_rounds`, or to a share of the job's nodes if that is more. Takes them from
+/// all over the list, because neighbours share a switch. Returns whether there is such a pair.
+bool PairStates::pair_suspects(int num_rounds, Round& round) const {
+    constexpr int kNodesPerPair[] = {16, 64};  // by tries: fewer would load tapered links between switches
+    constexpr int kMaxTries = std::size(kNodesPerPair);
+    std::vector<int> waiting;
+    int fewest = kMaxTries, num_wanted = 0;
+    for (int node = 0; node < std::ssize(round); ++node) {
+        if (good_[node] || met_[node].empty() || num_tries_[node] >= kMaxTries) continue;
+        num_wanted += kMaxTries - num_tries_[node];
+        if (num_tries_[node] < fewest) waiting.clear();
+        fewest = std::min(fewest, num_tries_[node]);
+        if (num_tries_[node] == fewest) waiting.push_back(node);
+    }
+    if (num_rounds < 1 || waiting.empty()) return false;
+    const auto num_waiting = std::ssize(waiting);
+    const auto num_pairs =
+        std::min(num_waiting, std::max(std::ssize(round) / kNodesPerPair[fewest],
+                                       ptrdiff_t{(num_wanted + num_rounds - 1) / num_rounds}));
+    bool any = false;
+    for (ptrdiff_t i = 0; i < num_pairs; ++i) {
+        const int node = waiting[i * num_waiting / num_pairs];
+        if (const auto partner = partner_for(node, round)) pair_up(node, *partner, round), any = true;
+    }
+    return any;
+}
+
+/// Pairs the good nodes whose exchange was slow or wrong, and then the other good nodes. Returns whether
+/// there is a pair of the first kind.
+bool PairStates::pair_slow_again(Round& round) const {
+    const auto is_free = [&](int node) { return good_[node] && round[node] == node; };
+    bool any = false;
+    for (const Pair& pair : pairs_) {
+        if (!pair.bad() || pair.num_measurements > 1 || !is_free(pair.first) || !is_free(pair.second))
+            continue;
+        pair_up(pair.first, pair.second, round);
+        any = true;
+    }
+    std::vector<int> others;
+    for (int node = 0; node < std::ssize(round); ++node)
+        if (is_free(node)) others.push_back(node);
+    const size_t half = others.size() / 2;
+    for (size_t i = 0; i < half; ++i) pair_up(others[i], others[half + i], round);
+    return any;
+}
+
+std::optional<Round> PairStates::next_round(int num_left) const {
     Round round(good_.size());
     std::iota(round.begin(), round.end(), 0);
-    const auto pair_up = [&](int first, int second) { round[first] = second, round[second] = first; };
-    const auto is_free = [&](int node) { return round[node] == node; };
-    bool finds_out = false;
-    for (const Pair& pair : pairs_) {
-        if (!pair.bad() || !is_free(pair.first) || !is_free(pair.second)) continue;
-        if (!good_[pair.first] || !good_[pair.second] || pair.num_measurements > 1) continue;
-        pair_up(pair.first, pair.second);
-        finds_out = true;
-    }
-    for (const Pair& pair : pairs_) {
-        for (const int node : {pair.first, pair.second}) {
-            if (good_[node] || tried_[node] || !is_free(node)) continue;
-            if (const auto partner = partner_for(node, round)) {
-                pair_up(node, *partner);
-                finds_out = true;
-            }
-        }
-    }
-    if (!finds_out) return std::nullopt;
-    std::vector<int> others;
-    for (int node = 0; node < std::ssize(round); ++node) {
-        if (is_free(node)) others.push_back(node);
-    }
-    const size_t half = others.size() / 2;
-    for (size_t i = 0; i < half; ++i) pair_up(others[i], others[half + i]);
-    return round;
+    if (pair_suspects(num_left - 1, round) || pair_slow_again(round)) return round;
+    return std::nullopt;
 }
 
 int max_hunt_rounds(int num_nodes) {
-    return std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(num_nodes))) - 1);
+    return 3 * static_cast<int>(std::bit_width(static_cast<unsigned>(num_nodes))) - 2;
 }
 
 }  // namespace argosy::preflight

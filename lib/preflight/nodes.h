@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ std::string listed(const std::vector<std::string>& names);
 
 /// Rounds in which nodes are paired. A node has a different partner in each round. If the number of nodes is
 /// odd, one node per round is alone (its own partner). The full schedule pairs every node with every other
-/// node. The function returns at most `max_rounds` rounds, spread evenly over the full schedule.
+/// node. The function returns at most `max_rounds` rounds, spread evenly over the full schedule. In the first
+/// round, partners have neighbouring numbers: such nodes are often at the same switch.
 using Round = std::vector<int>;  // partner of each node
 std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds);
 
@@ -43,11 +45,12 @@ struct PairSpeed {
 // 1. A node is good if each of its ranks was fast with a partner, and no data was wrong with this partner.
 //    Fast: the exchange is not among the slow pairs, and reaches three quarters of the upper quartile of the
 //    nodes' best. The second counts where so many pairs touch a bad node that none is slower than most.
-// 2. A node that is not good yet gets a good partner, once. If it is good afterwards, it is a
-//    partner for others in the next round: the number of good nodes can double in each round.
-// 3. A slow pair of good nodes is measured again, once, because other traffic may have been the reason.
-// The other nodes exchange in pairs, too, so that the network carries as much as before. Rounds: 0 if no pair
-// was slow, about log2(n) at most.
+// 2. A node that is not good yet gets a good partner, twice: the free one with the nearest number, because
+//    links between switches may carry less than all of their nodes send. For the same reason few nodes have
+//    their turn in a round, and all others are quiet. A node that is good afterwards is a partner for others.
+// 3. Then a slow pair of good nodes is measured again, once, because other traffic may have been the reason.
+//    The other good nodes exchange in pairs, too, so that the network carries as much as before.
+// Rounds: 0 if no pair was slow, about 3 log2(n) at most.
 
 /// A pair of good nodes that is slow in all of its measurements.
 struct SlowPath {
@@ -69,29 +72,34 @@ class PairStates {
     /// speeds of pairs may mark such a node as bad.
     bool is_good(int node) const { return good_[node]; }
 
-    /// The next round of the hunt; none if there is nothing left to find out. REQUIRES: some pair was
-    /// measured.
-    std::optional<Round> next_round() const;
+    /// The next round of the hunt; none if there is nothing left to find out. `num_left`: rounds that may
+    /// follow, with this one. REQUIRES: some pair was measured.
+    std::optional<Round> next_round(int num_left) const;
 
   private:
     struct Pair {
         int first, second;
         std::vector<double> rails;  // the best of all measurements
-        int num_measurements = 0;
-        bool wrong = false, in_hunt = false;
+        int num_measurements = 0, num_in_hunt = 0;
+        bool wrong = false;
         std::vector<char> slow_rails = {};
         std::optional<SlowPath> slow = {};
         bool bad() const { return slow || wrong; }
+        double mean_rail() const {
+            return std::accumulate(rails.begin(), rails.end(), 0.0) / static_cast<double>(rails.size());
+        }
     };
     void find_slow_rails(size_t place);
     void find_slow_pairs();
     std::vector<double> min_fast_rates() const;
     void find_good_nodes();
     std::optional<int> partner_for(int node, const Round& round) const;
+    bool pair_suspects(int num_rounds, Round& round) const;
+    bool pair_slow_again(Round& round) const;
 
     std::vector<Pair> pairs_;            // each pair once, sorted
     std::vector<char> good_;             // by node
-    std::vector<char> tried_;            // by node: had a good partner in the hunt
+    std::vector<int> num_tries_;         // by node: exchanges with a good partner in the hunt
     std::vector<std::vector<int>> met_;  // by node: its partners
 };
 

@@ -109,8 +109,9 @@ bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, S
         measure_pairs(meter, round, speeds);
     }
     speeds.num_pairs_before_hunt = speeds.pairs.size();
-    for (int i = 0; i < max_hunt_rounds(num_nodes); ++i) {
-        const auto round = PairStates(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes).next_round();
+    for (int num_left = max_hunt_rounds(num_nodes); num_left > 0; --num_left) {
+        const PairStates states(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes);
+        const auto round = states.next_round(num_left);
         if (!round) return true;
         if (!steps.begin("the hunt for bad nodes and slow paths")) return false;
         measure_pairs(meter, *round, speeds);

@@ -43,13 +43,29 @@ TEST(CompareSpeeds, NamesASlowRankAndItsNode) {
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "rank 5 on n3");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
-    EXPECT_EQ(findings[0].what, "4 TFLOP/s, 40 % of the median of the other ranks (robust z-score 60.0)");
+    EXPECT_EQ(findings[0].what,
+              "4 TFLOP/s, 40 % of the median of the other devices of its kind (robust z-score 60.0)");
 
     speeds.products[5] = 8.5e12;
     findings = compare_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Warn) << "slower, but not worth a node";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
+}
+
+/// One node has older GPUs.
+TEST(CompareSpeeds, ComparesProductsOfDevicesOfOneKind) {
+    Speeds speeds{{7e14, 7e14, 7e14, 7e14, 7e14, 7e14, 3e14, 3e14}, {}, {}};
+    const Cluster cluster = measured_cluster();
+    EXPECT_EQ(bad_nodes_of(compare_speeds(speeds, cluster)), std::set<std::string>{"n4"});
+
+    for (const RankFacts& rank : cluster.ranks)
+        speeds.devices.push_back({.name = rank.node == "n4" ? "NVIDIA A100" : "NVIDIA H100"});
+    EXPECT_TRUE(compare_speeds(speeds, cluster).empty());
+    speeds.products[7] = 2e14;
+    const auto findings = compare_speeds(speeds, cluster);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].where, "rank 7 on n4");
 }
 
 TEST(CompareSpeeds, MakesANodeBadForASlowGroupWithinIt) {
@@ -95,14 +111,24 @@ TEST(CompareSpeeds, ComparesGroupsOnEquallyManyNodes) {
 }
 
 TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
-    Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}}, {5e9})}, {}};
+    Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5e9})}, {}};
     EXPECT_TRUE(find_wrong_results(speeds, measured_cluster()).empty());
-    speeds.operations[0].num_wrong = {0, 0, 5, 7};
-    const auto findings = find_wrong_results(speeds, measured_cluster());
+    speeds.operations[0].num_wrong = {0, 0, 5, 7, 0, 0, 0, 0};
+    auto findings = find_wrong_results(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].what, "12 elements of the result are wrong");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n2"}) << "no data came from another node";
+
+    speeds.operations[0].num_wrong[6] = 1;
+    EXPECT_EQ(find_wrong_results(speeds, measured_cluster())[0].bad_nodes, (Names{"n2", "n4"}));
+
+    speeds.operations[0].operation.groups = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+    findings = find_wrong_results(speeds, measured_cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].bad_nodes, Names{}) << "either node of a group may be at fault";
 }
 
 /// Node n4 is slower than the other nodes at their best, but not slower than most pairs.

@@ -79,5 +79,19 @@ TEST(Places, TheMedianIsTheUpperOfTwo) {
     EXPECT_EQ(upper_median({800, 400, 400}), 400);
 }
 
+/// A job of one node has nothing to compare with: a GPU's slot may have eight lanes by design.
+TEST(Diagnose, OnlyWarnsOnOneNodeOfWhatMayBeSoByDesign) {
+    Cluster cluster = good_cluster(1);
+    cluster.nodes[0].gpus[0].pcie_lanes = 8;
+    const Finding alone = only_finding(cluster, "GPU PCIe link");
+    EXPECT_EQ(alone.severity, Severity::Warn);
+    EXPECT_EQ(alone.bad_nodes, Names{});
+    expect_says(alone, {"no other node shows whether this is so by design"});
+
+    cluster = good_cluster(3);
+    cluster.nodes[0].gpus[0].pcie_lanes = 8;
+    EXPECT_EQ(only_finding(cluster, "GPU PCIe link").bad_nodes, Names{"n0"});
+}
+
 }  // namespace
 }  // namespace argosy::preflight

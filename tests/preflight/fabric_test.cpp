@@ -13,10 +13,11 @@ AdapterPort port(const char* adapter, double gigabits, const char* state = "ACTI
     return {.adapter = adapter, .state = state, .link_layer = "InfiniBand", .gigabits = gigabits};
 }
 
-/// Two nodes of two ranks, each with two adapters of 400 Gb/s: 100 GB/s leave a node.
-Cluster cluster() {
+/// Nodes of two ranks, each with two adapters of 400 Gb/s: 100 GB/s leave a node.
+Cluster cluster(int num_nodes = 2) {
     Cluster made;
-    for (const char* name : {"n1", "n2"}) {
+    for (int node = 1; node <= num_nodes; ++node) {
+        const std::string name = "n" + std::to_string(node);
         made.nodes.push_back({.name = name,
                               .boot_id = name,
                               .interfaces = {{"lo", "unknown"}, {"eth0", "up", 25000, true}},
@@ -62,7 +63,7 @@ TEST(NvlinkRate, IsKnownByName) {
     }
 }
 
-TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
+TEST(Fabric, MustCarrySeventyPercentOfItsRate) {
     const Cluster one = cluster();
     EXPECT_TRUE(
         compare_with_fabric({.nodes = {90e9, 85e9}, .devices = std::vector<cuda::Device>(2)}, one).empty());
@@ -78,6 +79,34 @@ TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
     for (const Finding& finding : compare_with_fabric({.nodes = {3e9, 50e9}}, one)) {
         EXPECT_EQ(finding.severity, Severity::Warn);
     }
+}
+
+/// Most nodes have 60 % of their line rate by design.
+TEST(Fabric, MarksTheNodesFarBelowItsRateAndNoOthers) {
+    const Cluster one = cluster(16);
+    Speeds speeds{.nodes = std::vector<double>(16, 60e9), .devices = std::vector<cuda::Device>(32)};
+    speeds.nodes[3] = 75e9;
+    speeds.nodes[7] = 20e9;
+    auto findings = compare_with_fabric(speeds, one);
+    ASSERT_EQ(findings.size(), 2);
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
+    EXPECT_EQ(findings[0].where, "n8");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n8"});
+    EXPECT_EQ(findings[1].severity, Severity::Warn);
+    EXPECT_TRUE(findings[1].bad_nodes.empty());
+    EXPECT_EQ(findings[1].what, "the slowest node sends at 60 % of its line rate");
+    for (const Finding& finding : findings) EXPECT_EQ(finding.check, "line rate of nodes");
+
+    std::fill_n(speeds.nodes.begin(), 9, 20e9);
+    findings = compare_with_fabric(speeds, one);
+    ASSERT_EQ(findings.size(), 2);
+    EXPECT_EQ(findings[0].severity, Severity::Warn) << "most nodes: perhaps by design";
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
+    speeds.nodes.assign(16, 20e9);
+    findings = compare_with_fabric(speeds, one);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].severity, Severity::Fail) << "all nodes: a setting";
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
 }
 
 TEST(Fabric, IsNotExpectedOnOneMachine) {

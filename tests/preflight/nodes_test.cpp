@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <random>
 #include <set>
 
 #include "preflight/cluster.h"
@@ -96,7 +98,7 @@ TEST(Hunt, TellsABadNodeFromABadPath) {
     bad_node.slow_node(near, 0.3);
     speeds = measure_speeds(bad_node, nodes_of_two(16), {}, kNoDeadline);
     EXPECT_EQ(paths_of(speeds), Paths{});
-    EXPECT_EQ(bad_node.num_rounds(), kRoundsBefore + 1) << "once more, with a good partner";
+    EXPECT_EQ(bad_node.num_rounds(), kRoundsBefore + 2) << "twice more, with good partners";
     EXPECT_LT(speeds.nodes[near], 0.5 * speeds.nodes[far]);
 }
 
@@ -148,7 +150,7 @@ TEST(Hunt, TakesFewRoundsOfDisjointPairs) {
     std::set<int> bad;
     for (int node = 3; node < kNodes; node += 11) meter.slow_node(node, 0.3), bad.insert(node);
     const Speeds speeds = measure_speeds(meter, nodes_of_two(kNodes), {}, kNoDeadline);
-    EXPECT_LE(meter.num_rounds(), kRoundsBefore + static_cast<int>(std::log2(kNodes)));
+    EXPECT_LE(meter.num_rounds(), kRoundsBefore + 1 + 3 * static_cast<int>(std::log2(kNodes)));
     EXPECT_FALSE(paths_of(speeds).empty());
     for (const auto& [near, far] : paths_of(speeds)) {
         EXPECT_TRUE(near >= 16 && near < 32 && far >= 96 && far < 112) << near << " " << far;
@@ -157,13 +159,82 @@ TEST(Hunt, TakesFewRoundsOfDisjointPairs) {
         EXPECT_EQ(speeds.nodes[node] < 80e9, bad.contains(node)) << node;
 }
 
+/// Leaves of switches whose links to the others carry less than all of their nodes send.
+struct TaperedFabric {
+    int num_nodes, nodes_per_leaf;
+    double taper;
+    unsigned seed = 0;  // of the nodes' order; 0: leaf after leaf
+};
+
+std::string describe(const TaperedFabric& fabric) {
+    return std::to_string(fabric.num_nodes) + " nodes in leaves of " + std::to_string(fabric.nodes_per_leaf) +
+           ", " + std::to_string(fabric.taper) + ":1, order " + std::to_string(fabric.seed);
+}
+
+/// The nodes that get FAIL if `bad` send at half speed to all partners.
+std::set<std::string> failing_nodes(const TaperedFabric& fabric, const std::set<int>& bad) {
+    std::vector<int> leaves;
+    for (int node = 0; node < fabric.num_nodes; ++node) leaves.push_back(node / fabric.nodes_per_leaf);
+    if (fabric.seed > 0) std::ranges::shuffle(leaves, std::mt19937(fabric.seed));
+    SimulatedMeter meter(fabric.num_nodes, 2);
+    meter.taper(leaves, fabric.nodes_per_leaf / fabric.taper);
+    for (const int node : bad) meter.slow_node(node, 0.5);
+    const Speeds speeds = measure_speeds(meter, nodes_of_two(fabric.num_nodes), {}, kNoDeadline);
+    EXPECT_LE(meter.num_rounds(), kRoundsBefore + 1 + 3 * std::log2(fabric.num_nodes));
+    return bad_nodes_of(compare_speeds(speeds, good_cluster(fabric.num_nodes)));
+}
+
+constexpr TaperedFabric kTaperedFabrics[] = {{16, 8, 4},   {32, 8, 2},    {63, 16, 4}, {64, 16, 2},
+                                             {64, 16, 4},  {100, 16, 2},  {100, 9, 3}, {128, 32, 2},
+                                             {128, 32, 4}, {1024, 256, 4}};
+
+/// Whether the nodes are in the order of the leaves or not.
+TEST(Hunt, FailsNoGoodNodeOfATaperedFabric) {
+    for (TaperedFabric fabric : kTaperedFabrics) {
+        for (fabric.seed = 0; fabric.seed < 20; ++fabric.seed)
+            EXPECT_EQ(failing_nodes(fabric, {}), std::set<std::string>{}) << describe(fabric);
+    }
+}
+
+TEST(Hunt, NamesTheBadNodesOfATaperedFabric) {
+    for (const TaperedFabric& fabric : kTaperedFabrics) {
+        const int last = fabric.num_nodes - 1;
+        for (const std::set<int>& bad :
+             {std::set{0}, std::set{last}, std::set{last / 2}, std::set{last / 3, last / 2, last / 2 + 1}}) {
+            std::set<std::string> expected;
+            for (const int node : bad) expected.insert("n" + std::to_string(node));
+            EXPECT_EQ(failing_nodes(fabric, bad), expected) << describe(fabric);
+        }
+    }
+}
+
+/// The last node has half of the ranks, as if mpirun had placed the ranks of a job that is too small.
+TEST(Hunt, ComparesNodesWithUnequalRanks) {
+    for (const int num_nodes : {3, 4, 16}) {
+        Cluster cluster = good_cluster(num_nodes, 8);
+        cluster.ranks.resize(cluster.ranks.size() - 4);
+        std::vector<std::string> names;
+        for (const RankFacts& rank : cluster.ranks) names.push_back(rank.node);
+        SimulatedMeter meter(num_nodes, 8);
+        meter.fewer_ranks(num_nodes - 1, 4);
+        Speeds speeds = measure_speeds(meter, group_by_node(names), {}, kNoDeadline);
+        EXPECT_EQ(checks_of(compare_speeds(speeds, cluster)), Names{}) << num_nodes;
+        EXPECT_EQ(meter.num_rounds(), kRoundsBefore) << "no pair is slow";
+
+        meter.slow_node(num_nodes - 1, 0.6);
+        speeds = measure_speeds(meter, group_by_node(names), {}, kNoDeadline);
+        EXPECT_EQ(bad_nodes_of(compare_speeds(speeds, cluster)),
+                  std::set<std::string>{cluster.nodes.back().name});
+    }
+}
+
 TEST(Hunt, PairsANodeWithWrongDataAgain) {
     SimulatedMeter meter(8, 2);
     meter.wrong_data(5);
     const Speeds speeds = measure_speeds(meter, nodes_of_two(8), {}, kNoDeadline);
-    EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 1);
+    EXPECT_EQ(meter.num_rounds(), kRoundsBefore + 2);
     EXPECT_EQ(std::ranges::count_if(speeds.pairs, [](const PairSpeed& pair) { return pair.num_wrong > 0; }),
-              kRoundsBefore + 1);
+              kRoundsBefore + 2);
 }
 
 /// The nodes marked for exchanges (first node, second node, wrong elements).

@@ -40,6 +40,20 @@ TEST(Scale, DiagnosesManyNodesQuickly) {
     EXPECT_LT(seconds_now() - start, kMostSeconds);
 }
 
+/// Problems with a text of their own, and one that all nodes have.
+TEST(Scale, MergesManyProblemsQuickly) {
+    constexpr int kProblems = 100'000;
+    const double start = seconds_now();
+    NodeFindings found("open files");
+    for (int i = 0; i < kProblems; ++i) {
+        const std::string number = std::to_string(i);
+        found.add("n" + number, {Severity::Warn, "limited to " + number, "raise it"});
+        found.add("n" + number, {Severity::Warn, "limited", "raise it"});
+    }
+    EXPECT_EQ(found.findings(good_cluster()).size(), kProblems + 1);
+    EXPECT_LT(seconds_now() - start, kMostSeconds);
+}
+
 TEST(Scale, ComparesManySpeedsQuickly) {
     const Cluster cluster = large_cluster();
     Speeds speeds;
@@ -51,13 +65,15 @@ TEST(Scale, ComparesManySpeedsQuickly) {
     }
     for (int node = 0; node < kNodes; ++node)
         speeds.nodes.push_back(node % 5 == 0 ? 1e11 : 4e11 + node * 1e7);
-    const bench::Case kind{.collective = &bench::collective_named("all_gather")};
+    const bench::Case kind{.collective = &bench::collective_named("all_gather"), .bytes = 64 << 20};
     speeds.operations.push_back({{"dp_shard", groups, kind, 0}, speeds.nodes});
+    speeds.devices.resize(kNodes * kRanksPerNode);
     speeds.rails.assign(kNodes, std::vector<double>(kRanksPerNode, 5e10));
     for (int node = 0; node < kNodes; node += 3) speeds.rails[node][1] = 1e10;
     const double start = seconds_now();
     EXPECT_GT(compare_speeds(speeds, cluster).size(), kNodes / 5);
-    compare_with_fabric(speeds, cluster);
+    EXPECT_EQ(checks_of(compare_with_fabric(speeds, cluster)),
+              (Names{"line rate of nodes", "all_gather over dp_shard"}));
     EXPECT_LT(seconds_now() - start, kMostSeconds);
 }
 

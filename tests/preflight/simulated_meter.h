@@ -29,11 +29,18 @@ class SimulatedMeter : public Meter {
     void slow_node(int node, double share) {
         for (int i = 0; i < ranks_per_node_; ++i) rails_[node * ranks_per_node_ + i] = share;
     }
+    /// A node has fewer ranks than the others.
+    void fewer_ranks(int node, int number) { num_ranks_[node] = number; }
     void slow_path(int first, int second, double share) { paths_[std::minmax(first, second)] = share; }
     void slow_products(int rank, double share) { products_[rank] = share; }
     /// The next exchange of the two nodes is slow, as if another job loaded their path.
     void slow_once(int first, int second, double share) { once_[std::minmax(first, second)] = share; }
     void wrong_data(int node) { wrong_.insert(node); }
+    /// The switch (leaf) of each node. The links of a leaf to the others carry at full speed what
+    /// `num_uplinks` nodes send, and the pairs of a round that use them share them equally.
+    void taper(std::vector<int> leaves, double num_uplinks) {
+        leaves_ = std::move(leaves), num_uplinks_ = num_uplinks;
+    }
 
     /// The time of each measurement.
     void take_seconds(double seconds) { seconds_each_ = seconds; }
@@ -72,12 +79,14 @@ class SimulatedMeter : public Meter {
         ++num_rounds_;
         seconds_passed_ += seconds_each_;
         std::vector<PairSpeed> pairs;
+        const std::map<int, int> num_leaving = pairs_that_leave(round);
         for (int node = 0; node < std::ssize(round); ++node) {
             const int partner = round[node];
             if (partner <= node) continue;
             PairSpeed pair{node, partner};
-            const double path = share_of_path(node, partner);
-            for (int i = 0; i < ranks_per_node_; ++i) {
+            const double path =
+                std::min(share_of_path(node, partner), share_of_leaves(node, partner, num_leaving));
+            for (int i = 0; i < std::min(num_ranks(node), num_ranks(partner)); ++i) {
                 const double ends =
                     std::min(rails_[node * ranks_per_node_ + i], rails_[partner * ranks_per_node_ + i]);
                 pair.rails.push_back(48e9 * std::min(ends, path) * noise());
@@ -101,9 +110,33 @@ class SimulatedMeter : public Meter {
         return share;
     }
 
+    int num_ranks(int node) const {
+        return num_ranks_.contains(node) ? num_ranks_.at(node) : ranks_per_node_;
+    }
+
+    int leaf_of(int node) const { return leaves_.empty() ? 0 : leaves_[node]; }
+
+    /// For each leaf, the number of pairs with one node in it.
+    std::map<int, int> pairs_that_leave(const Round& round) const {
+        std::map<int, int> numbers;
+        for (int node = 0; node < std::ssize(round); ++node) {
+            if (leaf_of(node) != leaf_of(round[node])) ++numbers[leaf_of(node)];
+        }
+        return numbers;
+    }
+
+    double share_of_leaves(int first, int second, const std::map<int, int>& num_leaving) const {
+        if (leaf_of(first) == leaf_of(second)) return 1;
+        const int most = std::max(num_leaving.at(leaf_of(first)), num_leaving.at(leaf_of(second)));
+        return std::min(1.0, num_uplinks_ / most);
+    }
+
     int ranks_per_node_, num_rounds_ = 0;
+    std::vector<int> leaves_;  // by node; empty: all are at one switch
+    double num_uplinks_ = 0;
     double seconds_each_ = 0, seconds_passed_ = 0;
     std::vector<double> rails_, products_;  // by rank
+    std::map<int, int> num_ranks_;          // of the nodes that have fewer
     std::map<std::pair<int, int>, double> paths_, once_;
     std::set<int> wrong_;
     std::mt19937 random_{7};

@@ -1,0 +1,104 @@
+// Collectives and exchanges of pairs of nodes whose results have wrong elements, and the nodes that corrupt
+// data.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "preflight/compare_speeds.h"
+
+namespace argosy::preflight {
+namespace {
+
+/// The elements that were wrong in all exchanges of each pair of nodes.
+using WrongByPair = std::map<std::pair<int, int>, int64_t>;
+
+/// The nodes that corrupt data. Evidence is a partner that is right without them, with another node: two such
+/// partners mark a node, even if it was right with a third, because a fault may come and go. A node that was
+/// right with nobody is marked by one such partner, or by several partners of any kind, unless the deadline
+/// cut the pairs short.
+std::set<int> corrupting_nodes(const WrongByPair& wrong_by_pair, bool cut_short) {
+    std::set<int> right;                            // with a partner
+    std::map<int, int> num_wrong, num_wrong_right;  // partners; those of them that are right without the node
+    for (const auto& [pair, wrong] : wrong_by_pair) {
+        if (wrong == 0) right.insert({pair.first, pair.second});
+    }
+    for (const auto& [pair, wrong] : wrong_by_pair) {
+        if (wrong == 0) continue;
+        for (const auto& [node, partner] : {pair, std::pair(pair.second, pair.first)}) {
+            ++num_wrong[node];
+            if (right.contains(partner)) ++num_wrong_right[node];
+        }
+    }
+    std::set<int> corrupting;
+    for (const auto& [node, number] : num_wrong) {
+        const int of_right = num_wrong_right[node];
+        const bool never_right = !right.contains(node);
+        if (of_right > 1 || (never_right && (of_right > 0 || (number > 1 && !cut_short))))
+            corrupting.insert(node);
+    }
+    return corrupting;
+}
+
+std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& cluster) {
+    WrongByPair wrong_by_pair;
+    for (const PairSpeed& pair : speeds.pairs) wrong_by_pair[{pair.first, pair.second}] += pair.num_wrong;
+    const std::set<int> corrupting = corrupting_nodes(wrong_by_pair, speeds.pairs_cut_short);
+    std::vector<Finding> findings;
+    for (const auto& [pair, wrong] : wrong_by_pair) {
+        if (wrong == 0) continue;
+        const std::vector<std::string> names = {cluster.nodes[pair.first].name,
+                                                cluster.nodes[pair.second].name};
+        std::vector<std::string> bad;
+        for (const int node : {pair.first, pair.second}) {
+            if (corrupting.contains(node)) bad.push_back(cluster.nodes[node].name);
+        }
+        findings.push_back(
+            {Severity::Fail, "data between nodes", describe_nodes(names, cluster),
+             fmt::format("{} elements that they exchanged are wrong", wrong),
+             "an adapter, cable or switch between them corrupts data: exchange with other nodes "
+             "(nccl-bench sendrecv) to find the one at fault, and leave it out",
+             bad});
+    }
+    return findings;
+}
+
+/// The nodes with a group of their own whose result has wrong elements: all of its data comes from the node.
+std::vector<std::string> wrong_within(const OperationSpeed& speed, const Cluster& cluster) {
+    std::vector<std::string> bad;
+    for (const std::vector<int>& group : speed.operation.groups) {
+        const bool wrong = std::ranges::any_of(
+            group, [&](int rank) { return rank < std::ssize(speed.num_wrong) && speed.num_wrong[rank] > 0; });
+        const std::vector<std::string> nodes = nodes_of(group, cluster);
+        if (wrong && nodes.size() == 1 && std::ranges::find(bad, nodes[0]) == bad.end())
+            bad.push_back(nodes[0]);
+    }
+    return bad;
+}
+
+}  // namespace
+
+std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const OperationSpeed& speed : speeds.operations) {
+        std::vector<int> ranks;
+        int64_t count = 0;
+        for (size_t rank = 0; rank < speed.num_wrong.size(); ++rank) {
+            count += speed.num_wrong[rank];
+            if (speed.num_wrong[rank] > 0) ranks.push_back(static_cast<int>(rank));
+        }
+        if (count == 0) continue;
+        findings.push_back(
+            {Severity::Fail, "result of " + speed.operation.name(), describe_ranks(ranks, cluster),
+             fmt::format("{} elements of the result are wrong", count),
+             "a device, link or library of these ranks or of their groups corrupts data: run nccl-bench on "
+             "half of the nodes, then on half of those, to find it",
+             wrong_within(speed, cluster)});
+    }
+    append(find_wrong_pairs(speeds, cluster), findings);
+    return findings;
+}
+
+}  // namespace argosy::preflight
