@@ -40,9 +40,18 @@ struct Arguments {
     std::filesystem::path json, prometheus;
     std::string config;
     std::optional<std::string> history;  // none: not kept; empty: the default folder
-    std::vector<std::string> only_warn;
+    std::vector<std::string> only_warn, thresholds;
     preflight::SpeedOptions options;
 };
+
+std::string threshold_help() {
+    const preflight::Thresholds usual;
+    std::string help;
+    for (const preflight::Threshold& one : preflight::threshold_table())
+        help += fmt::format("{}={:g}  of {}\n", one.name, usual.*one.value, one.meaning);
+    help.pop_back();
+    return help;
+}
 
 void add_options(CLI::App& app, Arguments& arguments) {
     app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
@@ -81,6 +90,10 @@ void add_options(CLI::App& app, Arguments& arguments) {
                 "no check is called '{}'. The names are those of variables, of operations, and: {}", name,
                 preflight::check_names());
         });
+    app.add_option("--threshold", arguments.thresholds,
+                   "limits of speeds, as shares of what is usual:\n" + threshold_help())
+        ->delimiter(',')
+        ->option_text("NAME=SHARE,...");
     app.allow_extras();
 }
 
@@ -173,6 +186,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const ops::OpsContext tensors(setup::operation_path(command.config));
     preflight::Job job = job_of(command.config, world.size());
     job.only_warn = arguments.only_warn;
+    for (const std::string& one : arguments.thresholds) preflight::set_threshold(one, job.thresholds);
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     Files history{"--history", arguments.history.value_or("").empty()
                                    ? job.dump_folder / "node_history"

@@ -83,7 +83,7 @@ std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
 /// because chips and their cooling do. A lower power limit, or a lock of the clocks that someone has left
 /// there, takes more.
 std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster) {
-    constexpr double kMinShare = 0.85;
+    const double min_share = cluster.thresholds.clocks;
     const RanksByNode ranks(cluster);
     std::map<std::string, std::vector<double>> clocks;  // by model; others' GPUs may rest
     const auto for_each_used = [&](const auto& visit) {
@@ -103,14 +103,14 @@ std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster) {
     NodeFindings found("GPU clocks under load");
     for_each_used([&](const NodeFacts& node, size_t i, const Gpu& gpu) {
         const double share = static_cast<double>(*gpu.sm_megahertz) / usual.at(gpu.name);
-        if (!(share < kMinShare)) return;
+        if (!(share < min_share)) return;
         const double tenths = std::ceil(10 * share);  // so that similar GPUs share a finding
         found.add(
             node.name,
             {Severity::Warn,
              fmt::format(
                  "GPU {}: below {:.0f} % of the {:.0f} MHz of most GPUs of its model (at most {} MHz)", i,
-                 std::min(10 * tenths, 100 * kMinShare), usual.at(gpu.name),
+                 std::min(10 * tenths, 100 * min_share), usual.at(gpu.name),
                  gpu.most_sm_megahertz.value_or(0)),
              "compare nvidia-smi -q -d CLOCK,POWER,PERFORMANCE with another node's: a power limit, or clocks "
              "locked with -lgc (nvidia-smi -rgc unlocks them)"});

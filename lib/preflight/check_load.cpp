@@ -66,14 +66,6 @@ void compare_hashes(const std::vector<const RankFacts*>& ranks, const Cluster& c
     }
 }
 
-/// A device whose datasheet is known must reach this share of its peak. An H200 (700 W) reaches 680 of 989
-/// TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is held back.
-constexpr double kMinPeakShare = 0.5;
-
-/// Copies of pinned memory reach 80 to 90 % of a PCIe link's rate. A link of half the rate, which has trained
-/// at the generation below or lacks half of its lanes, reaches at most 45 % of the rate that it should have.
-constexpr double kMinLinkShare = 0.55;
-
 /// Bytes per second of a PCIe lane by generation, after its encoding.
 constexpr double kLaneRates[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
 
@@ -92,31 +84,33 @@ struct Rate {
 };
 struct Bar {
     const char* check;
-    double share;  // of the nominal rate
+    double Thresholds::*share;  // of the nominal rate
     double unit;
     const char *unit_name, *nominal_name, *remedy;
 };
 constexpr const char* kLinkRemedy =
     "reseat the GPU; check its link while it copies (nvidia-smi -q), and the host's PCIe settings";
 constexpr Bar kPeakBar = {"sustained matrix products",
-                          kMinPeakShare,
+                          &Thresholds::peak,
                           1e12,
                           "TFLOP/s",
                           "the datasheet's",
                           "check the device's clocks, heat and power limit under load (nvidia-smi -q -d "
                           "PERFORMANCE,POWER,CLOCK); or leave the node out"};
-constexpr Bar kToDeviceBar = {"copies to the device", kMinLinkShare, 1e9, "GB/s",
+constexpr Bar kToDeviceBar = {"copies to the device", &Thresholds::pcie, 1e9, "GB/s",
                               "its PCIe link's",      kLinkRemedy};
-constexpr Bar kToHostBar = {"copies to the host", kMinLinkShare, 1e9, "GB/s", "its PCIe link's", kLinkRemedy};
+constexpr Bar kToHostBar = {"copies to the host", &Thresholds::pcie, 1e9, "GB/s",
+                            "its PCIe link's",    kLinkRemedy};
 
 /// One WARN for all ranks below the bar: it may be so by design, as with a lower power limit.
 void compare_with_bar(const Bar& bar, const std::vector<Rate>& rates, const Cluster& cluster,
                       std::vector<Finding>& findings) {
     std::vector<int> below;
     const Rate* slowest = nullptr;
+    const double min_share = cluster.thresholds.*bar.share;
     const auto share = [](const Rate& rate) { return rate.measured / rate.nominal; };
     for (const Rate& rate : rates) {
-        if (rate.measured <= 0 || rate.nominal <= 0 || share(rate) >= bar.share) continue;
+        if (rate.measured <= 0 || rate.nominal <= 0 || share(rate) >= min_share) continue;
         below.push_back(rate.rank->rank);
         if (!slowest || share(rate) < share(*slowest)) slowest = &rate;
     }
@@ -125,7 +119,7 @@ void compare_with_bar(const Bar& bar, const std::vector<Rate>& rates, const Clus
                         fmt::format("{} of rank {} reaches {:.3g} {}, {:.0f} % of {} {:.3g}, below {:.0f} %",
                                     slowest->rank->load->name(), slowest->rank->rank,
                                     slowest->measured / bar.unit, bar.unit_name, 100 * share(*slowest),
-                                    bar.nominal_name, slowest->nominal / bar.unit, 100 * bar.share),
+                                    bar.nominal_name, slowest->nominal / bar.unit, 100 * min_share),
                         bar.remedy});
 }
 

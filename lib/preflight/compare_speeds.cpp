@@ -14,14 +14,12 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr double kMinShareForWarn = 0.75;  // of the others' median: below it an outlier gets FAIL
-
 constexpr const char* kProductsRemedy =
     "check this device's clocks, heat and power, other processes on it, and the cores that the rank may run "
     "on; or leave the node out";
 
-Severity severity_of(const Outlier& one) {
-    return one.share < kMinShareForWarn ? Severity::Fail : Severity::Warn;
+Severity severity_of(const Outlier& one, const Cluster& cluster) {
+    return one.share < cluster.thresholds.peers ? Severity::Fail : Severity::Warn;
 }
 
 std::string compared_with(const Outlier& one, const char* others) {
@@ -30,8 +28,9 @@ std::string compared_with(const Outlier& one, const char* others) {
 }
 
 /// The nodes that a finding marks as bad: `names` for a FAIL, none for a WARN.
-std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
-    return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
+std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names,
+                                  const Cluster& cluster) {
+    return severity_of(one, cluster) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
 /// The name of the GPU that a rank multiplies on; empty for a processor: all of a job should be alike.
@@ -60,7 +59,7 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
     const std::vector<int>& ranks = speed.operation.groups[group];
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
     const bool within = nodes.size() == 1;
-    return {.severity = within ? severity_of(one) : Severity::Warn,
+    return {.severity = within ? severity_of(one, cluster) : Severity::Warn,
             .check = speed.operation.name(),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
@@ -69,7 +68,7 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
                                "nvidia-smi topo -m); or leave the node out"
                              : "check the adapters of these nodes and the switches between them; "
                                "nccl-bench sendrecv on two of them at a time finds the slow one",
-            .bad_nodes = within ? at_fault(one, nodes) : std::vector<std::string>{}};
+            .bad_nodes = within ? at_fault(one, nodes, cluster) : std::vector<std::string>{}};
 }
 
 /// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
@@ -109,12 +108,12 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
     for (const Outlier& one : slow_nodes(speeds)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
-            {severity_of(one), "pairs of nodes", name,
+            {severity_of(one, cluster), "pairs of nodes", name,
              fmt::format("the node sends at most {:.3g} GB/s to any other node, with each rank {}",
                          speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
              "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
              "them; or leave the node out",
-             at_fault(one, {name})});
+             at_fault(one, {name}, cluster)});
     }
 }
 
@@ -123,14 +122,14 @@ Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& spee
                   const RanksByNode& ranks) {
     const std::string& name = cluster.nodes[node].name;
     return {
-        severity_of(one),
+        severity_of(one, cluster),
         "rails between nodes",
         describe_ranks({ranks.on(cluster.nodes[node])[place]->rank}, cluster),
         fmt::format("the rank sends at most {:.3g} GB/s to the ranks at its place on other nodes, {}",
                     speeds.rails[node][place] / 1e9, compared_with(one, "the same rank of other nodes")),
         "check the adapter nearest to its GPU (ibstat, nvidia-smi topo -m), the cable and the switch port; "
         "or leave the node out",
-        at_fault(one, {name})};
+        at_fault(one, {name}, cluster)};
 }
 
 /// The rates of the ranks at one place on all nodes; 0: the node has no such rank.
@@ -165,11 +164,11 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
         return;
     }
     std::map<size_t, Severity> of_nodes;
-    for (const Outlier& one : slow_nodes(speeds)) of_nodes[one.index] = severity_of(one);
+    for (const Outlier& one : slow_nodes(speeds)) of_nodes[one.index] = severity_of(one, cluster);
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) {
             const auto node = of_nodes.find(one.index);
-            if (node != of_nodes.end() && severity_of(one) <= node->second) continue;
+            if (node != of_nodes.end() && severity_of(one, cluster) <= node->second) continue;
             findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
         }
     }
@@ -306,7 +305,7 @@ std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluste
     std::vector<Finding> findings;
     for (const Outlier& one : slow_outliers(rates.rates)) {
         const std::vector<int> rank = {rates.ranks[one.index]};
-        const Severity severity = std::min(severity_of(one), rates.most);
+        const Severity severity = std::min(severity_of(one, cluster), rates.most);
         findings.push_back(
             {severity, rates.check, describe_ranks(rank, cluster),
              fmt::format("{:.3g} {}, {}", rates.rates[one.index] / rates.unit, rates.unit_name,

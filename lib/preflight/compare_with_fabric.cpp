@@ -15,9 +15,6 @@ namespace argosy::preflight {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
-constexpr double kMinLineShare = 0.7;     // expected share of a line's rate, for large messages
-constexpr double kMinDirectShare = 0.25;  // below this share, data does not take the fastest path
-constexpr double kMinNvlinkShare = 0.5;
 constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
@@ -101,9 +98,9 @@ void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vecto
     BelowLine slow, indirect;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {
         const std::optional<double> rate = line_rate(cluster.nodes[i], ranks);
-        if (!rate || speeds.nodes[i] > kMinLineShare * *rate) continue;
+        if (!rate || speeds.nodes[i] > cluster.thresholds.line * *rate) continue;
         const double share = speeds.nodes[i] / *rate;
-        (speeds.between_devices() && share < kMinDirectShare ? indirect : slow)
+        (speeds.between_devices() && share < cluster.thresholds.line_fail ? indirect : slow)
             .add(cluster.nodes[i].name, share);
     }
     const size_t num_indirect = indirect.nodes.size(), num_nodes = cluster.nodes.size();
@@ -126,7 +123,7 @@ void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vec
         const NodeFacts* const node = nodes_by_name.at(nodes[0]);
         if (nodes.size() > 1 || node->gpus.empty()) continue;
         const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
-        if (!rate || speed.bus_bandwidths[i] > kMinNvlinkShare * *rate) continue;
+        if (!rate || speed.bus_bandwidths[i] > cluster.thresholds.nvlink * *rate) continue;
         slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
         wanted = *rate;
         slow.insert(slow.end(), ranks.begin(), ranks.end());

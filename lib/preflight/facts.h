@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "preflight/thresholds.h"
+
 namespace argosy::preflight {
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -190,6 +192,7 @@ struct Cluster {
     std::vector<RankFacts> ranks;            // by rank
     std::vector<NodeFacts> nodes;            // in the order of their first ranks
     std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
+    Thresholds thresholds = {};              // for judging them
 };
 
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.

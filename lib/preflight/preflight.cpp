@@ -120,6 +120,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     spdlog::info("pre-flight: settings and hardware");
     const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds()};
     report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
+    report.cluster.thresholds = job.thresholds;
     if (world.rank() == 0) {
         report.not_measured = cannot_measure(report.cluster);
         report.not_compared =

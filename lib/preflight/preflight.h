@@ -26,6 +26,7 @@ struct Job {
     std::vector<StepLaunches> step;  // of a rank of each pipeline stage
     std::filesystem::path dump_folder;
     std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
+    Thresholds thresholds = {};
 };
 
 struct Report {
