@@ -93,7 +93,7 @@ struct SharedSums {
     float* dq = nullptr;            // size_of_sums() floats each
     int64_t* keys_added = nullptr;  // the number of keys in the sums. 0 before the first part runs
 };
-/// Added to keys_added where a part failed, so that no other part waits for it.
+/// A bit that is set in keys_added after a part failed, so that no other part waits for it.
 inline constexpr int64_t kNoWait = int64_t{1} << 60;
 
 template <class T>
@@ -103,7 +103,7 @@ struct AttentionBackward {
     TokenRows<const T> dy, q, k, v, y;
     const float* log_sum_exp;
     TokenRows<T> dq, dk, dv;
-    SharedSums sums = {};  // unless `keys` are all keys
+    SharedSums sums = {};  // required unless `keys` are all keys
 };
 
 }  // namespace argosy::kernels

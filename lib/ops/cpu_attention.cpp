@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <atomic>
@@ -183,7 +184,7 @@ class SharedGroups {
 
     /// Lets all parts go on, after one failed.
     void end_waits() {
-        for (int64_t& count : keys_added_) std::atomic_ref(count) += kernels::kNoWait;
+        for (int64_t& count : keys_added_) std::atomic_ref(count).fetch_or(kernels::kNoWait);
     }
 
   private:
@@ -256,6 +257,7 @@ AttentionOutput cpu_attention(const at::Tensor& q, const at::Tensor& k, const at
 AttentionGradient cpu_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const AttentionOutput& output,
                                          const AttentionShape& shape, const at::Tensor& positions) {
+    if (q.numel() == 0 || k.numel() == 0) return {at::zeros_like(q), at::zeros_like(k), at::zeros_like(v)};
     const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
                                      at::empty_like(k, at::MemoryFormat::Contiguous),
                                      at::empty_like(v, at::MemoryFormat::Contiguous)};

@@ -2,9 +2,9 @@
 //
 // Threads share the work by its amount: the scores that are not hidden. A thread gets whole key heads of
 // sequences, or some blocks of their queries; in the backward pass some blocks of their keys. The threads
-// that share a key head in the backward pass add to sums of dq in fp32, one after the other in the order of
-// their keys (kernels/attention.h); these sums take twice the memory of the key head's part of dq in bf16.
-// The bits do not depend on the threads.
+// that share a key head in the backward pass add to sums of dq in fp32, one after the other from the last
+// keys to the first (kernels/attention.h); these sums take twice the memory of the key head's part of dq in
+// bf16. The bits do not depend on the threads.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ enum class Scaling {
     None,    // not cast
     Matrix,  // all
     Line,
-    Block,  // Cast::block_size elements of a line, or of so many lines; the scale is a power of two
+    Block,  // Cast::block_size elements of a line, or a square of them; the scale is a power of two
 };
 
 /// In place of the summed dim: one cast serves products over either dim. REQUIRES: Scaling::Matrix.
@@ -41,7 +41,7 @@ struct Cast {
     bool power_of_two = false;  // Matrix, Line: the scale is rounded up to a power of two
     BlockScale block_scale = BlockScale::Floor;
     int64_t block_size = 32;     // of MXFP8
-    bool square_blocks = false;  // as many lines share the scale, too: that of products over either dim
+    bool square_blocks = false;  // block_size lines share a scale, which serves products over either dim
 
     bool operator==(const Cast&) const = default;
 };
@@ -83,8 +83,8 @@ const Recipe* find_recipe(std::string_view name, Accumulation accumulation = Acc
 struct Operand {
     at::Tensor values;
     /// fp32: [1, 1], or one for each line, [rows, 1] or [1, columns]. Blocks: float8_e8m0, with the shape of
-    /// values but for the summed dim, which has 1 / block_size of the size; both dims have if blocks are
-    /// square. Undefined: the values are the numbers.
+    /// values but for the summed dim, which has 1 / block_size of the size, as both dims have for
+    /// square blocks. Undefined: the values are the numbers.
     at::Tensor scale;
     /// The type of the matrix that was cast, and so of the product. Without scales that of the values.
     at::ScalarType type = at::ScalarType::Undefined;

@@ -3,7 +3,8 @@
 //
 // Tensors without data (LibTorch's device meta) take the way of tensors in the processor's memory: an
 // operation checks its arguments and allocates its results and temporary tensors, but run_on_parts() calls no
-// kernel. The sizes and the order of all allocations are thus those of the real operation on a processor.
+// kernel. The sizes and the order of all allocations are thus those of the real operation on as many
+// threads of a processor.
 #pragma once
 
 #include <ATen/Parallel.h>

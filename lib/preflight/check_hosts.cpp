@@ -26,8 +26,9 @@ std::optional<NodeFindings::Problem> problem_of(const FolderFacts& folder, doubl
     constexpr int64_t kMinFreeBytes = 10 * kGibi;
     using Problem = NodeFindings::Problem;
     if (!folder.problem.empty()) {
-        return Problem{Severity::Fail, fmt::format("{}: {}", folder.path, folder.problem),
-                       "mount the file system, free some space, or set job.dump_folder"};
+        return Problem{
+            Severity::Fail, fmt::format("{}: {}", folder.path, folder.problem),
+            "mount the file system, free some space, or set job.dump_folder to a faster file system"};
     }
     if (folder.space.free_bytes < kMinFreeBytes) {
         return Problem{Severity::Warn,

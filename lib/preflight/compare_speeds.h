@@ -27,9 +27,9 @@ std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds
 void weaken_if_cut_short(const Speeds& speeds, std::vector<Finding>& findings);
 
 /// Findings for slow_outliers() among the ranks, groups, nodes and rails. An outlier gets WARN. An outlier
-/// below a share of the others' median (Thresholds::peers) gets FAIL, because the job would wait for it at every step,
-/// unless it is a group across nodes. Slow paths between good nodes get WARN. REQUIRES: ranks do not share
-/// cores.
+/// below a share of the others' median (Thresholds::peers) gets FAIL, because the job would wait for it at
+/// every step, unless it is a group across nodes. Slow paths between good nodes get WARN. REQUIRES: ranks do
+/// not share cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 /// A rate that is far below the others, measured by how much the others differ.

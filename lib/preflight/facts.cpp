@@ -150,6 +150,8 @@ const Variable* RanksByNode::variable(const std::string& name, const NodeFacts& 
 UsedGpus::UsedGpus(const NodeFacts& node, const RanksByNode& ranks) {
     for (const RankFacts* rank : ranks.on(node)) {
         if (rank->load && !rank->load->bus_id.empty()) addresses_.insert(pci_address(rank->load->bus_id));
+        if (rank->visible_gpus && !rank->visible_gpus->own.empty())
+            addresses_.insert(pci_address(rank->visible_gpus->own));
     }
 }
 

@@ -214,7 +214,7 @@ class RanksByNode {
 };
 
 /// The GPUs of a node that the job's ranks compute on: others may be a neighbour's. All GPUs, as long as no
-/// rank has said which it computes on (RankFacts::load).
+/// rank has said which it computes on (RankFacts::visible_gpus, RankFacts::load).
 class UsedGpus {
   public:
     UsedGpus(const NodeFacts& node, const RanksByNode& ranks);

@@ -103,6 +103,7 @@ class PairStates {
     std::vector<std::vector<int>> met_;  // by node: its partners
 };
 
+/// The rounds after which the hunt ends with what it has found out.
 int max_hunt_rounds(int num_nodes);
 
 }  // namespace argosy::preflight

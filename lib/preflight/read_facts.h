@@ -27,8 +27,8 @@ RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersion
 VisibleGpus look_at_visible_gpus(int number_on_node);
 
 /// One rank of each node calls this. REQUIRES: the job's ranks have not used a GPU yet, so that GPU memory in
-/// use belongs to others. Takes a few seconds, and longer if nvidia-smi hangs, up to its timeout. Tries to
-/// write to `dump_folder` unless that path is empty.
+/// use belongs to others. Takes a few seconds, and longer if nvidia-smi or the folder hangs, up to their
+/// limits. Tries to write to `dump_folder` unless that path is empty.
 NodeFacts read_node_facts(const Sources& sources, const std::filesystem::path& dump_folder);
 
 // The parts of read_node_facts(). Tests call each part with a made-up file tree.
@@ -41,9 +41,10 @@ std::vector<AdapterPort> read_adapter_ports(const Sources& sources);
 std::optional<Space> space_of(const std::filesystem::path& folder);
 
 /// Writes 64 MiB, or as much as about three seconds allow, to a new file, waits until the data are on disk
-/// (fsync), and removes the file. If `folder` does not exist yet, the file is in the nearest existing folder
-/// above. Several ranks may call this at the same time.
-FolderFacts try_folder(const std::filesystem::path& folder);
+/// (fsync), and removes the file. A write that takes longer than `max_seconds` is a problem. If `folder` does
+/// not exist yet, the file is in the nearest existing folder above. Several ranks may call this at the same
+/// time.
+FolderFacts try_folder(const std::filesystem::path& folder, double max_seconds);
 
 // Facts about a node's GPUs. If the driver does not know the name of a field, the query tries the field's
 // newer name, then omits the field.

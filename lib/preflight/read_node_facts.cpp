@@ -184,7 +184,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     facts.gpus_hang = answer.hung;
     facts.gpus_out_of_time = answer.out_of_time;
     facts.corrupt_info_rom = answer.corrupt_info_rom;
-    if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);
+    if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder, sources.folder_seconds);
     return facts;
 }
 

@@ -88,17 +88,16 @@ constexpr size_t kPartBytes = 16 << 20;
 constexpr size_t kParts = 4;
 constexpr double kMaxSeconds = 3;
 
-/// A file with a unique name, which is removed at the end of its scope.
+/// A file without a name.
 class TrialFile {
   public:
-    explicit TrialFile(const fs::path& folder) : path_((folder / ".preflight-XXXXXX").string()) {
-        descriptor_ = ::mkstemp(path_.data());
+    explicit TrialFile(const fs::path& folder) {
+        std::string path = (folder / ".preflight-XXXXXX").string();
+        descriptor_ = ::mkstemp(path.data());
         if (descriptor_ < 0) fail("create a file");
+        ::unlink(path.c_str());  // a write that hangs would leave the file behind
     }
-    ~TrialFile() {
-        ::close(descriptor_);
-        ::unlink(path_.c_str());
-    }
+    ~TrialFile() { ::close(descriptor_); }
     TrialFile(const TrialFile&) = delete;
     TrialFile& operator=(const TrialFile&) = delete;
 
@@ -116,7 +115,6 @@ class TrialFile {
         throw RunError("cannot {} there: {}", action, std::strerror(errno));
     }
 
-    std::string path_;
     int descriptor_ = -1;
 };
 
@@ -184,16 +182,15 @@ std::optional<Space> space_of(const fs::path& folder) {
     return Space{static_cast<int64_t>(space.f_blocks) * unit, static_cast<int64_t>(space.f_bavail) * unit};
 }
 
-FolderFacts try_folder(const fs::path& folder) {
-    constexpr TimeLimit kLimit{.part_seconds = 10, .all_seconds = 15};
+FolderFacts try_folder(const fs::path& folder, double max_seconds) {
+    const TimeLimit limit{.part_seconds = max_seconds * 2 / 3, .all_seconds = max_seconds};
     const auto facts = std::make_shared<FolderFacts>();
     const auto num_parts = parts_within(
-        kLimit, [folder, facts](const auto& part_done) { *facts = write_trial(folder, part_done); });
+        limit, [folder, facts](const auto& part_done) { *facts = write_trial(folder, part_done); });
     if (!num_parts) return *facts;
     return {.path = folder.string(),
-            .problem =
-                fmt::format("a trial file of {} MiB was not written within {} s, only {} MiB",
-                            kParts * kPartBytes >> 20, kLimit.part_seconds, *num_parts * kPartBytes >> 20)};
+            .problem = fmt::format("a trial file of {} MiB was not written within {} s, only {} MiB",
+                                   kParts * kPartBytes >> 20, max_seconds, *num_parts * kPartBytes >> 20)};
 }
 
 }  // namespace argosy::preflight

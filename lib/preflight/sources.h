@@ -18,6 +18,7 @@ struct Sources {
     std::string nvidia_smi = "nvidia-smi";  // a path, or a name to look up in PATH
     double nvidia_smi_seconds = 30;         // for all calls of nvidia-smi in one look at the GPUs
     double hang_seconds = 20;               // a call that had so long and did not end hangs
+    double folder_seconds = 15;             // for the trial write to the dump folder
 };
 
 /// The last bytes of a file, at most `max_bytes`. Returns none if the file cannot be read.

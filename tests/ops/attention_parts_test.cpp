@@ -4,18 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <new>
 
 #include "ops/cpu_attention.h"
 
-static thread_local bool refuses_scratch = false;
+static std::atomic<int> num_refusals = 0;  // of scratch memory, still to come
 
 /// Replaces the C library's, with which kernels get their scratch memory.
 extern "C" void* aligned_alloc(size_t alignment, size_t size) noexcept {
     void* memory = nullptr;
-    if (refuses_scratch || posix_memalign(&memory, alignment, size) != 0) return nullptr;
+    if (num_refusals > 0 && num_refusals-- > 0) return nullptr;
+    if (posix_memalign(&memory, alignment, size) != 0) return nullptr;
     return memory;
 }
 
@@ -106,17 +108,18 @@ TEST(AttentionParts, AreWholeGroupsIfThreadsHaveEquallyMany) {
     for (const auto& parts : divide_attention_backward(shapes, 4, 32)) EXPECT_FALSE(parts.empty());
 }
 
-// The first thread has the last keys, for which the parts of all others wait.
-TEST(AttentionParts, DoNotWaitForAPartThatFailed) {
+TEST(AttentionParts, DoNotWaitForPartsThatFailed) {
     const int threads = at::get_num_threads();
-    // More tokens than other tests have, so that the thread's scratch memory must grow.
+    // More tokens than other tests have, so that the threads' scratch memory must grow.
     const auto shape = AttentionShape::of_whole_sequences(1, 4000, 64);
     const at::Tensor q = at::ones({4000, 64});
     const AttentionOutput output = cpu_attention(q, q, q, shape, {}, at::kFloat);
-    at::set_num_threads(3);
-    refuses_scratch = true;
-    EXPECT_THROW(cpu_attention_backward(q, q, q, q, output, shape, {}), std::bad_alloc);
-    refuses_scratch = false;
+    for (const auto& [num_threads, num_failures] : {std::pair{3, 1}, {12, 9}}) {
+        at::set_num_threads(num_threads);
+        num_refusals = num_failures;
+        EXPECT_THROW(cpu_attention_backward(q, q, q, q, output, shape, {}), std::bad_alloc);
+        EXPECT_EQ(num_refusals.exchange(0), 0);
+    }
     at::set_num_threads(threads);
 }
 

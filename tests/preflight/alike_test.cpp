@@ -131,7 +131,7 @@ TEST(NvlinkRegistration, IsInDoubtWhereNoGpuHasIt) {
 Cluster cluster_with_gpus() {
     Cluster cluster = good_cluster(2, 2);
     for (RankFacts& rank : cluster.ranks)
-        rank.visible_gpus = VisibleGpus{2, "0000:0" + std::to_string(rank.rank % 2) + ":00.0", rank.node};
+        rank.visible_gpus = VisibleGpus{2, pci_address(good_gpu(rank.rank % 2).bus_id), rank.node};
     return cluster;
 }
 
@@ -150,7 +150,7 @@ TEST(VisibleGpus, AnErrorOfCudaMarksTheNode) {
     Cluster cluster = cluster_with_gpus();
     cluster.ranks[3].visible_gpus->problem = "cudaSetDevice failed";
     const Finding finding = only_finding(cluster, kVisibleGpus);
-    expect_says(finding, {"GPU 0000:01:00.0: cudaSetDevice failed", "leave the node out"});
+    expect_says(finding, {"GPU 0001:3b:00.0: cudaSetDevice failed", "leave the node out"});
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     EXPECT_NE(cannot_measure(cluster), "");
     // On all nodes it is no node's fault, such as a driver that is too old.

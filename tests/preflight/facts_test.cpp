@@ -183,7 +183,7 @@ TEST(Facts, OfThisMachineAreSensible) {
 }
 
 TEST(DumpFolder, ThatCannotBeWrittenIsAFindingAndNoError) {
-    const FolderFacts facts = try_folder("/proc/argosy");
+    const FolderFacts facts = try_folder("/proc/argosy", 15);
     EXPECT_EQ(facts.path, "/proc");
     EXPECT_NE(facts.problem.find("cannot create a file there: "), std::string::npos) << facts.problem;
 }

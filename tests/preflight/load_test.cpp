@@ -177,6 +177,14 @@ TEST(GpusUnderLoad, ThatNoRankUsesAreNotChecked) {
     }
 }
 
+TEST(UsedGpus, AreThoseThatCudaShowsBeforeAnyLoad) {
+    Cluster cluster = good_cluster(2);
+    cluster.ranks[2].visible_gpus = VisibleGpus{.own = pci_address(cluster.nodes[1].gpus[0].bus_id)};
+    const UsedGpus used(cluster.nodes[1], RanksByNode(cluster));
+    EXPECT_TRUE(used.has(cluster.nodes[1].gpus[0]));
+    EXPECT_FALSE(used.has(cluster.nodes[1].gpus[1]));
+}
+
 TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
     Cluster cluster = watched_cluster();
     cluster.nodes[2].gpus_after[1].corrected_errors = 3;
