@@ -88,8 +88,8 @@ echo >>{folder}/questions
 number=$(wc -l <{folder}/questions) reasons=0x1 errors=0
 {script}
 for gpu in 0 1; do
-    [ $gpu = 1 ] || echo "0000000$gpu:3B:00.0,a GPU,580,,,0x1,0,16,16,5,5,4,1000,,,,,,,,,0"
-    [ $gpu = 0 ] || echo "0000000$gpu:3B:00.0,a GPU,580,,,$reasons,$errors,16,16,5,5,4,1000,,,,,,,,,0"
+    [ $gpu = 1 ] || echo "00000000:3B:00.0,a GPU,580,,,0x1,0,16,16,5,5,4,1000,,,,,,,,,0"
+    [ $gpu = 0 ] || echo "00000000:3C:00.0,a GPU,580,,,$reasons,$errors,16,16,5,5,4,1000,,,,,,,,,0"
 done
 """)
             (folder / "nvidia-smi").chmod(0o700)
