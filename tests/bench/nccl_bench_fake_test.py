@@ -85,10 +85,10 @@ class NcclBenchOnStandIns(unittest.TestCase):
             (folder / "nvidia-smi").write_text(f"""#!/bin/sh
 case $1 in --query-gpu=*) ;; *) exit 2 ;; esac
 echo >>{folder}/questions
-number=$(wc -l <{folder}/questions) reasons=0x1 errors=0
+number=$(wc -l <{folder}/questions) reasons=0x1 errors=0 first_errors=0
 {script}
 for gpu in 0 1; do
-    [ $gpu = 1 ] || echo "00000000:3B:00.0,a GPU,580,,,0x1,0,16,16,5,5,4,1000,,,,,,,,,0"
+    [ $gpu = 1 ] || echo "00000000:3B:00.0,a GPU,580,,,0x1,$first_errors,16,16,5,5,4,1000,,,,,,,,,0"
     [ $gpu = 0 ] || echo "00000000:3C:00.0,a GPU,580,,,$reasons,$errors,16,16,5,5,4,1000,,,,,,,,,0"
 done
 """)
@@ -125,7 +125,7 @@ done
         done, report, _ = self.preflight("", nodes=(1, 1), CUDA_VISIBLE_DEVICES="0")
         self.assertEqual((done.returncode, report), (2, None), done.stdout + done.stderr)
         self.assertIn("start as many ranks on a node as it has GPUs", done.stderr)
-        done, report, _ = self.preflight("errors=5", ARGOSY_FAKE_GPUS="1", CUDA_VISIBLE_DEVICES="0")
+        done, report, _ = self.preflight("first_errors=5", ARGOSY_FAKE_GPUS="1", CUDA_VISIBLE_DEVICES="0")
         self.expect_no_speeds(done, report, "ranks per GPU", report["bad_nodes"])
         self.assertEqual(len(report["bad_nodes"]), 1)
 
@@ -156,7 +156,7 @@ done
         done, report, _ = self.preflight("case $number in 2) reasons=0x40 ;; 3) errors=5 ;; esac", "--sustain", 4)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         findings = {one["check"]: one["what"] for one in report["findings"]}
-        self.assertEqual(findings.get("GPU clocks under load"), "GPU 1: heat lowers the clocks")
+        self.assertIn("GPU 1: heat lowers the clocks", findings.get("GPU clocks under load", ""))
         self.assertIn("GPU 1: uncorrected memory errors", findings.get("GPU memory errors under load", ""))
         self.assertRegex(done.stdout, r"host and device +[0-9.]+.* GB/s to the device, [0-9.]+.* GB/s to the host")
 
