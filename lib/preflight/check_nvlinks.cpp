@@ -59,8 +59,8 @@ class UsualLinks {
         for (const auto& [kind, values] : rates) rates_[kind] = usual_of(values);
     }
 
-    /// Says what is wrong with the links of GPU number `i` of a node; none: nothing is. It is a WARN if no
-    /// majority shows what is usual, and within one node without switches.
+    /// Says what is wrong with the links of GPU number `i` of a node; none: nothing is. The level is WARN
+    /// if no majority shows what is usual, and within one node without switches.
     std::optional<std::pair<Severity, std::string>> problem(const Gpu& gpu, size_t i) const {
         if (!gpu.active_nvlinks) return std::nullopt;
         const Usual links = links_.at(kind(gpu, i)), rate = rates_.at(kind(gpu, i));

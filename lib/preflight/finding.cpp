@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "bench/collective.h"
+#include "preflight/diagnose.h"
 #include "preflight/nodes.h"
 
 namespace argosy::preflight {
@@ -45,7 +46,7 @@ constexpr const char* kCheckNames[] = {
     "GPU memory in use",
     "GPU models",
     "GPU persistence",
-    "GPUs that CUDA sees",
+    kVisibleGpus,
     "MIG",
     "MPI library",
     "NCCL version",
@@ -78,7 +79,7 @@ constexpr const char* kCheckNames[] = {
     "pairs of nodes",
     "paths between nodes",
     "rails between nodes",
-    "ranks per GPU",
+    kRanksPerGpu,
     "results of matrix products",
     "sustained matrix products",
 };

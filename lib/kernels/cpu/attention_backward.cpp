@@ -62,11 +62,13 @@ struct Buffers {
 void wait_for(const int64_t* count, int64_t wanted) {
     constexpr int kSpins = 1000;
     for (int i = 0; __atomic_load_n(count, __ATOMIC_ACQUIRE) < wanted; ++i) {
-        if (i < kSpins) {
-            __builtin_ia32_pause();
-        } else {
+        if (i >= kSpins) {
             sched_yield();
+            continue;
         }
+#ifdef __x86_64__
+        __builtin_ia32_pause();
+#endif
     }
 }
 
