@@ -9,7 +9,7 @@
 # here, unless --anyway; 2 for mistakes; else pretrain's.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-source "$root/jobs/help.sh"
+source "$root/jobs/shell/help.sh"
 bin=${ARGOSY_BIN:-$root/build/bin}
 [ -x "$bin/pretrain" ] || bin=$root/../../bin # an installed prefix has this script in share/argosy/jobs
 say() { echo "arrive: $*" >&2; }

@@ -18,7 +18,7 @@
 # results (stages.jsonl). The exit code is 3 if a stage does not pass. A signal cancels the job of the stage.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
-source "$ARGOSY_JOBS/fill.sh"
+source "$ARGOSY_JOBS/shell/fill.sh"
 fail() { echo "bringup: $*" >&2; exit 2; }
 say() { echo "bringup: $*" >&2; }
 
@@ -152,7 +152,7 @@ keep_bandwidth() {
 
 # speed FOLDER: prints the tokens per second and rank (run_metrics.py). Prints nothing if no step counts.
 speed() {
-    PYTHONPATH=$ARGOSY_JOBS python3 -B - "$1/metrics.jsonl" <<'PYTHON'
+    PYTHONPATH=$ARGOSY_JOBS/python python3 -B - "$1/metrics.jsonl" <<'PYTHON'
 import sys
 
 from run_metrics import speed_of
@@ -182,10 +182,10 @@ list_stages() {
     local of_target of_proxy='' ranks enough model mesh degrees more_settings row=0 target_rows proxy_rows
     template=${template:-$(template_of "$settings" "$nodes" "$here")}
     [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
-    of_target=$(python3 -B "$ARGOSY_JOBS/stage_meshes.py" "$nodes" "$here" "$template" "${options[@]}" <<<"$settings") || exit 2
+    of_target=$(python3 -B "$ARGOSY_JOBS/python/stage_meshes.py" "$nodes" "$here" "$template" "${options[@]}" <<<"$settings") || exit 2
     if [ -n "$proxy" ]; then
         more_settings=$(settings_of "$proxy" "${options[@]}") || exit 2
-        of_proxy=$(python3 -B "$ARGOSY_JOBS/stage_meshes.py" "$nodes" "$here" any <<<"$more_settings") || exit 2
+        of_proxy=$(python3 -B "$ARGOSY_JOBS/python/stage_meshes.py" "$nodes" "$here" any <<<"$more_settings") || exit 2
     fi
     mapfile -t target_rows <<<"$of_target"
     mapfile -t proxy_rows <<<"$of_proxy"

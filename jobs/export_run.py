@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 import mlflow_files
 import wandb_files
 from run_metrics import flat, lines_of_steps, part

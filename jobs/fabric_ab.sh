@@ -16,11 +16,11 @@
 # shellcheck disable=SC2154
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
-source "$ARGOSY_JOBS/fill.sh"
-source "$ARGOSY_JOBS/alternate.sh"
+source "$ARGOSY_JOBS/shell/fill.sh"
+source "$ARGOSY_JOBS/shell/alternate.sh"
 say() { echo "fabric_ab: $*" >&2; }
 fail() { say "$*"; exit 2; }
-fabric_ab() { python3 -B "$ARGOSY_JOBS/fabric_ab.py" "$@"; }
+fabric_ab() { python3 -B "$ARGOSY_JOBS/python/fabric_ab.py" "$@"; }
 
 profile=h200-rescue folder='' collectives=all_reduce,all_gather,reduce_scatter sizes='' output='' dry='' report=''
 while [ $# -gt 0 ]; do
@@ -57,7 +57,7 @@ values=$(profile_values "$profile")
 if [ -e "$output" ] && ! head -n 1 "$output" | grep -q '^# Measured by fabric_ab.sh'; then
     fail "--output $output exists, and this script has not written it: give another file"
 fi
-choose=(python3 -B "$ARGOSY_JOBS/fabric_ab.py" choose "$folder")
+choose=(python3 -B "$ARGOSY_JOBS/python/fabric_ab.py" choose "$folder")
 if [ -n "$dry" ]; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT

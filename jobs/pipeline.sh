@@ -6,7 +6,7 @@
 # job is submitted cancels the jobs.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
-source "$ARGOSY_JOBS/fill.sh"
+source "$ARGOSY_JOBS/shell/fill.sh"
 say() { echo "pipeline: $*" >&2; }
 fail() { say "$*"; exit 2; }
 

@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 from plot import COLOURS, Line, Panel, svg
 
 MAX_TICKS = 7

@@ -61,7 +61,7 @@ echo "quickstart: converting the model to Hugging Face's format and back, and co
 echo "quickstart: making two models to compare with: the initial weights, and the pairs of tokens of the corpus" >&2
 # The same arguments, so that both have the same initial weights; the last one of equal options counts.
 "${train[@]}" --job.dump_folder "$output/untrained" --training.steps 1 --optimizer.lr 0
-python3 "$root/jobs/bigram_model.py" "$output/corpus/train.jsonl" "$output/tokenizer" "$output/corpus.json" "$output/bigram"
+python3 "$root/jobs/python/bigram_model.py" "$output/corpus/train.jsonl" "$output/tokenizer" "$output/corpus.json" "$output/bigram"
 
 echo "quickstart: evaluating the models on held-out tasks of the corpus; the trained one may then continue a text" >&2
 evaluate() {  # MODEL RESULTS [TASK]
@@ -76,5 +76,5 @@ beginning="In Oslo there lived a"
 echo "$beginning$("$bin/eval" --model "$output/hf" --generate "$beginning" --max-new-tokens 60)"
 
 echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in total" >&2
-python3 "$root/jobs/quickstart_check.py" "$output/metrics.jsonl" "$output/corpus.json" \
+python3 "$root/jobs/python/quickstart_check.py" "$output/metrics.jsonl" "$output/corpus.json" \
     "$output/untrained.json" "$output/bigram.json" "$output/results.json"

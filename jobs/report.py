@@ -14,25 +14,21 @@ import statistics
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 import prometheus_text
 import step_traces
 from rank_times import ranks_of
 from run_metrics import flat, lines_of_steps, part, read_metrics, thinned
-from run_record import checkpoints_of, is_number, mesh_of, newest_lines, objects, read_run, state_of
+from run_record import (checkpoints_of, fail, folders_of, is_number, mesh_of, names_of, newest_lines, objects, read_run,
+                        state_of)
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
 SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "page.js")
 MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
-MAX_RUNS = 24
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
 NEWEST = 50  # steps whose median is the speed
 RELOAD_SECONDS = 30
 LIVE = ("new", "running")  # states of runs that go on
-
-
-def fail(message):
-    print(f"{pathlib.Path(sys.argv[0]).stem}: {message}", file=sys.stderr)
-    sys.exit(2)
 
 
 def utc(seconds):
@@ -189,32 +185,6 @@ def csv_text(runs):
         values = [row.get(name) for name in names]
         writer.writerow(json.dumps(value) if isinstance(value, (bool, list)) else value for value in values)
     return text.getvalue()
-
-
-def folders_of(names):
-    """The folders of the runs; of a sweep (submit.sh --sweep) those of its points."""
-    folders = []
-    for name in names:
-        folder = pathlib.Path(name)
-        if not folder.is_dir():
-            fail(f"there is no folder {name}")
-        is_sweep = (folder / "points").is_file()
-        folders += sorted(path for path in folder.glob("point-*") if path.is_dir()) if is_sweep else [folder]
-    if not folders:
-        fail("no point of the sweep has started")
-    if len(folders) > MAX_RUNS:
-        fail(f"{len(folders)} runs are too many for one page; name at most {MAX_RUNS}")
-    return folders
-
-
-def names_of(folders):
-    """The last part of each path that tells the runs apart."""
-    paths = [folder.resolve() for folder in folders]
-    for length in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-length:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    fail("a run is named twice")
 
 
 def parse(words):

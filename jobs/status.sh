@@ -6,8 +6,8 @@
 # status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures,
 # each also in per cent of the first run's, and with --expected their speeds in per cent of those in the file (compare_runs.py).
 set -euo pipefail
-source "$(dirname "$0")/help.sh"
-[ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/compare_runs.py" "${@:2}"
+source "$(dirname "$0")/shell/help.sh"
+[ "${1-}" != --compare ] || exec python3 -B "$(dirname "$0")/python/compare_runs.py" "${@:2}"
 runs=() page='' baseline=''
 while [ $# -gt 0 ]; do
     case $1 in
@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ ${#runs[@]} -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ... [--baseline OTHER] [--html FILE], the folders of runs" >&2; exit 2; }
-PYTHONPATH=$(cd "$(dirname "$0")" && pwd) python3 -B - "$baseline" "${runs[@]}" <<'PYTHON'
+PYTHONPATH=$(cd "$(dirname "$0")/python" && pwd) python3 -B - "$baseline" "${runs[@]}" <<'PYTHON'
 import collections
 import datetime
 import json

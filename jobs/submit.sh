@@ -2,7 +2,7 @@
 # submit.sh CONFIG [--nodes N] [--spares K] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--baseline RUN] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
-# and the job starts failed ranks again on good nodes of its own (see README.md). --baseline RUN sets metrics.baseline: the
+# and the job starts failed ranks again on good nodes of its own (see FAILURES.md). --baseline RUN sets metrics.baseline: the
 # earlier run, or for each point of a sweep the point with the same options of the earlier sweep RUN. --dry-run prints the filled
 # script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
@@ -10,7 +10,7 @@
 # sbatch runs, the last message names the job that was submitted.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
-source "$ARGOSY_JOBS/fill.sh"
+source "$ARGOSY_JOBS/shell/fill.sh"
 say() { echo "submit: $*" >&2; }
 fail() { say "$*"; exit 2; }
 
@@ -140,7 +140,7 @@ mkdir -p "$run/logs"
 keep config.toml <"$config"
 if [ -n "$points" ]; then
     if [ -n "$baseline" ]; then
-        python3 -B "$ARGOSY_JOBS/sweep_points.py" "$points" "$baseline"
+        python3 -B "$ARGOSY_JOBS/python/sweep_points.py" "$points" "$baseline"
     else
         grep '[^[:space:]]' "$points"
     fi | keep points

@@ -14,11 +14,11 @@
 # shellcheck disable=SC2154
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
-source "$ARGOSY_JOBS/fill.sh"
-source "$ARGOSY_JOBS/alternate.sh"
+source "$ARGOSY_JOBS/shell/fill.sh"
+source "$ARGOSY_JOBS/shell/alternate.sh"
 say() { echo "why_slow: $*" >&2; }
 fail() { say "$*"; exit 2; }
-why_slow() { python3 -B "$ARGOSY_JOBS/why_slow.py" "$@"; }
+why_slow() { python3 -B "$ARGOSY_JOBS/python/why_slow.py" "$@"; }
 
 run='' steps=20 only='' dry='' report='' options=()
 while [ $# -gt 0 ]; do

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "jobs"))
+sys.path.insert(0, str(HERE.parents[1] / "jobs/python"))
 import plot  # noqa: E402
 
 GPU, PER_NODE, SEQ_LEN = "h100", 8, 8192

@@ -1,4 +1,4 @@
-// The times of all ranks over the steps as a heat map (jobs/rank_times.py): a row for each rank, a column for one or
+// The times of all ranks over the steps as a heat map (jobs/python/rank_times.py): a row for each rank, a column for one or
 // several windows of steps. A cell is one byte: 0 is unknown, 1 + LEVELS is the median, 1 and 1 + 2 * LEVELS are the limits.
 const LEVELS = 127;
 const MEASURES = {

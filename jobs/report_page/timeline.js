@@ -1,5 +1,5 @@
 // The timeline of a traced step: a row for each rank, a bar for each stretch of one kind of work. Python has reduced the
-// bars (jobs/step_traces.py); a row's bars are [begin, length, kind, name] in us, one after another, and a negative name
+// bars (jobs/python/step_traces.py); a row's bars are [begin, length, kind, name] in us, one after another, and a negative name
 // is the number of spans in the bar.
 const ROW_FIELDS = 4;
 const TIMELINE_LEFT = 66, TIMELINE_BOTTOM = 24;

@@ -15,7 +15,7 @@ inline std::string listed(std::span<const int> ranks, size_t max_named = 16) {
     return fmt::format("{}{}", fmt::join(all ? ranks : ranks.first(max_named), ", "), all ? "" : ", ...");
 }
 
-/// "missing: rank 3, 5"; jobs/common.sh looks for this format.
+/// "missing: rank 3, 5"; jobs/shell/job.sh looks for this format.
 inline std::string named_missing(std::span<const int> ranks) {
     constexpr size_t kMaxMissing = 400;
     return "missing: rank " + listed(ranks, kMaxMissing);

@@ -44,7 +44,7 @@ fs::path own_file(const Environment::Start& start) {
 }
 
 /// Creates this rank's file, or sets its time to now. A failure is ignored: messages may then list this rank
-/// as missing, and jobs/common.sh waits up to 30 s for the file before it passes on a signal.
+/// as missing, and jobs/shell/job.sh waits up to 30 s for the file before it passes on a signal.
 void renew(const Environment::Start& start) {
     const fs::path file = own_file(start);
     if (file.empty() || utimensat(AT_FDCWD, file.c_str(), nullptr, 0) == 0) return;

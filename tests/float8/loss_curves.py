@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "jobs"))
+sys.path.insert(0, str(HERE.parents[1] / "jobs/python"))
 import plot  # noqa: E402
 
 LAST = 50  # the final loss is the mean of the last steps

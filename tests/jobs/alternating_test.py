@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-sys.path.insert(0, str(SOURCE / "jobs"))
+sys.path.insert(0, str(SOURCE / "jobs/python"))
 import alternating  # noqa: E402
 import made_up_runs  # noqa: E402
 import slow_variants  # noqa: E402

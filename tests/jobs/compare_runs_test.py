@@ -148,7 +148,7 @@ class CompareRuns(unittest.TestCase):
     def test_one_speed(self):
         """status.sh, bringup.sh and why_slow.py mean the same by a run's speed: the median without the first fifth, of the
         newest 50 steps, and of each step the newest line."""
-        sys.path.insert(0, str(JOBS))
+        sys.path.insert(0, str(JOBS / "python"))
         import why_slow
         script = (JOBS / "bringup.sh").read_text()
         speed = script[script.index("speed() {"):]

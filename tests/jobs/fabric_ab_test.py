@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-sys.path[:0] = [str(SOURCE / "jobs"), str(SOURCE / "tests" / "jobs")]
+sys.path[:0] = [str(SOURCE / "jobs/python"), str(SOURCE / "tests" / "jobs")]
 import fabric_ab  # noqa: E402
 import noise  # noqa: E402
 

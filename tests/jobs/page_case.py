@@ -12,7 +12,7 @@ import unittest
 from report_parsers import Tags
 
 JOBS = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"
-sys.path.insert(0, str(JOBS))
+sys.path[:0] = [str(JOBS), str(JOBS / "python")]
 
 MAX_BYTES = 3_000_000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

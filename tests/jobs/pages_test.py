@@ -13,10 +13,11 @@ import unittest
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
 JOBS = SOURCE / "jobs"
-PAGES = ("README.md", "jobs/README.md", "configs/ARRIVING.md", "configs/README.md", "configs/expected/README.md")
+PAGES = ("README.md", "jobs/README.md", "jobs/CLUSTER.md", "jobs/FAILURES.md", "jobs/WHY_SLOW.md", "jobs/REPORTS.md",
+         "configs/ARRIVING.md", "configs/README.md", "configs/expected/README.md")
 PROGRAMS = ("pretrain", "prepare-data", "convert-checkpoint", "eval", "nccl-bench", "preflight")
-PASSED_ON = {"bringup.sh": ("submit.sh",), "pipeline.sh": ("submit.sh",), "status.sh": ("compare_runs.py",),
-             "why_slow.sh": ("alternate.sh",), "fabric_ab.sh": ("alternate.sh",)}
+PASSED_ON = {"bringup.sh": ("submit.sh",), "pipeline.sh": ("submit.sh",), "status.sh": ("python/compare_runs.py",),
+             "why_slow.sh": ("shell/alternate.sh",), "fabric_ab.sh": ("shell/alternate.sh",)}
 COMMAND = re.compile(r"^(?:\./)?(?:(?P<script>(?:\w+/)*\w+\.(?:sh|py))|(?:\S*/)?(?P<program>" + "|".join(PROGRAMS) + r"))(?= |$)(?P<words>.*)")
 LAUNCHER = re.compile(r"^(?:(?:jobs/)?mpirun\.sh \w+|mpirun -n \w+) (?!COMMAND)")
 THEIRS = {"convert_to_hf.py"}  # scripts of other programs

@@ -22,7 +22,7 @@ class QuickstartCheck(unittest.TestCase):
                 results = {"agreement": {"acc,none": accuracy, "acc_stderr,none": 0.025},
                            "last_word": {"acc,none": word, "acc_stderr,none": 0.03 * (word > 0), "perplexity,none": 12.5}}
                 files[name].write_text(json.dumps({"results": results}))
-            return subprocess.run([sys.executable, JOBS / "quickstart_check.py", *files.values()], capture_output=True, text=True)
+            return subprocess.run([sys.executable, JOBS / "python/quickstart_check.py", *files.values()], capture_output=True, text=True)
 
     def expect_failure(self, part, **values):
         done = self.check(**values)
@@ -72,7 +72,7 @@ class BigramModel(unittest.TestCase):
         tokenizer = {"model": {"vocab": {"a": 0, "b": 1}, "merges": []}, "added_tokens": [{"id": 2}]}
         (folder / "tokenizer/tokenizer.json").write_text(json.dumps(tokenizer))
         words = [folder / name for name in ("corpus.jsonl", "tokenizer", "counts.json", "model")]
-        return subprocess.run([sys.executable, JOBS / "bigram_model.py", *words], capture_output=True, text=True)
+        return subprocess.run([sys.executable, JOBS / "python/bigram_model.py", *words], capture_output=True, text=True)
 
     def test_entropy_of_the_corpus(self):
         pairs = list(zip(self.TOKENS, self.TOKENS[1:]))  # none is before the first token

@@ -1,4 +1,4 @@
-"""What jobs/run_record.py reads: a configuration that a user wrote, and Slurm's lists of nodes."""
+"""What jobs/python/run_record.py reads: a configuration that a user wrote, and Slurm's lists of nodes."""
 import os
 import pathlib
 import sys
@@ -7,7 +7,7 @@ import unittest
 
 from made_up_runs import plain_run, started_run, write_lines
 
-sys.path.insert(0, str(pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs"))
+sys.path.insert(0, str(pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs/python"))
 import run_record
 
 

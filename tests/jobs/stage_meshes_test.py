@@ -12,16 +12,16 @@ import unittest
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 PRETRAIN = pathlib.Path(os.environ["ARGOSY_BIN"]) / "pretrain"
 JOBS, CONFIGS = SOURCE / "jobs", SOURCE / "configs"
-sys.path.insert(0, str(JOBS))
+sys.path.insert(0, str(JOBS / "python"))
 import stage_meshes  # noqa: E402
 from run_record import AXES  # noqa: E402
 
-# What common.sh gives a template, with a `train` that prints its options.
+# What shell/job.sh gives a template, with a `train` that prints its options.
 COMMON = """train() { shift; echo "$@"; }
 begin_run() { :; }
 read_settings() { settings=$(<"$1"); }
 ranks=$((NODES * SLURM_NTASKS_PER_NODE)) num_nodes=$NODES
-source "$REAL_JOBS/run_folder.sh"
+source "$REAL_JOBS/shell/run_folder.sh"
 """
 
 
@@ -62,7 +62,8 @@ class StageMeshes(unittest.TestCase):
     def test_the_last_stage_has_the_mesh_that_the_template_makes(self):
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
-            (folder / "common.sh").write_text(COMMON)
+            (folder / "shell").mkdir()
+            (folder / "shell/job.sh").write_text(COMMON)
             for template, nodes, degrees in (("single_node", 1, {"dp_shard": 4}), ("fsdp", 4, {"dp_shard": 8}), ("hsdp", 4, {"dp_shard": 8, "dp_replicate": 2}),
                                              ("3d", 8, {"tp": 8, "pp": 4}), ("4d", 8, {"tp": 8, "pp": 2, "dp_shard": 2, "cp": 1}),
                                              ("configured", 2, {"tp": 2, "dp_shard": -1, "dp_replicate": 2})):

@@ -132,7 +132,7 @@ done
 
 # The site's adapters and interface in the syntax of each library: whole names everywhere.
 fabric() { # VARIABLE=VALUE ...
-    env "$@" bash -c 'fail() { echo "$*"; exit 2; }; ARGOSY_JOBS='"$jobs"'; source $ARGOSY_JOBS/site.conf; source $ARGOSY_JOBS/site.sh
+    env "$@" bash -c 'fail() { echo "$*"; exit 2; }; ARGOSY_JOBS='"$jobs"'; source $ARGOSY_JOBS/site.conf; source $ARGOSY_JOBS/shell/site.sh
         check_site; export_fabric infiniband; export_fabric h200-rescue
         echo "${NCCL_IB_HCA-} ${UCX_NET_DEVICES-} ${NCCL_SOCKET_IFNAME-} ${OMPI_MCA_btl_tcp_if_include-}"'
 }

@@ -21,7 +21,7 @@ from results import cell, markdown, publish
 from runs import HERE, SOURCE, Failure, Layout, Sizes, busy, end_on_signal, machine
 from workload import Workload
 
-sys.path.insert(0, str(SOURCE / "jobs"))
+sys.path.insert(0, str(SOURCE / "jobs/python"))
 from plot import Line, Panel, svg  # noqa: E402
 
 BASE = Sizes(dim=256, layers=4, heads=4, hidden=704, vocab=2048, seq=256, batch=2)

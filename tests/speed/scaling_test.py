@@ -8,7 +8,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent.parent / "jobs")]
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "jobs/python")]
 import plot  # noqa: E402
 import results  # noqa: E402
 import scaling  # noqa: E402

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what the READMEs promise: check_readme.py [ROOT]. Prints each violation.
+"""Checks what the READMEs and the pages beside them promise: check_readme.py [ROOT]. Prints each violation.
 
 The first code block of README.md holds the two commands and nothing else, .ci/run calls the second one, every path
-that a README names exists, and lib/README.md has a row for each module of lib/LAYERS.
+that a page names exists, and lib/README.md has a row for each module of lib/LAYERS.
 """
 import os
 import re
@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 COMMANDS = ["./jobs/quickstart.sh", "./tests/run.sh"]
-READMES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "configs/ARRIVING.md",
-           "tests/README.md",
-           "tests/speed/README.md"]
+PAGES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "configs/ARRIVING.md", "tests/README.md",
+         "tests/speed/README.md"]  # they must exist; other pages of these folders may
 TOP = ("apps", "lib", "jobs", "configs", "data", "tests", ".ci")
 SUFFIXES = (".md", ".h", ".cpp", ".py", ".sh", ".cmake", ".toml", ".txt")
 
@@ -51,13 +50,13 @@ def named_paths(text):
             yield word
 
 
-def check_paths(root, readme):
-    """A path is relative to the repository's root or to the README's folder."""
-    path = root / readme
+def check_paths(root, page):
+    """A path is relative to the repository's root or to the page's folder."""
+    path = root / page
     if not path.exists():
-        return [f"{readme}: does not exist"]
+        return [f"{page}: does not exist"]
     bases = (root, path.parent)
-    return [f"{readme}: names {word}, which does not exist" for word in dict.fromkeys(named_paths(path.read_text()))
+    return [f"{page}: names {word}, which does not exist" for word in dict.fromkeys(named_paths(path.read_text()))
             if not any((base / word).exists() for base in bases)]
 
 
@@ -70,8 +69,9 @@ def check_map(root):
 
 def check(root):
     violations = check_commands(root)
-    for readme in READMES:
-        violations += check_paths(root, readme)
+    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs") for path in (root / top).glob("*.md")]
+    for page in dict.fromkeys(PAGES + sorted(others)):
+        violations += check_paths(root, page)
     return violations + check_map(root)
 
 

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Makes a job from a template, for submit.sh, pipeline.sh, bringup.sh, why_slow.sh and fabric_ab.sh, which source this file and
 # define `fail`.
-source "$ARGOSY_JOBS/site.sh"
-source "$ARGOSY_JOBS/run_folder.sh"
-source "$ARGOSY_JOBS/help.sh"
+source "$ARGOSY_JOBS/shell/site.sh"
+source "$ARGOSY_JOBS/shell/run_folder.sh"
+source "$ARGOSY_JOBS/shell/help.sh"
 
 # read_site [FILE]: reads the settings of the site from the file, or from ARGOSY_SITE, and checks them.
 read_site() {
@@ -107,8 +107,9 @@ prologue() {
 use_scripts_of() { scripts=$1/scripts; }
 keep_scripts() {
     rm -rf "$scripts.new"
-    mkdir -p "$scripts.new"
-    cp -r "$ARGOSY_JOBS"/{common,requeue,spares,run_folder,site,bind}.sh "$ARGOSY_JOBS"/{site.conf,fabric} "$scripts.new"
+    mkdir -p "$scripts.new/shell"
+    cp "$ARGOSY_JOBS"/shell/{job,requeue,spares,run_folder,site}.sh "$scripts.new/shell"
+    cp -r "$ARGOSY_JOBS"/{bind.sh,site.conf,fabric} "$scripts.new"
     cp "$ARGOSY_SITE" "$scripts.new/own_site.conf"
     rm -rf "$scripts"
     mv "$scripts.new" "$scripts"

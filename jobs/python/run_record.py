@@ -1,4 +1,4 @@
-"""Reads what a run leaves in its folder: metrics, starts and ends, checkpoints, log, configuration (jobs/README.md,
+"""Reads what a run leaves in its folder: metrics, starts and ends, checkpoints, log, configuration (jobs/FAILURES.md,
 lib/observe/FORMAT.md, lib/setup/FORMAT.md).
 
 A file may be absent, and its last line may be incomplete, because the run goes on or was killed. Needs Python 3.9.
@@ -8,12 +8,14 @@ import json
 import os
 import pathlib
 import re
+import sys
 import time
 
 AXES = {  # of the mesh, the outermost first (lib/layout/mesh_shape.h), and their keys in [parallelism]
     "pp": "pipeline_parallel_degree", "dp_replicate": "data_parallel_replicate_degree",
     "dp_shard": "data_parallel_shard_degree", "cp": "context_parallel_degree", "tp": "tensor_parallel_degree"}
 LOG_HEAD_BYTES, LOG_TAIL_BYTES = 1 << 16, 1 << 23  # what is read of each log
+MAX_RUNS = 24  # of a page or a table
 MAX_LOGS, MAX_ENVIRONMENT_LINES, MAX_WARNING_CHARACTERS = 4, 12, 600
 STALE_SECONDS, STALE_STEPS = 600, 20  # a run that shows no new step for longer than both has stopped
 
@@ -265,3 +267,34 @@ def state_of(run, newest_step, step_seconds):
     if age > max(STALE_SECONDS, STALE_STEPS * step_seconds):  # a job that has not ended may wait, load or save
         return ("running" if newest else "stopped"), f"no new step for {age / 60:.0f} min"
     return "running", "the newest step is recent"
+
+
+def fail(message):
+    print(f"{pathlib.Path(sys.argv[0]).stem}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def folders_of(names):
+    """The folders of the runs; of a sweep (submit.sh --sweep) those of its points."""
+    folders = []
+    for name in names:
+        folder = pathlib.Path(name)
+        if not folder.is_dir():
+            fail(f"there is no folder {name}")
+        is_sweep = (folder / "points").is_file()
+        folders += sorted(path for path in folder.glob("point-*") if path.is_dir()) if is_sweep else [folder]
+    if not folders:
+        fail("no point of the sweep has started")
+    if len(folders) > MAX_RUNS:
+        fail(f"{len(folders)} runs are too many for one page; name at most {MAX_RUNS}")
+    return folders
+
+
+def names_of(folders):
+    """The last part of each path that tells the runs apart."""
+    paths = [folder.resolve() for folder in folders]
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    fail("a run is named twice")

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # How a training job starts in its run's folder and how it ends: which starts are refused, how often and how late the job
-# is requeued, and without which nodes. common.sh sources this file, which uses its variables.
+# is requeued, and without which nodes. job.sh sources this file, which uses its variables.
 # shellcheck disable=SC2154
 
 # Prints a field of this job in Slurm; nothing if Slurm does not answer within some seconds.

@@ -9,9 +9,8 @@ import statistics
 import sys
 
 import plot
-from report import fail, folders_of, names_of
 from run_metrics import NEWEST_STEPS, first_counted, read_metrics
-from run_record import is_number, read_run
+from run_record import fail, folders_of, is_number, names_of, read_run
 from sweep_points import line_of_point, options_in_words, settings_of
 
 POINTS = 12  # of a curve

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Starts inside the job, for `submit.sh --spares K`: the job has K nodes more than the run trains on. If the ranks fail in a
 # way in which the job would be requeued, the job drops bad nodes, takes spares in their place and starts the ranks again.
-# common.sh sources this file, which uses its variables and the functions of requeue.sh.
+# job.sh sources this file, which uses its variables and the functions of requeue.sh.
 #
 # 1. The number of training nodes never changes, so the mesh stays the same. They have Slurm's order, in which srun numbers
 #    the ranks.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions on a run's folder: its path, its lock, its newest step, and jobs.jsonl, which records the start and the end of
-# each job. The scripts that submit jobs source this file, and common.sh, whose variables it uses.
+# each job. The scripts that submit jobs source this file, and job.sh, whose variables it uses.
 # shellcheck disable=SC2154
 
 # value SECTION KEY < the output of `pretrain --print-config`: prints the value of a key.
@@ -60,7 +60,7 @@ program_of() {
     else
         for name in pretrain preflight; do echo "$name $(sha256sum <"$ARGOSY_BIN/$name" | cut -c 1-16)"; done
     fi
-    echo "scripts $(cat "$ARGOSY_JOBS"/*.sh "$ARGOSY_JOBS"/fabric/*.conf | sha256sum | cut -c 1-16)"
+    echo "scripts $(cat "$ARGOSY_JOBS"/*.sh "$ARGOSY_JOBS"/shell/*.sh "$ARGOSY_JOBS"/fabric/*.conf | sha256sum | cut -c 1-16)"
     echo "site $(sha256sum <"$ARGOSY_SITE" | cut -c 1-16)"
 }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What the settings of a site mean: time limits, the fabric's variables, modules and the container. The scripts that submit
-# jobs source this file, and common.sh.
+# jobs source this file, and job.sh.
 # shellcheck disable=SC2154
 
 # The beginnings of the names of the communication libraries' variables, which a job takes from its submitter.

@@ -1,21 +1,21 @@
 # shellcheck shell=bash
 # The functions that all templates share. A template sources this file on the job's first node; the file then reads the
 # site's settings. `train` runs a training job from start to end, `launch` starts ranks, `work` runs a program that does
-# not train. requeue.sh decides how a job ends. See README.md.
+# not train. requeue.sh decides how a job ends. See FAILURES.md.
 set -euo pipefail
 ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
 ARGOSY_SITE=${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}
 say() { echo "argosy: $(date +%T) $*" >&2; }
 fail() { say "$*"; exit 2; }
-# shellcheck source=jobs/site.sh
-source "$ARGOSY_JOBS/site.sh"
+# shellcheck source=jobs/shell/site.sh
+source "$ARGOSY_JOBS/shell/site.sh"
 source_site
-# shellcheck source=jobs/run_folder.sh
-source "$ARGOSY_JOBS/run_folder.sh"
-# shellcheck source=jobs/requeue.sh
-source "$ARGOSY_JOBS/requeue.sh"
-# shellcheck source=jobs/spares.sh
-source "$ARGOSY_JOBS/spares.sh"  # sets num_nodes and ranks, the numbers of nodes and ranks that train
+# shellcheck source=jobs/shell/run_folder.sh
+source "$ARGOSY_JOBS/shell/run_folder.sh"
+# shellcheck source=jobs/shell/requeue.sh
+source "$ARGOSY_JOBS/shell/requeue.sh"
+# shellcheck source=jobs/shell/spares.sh
+source "$ARGOSY_JOBS/shell/spares.sh"  # sets num_nodes and ranks, the numbers of nodes and ranks that train
 
 # The job id of an array task is ARRAY_TASK. The last task also has the array's own number as job id; with that number,
 # Slurm would act on the whole array.
