@@ -117,7 +117,7 @@ on_signal() {
     interrupted=yes
     if [ -z "$asked" ]; then
         asked=$SECONDS
-        say "SIG$1: asking the run to save and stop; another SIGINT or SIGTERM ends it at once"
+        say "SIG$1: asking the run to save and stop; another SIGINT, SIGTERM or SIGHUP ends it at once"
         tell_ranks_apart
     elif [ "$1" != USR1 ] && [ $((SECONDS - asked)) -ge 2 ] && [ -n "$mpirun" ]; then
         say "SIG$1: the run ends at once"

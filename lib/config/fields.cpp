@@ -326,8 +326,8 @@ std::vector<Section> make_schema() {
                      "runs out.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
-                     "Seconds that waits for other ranks may take in the first step, and waits for a byte of "
-                     "a checkpoint."),
+                     "Seconds that a wait for other ranks may take until the first step has ended, and the "
+                     "loading of a checkpoint without progress."),
                  key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take after the first step before the run ends "
                      "and names them."),
@@ -341,7 +341,8 @@ std::vector<Section> make_schema() {
                      "own GPU.")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
-            {key("seed", &Debug::seed, at_least(0), "Seed of initial weights and of the order of samples."),
+            {key("seed", &Debug::seed, at_least(0),
+                 "Seed of initial weights, of the order of samples and of stochastic rounding."),
              key("deterministic", &Debug::deterministic, any(),
                  "Repeat losses and weights bit for bit, given the same ranks, threads, CPUs, GPUs, NCCL and "
                  "build."),
