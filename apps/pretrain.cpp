@@ -67,7 +67,7 @@ struct Run {
     const data::Loader loader = setup::training_data(config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
-    const account::MemoryAccount::Watch watch = account.watch(trainer);
+    const account::MemoryAccount::Recorder recorder = account.recorder_of(trainer);
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
@@ -238,8 +238,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         setup::RankContext context(ranks, line.config, environment);
         const config::JobConfig config = plan::settled(line.config, ranks, context);
         Run run{environment, config, *account, context};
-        return mpi::print_errors_first("pretrain", ranks,
-                                       [&] { return run.watch.explain([&] { return run.train(); }); });
+        return mpi::print_errors_first(
+            "pretrain", ranks, [&] { return run.recorder.explain_errors_of([&] { return run.train(); }); });
     } catch (...) {
         account->explain();
     }

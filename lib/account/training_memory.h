@@ -1,6 +1,6 @@
-// Explains an out-of-memory error of a training run: how many bytes were requested, in which phase or
-// operation, what held the rest of the memory, and which settings need less. MemoryAccount collects these
-// facts during the run. Each rank writes a memory snapshot: the rank whose memory ran out calls the others.
+// Explains an out-of-memory error of a training run. MemoryAccount collects during the run what the message
+// (shortage_text.h) says, and each rank writes a memory snapshot: the rank whose memory ran out calls the
+// others through the watchdog.
 #pragma once
 
 #include <cstdint>
@@ -56,20 +56,20 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
     }
 
     /// The destructor records what the trainer holds and which operation is under way. An exception destroys
-    /// the Watch before the trainer, so that explain() still finds this record. If explain() has called the
-    /// other ranks, the destructor gives them some seconds for their snapshots.
-    class Watch {
+    /// the Recorder before the trainer, so that explain() still finds this record. If explain() has called
+    /// the other ranks, the destructor gives them some seconds for their snapshots.
+    class Recorder {
       public:
-        Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
+        Recorder(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
             account.enter_phase("the preparation of the first step");
             record();
         }
-        Watch(const Watch&) = delete;
-        ~Watch();
+        Recorder(const Recorder&) = delete;
+        ~Recorder();
 
         /// Returns work(), and explains its errors as MemoryAccount::explain() does.
         template <class Work>
-        auto explain(const Work& work) const {
+        auto explain_errors_of(const Work& work) const {
             try {
                 return work();
             } catch (...) {
@@ -86,8 +86,8 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
         train::Trainer& trainer_;
     };
     /// The phase that begins is the preparation of the first step. REQUIRES: the trainer outlives the
-    /// returned Watch, and the MemoryAccount outlives both.
-    [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
+    /// returned Recorder, and the MemoryAccount outlives both.
+    [[nodiscard]] Recorder recorder_of(train::Trainer& trainer) { return {*this, trainer}; }
 
     /// Throws RunError with the explanation if the GPU or the host ran out of memory, after writing a memory
     /// snapshot; otherwise rethrows the current exception. REQUIRES: the caller is inside a catch block.
@@ -99,7 +99,6 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
     void plan_memory(const train::TrainerOptions& options, const comm::Mesh& mesh);
     void record(train::Trainer& trainer);
     std::string place() const;
-    std::string request(const observe::Shortage& found) const;
     std::string write_failure(const observe::Shortage& found) const;
 
     const config::JobConfig config_;

@@ -24,6 +24,10 @@
 #include "base/clock.h"
 #include "base/element_type.h"
 
+namespace argosy::watch {
+class Watchdog;
+}
+
 namespace argosy::comm {
 
 enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, Send, Receive };
@@ -123,10 +127,8 @@ class Communicator {
     /// same outermost group, and names the setting that errors refer to.
     virtual void limit_waits(double /*seconds*/, const char* /*setting*/) {}
 
-    /// The calls of the outermost group's watchdog (watch/watchdog.h).
-    virtual void on_call(std::function<void()> /*answer*/) {}
-    virtual void call() {}
-    virtual void wait_for_answers(double /*seconds*/) {}
+    /// The watchdog of the outermost group, through which a rank calls the others; null if none watches.
+    virtual watch::Watchdog* watchdog() { return nullptr; }
 
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo

@@ -103,9 +103,7 @@ class GroupCommunicator : public Communicator {
     void limit_waits(double seconds, const char* setting) override {
         group_->watchdog().set_limit({seconds, setting});
     }
-    void on_call(std::function<void()> answer) override { group_->watchdog().on_call(std::move(answer)); }
-    void call() override { group_->watchdog().call(); }
-    void wait_for_answers(double seconds) override { group_->watchdog().wait_for_answers(seconds); }
+    watch::Watchdog* watchdog() override { return &group_->watchdog(); }
 
   protected:
     const std::shared_ptr<const Group> group_;

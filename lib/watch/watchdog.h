@@ -59,10 +59,10 @@ class Watchdog {
 
     /// Sets what this rank does when a rank calls: `answer` runs in the watchdog's thread, with this rank's
     /// GPU, at most once. The thread keeps the answer alive while it runs. REQUIRES: it throws nothing.
-    void on_call(std::function<void()> answer);
+    void answer_calls_with(std::function<void()> answer);
     /// Calls all ranks, this one included, and returns at once. Any number of ranks may call.
-    void call();
-    /// Returns once all ranks have answered, or after `seconds`. REQUIRES: call() was called.
+    void call_all_ranks();
+    /// Returns once all ranks have answered, or after `seconds`. REQUIRES: call_all_ranks() was called.
     void wait_for_answers(double seconds);
 
     /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice

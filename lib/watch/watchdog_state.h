@@ -63,7 +63,7 @@ struct Watchdog::State {
     void poll_gpu_until_leaving();
     Report poll_gpu(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
-    void answer();  // runs what on_call() was given; the second time does nothing
+    void answer();  // runs what answer_calls_with() was given; the second time does nothing
 
     /// Sleeps. Returns false once this rank leaves, even before `seconds` have passed.
     bool sleep(double seconds) {

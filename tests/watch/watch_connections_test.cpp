@@ -218,16 +218,16 @@ TEST_F(StarTest, CallsAreAnsweredByAllRanksOnce) {
     for (const int caller : {0, size_ - 1}) {
         std::atomic<int> num_answers = 0;
         Watchdog watchdog(mpi::Comm::world(), nullptr, {100, "none"});
-        watchdog.on_call([&] { ++num_answers; });
+        watchdog.answer_calls_with([&] { ++num_answers; });
         synchronize();
         if (rank_ == caller) {
-            watchdog.call();
+            watchdog.call_all_ranks();
             watchdog.wait_for_answers(100);
         }
         synchronize();
         EXPECT_EQ(num_answers, 1);
         if (rank_ == 1) {
-            watchdog.call();
+            watchdog.call_all_ranks();
             watchdog.wait_for_answers(100);
         }
         synchronize();
@@ -238,12 +238,12 @@ TEST_F(StarTest, CallsAreAnsweredByAllRanksOnce) {
 TEST_F(StarTest, CallersWaitForAnswersAsLongAsTheyWant) {
     std::atomic<bool> is_over = false;
     Watchdog watchdog(mpi::Comm::world(), nullptr, {100, "none"});
-    watchdog.on_call([&] {
+    watchdog.answer_calls_with([&] {
         while (rank_ == 0 && !is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
     synchronize();
     if (rank_ == 1) {
-        watchdog.call();
+        watchdog.call_all_ranks();
         const double start = seconds_now();
         watchdog.wait_for_answers(0.2);
         EXPECT_GE(seconds_now() - start, 0.19);
