@@ -55,8 +55,8 @@ class Restorer {
     std::vector<int64_t> newest_first(const fs::path& folder);
     std::vector<int64_t> steps_to_try(const fs::path& folder);
     std::vector<fs::path> places_to_try(const fs::path& path);
-    std::optional<Start> load_first_sound(const std::vector<fs::path>& places, Want want,
-                                          const ChooseParts& choose);
+    std::optional<Start> load_first_intact(const std::vector<fs::path>& places, Want want,
+                                           const ChooseParts& choose);
     std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& search);
     std::vector<std::string> open(const fs::path& path, Want want, ModelSource& source);
     std::vector<std::string> load_tensors(const ModelSource& source, const LoadedParts& parts);
@@ -75,8 +75,8 @@ class Restorer {
     JointWork work_;
     std::vector<std::string> faults_;  // faults of the checkpoint that was tried last; empty: none
     int64_t loaded_bytes_ = 0;         // of the tensors that this rank has loaded
-    bool unreadable_ = false;          // that checkpoint could not be read; it may still be sound
-    /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be sound.
+    bool unreadable_ = false;          // that checkpoint could not be read; it may still be intact
+    /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be intact.
     std::optional<std::string> unreadable_fault_;
 };
 
@@ -147,7 +147,7 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
 
 /// COLLECTIVE: opens the checkpoint on every rank and verifies all of its bytes; without
 /// checkpoint.verify_on_load, verifies only that its files can be opened and belong to the save. Returns the
-/// faults; none if the checkpoint is sound.
+/// faults; none if the checkpoint is intact.
 std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSource& source) {
     return gather_faults([&]() -> std::vector<std::string> {
         source = interop::open_model(path, {config_.model.accept_config_keys});
@@ -170,12 +170,12 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSo
 void Restorer::note_faults(const fs::path& place, bool aloud) {
     if (unreadable_ && !unreadable_fault_) unreadable_fault_ = faults_.front();
     if (!aloud || !is_rank_0()) return;
-    spdlog::error("{} IS NOT SOUND:", place.string());
+    spdlog::error("{} is not intact:", place.string());
     for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }
 
-/// Ends the run because no sound checkpoint was found. Throws JobError if a checkpoint could not be read,
+/// Ends the run because no intact checkpoint was found. Throws JobError if a checkpoint could not be read,
 /// because that failure may be temporary and a job is started again after a JobError. Otherwise throws
 /// UserError, because the user must choose.
 void Restorer::fail(const std::string& what, const std::string& remedy) const {
@@ -202,11 +202,11 @@ void Restorer::warn_of_repetition(int64_t step) const {
     }
 }
 
-/// Loads the first sound checkpoint among `places` and logs the faults of the checkpoints before it. Returns
-/// nothing if none is sound; faults_ then has the faults of the last checkpoint. A damaged checkpoint may be
+/// Loads the first intact checkpoint among `places` and logs the faults of the checkpoints before it. Returns
+/// nothing if none is intact; faults_ then has the faults of the last checkpoint. A damaged checkpoint may be
 /// loaded in part, because the next checkpoint has the same tensors and overwrites them.
-std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
-                                                const ChooseParts& choose) {
+std::optional<Start> Restorer::load_first_intact(const std::vector<fs::path>& places, Want want,
+                                                 const ChooseParts& choose) {
     unreadable_fault_.reset();
     for (const fs::path& place : places) {
         ModelSource source;
@@ -228,7 +228,7 @@ std::optional<Start> Restorer::resume() {
     const std::vector<int64_t> steps = steps_to_try(folder);
     if (steps.empty()) return std::nullopt;
     std::optional<Start> start =
-        load_first_sound(places_of(steps, folder), Want::OwnStep, [&](const ModelSource& source) {
+        load_first_intact(places_of(steps, folder), Want::OwnStep, [&](const ModelSource& source) {
             warn_of_repetition(source.description->step);
             return parts_to_resume(config_, mesh_, *source.description);
         });
@@ -238,16 +238,16 @@ std::optional<Start> Restorer::resume() {
         return start;
     }
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
-        fail(fmt::format("step {} in {} is not sound", steps.front(), folder.string()),
+        fail(fmt::format("step {} in {} is not intact", steps.front(), folder.string()),
              "choose another as checkpoint.load_step");
     }
-    fail(fmt::format("none of the {} steps in {} is sound", steps.size(), folder.string()),
+    fail(fmt::format("none of the {} steps in {} is intact", steps.size(), folder.string()),
          "to start afresh, remove them, or set checkpoint.folder to another folder");
 }
 
 Start Restorer::begin_with(const fs::path& path) {
     const std::vector<fs::path> places = places_to_try(path);
-    auto start = load_first_sound(places, Want::AnyModel, [&](const ModelSource& source) {
+    auto start = load_first_intact(places, Want::AnyModel, [&](const ModelSource& source) {
         if (config_.checkpoint.initial_load_in_hf && source.form != interop::Form::HuggingFace) {
             throw UserError(
                 "checkpoint.initial_load_in_hf is set, but {} is not a Hugging Face folder ({}); remove the "
@@ -259,12 +259,12 @@ Start Restorer::begin_with(const fs::path& path) {
     if (start) return *std::move(start);
     if (places.size() == 1 && unreadable_) throw JobError("{}", faults_.front());
     if (places.size() == 1) throw UserError("{}", faults_.front());
-    fail(fmt::format("none of the {} steps in {} is sound", places.size(), path.string()),
+    fail(fmt::format("none of the {} steps in {} is intact", places.size(), path.string()),
          "name another checkpoint.initial_load_path");
 }
 
 void Restorer::load_weights(const fs::path& path) {
-    if (load_first_sound({path}, Want::AnyModel, [](const ModelSource&) { return LoadedParts{}; })) return;
+    if (load_first_intact({path}, Want::AnyModel, [](const ModelSource&) { return LoadedParts{}; })) return;
     if (unreadable_) throw JobError("{}", faults_.front());
     throw DamageError("{}", faults_.front());
 }

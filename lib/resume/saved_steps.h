@@ -30,7 +30,7 @@ void require_export_place(const std::filesystem::path& place);
 /// Writes the weights of a step's folder as a Hugging Face folder at the path `place`, whole or not at all.
 /// The files of an earlier export are replaced; the user's own files in that folder stay. `type` is the
 /// element type of the exported weights; unset keeps the saved type. Throws UserError if the step is not
-/// sound or require_export_place() throws.
+/// intact or require_export_place() throws.
 void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,
                         std::optional<config::Precision> type);
 

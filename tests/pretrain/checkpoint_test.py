@@ -186,7 +186,7 @@ class Loading(saved.SavedTest):
                 shutil.copytree(self.folder / "run", self.folder / name)
                 break_it(name)
                 done = self.train(2, name)
-                self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 IS NOT SOUND")
+                self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 is not intact")
                 self.assertIn("4 steps are done", done.stderr)
                 self.assertEqual(self.numbers(name), self.numbers("whole"))
 
@@ -198,14 +198,14 @@ class Loading(saved.SavedTest):
         for step in (2, 4, 6):
             self.flip(step, "shard-00000-of-00002.h5")
         done = self.run_ranks(2, *self.saving())
-        self.assert_one_error(done, 2, "none of the 3 steps in", "is sound", "shard-00000-of-00002.h5",
+        self.assert_one_error(done, 2, "none of the 3 steps in", "is intact", "shard-00000-of-00002.h5",
                               "to start afresh, remove them")
         self.assertEqual(self.whole_steps(), [2, 4, 6])
 
     def test_without_verifying_a_damaged_manifest_is_still_skipped(self):
         self.flip(6, "checkpoint.h5", at=100)
         done = self.train(2, checkpoint__verify_on_load=False)
-        self.assertIn("step-00000006 IS NOT SOUND", done.stderr)
+        self.assertIn("step-00000006 is not intact", done.stderr)
         self.assertIn("4 steps are done", done.stderr)
 
     def test_without_verifying_missing_and_cut_files_are_skipped_too(self):
@@ -219,7 +219,7 @@ class Loading(saved.SavedTest):
                 shutil.copytree(self.folder / "run", self.folder / name)
                 break_it(name)
                 done = self.train(ranks, name, checkpoint__verify_on_load=False)
-                self.assertRegex(done.stderr, r"step-00000006 IS NOT SOUND")
+                self.assertRegex(done.stderr, r"step-00000006 is not intact")
                 self.assertIn("4 steps are done", done.stderr)
                 if ranks == 2:
                     whole = self.steps_of_whole()
@@ -235,14 +235,14 @@ class Loading(saved.SavedTest):
         for path in (self.folder / "run", self.folder_of()):
             done = self.train(2, f"by_{path.name}", **{**elsewhere, "checkpoint__initial_load_path": path},
                               checkpoint__initial_load_model_only=False)
-            self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 IS NOT SOUND")
+            self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 is not intact")
             self.assertIn("4 steps are done", done.stderr)
         done = self.run_ranks(2, *self.saving("named", checkpoint__initial_load_path=self.step_folder(6)))
         self.assert_one_error(done, 2, "shard-00001-of-00002.h5")
         for step in (2, 4):
             self.flip(step, "shard-00000-of-00002.h5")
         done = self.run_ranks(2, *self.saving("none", **elsewhere))
-        self.assert_one_error(done, 2, "none of the 3 steps in", "is sound", "checkpoint.initial_load_path")
+        self.assert_one_error(done, 2, "none of the 3 steps in", "is intact", "checkpoint.initial_load_path")
 
     def test_load_step_selects_the_step(self):
         done = self.train(2, checkpoint__load_step=2, training__steps=5)
@@ -255,7 +255,7 @@ class Loading(saved.SavedTest):
         self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=3)), 2,
                               "checkpoint.load_step = 3 is not in", "the steps there are 6, 5, 4, 2")
         self.flip(4, "shard-00000-of-00002.h5")
-        self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=4)), 2, "step 4 in", "is not sound",
+        self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=4)), 2, "step 4 in", "is not intact",
                               "choose another")
 
     def test_another_model_is_refused(self):

@@ -164,7 +164,7 @@ class Killed(saved.SavedTest):
         left = self.whole_steps(dump)
         done = self.train(num_ranks, dump, checkpoint__keep_latest_k=2)
         self.assertIn(f"{left[-1]} steps are done", done.stderr)
-        self.assertNotIn("NOT SOUND", done.stderr)
+        self.assertNotIn("is not intact", done.stderr)
         self.assertEqual(self.numbers(dump, str), self.expected[num_ranks])
         self.assertEqual(self.names(dump), ["step-00000010", "step-00000012"])
         return left
@@ -203,9 +203,9 @@ class Killed(saved.SavedTest):
                     run.send(pid, signal.SIGKILL)
             finally:
                 done = job.finish()
-            self.assertNotIn("NOT SOUND", done.stderr, f"seed {seed}, kill {kill}")
+            self.assertNotIn("is not intact", done.stderr, f"seed {seed}, kill {kill}")
         done = self.train(2, **length)
-        self.assertNotIn("NOT SOUND", done.stderr, f"seed {seed}")
+        self.assertNotIn("is not intact", done.stderr, f"seed {seed}")
         self.assertEqual(self.numbers("run", str), self.numbers("whole", str), f"seed {seed}")
         self.assert_nothing_partial()
 

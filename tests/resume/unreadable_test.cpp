@@ -1,4 +1,4 @@
-// Steps that the machine cannot read are no mistake of the user's: where nothing else is sound the job fails
+// Steps that the machine cannot read are no mistake of the user's: where nothing else is intact the job fails
 // in a way after which it is started again, and the same steps are resumed from once they can be read.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
