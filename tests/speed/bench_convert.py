@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""convert-checkpoint against cp of the same files, and against h5py with the safetensors package; see README.md."""
+"""convert-checkpoint against cp of the same files, and against h5py with the safetensors package; see CONVERSION.md."""
 import argparse
 import json
 import os
@@ -47,7 +47,7 @@ def parse():
                         "installs")
     parser.add_argument("--json", type=pathlib.Path, help="file for all times")
     parser.add_argument("--check", action="store_true", help="exit with 3 if a target is missed")
-    parser.add_argument("--publish", metavar="PLACE", help="put the table into README.md: convert-disk or convert-memory")
+    parser.add_argument("--publish", metavar="PLACE", help="put the table into CONVERSION.md: convert-disk or convert-memory")
     return parser.parse_args()
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""eval against lm-evaluation-harness with transformers: the same model, documents and CPU, in alternating runs; README.md beside
+"""eval against lm-evaluation-harness with transformers: the same model, documents and CPU, in alternating runs; EVAL.md beside
 this file defines the figures. With --check, exits with 3 if a target is missed. The results must be equal."""
 import argparse
 import json
@@ -35,7 +35,7 @@ def parse(words):
     parser.add_argument("--scale", type=int, metavar="N", help="eval alone in place of the comparison: on one thread, on N threads, "
                         "on N replicas of one thread")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--publish", action="store_true", help="put the table into README.md beside this file")
+    parser.add_argument("--publish", action="store_true", help="put the table into EVAL.md beside this file")
     return parser.parse_args(words)
 
 

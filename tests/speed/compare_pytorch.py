@@ -1,5 +1,5 @@
 """Argosy's training step against PyTorch's FSDP2, alternating in one run so that both see the same noise.
-README.md beside this file defines every number. Tables go to stdout, progress to stderr. Exits with 3 if --check is
+PYTORCH.md beside this file defines every number. Tables go to stdout, progress to stderr. Exits with 3 if --check is
 given and a target is missed, with 1 if a run fails or its losses differ from the others'.
 """
 import argparse
@@ -39,7 +39,7 @@ def parse(words):
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="file for all measurements")
     parser.add_argument("--check", action="store_true",
                         help="exit with 3 if a target is missed, or the peer has no figure for it")
-    parser.add_argument("--publish", action="store_true", help="put the tables into tests/speed/README.md")
+    parser.add_argument("--publish", action="store_true", help="put the tables into tests/speed/PYTORCH.md")
     options = parser.parse_args(words)
     if options.quick:
         options.rounds, options.steps = 1, 3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compare_pytorch.sh [--quick] [--check] [--json FILE] ...: Argosy's training step against PyTorch's. README.md beside
+# compare_pytorch.sh [--quick] [--check] [--json FILE] ...: Argosy's training step against PyTorch's. PYTORCH.md beside
 # this file defines the measurements, --help lists the options. Builds the programs that it runs, unless ARGOSY_BIN
 # names binaries.
 set -euo pipefail

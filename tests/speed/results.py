@@ -1,10 +1,10 @@
-"""Output of results: Markdown tables, and their positions in README.md beside this file."""
+"""Output of results: Markdown tables, and their places in the pages beside this file."""
 import os
 import re
 
 from runs import HERE
 
-README = HERE / "README.md"
+FOLDER = HERE  # of the pages
 
 
 def markdown(rows):
@@ -25,13 +25,16 @@ def cell(value):
 
 
 def publish(place, text):
-    """Replaces the text between README.md's marks `results: <place>` and `end of results`."""
+    """Replaces the text between the marks `results: <place>` and `end of results` of the page that has them."""
     start, end = f"<!-- results: {place} -->\n", "<!-- end of results -->"
-    old = README.read_text()
+    pages = [page for page in FOLDER.glob("*.md") if start in page.read_text()]
+    if len(pages) != 1:
+        raise ValueError(f"{len(pages)} pages of {FOLDER} have a place for the results of {place}")
+    old = pages[0].read_text()
     new, count = re.subn(re.escape(start) + ".*?" + re.escape(end), lambda _: f"{start}\n{text}\n\n{end}", old,
                          flags=re.DOTALL)
     if count != 1:
-        raise ValueError(f"{README} has {count} places for the results of {place}")
-    partial = README.with_suffix(".partial")
+        raise ValueError(f"{pages[0]} has {count} places for the results of {place}")
+    partial = pages[0].with_suffix(".partial")
     partial.write_text(new)
-    os.replace(partial, README)
+    os.replace(partial, pages[0])

@@ -3,7 +3,7 @@
 varies one of them.
 
 Every point is a run of pretrain on random tokens, once a round. Time is the fastest warm step's, memory the peak of
-tensors and of resident pages of a rank; each is compared with the theory (README.md beside this file) by the exponent
+tensors and of resident pages of a rank; each is compared with the theory (SCALING.md beside this file) by the exponent
 between successive points. Writes a figure per sweep and a table; exits with 3 when --check is given and something
 grows faster than the theory.
 """
@@ -196,7 +196,7 @@ def parse(words):
     parser.add_argument("--limit", type=float, default=120, help="time limit of one run in seconds; default 120")
     parser.add_argument("--output", type=pathlib.Path, default=SOURCE / "outputs" / "scaling",
                         help="folder of the figures and of table.md; default outputs/scaling")
-    parser.add_argument("--publish", action="store_true", help="put figures and table into tests/speed and its README.md")
+    parser.add_argument("--publish", action="store_true", help="put figures and table into tests/speed and its SCALING.md")
     parser.add_argument("--check", action="store_true", help="exit with 3 if a cost grows faster than the theory")
     options = parser.parse_args(words)
     if options.rounds < 1 or options.steps < 2:

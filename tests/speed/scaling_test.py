@@ -67,15 +67,16 @@ class PlotTest(unittest.TestCase):
 
 class PublishTest(unittest.TestCase):
     def test_every_place_is_there_once(self):
-        for place in ("comparison", "scaling"):
-            self.assertEqual(results.README.read_text().count(f"<!-- results: {place} -->"), 1)
+        text = "".join(page.read_text() for page in results.FOLDER.glob("*.md"))
+        for place in ("comparison", "scaling", "convert-disk", "convert-memory", "harness", "scale"):
+            self.assertEqual(text.count(f"<!-- results: {place} -->"), 1)
 
     def test_only_the_named_place_changes(self):
         text = "a\n<!-- results: {0} -->\n{1}\n<!-- end of results -->\n"
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "README.md"
+            file = pathlib.Path(folder) / "PAGE.md"
             file.write_text(text.format("one", "old") + text.format("two", "old"))
-            with mock.patch.object(results, "README", file):
+            with mock.patch.object(results, "FOLDER", pathlib.Path(folder)):
                 results.publish("two", "new")
                 self.assertEqual(file.read_text(), text.format("one", "old") + text.format("two", "\nnew\n"))
                 with self.assertRaises(ValueError):

@@ -69,7 +69,7 @@ def check_map(root):
 
 def check(root):
     violations = check_commands(root)
-    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs") for path in (root / top).glob("*.md")]
+    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs", "tests/speed") for path in (root / top).glob("*.md")]
     for page in dict.fromkeys(PAGES + sorted(others)):
         violations += check_paths(root, page)
     return violations + check_map(root)
