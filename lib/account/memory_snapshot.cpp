@@ -27,7 +27,7 @@ Json categories(const plan::HeldBytes& held, int64_t bytes) {
 
 Json tensor_object(const observe::MemorySnapshot::Block& block, const SnapshotFacts& facts) {
     Json object = {{"bytes", block.num_bytes}};
-    if (!block.moment.empty()) object["moment"] = block.moment;
+    if (!block.operation.empty()) object["operation"] = block.operation;
     if (const auto found = facts.named.find(block.data); found != facts.named.end()) {
         const auto& [names, type] = found->second;
         object["names"] = std::vector(names.begin(), names.begin() + std::min(names.size(), kMaxNames));
@@ -75,15 +75,15 @@ std::string snapshot_json(const observe::MemorySnapshot& snapshot, const Snapsho
         object["requested_bytes"] = *facts.requested_bytes;
         object["requested_size_of"] = names_of_size(facts.tensors, *facts.requested_bytes);
     }
-    object["moment"] = snapshot.moment;
+    object["operation"] = snapshot.operation;
     object["bytes"] = snapshot.bytes;
     object["peak_bytes"] = snapshot.peak_bytes;
-    if (!snapshot.peak_moment.empty()) object["peak_moment"] = snapshot.peak_moment;
+    if (!snapshot.peak_operation.empty()) object["peak_operation"] = snapshot.peak_operation;
     if (facts.held) object["categories"] = categories(*facts.held, snapshot.bytes);
-    if (!snapshot.bytes_by_moment.empty()) object["bytes_by_moment"] = snapshot.bytes_by_moment;
+    if (!snapshot.bytes_by_operation.empty()) object["bytes_by_operation"] = snapshot.bytes_by_operation;
     Json& largest = object["largest"] = Json::array();
     for (const auto& block : snapshot.largest) largest.push_back(tensor_object(block, facts));
-    return std::string(kSnapshotMark) + ", \"version\": 1," + object.dump(1).substr(1) + "\n";
+    return std::string(kSnapshotMark) + ", \"version\": 2," + object.dump(1).substr(1) + "\n";
 }
 
 std::filesystem::path write_snapshot(const config::JobConfig& config, const std::string& when,
@@ -115,7 +115,7 @@ void MemorySnapshots::finish_step() {
     const observe::MemorySnapshot now = memory_.snapshot();
     observe::MemorySnapshot snapshot = memory_.taken_snapshot().value_or(now);
     snapshot.peak_bytes = now.peak_bytes;
-    snapshot.peak_moment = now.peak_moment;
+    snapshot.peak_operation = now.peak_operation;
     plan::HeldBytes held = plan::held_bytes(trainer_.model(), trainer_.step().optimizer());
     held.gathered = 0;  // gathered weights are released by now
     write_snapshot(config_, fmt::format("step-{:08}", *step), snapshot,

@@ -1,4 +1,4 @@
-// Files that say what a rank's tensors take: the categories, the largest tensors, and the moments that
+// Files that say what a rank's tensors take: the categories, the largest tensors, and the operations that
 // allocated them. FORMAT.md describes the files.
 #pragma once
 

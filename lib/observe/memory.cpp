@@ -62,14 +62,14 @@ class CountingAllocator final : public c10::Allocator {
     void reset_peak() {
         const std::lock_guard lock(mutex_);
         peak_bytes_ = current_bytes_;
-        peak_moment_ = moment_;
+        peak_operation_ = operation_;
     }
 
-    void enter(std::string moment) {
+    void enter(std::string operation) {
         const std::lock_guard lock(mutex_);
-        const auto [entry, is_new] = numbers_.try_emplace(std::move(moment), moments_.size());
-        if (is_new) moments_.push_back(&entry->first);
-        moment_ = entry->second;
+        const auto [entry, is_new] = numbers_.try_emplace(std::move(operation), operations_.size());
+        if (is_new) operations_.push_back(&entry->first);
+        operation_ = entry->second;
     }
     MemorySnapshot snapshot() const {
         const std::lock_guard lock(mutex_);
@@ -95,7 +95,7 @@ class CountingAllocator final : public c10::Allocator {
     struct Prefix {
         CountingAllocator* owner;
         size_t num_bytes;
-        size_t moment = 0;
+        size_t operation = 0;
         Prefix *previous = nullptr, *next = nullptr;
     };
     static constexpr size_t kPrefixBytes = c10::gAlignment;
@@ -152,14 +152,14 @@ class CountingAllocator final : public c10::Allocator {
 
     void add(Prefix& block) {
         const std::lock_guard lock(mutex_);
-        block.moment = moment_;
+        block.operation = operation_;
         block.next = newest_;
         if (newest_ != nullptr) newest_->previous = &block;
         newest_ = &block;
         current_bytes_ += static_cast<int64_t>(block.num_bytes);
         if (current_bytes_ > peak_bytes_) {
             peak_bytes_ = current_bytes_;
-            peak_moment_ = moment_;
+            peak_operation_ = operation_;
         }
         if (current_bytes_ >= wanted_bytes_) {
             wanted_bytes_ = kNever;
@@ -176,10 +176,12 @@ class CountingAllocator final : public c10::Allocator {
 
     /// REQUIRES: mutex_ is locked.
     MemorySnapshot snapshot_now() const {
-        MemorySnapshot found{*moments_[moment_], current_bytes_, peak_bytes_, *moments_[peak_moment_]};
+        MemorySnapshot found{*operations_[operation_], current_bytes_, peak_bytes_,
+                             *operations_[peak_operation_]};
         std::vector<const Prefix*> blocks;
         for (const Prefix* block = newest_; block != nullptr; block = block->next) {
-            found.bytes_by_moment[*moments_[block->moment]] += static_cast<int64_t>(block->num_bytes);
+            found.bytes_by_operation[*operations_[block->operation]] +=
+                static_cast<int64_t>(block->num_bytes);
             blocks.push_back(block);
         }
         const auto size = [](const Prefix* block) { return block->num_bytes; };
@@ -188,22 +190,24 @@ class CountingAllocator final : public c10::Allocator {
         std::ranges::partial_sort(blocks, last, std::greater(), size);
         for (auto block = blocks.begin(); block != last; ++block) {
             found.largest.push_back({reinterpret_cast<const char*>(*block) + kPrefixBytes,
-                                     static_cast<int64_t>((*block)->num_bytes), *moments_[(*block)->moment]});
+                                     static_cast<int64_t>((*block)->num_bytes),
+                                     *operations_[(*block)->operation]});
         }
         return found;
     }
 
     c10::Allocator& inner_;
     c10::DeleterFnPtr free_inner_;
-    // Beside a GPU the tensors of the host are few, and the stand-in for a GPU of tests counts its own blocks.
+    // Beside a GPU the tensors of the host are few, and the stand-in for a GPU of tests counts its own
+    // blocks.
     const bool has_heap_ = kHasHeap && !gpu::memory();
     TensorHeap heap_;
     mutable std::mutex mutex_;  // of everything below
     int64_t current_bytes_ = 0, peak_bytes_ = 0, wanted_bytes_ = kNever;
     Prefix* newest_ = nullptr;
     std::unordered_map<std::string, size_t> numbers_ = {{"before the first step", 0}};
-    std::vector<const std::string*> moments_ = {&numbers_.begin()->first};  // by number
-    size_t moment_ = 0, peak_moment_ = 0;
+    std::vector<const std::string*> operations_ = {&numbers_.begin()->first};  // by number
+    size_t operation_ = 0, peak_operation_ = 0;
     std::optional<MemorySnapshot> taken_, failed_;
 };
 
@@ -238,13 +242,13 @@ StepMemory MemoryMeter::of_step() const {
     return memory;
 }
 
-void MemoryMeter::enter(std::string moment) const { allocator_->enter(std::move(moment)); }
+void MemoryMeter::enter(std::string operation) const { allocator_->enter(std::move(operation)); }
 
 MemorySnapshot MemoryMeter::snapshot() const {
     MemorySnapshot found = allocator_->snapshot();
     const auto gpu = gpu::memory();
     if (!gpu) return found;
-    found = {found.moment, gpu->allocated_bytes, gpu->peak_allocated_bytes};
+    found = {found.operation, gpu->allocated_bytes, gpu->peak_allocated_bytes};
     for (const auto& [data, num_bytes] : gpu::largest_blocks(MemorySnapshot::kMaxBlocks))
         found.largest.push_back({data, num_bytes, ""});
     return found;

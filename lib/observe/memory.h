@@ -15,21 +15,21 @@ namespace argosy::observe {
 
 class CountingAllocator;
 
-/// The tensors' blocks at one moment. Moments have the names that MemoryMeter::enter() got.
+/// The tensors' blocks during one operation, or phase of the run, which MemoryMeter::enter() has named.
 struct MemorySnapshot {
     struct Block {
         const void* data;
         int64_t num_bytes;
-        std::string moment;  // in which it was allocated; "" on a GPU
+        std::string operation;  // in which it was allocated; "" on a GPU
     };
     static constexpr size_t kMaxBlocks = 128;
 
-    std::string moment;
+    std::string operation;
     int64_t bytes = 0;
-    int64_t peak_bytes = 0;                          // as MemoryMeter::peak_bytes()
-    std::string peak_moment = {};                    // "" on a GPU
-    std::map<std::string, int64_t> bytes_by_moment;  // of all blocks; empty on a GPU
-    std::vector<Block> largest;                      // kMaxBlocks of them, the largest first
+    int64_t peak_bytes = 0;                             // as MemoryMeter::peak_bytes()
+    std::string peak_operation = {};                    // "" on a GPU
+    std::map<std::string, int64_t> bytes_by_operation;  // of all blocks; empty on a GPU
+    std::vector<Block> largest;                         // kMaxBlocks of them, the largest first
 };
 
 /// Bytes of tensors on this rank's device. On a CPU, the meter counts the bytes requested from LibTorch's
@@ -52,8 +52,9 @@ class MemoryMeter {
     /// The figures of the step that began with the last reset_peak().
     StepMemory of_step() const;
 
-    /// Names the moment that begins now. Blocks that any thread allocates from now on have its name.
-    void enter(std::string moment) const;
+    /// Names the operation, or phase of the run, that begins now. Blocks that any thread allocates from now
+    /// on have its name.
+    void enter(std::string operation) const;
     MemorySnapshot snapshot() const;
     /// Takes a snapshot as soon as tensors hold this many bytes; on a GPU, does nothing.
     void take_snapshot_at(int64_t bytes) const;

@@ -37,7 +37,7 @@ HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::Mesh
 struct PeakMemory {
     int64_t bytes = 0;
     HeldBytes held = {};
-    std::string moment = {};  // "Forward of stage 0 unit 3 microbatch 1", "the optimizer's update"
+    std::string operation = {};  // "Forward of stage 0 unit 3 microbatch 1", "the optimizer's update"
     /// Activations and temporary tensors.
     int64_t other_bytes() const { return bytes - held.total(); }
 };

@@ -53,7 +53,7 @@ std::string time_parts(const RankTime& time) {
 }
 
 ordered_json memory_json(const PeakMemory& peak) {
-    return {{"peak_bytes", peak.bytes},         {"moment", peak.moment},
+    return {{"peak_bytes", peak.bytes},         {"operation", peak.operation},
             {"weights", peak.held.weights},     {"copies", peak.held.copies},
             {"gradients", peak.held.gradients}, {"moments", peak.held.moments},
             {"gathered", peak.held.gathered},   {"other", peak.other_bytes()}};
@@ -195,7 +195,7 @@ std::string plan_text(const Plan& plan) {
     std::string text = fmt::format("{} on {} x {} ({}), {} on a node\n", plan.title, plan.mesh.num_ranks(),
                                    plan.machine.name, plan.mesh.name(), plan.machine.ranks_per_node);
     text += fmt::format("memory    {} at most, rank {}, in {}: {}\n", gib(peak.bytes), fullest.trace.rank,
-                        peak.moment, memory_parts(peak));
+                        peak.operation, memory_parts(peak));
     if (plan.score_bytes > 0) {
         text += fmt::format(
             "          and about {} for the scores of attention, which GPUs compute at once here\n",

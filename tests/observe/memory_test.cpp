@@ -107,9 +107,9 @@ TEST_F(Memory, ExhaustedMemoryGivesAnErrorWithFigures) {
     EXPECT_FALSE(meter().of_step().allocator) << "there is no GPU";
 }
 
-int64_t bytes_of(const MemorySnapshot& snapshot, const std::string& moment) {
-    const auto found = snapshot.bytes_by_moment.find(moment);
-    return found == snapshot.bytes_by_moment.end() ? 0 : found->second;
+int64_t bytes_of(const MemorySnapshot& snapshot, const std::string& operation) {
+    const auto found = snapshot.bytes_by_operation.find(operation);
+    return found == snapshot.bytes_by_operation.end() ? 0 : found->second;
 }
 
 TEST_F(Memory, ASnapshotHasTheTensorsThatLiveAndWhoAllocatedThem) {
@@ -121,19 +121,19 @@ TEST_F(Memory, ASnapshotHasTheTensorsThatLiveAndWhoAllocatedThem) {
     const at::Tensor other = at::empty({100'000}, at::kDouble);
     meter().enter("three");
     const MemorySnapshot snapshot = meter().snapshot();
-    EXPECT_EQ(snapshot.moment, "three");
+    EXPECT_EQ(snapshot.operation, "three");
     EXPECT_EQ(snapshot.bytes, meter().current_bytes());
     EXPECT_EQ(snapshot.peak_bytes, meter().peak_bytes());
-    EXPECT_EQ(snapshot.peak_moment, "one");
+    EXPECT_EQ(snapshot.peak_operation, "one");
     EXPECT_EQ(bytes_of(snapshot, "one"), (4 << 20) + 40);
     EXPECT_EQ(bytes_of(snapshot, "two"), 800'000);
     EXPECT_EQ(bytes_of(snapshot, "three"), 0);
     ASSERT_GE(snapshot.largest.size(), 3);
     EXPECT_EQ(snapshot.largest[0].data, large.const_data_ptr());
     EXPECT_EQ(snapshot.largest[0].num_bytes, 4 << 20);
-    EXPECT_EQ(snapshot.largest[0].moment, "one");
+    EXPECT_EQ(snapshot.largest[0].operation, "one");
     EXPECT_EQ(snapshot.largest[1].data, other.const_data_ptr());
-    EXPECT_EQ(snapshot.largest[1].moment, "two");
+    EXPECT_EQ(snapshot.largest[1].operation, "two");
 }
 
 TEST_F(Memory, ASnapshotIsTakenWhereTensorsHoldManyBytes) {
@@ -148,7 +148,7 @@ TEST_F(Memory, ASnapshotIsTakenWhereTensorsHoldManyBytes) {
     meter().enter("later");
     const auto taken = meter().taken_snapshot();
     ASSERT_TRUE(taken);
-    EXPECT_EQ(taken->moment, "high");
+    EXPECT_EQ(taken->operation, "high");
     EXPECT_EQ(bytes_of(*taken, "low"), 2'000'000);
     EXPECT_EQ(bytes_of(*taken, "high"), 2'000'000) << "the third one came later";
     EXPECT_FALSE(meter().taken_snapshot());

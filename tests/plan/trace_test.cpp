@@ -89,7 +89,7 @@ TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
 TEST(RankTrace, NamesTheMomentOfThePeak) {
     const PeakMemory peak = trace({{1, 1, 2, 1, 1}}, options()).peak;
     EXPECT_GT(peak.held.gathered, 0);
-    EXPECT_NE(peak.moment.find("of stage 0 unit"), std::string::npos) << peak.moment;
+    EXPECT_NE(peak.operation.find("of stage 0 unit"), std::string::npos) << peak.operation;
 }
 
 TEST(RankTrace, HasTheSharedMemoryOfProcessors) {

@@ -54,21 +54,21 @@ class Processor(run.PretrainTest):
         for rank in (0, 1):
             found = self.snapshot("run", "step-00000004", rank)
             self.assertEqual((found["format"], found["version"], found["rank"], found["reason"], found["step"]),
-                             ("argosy memory snapshot", 1, rank, "request", 4))
+                             ("argosy memory snapshot", 2, rank, "request", 4))
             self.assertLessEqual(found["bytes"], found["peak_bytes"])
             self.assertGreater(found["bytes"], 0.98 * found["peak_bytes"])
             if rank == 0:
                 self.assertAlmostEqual(found["peak_bytes"] / GIB, steps[3]["memory_peak_gib"], delta=1e-9)
-            self.assertIn(" of stage 0", found["moment"])
-            self.assertEqual(sum(found["bytes_by_moment"].values()), found["bytes"])
+            self.assertIn(" of stage 0", found["operation"])
+            self.assertEqual(sum(found["bytes_by_operation"].values()), found["bytes"])
             self.assertEqual(sum(found["categories"].values()), found["bytes"])
             self.assertEqual(found["categories"]["moments"], 2 * found["categories"]["weights"])
             sizes = [tensor["bytes"] for tensor in found["largest"]]
             self.assertEqual(sizes, sorted(sizes, reverse=True))
-            self.assertTrue(any("Forward of stage 0" in tensor["moment"] for tensor in found["largest"]))
+            self.assertTrue(any("Forward of stage 0" in tensor["operation"] for tensor in found["largest"]))
             named = [tensor for tensor in found["largest"] if "names" in tensor]
             self.assertTrue(any(name.startswith("the first moment of ") for tensor in named for name in tensor["names"]))
-            self.assertEqual({tensor["moment"] for tensor in named}, {"the construction of the model"})
+            self.assertEqual({tensor["operation"] for tensor in named}, {"the construction of the model"})
 
     @unittest.skipIf(b"__asan_init" in run.PRETRAIN.read_bytes(), "the sanitizer needs more memory than the limit")
     def test_the_tensors_at_the_request_that_fails(self):
@@ -79,11 +79,11 @@ class Processor(run.PretrainTest):
         self.assert_one_error(done, 1, "out of memory: ", " of stage 0", f"{path} lists the largest tensors")
         found = self.snapshot("run", "out-of-memory")
         self.assertEqual((found["reason"], "step" in found), ("out of memory", False))
-        self.assertIn(" of stage 0", found["moment"])
+        self.assertIn(" of stage 0", found["operation"])
         self.assertGreater(found["bytes"], 300 * MIB)
         self.assertGreater(found["bytes"] + found["requested_bytes"], 500 * MIB)
-        self.assertEqual(sum(found["bytes_by_moment"].values()), found["bytes"])
-        forward = sum(tensor["bytes"] for tensor in found["largest"] if "of stage 0" in tensor["moment"])
+        self.assertEqual(sum(found["bytes_by_operation"].values()), found["bytes"])
+        forward = sum(tensor["bytes"] for tensor in found["largest"] if "of stage 0" in tensor["operation"])
         self.assertGreater(forward, 0.5 * found["bytes"], "activations hold the memory, before they are freed")
 
     @unittest.skipIf(b"__asan_init" in run.PRETRAIN.read_bytes(), "the sanitizer needs more memory than the limit")
@@ -102,7 +102,7 @@ class Processor(run.PretrainTest):
         for rank, reason in enumerate(["another rank is out of memory", "out of memory", "another rank is out of memory"]):
             found = self.snapshot("run", "out-of-memory", rank)
             self.assertEqual((found["rank"], found["reason"]), (rank, reason))
-            self.assertEqual(sum(found["bytes_by_moment"].values()), found["bytes"])
+            self.assertEqual(sum(found["bytes_by_operation"].values()), found["bytes"])
             self.assertEqual(found["categories"]["moments"], 2 * found["categories"]["weights"])
             names = [name for tensor in found["largest"] for name in tensor.get("names", [])]
             self.assertTrue(any(name.startswith("the first moment of ") for name in names), found["largest"])
