@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <unordered_map>
 #include <utility>
 
@@ -275,6 +276,24 @@ std::map<int, std::string> questions_on_differences(const std::map<int, FlightDi
         }
     }
     return questions;
+}
+
+std::string RootCause::text() const {
+    return fmt::format("{}\n{}\n{}\n{}", reporter, compress_ranks(cause.missing), cause.difference,
+                       cause.details);
+}
+
+RootCause RootCause::parse(const std::string& text) {
+    std::istringstream lines(text);
+    std::string reporter, missing;
+    RootCause found;
+    std::getline(lines, reporter);
+    std::getline(lines, missing);
+    std::getline(lines, found.cause.difference);
+    std::getline(lines, found.cause.details);
+    found.reporter = std::stoi(reporter);
+    found.cause.missing = expand_ranks(missing);
+    return found;
 }
 
 std::string text_of_first(const std::map<int, std::vector<DescribedOp>>& by_rank) {

@@ -38,6 +38,10 @@ struct RootCause {
 
     /// The error that ends the job.
     std::string message() const;
+
+    /// The cause and the reporter, as watchdogs send them.
+    std::string text() const;
+    static RootCause parse(const std::string& text);
 };
 
 /// None if no wait is late and no rank reports an error.

@@ -1,398 +1,50 @@
 #include "watch/watchdog.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <exception>
-#include <map>
-#include <optional>
-#include <set>
-#include <sstream>
-#include <string>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "watch/root_cause.h"
 #include "watch/watchdog_state.h"
 
 namespace argosy::watch {
-namespace {
-
-// If rank 0 does not answer, the other ranks report in turn, because the first rank that exits takes the job
-// down. A rank that has reported exits at once, without aborting NCCL, before the next rank's turn.
-constexpr double kSecondsBetweenTurns = 2.5;
-constexpr int kMaxTurns = 20;
-
-// The first letter of a message. kLate asks rank 0 to check all ranks. kAsk asks a rank for its report.
-// kReport carries that report. kNothingLate says that nothing is late. kFail says which ranks are late, and
-// makes the receiver's waits fail. kEnd ends the receiver's process. kBye says that the sender leaves in
-// order. kAskDigest lets a rank write its operations to its file, and asks for a digest of them, which
-// kDigest carries. kAskOps asks for a description of some operations, which kOps carries. kWritten says that
-// the file is written, or why it is not. kCall passes a call on; kAnswered ends it for the sender, or for
-// all.
-constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
-               kBye = 'b', kAskDigest = 'd', kDigest = 'h', kAskOps = 'o', kOps = 'p', kWritten = 'w',
-               kCall = 'g', kAnswered = 'n';
-
-}  // namespace
-
-/// The thread that exchanges messages with other ranks, until this rank leaves or the job ends. On rank 0,
-/// end_late_waits() collects the reports of all ranks and ends the job if a wait is late. On any other rank,
-/// ask_rank_0() asks rank 0 to do so, and report_alone() ends the job if rank 0 does not answer.
-class Watchdog::Protocol {
-  public:
-    explicit Protocol(std::shared_ptr<State> state)
-        : shared_state_(std::move(state)),
-          state_(*shared_state_),
-          connections_(state_.connections),
-          bounds_(state_.limit().seconds, connections_.size()),
-          pause_seconds_(seconds_between_polls(state_.limit().seconds)) {
-        if (state_.gpu) state_.gpu->set_seconds_to_root_cause(bounds_.root_cause);
-    }
-
-    void run() {
-        while (!state_.is_leaving()) {
-            handle(connections_.receive(pause_seconds_));
-            if (connections_.rank() != 0 && file_is_new())
-                connections_.send(0, kWritten + state_.flight_file.error());
-            take_call();
-            const Report own = report();
-            const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
-            if (connections_.rank() == 0) {
-                if (late || any_rank_late_) end_late_waits();
-            } else if (late && !silence_) {
-                ask_rank_0();
-            }
-            if (!silence_) continue;
-            if (!silence_->timer.has_time_left()) report_alone(own);
-            // Half of the time is left for the file, so the report need not wait for it.
-            if (silence_->timer.waited_seconds() > bounds_.answer && !silence_->file_is_begun)
-                write_file(time_of_hang());
-        }
-        connections_.send_to_all({kBye});
-    }
-
-  private:
-    struct Silence {
-        PollTimer timer;  // starts again with each question of rank 0
-        bool file_is_begun = false;
-    };
-
-    /// This rank's report. If the thread that queries CUDA has been blocked for longer than the timeout, the
-    /// report contains an error.
-    Report report() {
-        Report own;
-        if (state_.gpu) {
-            State::GpuReport latest = state_.last_gpu_report();
-            if (latest.at_seconds != last_report_seconds_) {
-                last_report_seconds_ = latest.at_seconds;
-                driver_seconds_ = state_.limit().seconds;
-                driver_timer_.emplace(driver_seconds_);
-            }
-            own = std::move(latest.report);
-            if (!driver_timer_->has_time_left()) {
-                own.error = fmt::format("the GPU's driver has not answered for {} s", driver_seconds_);
-            }
-        }
-        for (WaitReport& wait : state_.waits.poll()) own.waits.push_back(std::move(wait));
-        return own;
-    }
-
-    void handle(const std::vector<WatchConnections::Message>& messages) {
-        std::vector<int> lost;
-        for (const auto& [sender, text, closed] : messages) {
-            if (closed) {
-                // After one rank has left in order, closed connections of others are expected.
-                if (!any_rank_left_ && !state_.is_leaving()) lost.push_back(sender);
-                disconnected_.insert(sender);
-                continue;
-            }
-            try {
-                handle(sender, text);
-            } catch (const std::exception&) {
-                connections_.drop(sender);  // the message cannot be parsed
-            }
-        }
-        // In a job without GPUs, the launcher reports the end of a rank, with the signal that ended it.
-        if (lost.empty() || !state_.gpu) return;
-        // Rank 0 may end because another rank has reported: the launcher then ends this rank, too.
-        wait_for_turn();
-        end_all(lost_ranks_text(lost));
-    }
-
-    void handle(int sender, const std::string& text) {
-        switch (text.at(0)) {
-            case kLate:
-                any_rank_late_ = true;
-                break;
-            case kAsk:
-                hear_rank_0();
-                connections_.send(0, kReport + report().text());
-                break;
-            case kReport:
-                reports_[sender] = Report::parse(text.substr(1));
-                break;
-            case kNothingLate:
-                silence_.reset();
-                break;
-            case kFail:
-                silence_.reset();
-                fail_own_waits(text.substr(1));
-                break;
-            case kBye:
-                any_rank_left_ = true;
-                break;
-            case kAskDigest:
-                hear_rank_0();
-                connections_.send(0, kDigest + state_.flight.digest());
-                write_file(text.substr(1));
-                break;
-            case kDigest:
-                digests_[sender] = parse_digest(text.substr(1));
-                break;
-            case kAskOps:
-                hear_rank_0();
-                connections_.send(0, kOps + state_.flight.describe(text.substr(1)));
-                break;
-            case kOps:
-                ops_[sender] = parse_descriptions(text.substr(1));
-                break;
-            case kWritten:
-                files_[sender] = text.substr(1);
-                break;
-            case kCall:
-                state_.set(state_.called);
-                break;
-            case kAnswered:
-                answered_.insert(sender);
-                if (sender == 0) state_.set(state_.all_answered);
-                break;
-            case kEnd:
-                if (sender != 0) connections_.send_to_all({kEnd});  // only rank 0 can reach the other ranks
-                state_.end_process();
-        }
-    }
-
-    /// Passes a new call on, and answers it. Rank 0 tells the others once all that it reaches have answered.
-    void take_call() {
-        const int rank = connections_.rank();
-        if (!state_.is_set(state_.called)) return;
-        if (answered_.insert(rank).second) {
-            connections_.send_to_all({kCall});
-            state_.answer();
-            if (rank != 0) connections_.send(0, {kAnswered});
-        }
-        if (rank != 0 || state_.is_set(state_.all_answered)) return;
-        for (int other = 1; other < connections_.size(); ++other)
-            if (connections_.reaches(other) && !answered_.contains(other)) return;
-        connections_.send_to_all({kAnswered});
-        state_.set(state_.all_answered);
-    }
-
-    /// Rank 0 asks or has answered, so its silence is measured anew.
-    void hear_rank_0() {
-        if (silence_) silence_->timer = PollTimer(bounds_.silence);
-    }
-
-    /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
-    /// ranks fail. If a rank that has answered seems missing, it may be between two waits; if no rank is
-    /// missing, the last one may have just come. In both cases rank 0 asks again, for bounds_.answer at most.
-    void end_late_waits() {
-        any_rank_late_ = false;
-        PollTimer grace(bounds_.answer);
-        std::optional<RootCause> found;
-        for (bool again = true; again;) {
-            const std::optional<Reports> reports = collect_reports();
-            if (!reports) return;
-            found = find_root_cause(*reports);
-            again = found && grace.has_time_left() && may_pass(*found, *reports);
-            if (again) handle(connections_.receive(bounds_.answer / 8));
-            if (!found || again) continue;
-            compare_operations(*reports, found->cause);
-            if (state_.is_leaving()) return;
-            again = any_rank_left_ && !found->error.empty();  // collect_reports() drops the errors
-        }
-        if (found && state_.gpu) end_all(found->message());
-        if (found) fail_waits_of_all(*found);
-        connections_.send_to_all({kNothingLate});
-    }
-
-    static bool may_pass(const RootCause& found, const Reports& reports) {
-        const std::vector<int>& missing = found.cause.missing;
-        if (missing.empty()) return found.error.empty();
-        return std::ranges::any_of(missing, [&](int rank) { return reports.by_rank.contains(rank); });
-    }
-
-    /// Compares the operations of the ranks that have answered, and lets them write their files. Waits for
-    /// three times bounds_.comparison at most, so that no rank takes rank 0 for silent.
-    void compare_operations(const Reports& reports, WaitCause& cause) {
-        const size_t num_ranks = reports.by_rank.size();
-        const std::string hang = time_of_hang();
-        digests_ = {{0, parse_digest(state_.flight.digest())}};
-        files_.clear();
-        connections_.send_to_all(kAskDigest + hang);
-        write_file(hang);
-        handle_until(bounds_.comparison, [&] { return digests_.size() >= num_ranks; });
-
-        const std::map<int, std::string> questions = questions_on_differences(digests_);
-        ops_.clear();
-        for (const auto& [rank, question] : questions) {
-            if (rank == 0) ops_[0] = parse_descriptions(state_.flight.describe(question));
-            connections_.send(rank, kAskOps + question);
-        }
-        handle_until(bounds_.comparison, [&] { return ops_.size() >= questions.size(); });
-        cause.difference = text_of_first(ops_);
-
-        if (state_.flight_file.folder().empty()) return;
-        handle_until(bounds_.comparison, [&] {
-            if (file_is_new()) files_[0] = state_.flight_file.error();
-            return files_.size() >= num_ranks;
-        });
-        cause.details += text_of_files(state_.flight_file.folder(), reports, files_);
-    }
-
-    void write_file(const std::string& hang) {
-        if (state_.flight_file.folder().empty()) return;
-        if (silence_) silence_->file_is_begun = true;
-        file_is_known_ = false;
-        state_.flight_file.begin(state_.flight.json(hang, connections_.size()),
-                                 [state = shared_state_] { state->connections.wake(); });
-    }
-
-    /// Whether the file has been written since the last call.
-    bool file_is_new() { return state_.flight_file.is_written() && !std::exchange(file_is_known_, true); }
-
-    /// Handles messages until `done()` is true, for at most `seconds`, or until this rank leaves.
-    template <class Done>
-    void handle_until(double seconds, const Done& done) {
-        PollTimer timer(seconds);
-        while (!done() && timer.has_time_left() && !state_.is_leaving()) {
-            handle(connections_.receive(bounds_.answer / 40));
-        }
-    }
-
-    /// Asks all ranks for their reports. Returns nothing if this rank leaves meanwhile.
-    std::optional<Reports> collect_reports() {
-        reports_ = {{0, report()}};
-        size_t num_asked = 0;
-        for (int rank = 1; rank < connections_.size(); ++rank) {
-            if (!connections_.reaches(rank)) continue;
-            connections_.send(rank, {kAsk});
-            if (connections_.reaches(rank)) ++num_asked;
-        }
-        handle_until(bounds_.answer, [&] { return reports_.size() >= num_asked + 1; });
-        if (state_.is_leaving()) return std::nullopt;
-        Reports reports{connections_.size(), std::move(reports_), {}};
-        for (int rank = 1; rank < connections_.size(); ++rank) {
-            if (connections_.reaches(rank) || disconnected_.contains(rank)) continue;
-            reports.unreachable.push_back(rank);
-        }
-        if (any_rank_left_) {
-            // The rank that left may have had an error, which it prints itself. NCCL errors on other ranks
-            // are only consequences of that error.
-            for (auto& [rank, report] : reports.by_rank) report.error.clear();
-        }
-        return reports;
-    }
-
-    /// Makes the waits on the hosts of all ranks fail. The error of rank cause.reporter ends the job.
-    void fail_waits_of_all(const RootCause& found) {
-        const std::string text =
-            fmt::format("{}\n{}\n{}\n{}", found.reporter, compress_ranks(found.cause.missing),
-                        found.cause.difference, found.cause.details);
-        connections_.send_to_all(kFail + text);
-        fail_own_waits(text);
-    }
-
-    void fail_own_waits(const std::string& text) {
-        std::istringstream lines(text);
-        std::string reporter, missing;
-        WaitCause cause;
-        std::getline(lines, reporter);
-        std::getline(lines, missing);
-        std::getline(lines, cause.difference);
-        std::getline(lines, cause.details);
-        cause.missing = expand_ranks(missing);
-        const bool is_reporter = std::stoi(reporter) == connections_.rank();
-        const auto blocked = state_.waits.fail({cause, !is_reporter});
-        if (blocked && is_reporter) end_all(timeout_text(*blocked, cause));
-    }
-
-    void ask_rank_0() {
-        connections_.send(0, {kLate});
-        silence_ = {PollTimer(bounds_.silence)};
-    }
-
-    void report_alone(const Report& own) {
-        wait_for_turn();
-        const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
-        const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
-        const int rank = connections_.rank();
-        if (silence_->file_is_begun && state_.flight_file.is_written())
-            files_[rank] = state_.flight_file.error();
-        end_all((own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error) +
-                text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
-    }
-
-    void wait_for_turn() const {
-        const double seconds = std::min(connections_.rank(), kMaxTurns) * kSecondsBetweenTurns;
-        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    }
-
-    [[noreturn]] void end_all(const std::string& message) {
-        if (state_.gpu) state_.gpu->set_ending();
-        fmt::print(stderr, "{}: error on rank {} of {}: {}\n", program_invocation_short_name,
-                   connections_.rank(), connections_.size(), message);
-        std::fflush(stderr);
-        connections_.send_to_all({kEnd});
-        if (connections_.rank() != 0) _exit(static_cast<int>(ExitCode::Watchdog));
-        state_.end_process();
-    }
-
-    const std::shared_ptr<State> shared_state_;
-    State& state_;
-    WatchConnections& connections_;
-    const Bounds bounds_;
-    const double pause_seconds_;
-    double last_report_seconds_ = -1;
-    double driver_seconds_ = 0;              // the limit of driver_timer_
-    std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread
-    bool any_rank_late_ = false, any_rank_left_ = false;
-    std::set<int> disconnected_, answered_;
-    std::map<int, Report> reports_;
-    std::map<int, FlightDigest> digests_;
-    std::map<int, std::vector<DescribedOp>> ops_;
-    std::map<int, std::string> files_;  // why a rank could not write its file; empty: it could
-    bool file_is_known_ = false;        // of this rank
-    std::optional<Silence> silence_;    // while rank 0 has not answered a kLate of this rank
-};
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
                    std::filesystem::path flight_folder)
     : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder))) {
     if (state_->gpu) gpu_thread_ = std::thread([state = state_] { state->poll_gpu_until_leaving(); });
-    message_thread_ = std::thread([state = state_] {
-        Protocol protocol(state);
-        for (bool warned = false;;) {
-            try {
-                protocol.run();
-                break;
-            } catch (const std::exception& error) {
-                if (!std::exchange(warned, true)) {
-                    spdlog::warn("the watchdog of rank {} has failed and starts again: {}",
-                                 state->connections.rank(), error.what());
-                }
-                if (!state->sleep(seconds_between_polls(state->limit().seconds))) break;
-            }
-        }
-        state->set(state->message_thread_ended);
-    });
+    message_thread_ = std::thread([state = state_] { exchange_messages(state); });
+}
+
+HostWaits& Watchdog::waits() const { return state_->waits; }
+FlightRecorder& Watchdog::flight() const { return state_->flight; }
+WaitLimit Watchdog::limit() const { return state_->limit(); }
+void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
+
+void Watchdog::answer_calls_with(std::function<void()> answer) {
+    const std::lock_guard lock(state_->mutex);
+    state_->answer_to_call = std::move(answer);
+}
+
+void Watchdog::call_all_ranks() {
+    state_->set(state_->called);
+    state_->connections.wake();
+}
+
+void Watchdog::wait_for_answers(double seconds) { state_->wait_for(state_->all_answered, seconds); }
+
+Watchdog::~Watchdog() {
+    leave();
+    const auto end = [this](std::thread& thread, const bool& ended) {
+        if (thread.joinable()) state_->wait_for(ended) ? thread.join() : thread.detach();
+    };
+    end(message_thread_, state_->message_thread_ended);
+    end(gpu_thread_, state_->gpu_thread_ended);
+}
+
+void Watchdog::leave() {
+    if (state_->is_leaving()) return;
+    state_->set(state_->leaving);
+    state_->connections.wake();
+    state_->wait_for(state_->message_thread_ended);
+    if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 
 }  // namespace argosy::watch

@@ -72,6 +72,8 @@ class Watchdog {
   private:
     struct State;
     class Protocol;
+    /// The work of message_thread_.
+    static void exchange_messages(std::shared_ptr<State> state);
 
     std::shared_ptr<State> state_;  // shared with the threads; a thread that hangs outlives this object
     std::thread gpu_thread_, message_thread_;

@@ -94,38 +94,4 @@ void Watchdog::State::answer() {
     own();
 }
 
-HostWaits& Watchdog::waits() const { return state_->waits; }
-FlightRecorder& Watchdog::flight() const { return state_->flight; }
-WaitLimit Watchdog::limit() const { return state_->limit(); }
-void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
-
-void Watchdog::answer_calls_with(std::function<void()> answer) {
-    const std::lock_guard lock(state_->mutex);
-    state_->answer_to_call = std::move(answer);
-}
-
-void Watchdog::call_all_ranks() {
-    state_->set(state_->called);
-    state_->connections.wake();
-}
-
-void Watchdog::wait_for_answers(double seconds) { state_->wait_for(state_->all_answered, seconds); }
-
-Watchdog::~Watchdog() {
-    leave();
-    const auto end = [this](std::thread& thread, const bool& ended) {
-        if (thread.joinable()) state_->wait_for(ended) ? thread.join() : thread.detach();
-    };
-    end(message_thread_, state_->message_thread_ended);
-    end(gpu_thread_, state_->gpu_thread_ended);
-}
-
-void Watchdog::leave() {
-    if (state_->is_leaving()) return;
-    state_->set(state_->leaving);
-    state_->connections.wake();
-    state_->wait_for(state_->message_thread_ended);
-    if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
-}
-
 }  // namespace argosy::watch

@@ -1,6 +1,5 @@
 // The state that the two threads of a Watchdog share, and the loop of the thread that queries CUDA and NCCL.
-// Only watchdog.cpp uses this header. watchdog_state.cpp also has the members of Watchdog that only access
-// the state.
+// Only the sources of Watchdog use this header.
 #pragma once
 
 #include <chrono>
@@ -33,9 +32,9 @@ struct Bounds {
 
     /// Ranks answer rank 0 within this time, round trip included.
     double answer;
-    /// Rank 0 asks all ranks for their reports as soon as one rank sends kLate. If that rank then hears
-    /// nothing for this long, it treats rank 0 as missing. Each question of rank 0 starts that time again, so
-    /// a rank 0 that only takes long to collect reports does not count as missing.
+    /// Rank 0 asks all ranks for their reports as soon as one rank says that it is late. If that rank then
+    /// hears nothing for this long, it treats rank 0 as missing. Each question of rank 0 starts that time
+    /// again, so a rank 0 that only takes long to collect reports does not count as missing.
     double silence;
     /// Rank 0 waits this long at most for digests, then for descriptions, and then for files.
     double comparison;

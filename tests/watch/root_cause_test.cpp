@@ -336,6 +336,18 @@ std::map<int, std::string> simulated_reports(const std::vector<int>& computing,
     return texts;
 }
 
+TEST(RootCause, TravelsAsText) {
+    for (const std::vector<int>& missing : {std::vector<int>{}, {0}, {1, 2, 3, 9}}) {
+        const RootCause sent{.cause = {.missing = missing, .difference = "rank 3 is ahead", .details = ""},
+                             .reporter = 7};
+        const RootCause found = RootCause::parse(sent.text());
+        EXPECT_EQ(found.reporter, 7);
+        EXPECT_EQ(found.cause.missing, missing);
+        EXPECT_EQ(found.cause.difference, "rank 3 is ahead");
+        EXPECT_EQ(found.cause.details, "");
+    }
+}
+
 int64_t peak_memory_bytes() {
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
