@@ -5,26 +5,6 @@
 namespace argosy::parallel {
 namespace {
 
-/// Whether the operation can leave something for a later microbatch: gathered weights, or a transfer or
-/// reduction that is under way.
-bool affects_later_microbatches(const UnitOp& op) {
-    switch (op.kind) {
-        case UnitOpKind::Gather:
-        case UnitOpKind::Release:
-        case UnitOpKind::Reduce:
-        case UnitOpKind::FinishReduce:
-        case UnitOpKind::SendActivation:
-        case UnitOpKind::ReceiveActivation:
-        case UnitOpKind::TakeActivation:
-        case UnitOpKind::SendGradient:
-        case UnitOpKind::ReceiveGradient:
-        case UnitOpKind::TakeGradient:
-            return true;
-        default:
-            return false;
-    }
-}
-
 int num_microbatches(const std::vector<UnitOp>& ops) {
     int number = 0;
     for (const UnitOp& op : ops) number = std::max(number, op.microbatch + 1);
@@ -64,7 +44,9 @@ void number_recordings(std::vector<ProgramPart>& parts) {
 
 std::vector<ProgramPart> parts_of(const Program& program) {
     std::vector<ProgramPart> parts;
-    if (std::ranges::none_of(program.ops, affects_later_microbatches)) parts = by_microbatch(program.ops);
+    if (std::ranges::none_of(program.ops, affects_later_microbatches, &UnitOp::kind)) {
+        parts = by_microbatch(program.ops);
+    }
     if (parts.empty()) parts = {{program.ops, 0, num_microbatches(program.ops), 0}};
     number_recordings(parts);
     return parts;
