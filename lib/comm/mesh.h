@@ -41,19 +41,13 @@ class Mesh {
         return *group;
     }
 
-    /// Visits every communicator made so far; for accounting.
-    template <class Visit>
-    void for_each_group(Visit visit) const {
-        for (const auto& [key, group] : groups_) visit(*group);
-    }
-    /// Visits the groups of more than one rank, the world included.
+    /// Visits the groups of more than one rank that were made so far, the world included.
     template <class Visit>
     void for_each_shared_group(Visit visit) const {
-        const auto visit_if_shared = [&](Communicator& group) {
-            if (group.size() > 1) visit(group);
-        };
-        visit_if_shared(world_);
-        for_each_group(visit_if_shared);
+        if (world_.size() > 1) visit(world_);
+        for (const auto& [key, group] : groups_) {
+            if (group->size() > 1) visit(*group);
+        }
     }
 
   private:

@@ -17,6 +17,8 @@
 // [tokens, ...] and returns [rows, ...] (a reduce-scatter).
 namespace argosy::model {
 
+using ops::SumOver;
+
 namespace {
 
 /// Views of the columns of qkv, or of its gradient.
@@ -54,8 +56,11 @@ ops::AttentionShape Block::attention_shape(const Batch& batch) const {
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                           Tape& tape) const {
-    // 1. attention: input [rows, dim] -> middle [rows, dim]. Weights' gradients read no cast that is dropped.
-    const int summed = mode == RecomputeMode::None ? ops::kEitherDim : 1;
+    // A forward product sums over the columns of its input, a weight's gradient over the rows. If step 4
+    // drops the inputs' casts, they need only serve the forward products: recompute() makes them again for
+    // the weights' gradients.
+    const auto summed = mode == RecomputeMode::None ? SumOver::Either : SumOver::Columns;
+    // 1. attention: input [rows, dim] -> middle [rows, dim]
     tape.input = x;
     fill_attention(weights, batch, summed, tape);
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
@@ -69,16 +74,17 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
 }
 
 void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) const {
-    // Only weights' gradients read the casts if the products are on the tape; the last one is not repeated.
-    const int summed = tape.v.defined() ? 0 : ops::kEitherDim;
+    // RecomputeMode::Selective kept the results of the forward products: the casts serve weights' gradients
+    // only. Full repeats these products, but for the last one, whose input is the activation.
+    const auto summed = tape.v.defined() ? SumOver::Rows : SumOver::Either;
     fill_attention(weights, batch, summed, tape);
-    fill_feed_forward(weights, summed, /*activation_summed=*/0, tape);
+    fill_feed_forward(weights, summed, /*activation_summed=*/SumOver::Rows, tape);
     tape.drop(RecomputeMode::None);
 }
 
 /// Returns the output of a norm as the input of a layer's products, and the norm's inverse_rms.
 std::tuple<ops::Operand, at::Tensor> Block::normed(const at::Tensor& x, const at::Tensor& weight,
-                                                   const ops::Recipe& recipe, int summed) const {
+                                                   const ops::Recipe& recipe, SumOver summed) const {
     at::Tensor largest;
     const auto [y, inverse_rms] =
         ops::rms_norm(x, weight, spec_.norm_eps, recipe.shares_x() ? &largest : nullptr);
@@ -87,7 +93,7 @@ std::tuple<ops::Operand, at::Tensor> Block::normed(const at::Tensor& x, const at
 
 /// Skips each step whose slot of the tape is filled. forward() therefore runs all steps, and recompute() runs
 /// only the steps whose slots Tape::drop() emptied.
-void Block::fill_attention(const Weights& weights, const Batch& batch, int summed, Tape& tape) const {
+void Block::fill_attention(const Weights& weights, const Batch& batch, SumOver summed, Tape& tape) const {
     // 1. normalise: attention_input [rows, dim]
     if (!tape.attention_input.defined()) {
         std::tie(tape.attention_input, tape.attention_inverse_rms) =
@@ -135,7 +141,8 @@ void Block::fill_queries_and_keys(const Weights& weights, const Batch& batch, Ta
 }
 
 /// Skips each step whose slot of the tape is filled, as fill_attention() does.
-void Block::fill_feed_forward(const Weights& weights, int summed, int activation_summed, Tape& tape) const {
+void Block::fill_feed_forward(const Weights& weights, SumOver summed, SumOver activation_summed,
+                              Tape& tape) const {
     // 1. normalise: feed_forward_input [rows, dim]
     if (!tape.feed_forward_input.defined()) {
         std::tie(tape.feed_forward_input, tape.feed_forward_inverse_rms) =

@@ -31,12 +31,13 @@ class Block : public Layer {
                               WeightWork& work) const override;
 
   private:
-    // `summed`: the dim over which the products sum that will read a cast (ops::cast()).
+    // `summed`: the dim over which the products sum that will read a cast.
     std::tuple<ops::Operand, at::Tensor> normed(const at::Tensor& x, const at::Tensor& weight,
-                                                const ops::Recipe& recipe, int summed) const;
-    void fill_attention(const Weights& weights, const Batch& batch, int summed, Tape& tape) const;
+                                                const ops::Recipe& recipe, ops::SumOver summed) const;
+    void fill_attention(const Weights& weights, const Batch& batch, ops::SumOver summed, Tape& tape) const;
     void fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const;
-    void fill_feed_forward(const Weights& weights, int summed, int activation_summed, Tape& tape) const;
+    void fill_feed_forward(const Weights& weights, ops::SumOver summed, ops::SumOver activation_summed,
+                           Tape& tape) const;
     at::Tensor feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
                                      WeightWork& work) const;
     at::Tensor attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,

@@ -16,6 +16,9 @@
 #include "ops/rms_norm.h"
 
 namespace argosy::model {
+
+using ops::SumOver;
+
 namespace {
 
 // Minimum rows of a chunk, because each chunk reads the whole matrix and its gradient once.
@@ -38,7 +41,8 @@ at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) cons
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
     const ops::Stack output = weights.stack(Role::Output);
     const auto& [left, right] = output.recipe->forward;
-    return ops::linear(axis_.cast(gather_normed(weights, x), left, 1), axis_.cast(output, right, 1));
+    return ops::linear(axis_.cast(gather_normed(weights, x), left, SumOver::Columns),
+                       axis_.cast(output, right, SumOver::Columns));
 }
 
 ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
@@ -73,8 +77,8 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
     const ops::Stack output = weights.stack(Role::Output);
-    const ops::Operand all_rows = axis_.cast(normed, output.recipe->forward.left, 1);
-    const ops::Stack matrix = axis_.cast(output, output.recipe->forward.right, 1);
+    const ops::Operand all_rows = axis_.cast(normed, output.recipe->forward.left, SumOver::Columns);
+    const ops::Stack matrix = axis_.cast(output, output.recipe->forward.right, SumOver::Columns);
     // 2. for each chunk: logits [count, vocab columns], and their sums over this rank's columns
     std::vector<at::Tensor> maxima, sums;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
@@ -94,10 +98,10 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const ops::Stack output = weights.stack(Role::Output);
     const ops::Recipe& recipe = *output.recipe;
-    const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, 1),
-                                   axis_.cast(output, recipe.input_gradient.right, 0)};
+    const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, SumOver::Columns),
+                                   axis_.cast(output, recipe.input_gradient.right, SumOver::Rows)};
     const ops::Operand own_rows =
-        axis_.cast_if_shared(norm.y, recipe, TensorAxis::Rows::Own, ops::kEitherDim);
+        axis_.cast_if_shared(norm.y, recipe, TensorAxis::Rows::Own, SumOver::Either);
     const std::vector<layout::Range> pieces = axis_.pieces(norm.y.size(0));
     const auto gather = [&](const layout::Range& piece) {
         return axis_.start_gather(own_rows.narrow(0, piece.begin, piece.size), output.name);
@@ -132,7 +136,7 @@ Head::Loss Head::loss_of_piece(const Projection& projection, const ops::Operand&
                                const at::Tensor& targets, const at::Tensor& scale,
                                const TakeWork& take) const {
     const ops::Recipe& recipe = projection.recipe;
-    const ops::Operand cast_normed = ops::cast(normed, recipe.forward.left, 1);
+    const ops::Operand cast_normed = ops::cast(normed, recipe.forward.left, SumOver::Columns);
     const int64_t num_rows = normed.values.size(0);
     const at::Tensor dnormed = at::empty(normed.values.sizes(), normed.values.options().dtype(normed.type));
     const int64_t chunk_rows = rows_per_chunk(num_rows, axis_.largest_share(spec_.vocab_size), dnormed);
@@ -146,8 +150,8 @@ Head::Loss Head::loss_of_piece(const Projection& projection, const ops::Operand&
         at::Tensor logits = ops::linear(cast_normed.narrow(0, row, count), projection.forward);
         sum += ops::cross_entropy_sum(turn_into_gradient(logits, own_targets, scale), own_targets);
         const at::Tensor dlogits = std::move(logits);
-        const ops::Operand cast_dlogits =
-            axis_.cast(dlogits, recipe.input_gradient.left, recipe.shares_dy() ? ops::kEitherDim : 1);
+        const ops::Operand cast_dlogits = axis_.cast(dlogits, recipe.input_gradient.left,
+                                                     recipe.shares_dy() ? SumOver::Either : SumOver::Columns);
         ops::write_linear_input_gradient(dnormed.narrow(0, row, count), cast_dlogits, projection.backward);
         WeightWork work;
         work.add_product(Role::Output, recipe.shares_dy() ? cast_dlogits : dlogits, rows, recipe);

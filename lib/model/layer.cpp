@@ -99,8 +99,8 @@ void WeightWork::run(const Gradients& gradients) {
 WeightWork::Item WeightWork::cast(const Item& item) {
     Item ready = item;
     if (item.kind != Kind::Product) return ready;
-    ready.dy = ops::cast(item.dy, item.recipe->weight_gradient.left, /*summed=*/0);
-    ready.other = ops::cast(item.other, item.recipe->weight_gradient.right, /*summed=*/0);
+    ready.dy = ops::cast(item.dy, item.recipe->weight_gradient.left, ops::SumOver::Rows);
+    ready.other = ops::cast(item.other, item.recipe->weight_gradient.right, ops::SumOver::Rows);
     return ready;
 }
 

@@ -37,6 +37,9 @@ struct Batch {
     /// outlives the forward pass.
     const ContextAxis* attention = nullptr;
 };
+/// All tensors of a batch, for whoever copies batches.
+inline constexpr at::Tensor Batch::*kBatchTensors[] = {&Batch::tokens, &Batch::targets, &Batch::positions,
+                                                       &Batch::document_offsets, &Batch::head_rows};
 
 /// The tensors that do not stay on the tape, so that backward computes them again.
 enum class RecomputeMode {

@@ -71,14 +71,15 @@ class TensorAxis {
     /// axis.
     virtual void max_of_parts(at::Tensor& values) const { max(values); }
 
+    using SumOver = ops::SumOver;
     // COLLECTIVE: casts an operand that is cut over ranks (ops/float8.h). One scale for the whole matrix is
     // that of all ranks' parts; other scales are this rank's. `largest`: the largest magnitude of this rank's
     // part, if that is known.
-    ops::Operand cast(const ops::Operand& x, const ops::Cast& cast, int summed,
+    ops::Operand cast(const ops::Operand& x, const ops::Cast& cast, SumOver summed,
                       const at::Tensor& largest = {}) const {
         return x.scaled() ? x : ops::cast(x, cast, summed, largest_magnitude(x.values, cast, largest));
     }
-    ops::Stack cast(const ops::Stack& weight, const ops::Cast& cast, int summed) const {
+    ops::Stack cast(const ops::Stack& weight, const ops::Cast& cast, SumOver summed) const {
         if (cast.scaling == ops::Scaling::None || weight.all.scaled()) return weight;
         const ops::Stack whole{{}, weight.whole(), weight.recipe};  // parts that lie apart are copied once
         return whole.cast(cast, summed, largest_magnitude(whole.all.values, cast));
@@ -90,8 +91,8 @@ class TensorAxis {
         All,
     };
     /// COLLECTIVE: x for the forward product and the weight's gradient, cast if one cast serves both.
-    /// `summed`: the dim over which those of them sum that will read it (ops::cast()).
-    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows, int summed,
+    /// `summed`: the dim over which those of the two sum that will read it.
+    ops::Operand cast_if_shared(const at::Tensor& x, const ops::Recipe& recipe, Rows rows, SumOver summed,
                                 const at::Tensor& largest = {}) const {
         if (!recipe.shares_x()) return x;
         return cast(x, recipe.forward.left, stored_for(rows, summed), largest);
@@ -100,7 +101,7 @@ class TensorAxis {
     ops::Operand cast_dy_if_shared(const at::Tensor& dy, const ops::Recipe& recipe, Rows rows,
                                    const at::Tensor& largest = {}) const {
         if (!recipe.shares_dy()) return dy;
-        return cast(dy, recipe.input_gradient.left, stored_for(rows, ops::kEitherDim), largest);
+        return cast(dy, recipe.input_gradient.left, stored_for(rows, SumOver::Either), largest);
     }
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
@@ -108,7 +109,8 @@ class TensorAxis {
     // weights' gradients need x_all, which model::WeightWork gathers.
     virtual at::Tensor column(const ops::Operand& x, const ops::Stack& weight, const ops::Stack& bias) const {
         const auto& [left, right] = weight.recipe->forward;
-        return ops::linear(gather(cast(x, left, 1), weight.name), cast(weight, right, 1), bias);
+        return ops::linear(gather(cast(x, left, SumOver::Columns), weight.name),
+                           cast(weight, right, SumOver::Columns), bias);
     }
     struct ColumnGradient {
         at::Tensor dx;    // this rank's rows
@@ -119,9 +121,10 @@ class TensorAxis {
                                            const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
         const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All, largest);
-        return {
-            reduce_rows(ops::linear_input_gradient(cast(kept, left, 1), cast(weight, right, 0)), weight.name),
-            kept};
+        return {reduce_rows(ops::linear_input_gradient(cast(kept, left, SumOver::Columns),
+                                                       cast(weight, right, SumOver::Rows)),
+                            weight.name),
+                kept};
     }
 
     // COLLECTIVE: linear layers whose inputs are cut over the axis: y = b + sum over ranks of x W^T. x has
@@ -136,8 +139,8 @@ class TensorAxis {
     virtual at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
                            const at::Tensor& residual) const {
         const auto& [left, right] = weight.recipe->forward;
-        const ops::Operand operand = cast(x, left, 1);
-        const ops::Stack cast_weight = cast(weight, right, 1);
+        const ops::Operand operand = cast(x, left, SumOver::Columns);
+        const ops::Stack cast_weight = cast(weight, right, SumOver::Columns);
         if (!sums()) return ops::add_linear(residual, operand, cast_weight, bias);
         at::Tensor y = reduce_rows(ops::linear(operand, cast_weight), weight.name).add_(residual);
         return bias.defined() ? y.add_(bias) : y;
@@ -145,7 +148,9 @@ class TensorAxis {
     virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
         const ops::Operand dy_all = gather(cast_dy_if_shared(dy, *weight.recipe, Rows::Own), weight.name);
-        return {ops::linear_input_gradient(cast(dy_all, left, 1), cast(weight, right, 0)), dy_all};
+        return {ops::linear_input_gradient(cast(dy_all, left, SumOver::Columns),
+                                           cast(weight, right, SumOver::Rows)),
+                dy_all};
     }
 
   private:
@@ -159,7 +164,9 @@ class TensorAxis {
     };
 
     /// Rows are gathered from matrices that are stored by rows.
-    int stored_for(Rows rows, int summed) const { return rows == Rows::Own && sums() ? 1 : summed; }
+    SumOver stored_for(Rows rows, SumOver summed) const {
+        return rows == Rows::Own && sums() ? SumOver::Columns : summed;
+    }
 
     at::Tensor largest_magnitude(const at::Tensor& x, const ops::Cast& cast,
                                  const at::Tensor& known = {}) const {

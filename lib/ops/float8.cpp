@@ -48,11 +48,12 @@ float largest_number(at::ScalarType type) {
     return type == kE4M3 ? Float8E4M3::value(Float8E4M3::kLargest) : Float8E5M2::value(Float8E5M2::kLargest);
 }
 
-Groups groups_of(const at::Tensor& x, const Cast& cast, int summed) {
+Groups groups_of(const at::Tensor& x, const Cast& cast, SumOver summed) {
     if (cast.scaling == Scaling::Matrix) return {x.size(0), x.size(1)};
     if (cast.square_blocks) return {cast.block_size, cast.block_size};
-    const int64_t size = cast.scaling == Scaling::Line ? x.size(summed) : cast.block_size;
-    return summed == 0 ? Groups{size, 1} : Groups{1, size};
+    const bool rows = summed == SumOver::Rows;
+    const int64_t size = cast.scaling == Scaling::Line ? x.size(rows ? 0 : 1) : cast.block_size;
+    return rows ? Groups{size, 1} : Groups{1, size};
 }
 
 /// A view of x in which for_groups() of one element for each group broadcasts.
@@ -105,7 +106,7 @@ void write_cast(const at::Tensor& values, const at::Tensor& x, Groups groups, co
 /// x times the factor of its group, rounded to `type`, in `values` or new memory, and undefined scales. On a
 /// GPU new memory is stored for products that sum over dim `summed`.
 Operand scaled_and_rounded(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
-                           int summed, at::Tensor values = {}) {
+                           SumOver summed, at::Tensor values = {}) {
     if (casts_on_gpu(x)) return gpu_cast(with_dense_rows(x), groups, factors, type, summed, values);
     if (!values.defined()) values = at::empty(x.sizes(), x.options().dtype(type));
     if (!has_kernels(x)) {
@@ -151,7 +152,7 @@ at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
     return at::where(largest.isnan(), kStoredNaN, exponents.clamp(-kScaleBias, kScaleBias) + kScaleBias);
 }
 
-Operand cast_blocks(const at::Tensor& x, const Cast& cast, int summed) {
+Operand cast_blocks(const at::Tensor& x, const Cast& cast, SumOver summed) {
     const Groups groups = groups_of(x, cast, summed);
     ARGOSY_CHECK(x.size(0) % groups.rows == 0 && x.size(1) % groups.columns == 0,
                  "[{}, {}] is not in blocks of {}", x.size(0), x.size(1), cast.block_size);
@@ -213,11 +214,12 @@ at::Tensor largest_magnitude(const at::Tensor& x) { return largest_of_groups(x, 
 
 at::Tensor for_transfer(const at::Tensor& x) { return x.element_size() == 1 ? x.view(at::kByte) : x; }
 
-Operand cast(const Operand& original, const Cast& cast, int summed, const at::Tensor& largest) {
+Operand cast(const Operand& original, const Cast& cast, SumOver summed, const at::Tensor& largest) {
     if (cast.scaling == Scaling::None || original.scaled()) return original;
     const at::Tensor& x = original.values;
     ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
-    ARGOSY_CHECK(cast.scaling == Scaling::Matrix || summed != kEitherDim, "several scales for either dim");
+    ARGOSY_CHECK(cast.scaling == Scaling::Matrix || summed != SumOver::Either,
+                 "several scales for either dim");
     if (cast.scaling == Scaling::Block) return cast_blocks(x, cast, summed);
     const Groups groups = groups_of(x, cast, summed);
     const auto [factors, scale] =
@@ -230,7 +232,8 @@ Operand cast(const Operand& original, const Cast& cast, int summed, const at::Te
 
 void cast_into(const Operand& kept, const at::Tensor& x, const Cast& cast, const at::Tensor& largest) {
     const auto [factors, scale] = scales_of_cast(largest, cast);
-    scaled_and_rounded(x, groups_of(x, cast, 1), factors, cast.type, /*summed=*/1, kept.values);
+    scaled_and_rounded(x, groups_of(x, cast, SumOver::Columns), factors, cast.type, SumOver::Columns,
+                       kept.values);
     kept.scale.copy_(scale);
 }
 

@@ -26,8 +26,13 @@ enum class Scaling {
     Block,  // Cast::block_size elements of a line, or a square of them; the scale is a power of two
 };
 
-/// In place of the summed dim: one cast serves products over either dim. REQUIRES: Scaling::Matrix.
-inline constexpr int kEitherDim = -1;
+/// The dim of a matrix over which a product sums: y = x W^T sums over the columns of x and W, dx = dy W over
+/// the columns of dy and the rows of W, dW = dy^T x over the rows of dy and x.
+enum class SumOver {
+    Rows,
+    Columns,
+    Either,  // one cast serves both kinds of products. REQUIRES: Scaling::Matrix
+};
 
 /// How the scale of a block follows from its largest magnitude.
 enum class BlockScale {
@@ -109,7 +114,7 @@ struct Operand {
         const auto turned = [](const at::Tensor& x) { return x.defined() ? x.t() : x; };
         return {values.t(), turned(scale), type, turned(other_order)};
     }
-    /// Frees what products over dim 1 read, if `other_order` serves those over dim 0.
+    /// Frees what products that sum over columns read, if `other_order` serves those over rows.
     void keep_for_sums_over_rows() {
         if (other_order.defined()) values = std::exchange(other_order, {});
     }
@@ -124,10 +129,9 @@ at::Tensor largest_magnitude(const at::Tensor& x);
 /// x as communicators move it: types of eight bits as bytes.
 at::Tensor for_transfer(const at::Tensor& x);
 
-/// Casts x for products that sum over dim `summed`. Returns x itself if it is cast already, or if the scaling
-/// is None. `summed` may be kEitherDim. `largest` is for Scaling::Matrix: a number that is at least
-/// largest_magnitude(x).
-Operand cast(const Operand& x, const Cast& cast, int summed, const at::Tensor& largest = {});
+/// Casts x for products that sum over its dim `summed`. Returns x itself if it is cast already, or if the
+/// scaling is None. `largest` is for Scaling::Matrix: a number that is at least largest_magnitude(x).
+Operand cast(const Operand& x, const Cast& cast, SumOver summed, const at::Tensor& largest = {});
 
 /// Casts x with one scale into the values and the scale of `kept`. REQUIRES: Scaling::Matrix; the values are
 /// contiguous and have the cast's type.

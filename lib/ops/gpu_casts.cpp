@@ -65,7 +65,7 @@ CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_
 }
 
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
-                 int summed, const at::Tensor& values) {
+                 SumOver summed, const at::Tensor& values) {
     if (are_squares(x, groups)) {
         return gpu_cast(x, {1, groups.columns}, factors.repeat_interleave(groups.rows, 0), type, summed,
                         values);
@@ -74,10 +74,10 @@ Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, 
     // An emulated product reads either order.
     const cublas::Target target = product_target(x);
     const bool both =
-        summed == kEitherDim && target.multiplies_float8() && !target.reads_float8_in_either_order();
+        summed == SumOver::Either && target.multiplies_float8() && !target.reads_float8_in_either_order();
     at::Tensor by_rows = values, by_columns;
-    if (summed != 0 && !values.defined()) by_rows = at::empty(x.sizes(), options);
-    if (summed == 0 || both) by_columns = at::empty({x.size(1), x.size(0)}, options).t();
+    if (summed != SumOver::Rows && !values.defined()) by_rows = at::empty(x.sizes(), options);
+    if (summed == SumOver::Rows || both) by_columns = at::empty({x.size(1), x.size(0)}, options).t();
     Operand cast{by_rows.defined() ? by_rows : by_columns, {}, x.scalar_type()};
     if (both) cast.other_order = by_columns;
     note_pass({x, by_rows, by_columns});

@@ -44,9 +44,9 @@ struct CastScales {
 CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
 
 /// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
-/// dim `summed`, which may be kEitherDim. `values`, for dim 1, is written instead of new memory; undefined:
-/// new memory. REQUIRES: `factors` are contiguous and on the GPU, `values` is contiguous.
+/// dim `summed`. `values`, for sums over columns, is written instead of new memory; undefined: new memory.
+/// REQUIRES: `factors` are contiguous and on the GPU, `values` is contiguous.
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
-                 int summed, const at::Tensor& values = {});
+                 SumOver summed, const at::Tensor& values = {});
 
 }  // namespace argosy::ops

@@ -273,7 +273,7 @@ at::Tensor Stack::whole() const {
     return at::cat(bytes).view(parts[0].scalar_type());
 }
 
-Stack Stack::cast(const Cast& cast, int summed, const at::Tensor& largest) const {
+Stack Stack::cast(const Cast& cast, SumOver summed, const at::Tensor& largest) const {
     if (cast.scaling == Scaling::None || all.scaled()) return *this;
     return {{}, ops::cast(whole(), cast, summed, largest), recipe};
 }

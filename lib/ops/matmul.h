@@ -29,9 +29,9 @@ struct Stack {
 
     /// One layer.
     static Stack of(const at::Tensor& weight, const Recipe& recipe = kNoCasts);
-    /// The same in float8, for products that sum over dim `summed`; the stack itself if `cast` is none.
+    /// The same in float8, for products that sum over its dim `summed`; the stack itself if `cast` is none.
     /// `largest` as in ops::cast().
-    Stack cast(const Cast& cast, int summed, const at::Tensor& largest = {}) const;
+    Stack cast(const Cast& cast, SumOver summed, const at::Tensor& largest = {}) const;
     /// All parts as one matrix, a copy if they are not adjacent.
     at::Tensor whole() const;
     int64_t num_rows() const;

@@ -31,29 +31,6 @@ namespace argosy::parallel {
 
 namespace {
 
-/// Whether the operation may run beside a unit's weight gradients: it does not use a unit's sums of
-/// gradients.
-bool runs_beside_gradients(UnitOpKind kind) {
-    switch (kind) {
-        case UnitOpKind::BackwardInput:
-        case UnitOpKind::BackwardWeight:  // waits for those before
-        case UnitOpKind::Recompute:
-        case UnitOpKind::Gather:
-        case UnitOpKind::Release:
-        case UnitOpKind::ReceiveTable:
-        case UnitOpKind::SendGradient:
-        case UnitOpKind::ReceiveActivation:
-        case UnitOpKind::ReceiveGradient:
-        case UnitOpKind::TakeActivation:
-        case UnitOpKind::TakeGradient:
-        case UnitOpKind::MoveActivation:
-        case UnitOpKind::MoveGradient:
-            return true;
-        default:
-            return false;
-    }
-}
-
 /// The group for gradients. If ranks have several stages, both activations and gradients go both ways between
 /// two ranks, and neither may wait for the other.
 comm::Communicator& gradient_group(comm::Mesh& mesh, const StageMap& stages) {
@@ -262,7 +239,7 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
 
 void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
     const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
-    if (std::cmp_equal(op.unit, stage.layers.size())) {
+    if (stage.is_head(op.unit)) {
         join_side_stream();
         for (model::WeightWork& each : slot.head_work) each.run(gradients);
         slot.head_work.clear();

@@ -22,6 +22,7 @@
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
 #include "parallel/program_parts.h"
+#include "parallel/recorded_run.h"
 
 namespace argosy::parallel {
 
@@ -71,10 +72,9 @@ class Executor {
     struct Slot {
         at::Tensor stream;    // [rows, dim]: the residual stream after the last layer that ran
         at::Tensor gradient;  // [rows, dim]: the gradient of the residual stream in the backward pass
-        std::vector<model::Tape> tapes;  // by layer: tensors kept from forward to backward
-        std::vector<model::WeightWork>
-            weight_work;                           // by layer: weight gradients that are still to be computed
-        std::vector<model::WeightWork> head_work;  // the head's, by chunk of tokens
+        std::vector<model::Tape> tapes;              // by layer: tensors kept from forward to backward
+        std::vector<model::WeightWork> weight_work;  // by layer: the weights' gradients still to compute
+        std::vector<model::WeightWork> head_work;    // the head's, by chunk of tokens
     };
 
     /// A message from another stage, on its way to this rank.

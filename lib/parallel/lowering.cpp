@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,28 +19,70 @@ using UnitKey = std::pair<int, int>;  // stage, unit
 
 UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
 
-/// The operation of a transfer.
-UnitOpKind transfer_kind(ActionKind kind) {
-    switch (kind) {
-        case ActionKind::SendActivation:
-            return UnitOpKind::SendActivation;
-        case ActionKind::ReceiveActivation:
-            return UnitOpKind::ReceiveActivation;
-        case ActionKind::TakeActivation:
-            return UnitOpKind::TakeActivation;
-        case ActionKind::SendGradient:
-            return UnitOpKind::SendGradient;
-        case ActionKind::ReceiveGradient:
-            return UnitOpKind::ReceiveGradient;
-        case ActionKind::TakeGradient:
-            return UnitOpKind::TakeGradient;
-        case ActionKind::MoveActivation:
-            return UnitOpKind::MoveActivation;
-        case ActionKind::MoveGradient:
-            return UnitOpKind::MoveGradient;
-        default:
-            throw RunError("internal error: not a transfer");
+// Facts about a kind, one bit each. The last two are permissions: it is safe to leave them out.
+constexpr unsigned kReadsWeights = 1 << 0;     // of its unit; for BackwardInput see needs_weights()
+constexpr unsigned kMakesGradients = 1 << 1;   // adds to its unit's gradients
+constexpr unsigned kSends = 1 << 2;            // starts to send
+constexpr unsigned kReceives = 1 << 3;         // starts to receive
+constexpr unsigned kTakes = 1 << 4;            // waits for a receive
+constexpr unsigned kMoves = 1 << 5;            // takes data over from another stage of the rank
+constexpr unsigned kBesideGradients = 1 << 6;  // see runs_beside_gradients()
+constexpr unsigned kLeavesNothing = 1 << 7;    // see affects_later_microbatches()
+
+struct KindRow {
+    UnitOpKind kind;
+    const char* name;
+    unsigned facts;
+    std::optional<ActionKind> transfer = {};  // the action that becomes this operation
+};
+
+// A unit's sum and the exchange of a table follow the last microbatch: they leave nothing for a later one.
+constexpr auto kRows = [] {
+    using enum UnitOpKind;
+    return std::to_array<KindRow>({
+        {Gather, "Gather", kBesideGradients},
+        {Release, "Release", kBesideGradients},
+        {Forward, "Forward", kReadsWeights | kLeavesNothing},
+        {Loss, "Loss", kReadsWeights | kMakesGradients | kLeavesNothing},
+        {LossInput, "LossInput", kReadsWeights | kLeavesNothing},
+        {ForwardLoss, "ForwardLoss", kReadsWeights | kLeavesNothing},
+        {Recompute, "Recompute", kReadsWeights | kBesideGradients | kLeavesNothing},
+        {BackwardInput, "BackwardInput", kReadsWeights | kBesideGradients | kLeavesNothing},
+        {BackwardWeight, "BackwardWeight", kMakesGradients | kBesideGradients | kLeavesNothing},
+        {Reduce, "Reduce", 0},
+        {FinishReduce, "FinishReduce", 0},
+        {Sum, "Sum", kLeavesNothing},
+        {FinishSum, "FinishSum", kLeavesNothing},
+        {SendTable, "SendTable", kSends | kLeavesNothing},
+        {ReceiveTable, "ReceiveTable", kReceives | kBesideGradients | kLeavesNothing},
+        {AddTable, "AddTable", kTakes | kLeavesNothing},
+        {SendActivation, "SendActivation", kSends, ActionKind::SendActivation},
+        {ReceiveActivation, "ReceiveActivation", kReceives | kBesideGradients, ActionKind::ReceiveActivation},
+        {TakeActivation, "TakeActivation", kTakes | kBesideGradients, ActionKind::TakeActivation},
+        {SendGradient, "SendGradient", kSends | kBesideGradients, ActionKind::SendGradient},
+        {ReceiveGradient, "ReceiveGradient", kReceives | kBesideGradients, ActionKind::ReceiveGradient},
+        {TakeGradient, "TakeGradient", kTakes | kBesideGradients, ActionKind::TakeGradient},
+        {MoveActivation, "MoveActivation", kMoves | kBesideGradients | kLeavesNothing,
+         ActionKind::MoveActivation},
+        {MoveGradient, "MoveGradient", kMoves | kBesideGradients | kLeavesNothing, ActionKind::MoveGradient},
+    });
+}();
+
+constexpr bool each_kind_has_its_row() {
+    for (size_t i = 0; i < kRows.size(); ++i) {
+        if (kRows[i].kind != static_cast<UnitOpKind>(i)) return false;
     }
+    return kRows.size() == kNumUnitOpKinds;
+}
+static_assert(each_kind_has_its_row());
+
+const KindRow& row_of(UnitOpKind kind) { return kRows[static_cast<size_t>(kind)]; }
+bool has(UnitOpKind kind, unsigned fact) { return (row_of(kind).facts & fact) != 0; }
+
+UnitOpKind kind_of_transfer(ActionKind action) {
+    const auto row = std::ranges::find(kRows, std::optional(action), &KindRow::transfer);
+    ARGOSY_CHECK(row != kRows.end(), "not a transfer");
+    return row->kind;
 }
 
 void expand(const Action& action, const StageUnits& units, bool forward_only, Ops& ops) {
@@ -59,7 +102,7 @@ void expand(const Action& action, const StageUnits& units, bool forward_only, Op
             if (weight) add(UnitOpKind::BackwardWeight, unit);
         }
     } else {
-        add(transfer_kind(action.kind), /*unit=*/-1);
+        add(kind_of_transfer(action.kind), /*unit=*/-1);
     }
 }
 
@@ -87,18 +130,6 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
            unit_of(ops[i + 1]) != unit_of(ops[i]);
 }
 
-/// The names of the kinds, in their order.
-constexpr const char* kKindNames[] = {
-    "Gather",         "Release",        "Forward",
-    "Loss",           "LossInput",      "ForwardLoss",
-    "Recompute",      "BackwardInput",  "BackwardWeight",
-    "Reduce",         "FinishReduce",   "Sum",
-    "FinishSum",      "SendTable",      "ReceiveTable",
-    "AddTable",       "SendActivation", "ReceiveActivation",
-    "TakeActivation", "SendGradient",   "ReceiveGradient",
-    "TakeGradient",   "MoveActivation", "MoveGradient",
-};
-
 }  // namespace
 
 ReduceAfter reduce_after(const layout::MeshShape& mesh) {
@@ -106,18 +137,8 @@ ReduceAfter reduce_after(const layout::MeshShape& mesh) {
 }
 
 bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
-    switch (op.kind) {
-        case UnitOpKind::Forward:
-        case UnitOpKind::Loss:
-        case UnitOpKind::LossInput:
-        case UnitOpKind::ForwardLoss:
-        case UnitOpKind::Recompute:
-            return true;
-        case UnitOpKind::BackwardInput:
-            return !is_embedding(op, options);
-        default:
-            return false;
-    }
+    return has(op.kind, kReadsWeights) &&
+           !(op.kind == UnitOpKind::BackwardInput && is_embedding(op, options));
 }
 
 Ops expand_units(const std::vector<Action>& actions, const LoweringOptions& options) {
@@ -318,38 +339,19 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
 }
 
 std::string describe(const UnitOp& op) {
-    std::string text = fmt::format("{} of stage {}", kKindNames[static_cast<int>(op.kind)], op.stage);
+    std::string text = fmt::format("{} of stage {}", row_of(op.kind).name, op.stage);
     if (op.unit >= 0) text += fmt::format(" unit {}", op.unit);
     if (op.microbatch >= 0) text += fmt::format(" microbatch {}", op.microbatch);
     return text;
 }
 
-bool makes_gradients(UnitOpKind kind) {
-    return kind == UnitOpKind::BackwardWeight || kind == UnitOpKind::Loss;
-}
-
-bool is_of_table(UnitOpKind kind) {
-    return kind == UnitOpKind::SendTable || kind == UnitOpKind::ReceiveTable || kind == UnitOpKind::AddTable;
-}
-
-bool is_send(UnitOpKind kind) {
-    return kind == UnitOpKind::SendActivation || kind == UnitOpKind::SendGradient ||
-           kind == UnitOpKind::SendTable;
-}
-
-bool is_receive(UnitOpKind kind) {
-    return kind == UnitOpKind::ReceiveActivation || kind == UnitOpKind::ReceiveGradient ||
-           kind == UnitOpKind::ReceiveTable;
-}
-
-bool is_take(UnitOpKind kind) {
-    return kind == UnitOpKind::TakeActivation || kind == UnitOpKind::TakeGradient ||
-           kind == UnitOpKind::AddTable;
-}
-
-bool is_move(UnitOpKind kind) {
-    return kind == UnitOpKind::MoveActivation || kind == UnitOpKind::MoveGradient;
-}
+bool makes_gradients(UnitOpKind kind) { return has(kind, kMakesGradients); }
+bool is_send(UnitOpKind kind) { return has(kind, kSends); }
+bool is_receive(UnitOpKind kind) { return has(kind, kReceives); }
+bool is_take(UnitOpKind kind) { return has(kind, kTakes); }
+bool is_move(UnitOpKind kind) { return has(kind, kMoves); }
+bool runs_beside_gradients(UnitOpKind kind) { return has(kind, kBesideGradients); }
+bool affects_later_microbatches(UnitOpKind kind) { return !has(kind, kLeavesNothing); }
 
 int source_stage(const UnitOp& op) {
     const bool activation = op.kind == UnitOpKind::TakeActivation || op.kind == UnitOpKind::MoveActivation;

@@ -13,8 +13,7 @@
 
 namespace argosy::parallel {
 
-// The small operations of a rank's program.
-
+/// The small operations of a rank's program. lowering.cpp has a table of facts about them.
 enum class UnitOpKind {
     Gather,             // start to all-gather a unit's weights
     Release,            // free the gathered weights
@@ -41,6 +40,7 @@ enum class UnitOpKind {
     MoveActivation,  // the slot takes the activation over from the slot of the stage before
     MoveGradient,    // the slot takes the gradient over from the slot of the next stage
 };
+inline constexpr int kNumUnitOpKinds = static_cast<int>(UnitOpKind::MoveGradient) + 1;
 
 struct UnitOp {
     UnitOpKind kind;
@@ -58,14 +58,18 @@ std::string describe(const UnitOp& op);
 /// Whether operations of this kind add to their unit's gradients.
 bool makes_gradients(UnitOpKind kind);
 
-/// Whether operations of this kind are about the gradient of a tied table on two ranks.
-bool is_of_table(UnitOpKind kind);
 /// Whether operations of this kind start to send, start to receive, or wait for a receive.
 bool is_send(UnitOpKind kind);
 bool is_receive(UnitOpKind kind);
 bool is_take(UnitOpKind kind);
 /// Whether operations of this kind take data over from another stage of the same rank.
 bool is_move(UnitOpKind kind);
+/// Whether operations of this kind may start while a second stream of the GPU still computes a unit's
+/// BackwardWeight: they do not use sums of gradients, or wait for that stream themselves (BackwardWeight).
+bool runs_beside_gradients(UnitOpKind kind);
+/// Whether operations of this kind can leave something for a later microbatch: gathered weights, or a
+/// transfer or reduction that is under way.
+bool affects_later_microbatches(UnitOpKind kind);
 /// The stage from which a take or a move has its data.
 int source_stage(const UnitOp& op);
 
@@ -89,7 +93,7 @@ struct StageUnits {
 };
 
 struct LoweringOptions {
-    std::vector<StageUnits> stages;  // by stage number; the entries of other ranks' stages are not read
+    std::vector<StageUnits> stages;  // by number; those of other ranks have no effect
     bool sharded = false;            // weights are sharded over more than one rank
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;

@@ -68,7 +68,7 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
                              const ModelOptions& options) {
     const std::set<model::Role> summed = summed_roles(placement, unit);
     const auto recipes = recipes_of(placement.units[unit], casts_, mesh.shape());
-    UnitMemory memory(placement.units[unit], mesh, precision_, options.purpose,
+    UnitMemory memory(placement.units[unit], mesh, precision_, options.use,
                       roles_in_float8(placement.units[unit], recipes, casts_));
     std::vector<ShardedUnit::Parameter> parameters;
     for (const model::Parameter& each : placement.units[unit]) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -31,6 +32,8 @@ struct Stage {
     std::vector<std::unique_ptr<model::Layer>> layers;
     std::optional<model::Head> head;
     std::vector<ShardedUnit> units;  // one for each layer, then the head's
+
+    bool is_head(int unit) const { return std::cmp_equal(unit, layers.size()); }
 };
 
 struct ModelOptions {
@@ -41,7 +44,7 @@ struct ModelOptions {
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences
     uint64_t seed = 0;            // of the initial weights
-    Purpose purpose = Purpose::Training;
+    ModelUse use = ModelUse::Training;
 };
 
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.

@@ -1,32 +1,9 @@
 #include "parallel/program_parts.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
-#include <utility>
 
 namespace argosy::parallel {
 namespace {
-
-/// Whether the operation can leave something for a later microbatch: gathered weights, or a transfer or
-/// reduction that is under way.
-bool affects_later_microbatches(const UnitOp& op) {
-    switch (op.kind) {
-        case UnitOpKind::Gather:
-        case UnitOpKind::Release:
-        case UnitOpKind::Reduce:
-        case UnitOpKind::FinishReduce:
-        case UnitOpKind::SendActivation:
-        case UnitOpKind::ReceiveActivation:
-        case UnitOpKind::TakeActivation:
-        case UnitOpKind::SendGradient:
-        case UnitOpKind::ReceiveGradient:
-        case UnitOpKind::TakeGradient:
-            return true;
-        default:
-            return false;
-    }
-}
 
 int num_microbatches(const std::vector<UnitOp>& ops) {
     int number = 0;
@@ -67,46 +44,12 @@ void number_recordings(std::vector<ProgramPart>& parts) {
 
 std::vector<ProgramPart> parts_of(const Program& program) {
     std::vector<ProgramPart> parts;
-    if (std::ranges::none_of(program.ops, affects_later_microbatches)) parts = by_microbatch(program.ops);
+    if (std::ranges::none_of(program.ops, affects_later_microbatches, &UnitOp::kind)) {
+        parts = by_microbatch(program.ops);
+    }
     if (parts.empty()) parts = {{program.ops, 0, num_microbatches(program.ops), 0}};
     number_recordings(parts);
     return parts;
-}
-
-RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale,
-                         const Run& run, const RecordedRun* before)
-    : microbatches_(microbatches.begin(), microbatches.end()), loss_scale_(loss_scale.clone()) {
-    for (model::Batch& batch : microbatches_) {
-        batch.tokens = batch.tokens.clone();
-        batch.targets = batch.targets.clone();
-        if (batch.positions.defined()) batch.positions = batch.positions.clone();
-        if (batch.document_offsets.defined()) batch.document_offsets = batch.document_offsets.clone();
-    }
-    loss_sum_ = at::empty({}, loss_scale.options().dtype(at::kDouble));
-    graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); },
-                   before ? &*before->graph_ : nullptr);
-}
-
-bool RecordedRun::fits(std::span<const model::Batch> microbatches) const {
-    return std::ranges::equal(microbatches, microbatches_, [](const auto& a, const auto& b) {
-        return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len &&
-               a.positions.defined() == b.positions.defined() &&
-               a.document_offsets.defined() == b.document_offsets.defined() &&
-               (!a.document_offsets.defined() || a.document_offsets.sizes() == b.document_offsets.sizes());
-    });
-}
-
-at::Tensor RecordedRun::replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale) {
-    for (size_t i = 0; i < microbatches.size(); ++i) {
-        microbatches_[i].tokens.copy_(microbatches[i].tokens);
-        microbatches_[i].targets.copy_(microbatches[i].targets);
-        if (microbatches_[i].positions.defined()) microbatches_[i].positions.copy_(microbatches[i].positions);
-        if (microbatches_[i].document_offsets.defined())
-            microbatches_[i].document_offsets.copy_(microbatches[i].document_offsets);
-    }
-    loss_scale_.copy_(loss_scale);
-    graph_->replay();
-    return loss_sum_.clone();
 }
 
 }  // namespace argosy::parallel

@@ -261,8 +261,7 @@ class ActionCheck {
         if (const int row = stages_.rank_of(stage) + 1; row != rank + 1) {
             return fmt::format(
                 "belongs into row {}: the rows take the stages in a loop (0 1 0 1) or, with two stages in "
-                "each "
-                "row, there and back (0 1 1 0)",
+                "each row, there and back (0 1 1 0)",
                 row);
         }
         const bool backward = kind == Backward || kind == BackwardInput;
@@ -322,8 +321,7 @@ RankActions schedule(const std::string& name, const ScheduleShape& shape) {
                                                                      : "two stages";
         throw UserError(
             "parallelism.pipeline_parallel_schedule {} runs {} on each rank, not {} stages on {} ranks; "
-            "change "
-            "the schedule or the number of stages (parallelism.pipeline_parallel_layers_per_stage)",
+            "change the schedule or the number of stages (parallelism.pipeline_parallel_layers_per_stage)",
             name, wanted, shape.num_stages, shape.num_ranks);
     }
     if (found.whole_groups && shape.num_microbatches % shape.num_ranks != 0) {

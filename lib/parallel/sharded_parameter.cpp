@@ -54,14 +54,14 @@ std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::Me
 }
 
 ParameterMemory ParameterMemory::allocate(const std::vector<int64_t>& shape, const Precision& precision,
-                                          c10::Device device, Purpose purpose) {
+                                          c10::Device device, ModelUse use) {
     const at::TensorOptions here(device);
     ParameterMemory memory;
     memory.master = at::zeros(shape, here.dtype(precision.master));
     memory.compute = precision.compute == precision.master ? memory.master
                                                            : at::zeros(shape, here.dtype(precision.compute));
     if (ops::is_float8(precision.compute)) memory.scale = at::zeros({1, 1}, here.dtype(at::kFloat));
-    if (purpose == Purpose::Training) {
+    if (use == ModelUse::Training) {
         memory.gradient = at::zeros(shape, here.dtype(precision.gradient()));
     }
     return memory;

@@ -29,20 +29,20 @@ struct Precision {
     at::ScalarType gradient() const { return bf16_gradients ? at::kBFloat16 : reduce; }
 };
 
-/// The purpose of a model. A model for inference has no gradients, and its weights are zero until they are
+/// The use of a model. A model for inference has no gradients, and its weights are zero until they are
 /// loaded.
-enum class Purpose { Training, Inference };
+enum class ModelUse { Training, Inference };
 
 /// The memory of a parameter's tensors. `compute` and `master` are the same tensor if their types agree.
 struct ParameterMemory {
     at::Tensor master, compute;
-    at::Tensor
-        scale;  // fp32 [1, 1] of a `compute` in float8, shared by the parameters of a join; else undefined
+    /// fp32 [1, 1], shared by the parameters of a join. Undefined unless `compute` is in float8.
+    at::Tensor scale;
     at::Tensor gradient;  // undefined in a model for inference
 
     /// Returns tensors filled with zeros.
     static ParameterMemory allocate(const std::vector<int64_t>& shape, const Precision& precision,
-                                    c10::Device device, Purpose purpose = Purpose::Training);
+                                    c10::Device device, ModelUse use = ModelUse::Training);
     /// Returns views of `count` rows from `begin`: one parameter's part of a memory that holds several
     /// adjacent parameters.
     ParameterMemory rows(int64_t begin, int64_t count) const;

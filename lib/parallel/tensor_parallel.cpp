@@ -173,13 +173,13 @@ OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, comm::Comm
 at::Tensor OverlappedTensorAxis::column(const ops::Operand& x, const ops::Stack& weight,
                                         const ops::Stack& bias) const {
     const auto& [left, right] = weight.recipe->forward;
-    const ops::Stack cast_weight = cast(weight, right, 1);
+    const ops::Stack cast_weight = cast(weight, right, SumOver::Columns);
     const at::Tensor y = at::empty({num_tokens_, weight.num_rows()}, x.values.options().dtype(x.type));
     gather_and(
         [&](const ops::Operand& all, Range tokens) {
             ops::write_linear(rows_in(y, tokens), rows_in(all, tokens), cast_weight, bias);
         },
-        cast(x, left, 1), weight.name);
+        cast(x, left, SumOver::Columns), weight.name);
     return y;
 }
 
@@ -188,8 +188,8 @@ model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at
                                                                         const ops::Stack& weight) const {
     const auto& [left, right] = weight.recipe->input_gradient;
     const ops::Operand kept = cast_dy_if_shared(dy, *weight.recipe, Rows::All, largest);
-    const ops::Operand operand = cast(kept, left, 1);
-    const ops::Stack cast_weight = cast(weight, right, 0);
+    const ops::Operand operand = cast(kept, left, SumOver::Columns);
+    const ops::Stack cast_weight = cast(weight, right, SumOver::Rows);
     return {
         reduce_rows_of(
             [&](Range tokens) { return ops::linear_input_gradient(rows_in(operand, tokens), cast_weight); },
@@ -200,8 +200,8 @@ model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at
 at::Tensor OverlappedTensorAxis::row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
                                      const at::Tensor& residual) const {
     const auto& [left, right] = weight.recipe->forward;
-    const ops::Operand operand = cast(x, left, 1);
-    const ops::Stack cast_weight = cast(weight, right, 1);
+    const ops::Operand operand = cast(x, left, SumOver::Columns);
+    const ops::Stack cast_weight = cast(weight, right, SumOver::Columns);
     const Range own = tokens_of(group_.rank());
     return reduce_rows_of(
         [&](Range tokens) {
@@ -215,12 +215,12 @@ at::Tensor OverlappedTensorAxis::row(const ops::Operand& x, const ops::Stack& we
 model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tensor& dy,
                                                                   const ops::Stack& weight) const {
     const auto& [left, right] = weight.recipe->input_gradient;
-    const ops::Stack cast_weight = cast(weight, right, 0);
+    const ops::Stack cast_weight = cast(weight, right, SumOver::Rows);
     const at::Tensor dx = at::empty({num_tokens_, weight.num_columns()}, dy.options());
     ops::Operand dy_all = gather_and(
         [&](const ops::Operand& all, Range tokens) {
-            ops::write_linear_input_gradient(rows_in(dx, tokens), cast(rows_in(all, tokens), left, 1),
-                                             cast_weight);
+            ops::write_linear_input_gradient(rows_in(dx, tokens),
+                                             cast(rows_in(all, tokens), left, SumOver::Columns), cast_weight);
         },
         cast_dy_if_shared(dy, *weight.recipe, Rows::Own), weight.name);
     return {dx, dy_all};

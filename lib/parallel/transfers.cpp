@@ -6,7 +6,6 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -48,8 +47,12 @@ std::optional<Message> made_by(const Action& action, const StageMap& stages) {
     return std::nullopt;
 }
 
-/// Sending rank, receiving rank, and whether it carries activations.
-using Channel = std::tuple<int, int, bool>;
+/// Carries the activations, or the gradients, from one rank to another.
+struct Channel {
+    int sender, receiver;  // ranks
+    bool activations;
+    auto operator<=>(const Channel&) const = default;
+};
 
 Channel channel_of(const Message& message, const StageMap& stages) {
     return {stages.rank_of(message.sender()), stages.rank_of(message.stage), message.activation};
@@ -113,7 +116,7 @@ std::vector<Receives> place_receives(const std::map<Channel, std::vector<Message
             const auto known = own_before.find(all[i]);
             const int earliest = known == own_before.end() ? deadlines[i] : known->second;
             if (i > 0) start = std::max(start, std::min(deadlines[i], std::max(deadlines[i] - 1, earliest)));
-            Receives& receives = ranks[std::get<1>(channel)];
+            Receives& receives = ranks[channel.receiver];
             (start == deadlines[i] ? receives.own : receives.ahead).insert({start, all[i]});
         }
     }

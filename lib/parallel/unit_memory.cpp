@@ -66,8 +66,8 @@ model::Joined UnitLayout::joined(const at::Tensor& buffer) const {
 }
 
 UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
-                       const Precision& precision, Purpose purpose, std::set<model::Role> in_float8)
-    : mesh_(mesh), precision_(precision), purpose_(purpose), in_float8_(std::move(in_float8)) {
+                       const Precision& precision, ModelUse use, std::set<model::Role> in_float8)
+    : mesh_(mesh), precision_(precision), use_(use), in_float8_(std::move(in_float8)) {
     if (mesh.degree(layout::kShardAxes) > 1) return;
     model::ByKey<model::Join, model::kNumJoins, int64_t> num_parameters;
     for (const model::Parameter& parameter : unit) {
@@ -88,15 +88,15 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Me
         if (join.shape.empty()) continue;
         ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)),
                      "the unit has only some parameters of a join");
-        join.memory = ParameterMemory::allocate(join.shape, precision_of(model::roles_of(name)[0]),
-                                                mesh.device(), purpose);
+        join.memory =
+            ParameterMemory::allocate(join.shape, precision_of(model::roles_of(name)[0]), mesh.device(), use);
     }
 }
 
 /// The memory of a parameter alone. In float8 the parameters of a join share their scale all the same.
 ParameterMemory UnitMemory::allocate(const model::Parameter& parameter) {
-    ParameterMemory memory = ParameterMemory::allocate(shape_of(parameter), precision_of(parameter.role),
-                                                       mesh_.device(), purpose_);
+    ParameterMemory memory =
+        ParameterMemory::allocate(shape_of(parameter), precision_of(parameter.role), mesh_.device(), use_);
     if (const auto join = model::join_of(parameter.role); join && memory.scale.defined()) {
         at::Tensor& shared = scales_[*join];
         if (!shared.defined()) shared = memory.scale;

@@ -59,7 +59,7 @@ class UnitMemory {
     /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
     /// The roles `in_float8` compute in e4m3.
     UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision,
-               Purpose purpose = Purpose::Training, std::set<model::Role> in_float8 = {});
+               ModelUse use = ModelUse::Training, std::set<model::Role> in_float8 = {});
 
     /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
     /// parameter, except for a tied parameter that another unit already has.
@@ -80,7 +80,7 @@ class UnitMemory {
 
     const comm::Mesh& mesh_;
     Precision precision_;
-    Purpose purpose_;
+    ModelUse use_;
     std::set<model::Role> in_float8_;
     model::ByKey<model::Join, model::kNumJoins, Join> joins_;
     model::Joined scales_;  // of joins in float8 whose parameters have allocations of their own

@@ -120,9 +120,9 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
                                       stage_order(options, mesh.degree(Axis::Pipeline)));
 }
 
-parallel::ModelOptions model_options(const TrainerOptions& options, parallel::Purpose purpose) {
+parallel::ModelOptions model_options(const TrainerOptions& options, parallel::ModelUse use) {
     return {options.precision, options.casts,           options.tensor, options.context,
-            options.seq_len,   options.microbatch_size, options.seed,   purpose};
+            options.seq_len,   options.microbatch_size, options.seed,   use};
 }
 
 parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh) {

@@ -47,7 +47,7 @@ parallel::ModelPlacement place_parameters(const TrainerOptions& options, const l
 
 /// The options of the model that the options describe.
 parallel::ModelOptions model_options(const TrainerOptions& options,
-                                     parallel::Purpose purpose = parallel::Purpose::Training);
+                                     parallel::ModelUse use = parallel::ModelUse::Training);
 
 /// The program of this rank for a forward pass over `options.num_microbatches` microbatches, without backward
 /// passes, and the options of its executor. Groups of as many microbatches as pipeline ranks go through the

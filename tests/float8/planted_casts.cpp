@@ -7,15 +7,16 @@
 
 #define REAL(symbol) __asm__("__real_" symbol)
 #define WRAPPED(symbol) __asm__("__wrap_" symbol)
-#define CAST "_ZN6argosy3ops4castERKNS0_7OperandERKNS0_4CastEiRKN2at6TensorE"
-#define STACK_CAST "_ZNK6argosy3ops5Stack4castERKNS0_4CastEiRKN2at6TensorE"
+#define CAST "_ZN6argosy3ops4castERKNS0_7OperandERKNS0_4CastENS0_7SumOverERKN2at6TensorE"
+#define STACK_CAST "_ZNK6argosy3ops5Stack4castERKNS0_4CastENS0_7SumOverERKN2at6TensorE"
 
 namespace argosy::testing {
 
-using ops::Cast, ops::Operand, ops::Stack;
-Operand real_cast(const Operand& x, const Cast& how, int summed, const at::Tensor& largest) REAL(CAST);
-Operand planted_cast(const Operand& x, const Cast& how, int summed, const at::Tensor& largest) WRAPPED(CAST);
-Stack planted_stack(const Stack* stack, const Cast& how, int summed, const at::Tensor& largest)
+using ops::Cast, ops::Operand, ops::Stack, ops::SumOver;
+Operand real_cast(const Operand& x, const Cast& how, SumOver summed, const at::Tensor& largest) REAL(CAST);
+Operand planted_cast(const Operand& x, const Cast& how, SumOver summed, const at::Tensor& largest)
+    WRAPPED(CAST);
+Stack planted_stack(const Stack* stack, const Cast& how, SumOver summed, const at::Tensor& largest)
     WRAPPED(STACK_CAST);
 
 namespace {
@@ -24,7 +25,7 @@ constinit WrongScale wrong = WrongScale::None;
 at::Tensor first_scale;  // fp32 [1, 1]
 
 /// The scale for x that the fault asks for, of the kind that ops::cast() gives, or of one element.
-at::Tensor wrong_scale(const Operand& x, const Cast& how, int summed, const at::Tensor& largest) {
+at::Tensor wrong_scale(const Operand& x, const Cast& how, SumOver summed, const at::Tensor& largest) {
     switch (wrong) {
         case WrongScale::Right:
             return real_cast(x, how, summed, largest).scale;
@@ -58,7 +59,7 @@ void plant(WrongScale scale) {
     first_scale = at::Tensor();
 }
 
-Operand planted_cast(const Operand& x, const Cast& how, int summed, const at::Tensor& largest) {
+Operand planted_cast(const Operand& x, const Cast& how, SumOver summed, const at::Tensor& largest) {
     const bool casts = how.scaling != ops::Scaling::None && !x.scaled() && !x.values.is_meta();
     if (wrong == WrongScale::None || !casts) return real_cast(x, how, summed, largest);
     const at::Tensor scale = wrong_scale(x, how, summed, largest);
@@ -67,7 +68,7 @@ Operand planted_cast(const Operand& x, const Cast& how, int summed, const at::Te
     return {scaled.clamp(-largest_number, largest_number).to(how.type), scale, x.type};
 }
 
-Stack planted_stack(const Stack* stack, const Cast& how, int summed, const at::Tensor& largest) {
+Stack planted_stack(const Stack* stack, const Cast& how, SumOver summed, const at::Tensor& largest) {
     if (how.scaling == ops::Scaling::None || stack->all.scaled()) return *stack;
     return {{}, planted_cast(stack->whole(), how, summed, largest), stack->recipe};
 }

@@ -9,7 +9,9 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "model/block.h"
@@ -28,6 +30,19 @@ using testing::identical;
 
 constexpr double kTolerance = 1e-10;  // in fp64
 constexpr int64_t kSequences = 3, kSeqLen = 7;
+
+// Recorded graphs copy the tensors of kBatchTensors: with one that is missing they would replay old data.
+TEST(BatchTest, AllItsTensorsAreListed) {
+    Batch batch;
+    std::set<const void*> listed, tensors;
+    for (const auto tensor : kBatchTensors) listed.insert(&(batch.*tensor));
+    const auto add = [&]<class Member>(const Member& member) {
+        if (std::is_same_v<Member, at::Tensor>) tensors.insert(&member);
+    };
+    const auto& [a, b, c, d, e, f, g, h] = batch;  // all members: for another number it does not compile
+    std::apply([&](const auto&... member) { (add(member), ...); }, std::tie(a, b, c, d, e, f, g, h));
+    EXPECT_EQ(listed, tensors);
+}
 
 /// differentiate over named tensors, with `x` before them.
 struct NamedGradients {

@@ -40,8 +40,8 @@ TEST(Float8Choices, APlannedGpuReportsItsWork) {
         const auto options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
         const at::Tensor x = at::zeros({64, 96}, options), weight = at::zeros({32, 96}, options);
         const Cast& how = find_recipe("tensorwise")->forward.left;
-        linear(cast(x, how, 1, largest_magnitude(x)),
-               Stack::of(weight).cast(how, 1, largest_magnitude(weight)));
+        linear(cast(x, how, SumOver::Columns, largest_magnitude(x)),
+               Stack::of(weight).cast(how, SumOver::Columns, largest_magnitude(weight)));
         return seen;
     };
     const double elements = 64 * 96 + 32 * 96, flops = 2.0 * 64 * 96 * 32;

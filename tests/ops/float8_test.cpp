@@ -100,7 +100,7 @@ TEST(Float8, CastsRoundToTheNearestNumber) {
         const std::vector<float> values = critical_values(type);
         // A factor of 1: the largest magnitude is that of the format.
         const at::Tensor largest = at::full({1, 1}, numbers.back(), at::kFloat);
-        const Operand found = cast(row_of(values), cast_of(type), 1, largest);
+        const Operand found = cast(row_of(values), cast_of(type), SumOver::Columns, largest);
         EXPECT_EQ(found.scale.item<float>(), 1);
         const at::Tensor wide = found.values.to(at::kDouble);
         const auto* bits = static_cast<const uint8_t*>(found.values.const_data_ptr());
@@ -133,7 +133,7 @@ TEST(Float8, NonfiniteNumbersShow) {
             const Cast& how = find_recipe(name)->forward.left;
             at::Tensor x = at::full({32, 32}, 1, at::kFloat);
             x[3][4] = bad;
-            const at::Tensor found = numbers_of(cast(x, how, 1, largest_magnitude(x)));
+            const at::Tensor found = numbers_of(cast(x, how, SumOver::Columns, largest_magnitude(x)));
             EXPECT_FALSE(std::isfinite(found[3][4].item<double>())) << name << " " << bad;
         }
     }
@@ -170,10 +170,10 @@ class Float8Products : public OpsTest {
         const at::Tensor sizes = (normal({rows, 1}) + normal({1, columns})).to(at::kDouble).exp();
         return (normal({rows, columns}).to(at::kDouble) * sizes).to(GetParam().type);
     }
-    Operand of(const at::Tensor& x, const Cast& how, int summed) {
+    Operand of(const at::Tensor& x, const Cast& how, SumOver summed) {
         return cast(x, how, summed, how.scaling == Scaling::Matrix ? largest_magnitude(x) : at::Tensor());
     }
-    static Stack of(const Stack& weight, const Cast& how, int summed) {
+    static Stack of(const Stack& weight, const Cast& how, SumOver summed) {
         return weight.cast(how, summed, largest_magnitude(weight.whole()));
     }
 };
@@ -183,10 +183,11 @@ TEST_P(Float8Products, BlocksHaveTheLeastPowersOfTwo) {
     at::Tensor x = uneven(256, 256);
     x.narrow(1, 0, 128).zero_();             // blocks and a square of zeros
     x[7].narrow(0, 128, 128).fill_(0.4375);  // 448 / 1024 needs no larger scale
-    expect_blocks(x, cast(x, recipe.forward.left, 1), 1, 128);
-    expect_blocks(x, cast(x, recipe.weight_gradient.left, 0), 128, 1);
-    for (const int summed : {0, 1}) expect_blocks(x, cast(x, recipe.forward.right, summed), 128, 128);
-    expect_blocks(x.t(), cast(x.t(), recipe.forward.right, 1), 128, 128);
+    expect_blocks(x, cast(x, recipe.forward.left, SumOver::Columns), 1, 128);
+    expect_blocks(x, cast(x, recipe.weight_gradient.left, SumOver::Rows), 128, 1);
+    for (const SumOver summed : {SumOver::Rows, SumOver::Columns})
+        expect_blocks(x, cast(x, recipe.forward.right, summed), 128, 128);
+    expect_blocks(x.t(), cast(x.t(), recipe.forward.right, SumOver::Columns), 128, 128);
 }
 
 constexpr const char* kNames[] = {"tensorwise", "rowwise", "blockwise", "mxfp8_cublas", "mxfp8_cublas_rceil"};
@@ -201,8 +202,8 @@ TEST_P(Float8Products, AllThreeSumInFp32) {
                          dy = uneven(2 * unit, unit), addend = uneven(2 * unit, unit);
         const Stack stack{{weight.narrow(0, 0, 20), weight.narrow(0, 20, unit - 20)}, weight, &recipe};
         {
-            const Operand left = of(x, recipe.forward.left, 1);
-            const Stack right = of(stack, recipe.forward.right, 1);
+            const Operand left = of(x, recipe.forward.left, SumOver::Columns);
+            const Stack right = of(stack, recipe.forward.right, SumOver::Columns);
             const at::Tensor a = numbers_of(left), b = numbers_of(right.all).t();
             expect_product(linear(left, right), a, b);
             expect_product(add_linear(addend, left, right), a, b, addend);
@@ -210,13 +211,13 @@ TEST_P(Float8Products, AllThreeSumInFp32) {
             EXPECT_TRUE(identical(part, linear(left, right).narrow(0, 32, 32)));
         }
         {
-            const Operand left = of(dy, recipe.input_gradient.left, 1);
-            const Stack right = of(stack, recipe.input_gradient.right, 0);
+            const Operand left = of(dy, recipe.input_gradient.left, SumOver::Columns);
+            const Stack right = of(stack, recipe.input_gradient.right, SumOver::Rows);
             expect_product(linear_input_gradient(left, right), numbers_of(left), numbers_of(right.all));
         }
         {
-            const Operand left = of(dy, recipe.weight_gradient.left, 0),
-                          right = of(x, recipe.weight_gradient.right, 0);
+            const Operand left = of(dy, recipe.weight_gradient.left, SumOver::Rows),
+                          right = of(x, recipe.weight_gradient.right, SumOver::Rows);
             at::Tensor sum = uneven(unit, 3 * unit);
             const at::Tensor before = sum.clone();
             linear_weight_gradient(sum, left, right, /*accumulate=*/true);
@@ -230,17 +231,19 @@ TEST_P(Float8Products, PartsOfAStackShareItsScale) {
     const at::Tensor weight = uneven(32, 48);
     const Stack joined{{}, weight},
         apart{{weight.narrow(0, 0, 20).clone(), weight.narrow(0, 20, 12).clone()}};
+    EXPECT_TRUE(of(joined, how, SumOver::Columns)
+                    .all.values.view(at::kByte)
+                    .equal(of(apart, how, SumOver::Columns).all.values.view(at::kByte)));
     EXPECT_TRUE(
-        of(joined, how, 1).all.values.view(at::kByte).equal(of(apart, how, 1).all.values.view(at::kByte)));
-    EXPECT_TRUE(of(joined, how, 1).all.scale.equal(of(apart, how, 1).all.scale));
+        of(joined, how, SumOver::Columns).all.scale.equal(of(apart, how, SumOver::Columns).all.scale));
 }
 
 TEST_P(Float8Products, ABiasIsAdded) {
     if (GetParam().type == at::kDouble) GTEST_SKIP() << "sums are in fp32";
     const Recipe& recipe = *find_recipe("rowwise");
     const at::Tensor x = uneven(32, 48), weight = uneven(16, 48), bias = uneven(1, 16).view({16});
-    const Operand left = of(x, recipe.forward.left, 1);
-    const Stack right = of(Stack::of(weight), recipe.forward.right, 1);
+    const Operand left = of(x, recipe.forward.left, SumOver::Columns);
+    const Stack right = of(Stack::of(weight), recipe.forward.right, SumOver::Columns);
     const Stack biases{{bias.narrow(0, 0, 6), bias.narrow(0, 6, 10)}};
     EXPECT_TRUE(identical(linear(left, right, biases), linear(left, right).add_(bias)));
 }

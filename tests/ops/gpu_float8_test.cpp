@@ -54,7 +54,7 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
         const at::Tensor sizes = (normal(rows, 1) + normal(1, columns)).exp();
         return (normal(rows, columns) * sizes).to(GetParam().type);
     }
-    static Operand of(const at::Tensor& x, const Cast& how, int summed) {
+    static Operand of(const at::Tensor& x, const Cast& how, SumOver summed) {
         return cast(x, how, summed, how.scaling == Scaling::Matrix ? largest_magnitude(x) : at::Tensor());
     }
     /// Calls `compute` and counts the products that cuBLASLt computed in float8.
@@ -87,14 +87,15 @@ TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
         const int64_t unit = recipe.forward.left.block_size;
         const at::Tensor x = uneven(2 * unit, 3 * unit);
         for (const Cast& how : {recipe.forward.left, recipe.forward.right, recipe.input_gradient.left}) {
-            for (const int summed : {0, 1}) {
+            for (const SumOver summed : {SumOver::Rows, SumOver::Columns}) {
                 const Operand found = of(x, how, summed);
                 const at::Tensor on_processor = x.clone();
                 fake_gpus().host_tensors.insert(on_processor.const_data_ptr());
                 const Operand right = of(on_processor, how, summed);
                 EXPECT_TRUE(found.values.view(at::kByte).equal(right.values.view(at::kByte))) << name;
                 EXPECT_TRUE(found.scale.view(at::kByte).equal(right.scale.view(at::kByte))) << name;
-                EXPECT_EQ(found.values.stride(summed), 1) << "the terms of a sum are not adjacent";
+                EXPECT_EQ(found.values.stride(summed == SumOver::Rows ? 0 : 1), 1)
+                    << "the terms of a sum are not adjacent";
                 fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
             }
         }
@@ -104,7 +105,7 @@ TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
 TEST_P(GpuFloat8, CastsIntoMemoryThatIsKept) {
     const at::Tensor x = uneven(64, 96);
     const Cast& how = find_recipe("tensorwise")->forward.right;
-    const Operand expected = of(x, how, 1);
+    const Operand expected = of(x, how, SumOver::Columns);
     const Operand kept{at::zeros_like(expected.values), at::zeros_like(expected.scale), x.scalar_type()};
     double bytes = 0;
     const at::Tensor largest = largest_magnitude(x);
@@ -124,12 +125,12 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
         const at::Tensor x = uneven(2 * unit, 3 * unit), weight = uneven(unit, 3 * unit),
                          dy = uneven(2 * unit, unit), addend = uneven(2 * unit, unit),
                          bias = uneven(1, unit).view({unit});
-        const auto stack = [&](const Cast& how, int summed) {
+        const auto stack = [&](const Cast& how, SumOver summed) {
             return Stack::of(weight, recipe).cast(how, summed, largest_magnitude(weight));
         };
         {
-            const Operand left = of(x, recipe.forward.left, 1);
-            const Stack right = stack(recipe.forward.right, 1);
+            const Operand left = of(x, recipe.forward.left, SumOver::Columns);
+            const Stack right = stack(recipe.forward.right, SumOver::Columns);
             const at::Tensor a = values_of(left), b = values_of(right.all).t();
             at::Tensor y, sum, part, with_bias;
             EXPECT_EQ(float8_products([&] {
@@ -148,15 +149,15 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
         }
         fake_cublaslt().num_fast = 0;
         {
-            const Operand left = of(dy, recipe.input_gradient.left, 1);
-            const Stack right = stack(recipe.input_gradient.right, 0);
+            const Operand left = of(dy, recipe.input_gradient.left, SumOver::Columns);
+            const Stack right = stack(recipe.input_gradient.right, SumOver::Rows);
             at::Tensor dx;
             EXPECT_EQ(float8_products([&] { dx = linear_input_gradient(left, right); }), one);
             expect_product(dx, values_of(left), values_of(right.all));
         }
         if (recipe.weight_gradient.left.scaling == Scaling::None) continue;
-        const Operand left = of(dy, recipe.weight_gradient.left, 0),
-                      right = of(x, recipe.weight_gradient.right, 0);
+        const Operand left = of(dy, recipe.weight_gradient.left, SumOver::Rows),
+                      right = of(x, recipe.weight_gradient.right, SumOver::Rows);
         for (const bool accumulate : {false, true}) {
             at::Tensor sum = uneven(unit, 3 * unit).to(at::kFloat);
             const at::Tensor before = sum.clone();
@@ -172,7 +173,8 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
 TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
     const Recipe& recipe = *find_recipe("tensorwise");
     const at::Tensor x = uneven(64, 96), dy = uneven(64, 32);
-    const Operand left = of(dy, recipe.input_gradient.left, 1), right = of(x, recipe.forward.left, 1);
+    const Operand left = of(dy, recipe.input_gradient.left, SumOver::Columns),
+                  right = of(x, recipe.forward.left, SumOver::Columns);
     at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat));
     double bytes = 0;
     const WorkObserver observer(
@@ -189,14 +191,15 @@ TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
 TEST_P(GpuFloat8, ACastForEitherDimIsStoredInBothOrders) {
     const Recipe& recipe = *find_recipe("tensorwise");
     const at::Tensor x = uneven(64, 96), dy = uneven(64, 32), weight = uneven(32, 96);
-    const Operand expected = of(x, recipe.forward.left, 1);
-    Operand both = of(x, recipe.forward.left, kEitherDim);
+    const Operand expected = of(x, recipe.forward.left, SumOver::Columns);
+    Operand both = of(x, recipe.forward.left, SumOver::Either);
     ASSERT_EQ(both.other_order.defined(), has_two_orders());
     EXPECT_TRUE(both.values.view(at::kByte).equal(expected.values.view(at::kByte)));
-    const Stack right = Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+    const Stack right =
+        Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns, largest_magnitude(weight));
     EXPECT_TRUE(linear(both, right).equal(linear(expected, right)));
 
-    const Operand left = of(dy, recipe.input_gradient.left, kEitherDim);
+    const Operand left = of(dy, recipe.input_gradient.left, SumOver::Either);
     at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat)), sum_of_kept = sum.clone(),
                part = sum.narrow(0, 0, 16).clone();
     linear_weight_gradient(sum, left, both, /*accumulate=*/false);
@@ -234,25 +237,25 @@ TEST_P(GpuFloat8, NormsAndActivationsFindTheirLargestMagnitude) {
 TEST_P(GpuFloat8, OtherSizesAndPlacesAreComputedToo) {
     const Recipe& recipe = *find_recipe("tensorwise");
     const at::Tensor x = uneven(20, 96), dy = uneven(20, 32);
-    const Operand left = of(dy, recipe.weight_gradient.left, 0),
-                  right = of(x, recipe.weight_gradient.right, 0);
+    const Operand left = of(dy, recipe.weight_gradient.left, SumOver::Rows),
+                  right = of(x, recipe.weight_gradient.right, SumOver::Rows);
     at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat));
     EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, left, right, /*accumulate=*/false); }), 0);
     expect_product(sum, values_of(left).t(), values_of(right));
 
     const at::Tensor more = uneven(32, 96), even = uneven(32, 32);
-    const Operand dy_cast = of(even, recipe.weight_gradient.left, 0),
-                  x_cast = of(more, recipe.weight_gradient.right, 0);
+    const Operand dy_cast = of(even, recipe.weight_gradient.left, SumOver::Rows),
+                  x_cast = of(more, recipe.weight_gradient.right, SumOver::Rows);
     at::Tensor shifted = uneven(1, 32 * 96 + 1).to(at::kFloat).flatten().narrow(0, 1, 32 * 96).view({32, 96});
     const at::Tensor before = shifted.clone();
     EXPECT_EQ(float8_products([&] { linear_weight_gradient(shifted, dy_cast, x_cast, /*accumulate=*/true); }),
               is_native("tensorwise") ? 1 : 0);
     expect_product(shifted, values_of(dy_cast).t(), values_of(x_cast), before);
 
-    const Operand left_cast = of(more, recipe.forward.left, 1);
+    const Operand left_cast = of(more, recipe.forward.left, SumOver::Columns);
     const at::Tensor weight = uneven(16, 96);
     const Stack right_cast =
-        Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+        Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns, largest_magnitude(weight));
     Operand moved = left_cast;
     moved.values = at::empty({32 * 96 + 1}, moved.values.options()).narrow(0, 1, 32 * 96).view({32, 96});
     moved.values.copy_(left_cast.values);
@@ -271,9 +274,9 @@ TEST_P(GpuFloat8, AProductWithoutAlgorithmIsEmulated) {
     for (const char* name : {"tensorwise", "rowwise"}) {
         const Recipe& recipe = *find_recipe(name);
         const at::Tensor weight = uneven(48, 96);
-        const Operand left = of(uneven(64, 96), recipe.forward.left, 1);
+        const Operand left = of(uneven(64, 96), recipe.forward.left, SumOver::Columns);
         const Stack right =
-            Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+            Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns, largest_magnitude(weight));
         for (int i = 0; i < 2; ++i) {
             at::Tensor y;
             EXPECT_EQ(float8_products([&] { y = linear(left, right); }), 0);

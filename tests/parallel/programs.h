@@ -71,6 +71,11 @@ inline bool takes(const std::string& name, int stages_per_rank, int num_ranks, i
     return num_microbatches % num_ranks == 0;
 }
 
+/// Whether operations of this kind are about the gradient of a tied table on two ranks.
+inline bool is_of_table(UnitOpKind kind) {
+    return kind == UnitOpKind::SendTable || kind == UnitOpKind::ReceiveTable || kind == UnitOpKind::AddTable;
+}
+
 inline const char* letters(UnitOpKind kind) {
     switch (kind) {
         case UnitOpKind::Gather:
@@ -83,6 +88,8 @@ inline const char* letters(UnitOpKind kind) {
             return "L";
         case UnitOpKind::LossInput:
             return "I";
+        case UnitOpKind::ForwardLoss:
+            return "f";
         case UnitOpKind::Recompute:
             return "C";
         case UnitOpKind::BackwardInput:

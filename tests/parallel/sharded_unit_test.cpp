@@ -368,7 +368,7 @@ TEST(ShardedParameterTest, IsCastToFloat8InPlace) {
     const auto parameter = make_parameter(spec, mesh, {at::kFloat, kE4M3, at::kFloat});
     const ops::Cast cast{kE4M3, ops::Scaling::Matrix};
     const at::Tensor largest = ops::largest_magnitude(parameter->master());
-    const ops::Operand expected = ops::cast(parameter->master(), cast, 1, largest);
+    const ops::Operand expected = ops::cast(parameter->master(), cast, ops::SumOver::Columns, largest);
     const void* const memory = parameter->compute().const_data_ptr();
     auto& log = testing::AllocationLog::of<c10::DeviceType::CPU>();
     log.start();

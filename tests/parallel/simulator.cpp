@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "parallel/programs.h"
 #include "parallel/rank_ledger.h"
 
 namespace argosy::parallel {

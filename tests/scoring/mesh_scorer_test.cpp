@@ -77,7 +77,7 @@ struct Loaded {
         : mesh(layout::resolve(layout.mesh, world().size()), world()),
           options(options_of(layout, spec, type)),
           model(spec, place_parameters(options, mesh.shape()), mesh,
-                model_options(options, parallel::Purpose::Inference)),
+                model_options(options, parallel::ModelUse::Inference)),
           scorer(model, options, mesh) {
         resume::HeldWeights weights(model);
         resume::load_slabs(source, weights.slabs());

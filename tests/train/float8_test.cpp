@@ -17,6 +17,7 @@ namespace argosy::testing {
 namespace {
 
 using ops::Scaling;
+using ops::SumOver;
 
 const Reference& recorded() {
     static const Reference reference("float8");
@@ -27,8 +28,10 @@ at::Tensor bits_of(const at::Tensor& x) { return x.view(at::kByte); }
 
 TEST(AgainstTorchao, CastsHaveItsBits) {
     const at::Tensor x = recorded().read("casts/x").to(at::kBFloat16);
-    const std::tuple<const char*, Scaling, int> scalings[] = {
-        {"matrix", Scaling::Matrix, 1}, {"line0", Scaling::Line, 0}, {"line1", Scaling::Line, 1}};
+    const std::tuple<const char*, Scaling, SumOver> scalings[] = {
+        {"matrix", Scaling::Matrix, SumOver::Columns},
+        {"line0", Scaling::Line, SumOver::Rows},
+        {"line1", Scaling::Line, SumOver::Columns}};
     const std::tuple<const char*, at::ScalarType> types[] = {{"e4m3", at::ScalarType::Float8_e4m3fn},
                                                              {"e5m2", at::ScalarType::Float8_e5m2}};
     for (const auto& [name, scaling, summed] : scalings) {
@@ -48,8 +51,8 @@ TEST(AgainstTorchao, CastsHaveItsBits) {
 TEST(AgainstTorchao, CastsOfBlocksHaveItsBits) {
     const at::Tensor x = recorded().read("casts/x").to(at::kBFloat16);
     for (const char* recipe : {"mxfp8_cublas", "mxfp8_cublas_rceil"}) {
-        for (const int summed : {0, 1}) {
-            const std::string key = std::string("casts/") + recipe + "/" + std::to_string(summed);
+        for (const SumOver summed : {SumOver::Rows, SumOver::Columns}) {
+            const std::string key = std::string("casts/") + recipe + (summed == SumOver::Rows ? "/0" : "/1");
             const ops::Operand found = ops::cast(x, ops::find_recipe(recipe)->forward.left, summed);
             EXPECT_TRUE(bits_of(found.values).equal(recorded().read(key + "/values"))) << key;
             EXPECT_TRUE(bits_of(found.scale).equal(recorded().read(key + "/scale"))) << key;
