@@ -32,7 +32,7 @@ constexpr const char* kHelp =
     "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
     "the collectives of a step of this configuration, at their sizes and over its mesh, and keeps every\n"
     "device busy for some seconds (--sustain). Reports each wrong setting, each wrong result, and each part\n"
-    "that is slower than its peers, with the remedy (lib/preflight/README.md lists the checks), and what\n"
+    "that is slower than its peers, with the remedy (lib/preflight/CHECKS.md lists the checks), and what\n"
     "could not be checked. If CUDA shows some ranks no GPU of their own, no speed is measured.\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
@@ -97,7 +97,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.allow_extras();
 }
 
-/// What a rank of each pipeline stage submits in a step. Ranks of one stage differ only in padding.
+/// The launches between ranks in a training step, recorded without data on one rank of each pipeline stage:
+/// the ranks of one stage differ only in padding.
 std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& options,
                                                    const layout::MeshShape& mesh) {
     std::vector<preflight::StepLaunches> step;
@@ -120,8 +121,9 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
             .dump_folder = config.job.dump_folder};
 }
 
-/// The files of --json, --prometheus or --history. One that takes longer than kFileLimit to open, read or
-/// write is given up with a warning, and those after it: a file system that hangs must not hold up the job.
+/// The files of --json, --prometheus or --history. If opening, reading or writing takes longer than
+/// kFileLimit, the program leaves out the rest of these files with a warning, because a file system that
+/// hangs must not delay the job.
 struct Files {
     std::string option;
     std::filesystem::path path;  // the file, or the folder of the files
@@ -131,7 +133,8 @@ constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
 
 using FileWork = std::function<void(const std::function<void()>& file_done)>;
 
-/// Whether `work` ended within kFileLimit. Throws what it threw.
+/// Runs `work` and returns whether it ended within kFileLimit. If not, logs a warning. Passes on exceptions
+/// of `work`.
 bool done_in_time(const Files& files, FileWork work) {
     const std::optional<size_t> num_done = parts_within(kFileLimit, std::move(work));
     if (!num_done) return true;
@@ -143,7 +146,7 @@ bool done_in_time(const Files& files, FileWork work) {
     return false;
 }
 
-/// The same, but also a failure is a warning.
+/// Runs `work` like done_in_time(), but logs a warning if it throws.
 bool done_or_warned(const Files& files, FileWork work) {
     try {
         return done_in_time(files, std::move(work));
@@ -153,8 +156,8 @@ bool done_or_warned(const Files& files, FileWork work) {
     return false;
 }
 
-/// Null for an empty path, and after a warning if the file system hangs. Throws UserError if the file must
-/// not be written.
+/// Opens the file of an option. Returns null for an empty path, and after a warning if the file system hangs.
+/// Throws UserError if the path names another program's file, which must not be overwritten.
 std::shared_ptr<ResultFile> open_result(const Files& file, const IsOwn& is_own) {
     if (file.path.empty()) return nullptr;
     const auto opened = std::make_shared<std::unique_ptr<ResultFile>>();
@@ -164,14 +167,16 @@ std::shared_ptr<ResultFile> open_result(const Files& file, const IsOwn& is_own) 
     return in_time ? std::move(*opened) : nullptr;
 }
 
-/// Adds the findings of the history. Returns whether the history could be read.
+/// Compares the nodes with their history and adds the findings to the report. Returns whether the history
+/// could be read.
 bool add_history(const Files& history, const std::shared_ptr<preflight::Report>& report) {
     const auto found = std::make_shared<std::vector<preflight::Finding>>();
-    const bool well = done_or_warned(history, [folder = history.path, report, found](const auto& file_done) {
-        *found = preflight::compare_with_history(folder, *report, file_done);
-    });
-    if (well) preflight::append(std::move(*found), report->findings);  // WARN only, so the order stays
-    return well;
+    const bool was_read =
+        done_or_warned(history, [folder = history.path, report, found](const auto& file_done) {
+            *found = preflight::compare_with_history(folder, *report, file_done);
+        });
+    if (was_read) preflight::append(std::move(*found), report->findings);  // WARN only, so the order stays
+    return was_read;
 }
 
 ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
@@ -201,11 +206,11 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
     const auto report =
         std::make_shared<preflight::Report>(preflight::run_preflight(world, control, job, arguments.options));
-    // Sent before rank 0 writes files, which may take time.
+    // Rank 0 sends the severity before it writes files, which may take time.
     const preflight::Severity severity = control.exchange(report->severity()).front();
     history.number = report->nodes.size();
-    const bool keeps_history = world.rank() == 0 && arguments.history && report->not_compared.empty() &&
-                               add_history(history, report);
+    const bool keeps_history =
+        world.rank() == 0 && arguments.history && !report->why_not_compared && add_history(history, report);
     if (world.rank() == 0)
         print_text(text_report(*report), is_standard_stream(arguments.json) ? stderr : stdout);
     if (json) done_in_time(json_file, [json, report](const auto&) { json->write(json_report(*report)); });

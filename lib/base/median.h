@@ -22,6 +22,16 @@ inline double upper_median(std::vector<double> values) {
     return *middle;
 }
 
+/// lower_median() and upper_median(); both are 0 if there are no values. More than half of the values are at
+/// least the lower one. Perhaps only half of the values are at least the upper one.
+struct Medians {
+    double lower = 0, upper = 0;
+};
+inline Medians both_medians(const std::vector<double>& values) {
+    if (values.empty()) return {};
+    return {lower_median(values), upper_median(values)};
+}
+
 /// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
 inline double median(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;

@@ -68,7 +68,7 @@ Severity fail_between_nodes(const Cluster& cluster) {
 class PeerPorts {
   public:
     explicit PeerPorts(const Cluster& cluster)
-        : num_nodes_(cluster.nodes.size()), most_severe_(fail_between_nodes(cluster)) {
+        : num_nodes_(cluster.nodes.size()), max_severity_(fail_between_nodes(cluster)) {
         for (const NodeFacts& node : cluster.nodes) {
             for (const AdapterPort& port : node.adapter_ports) {
                 Ports& peers = ports_[{port.adapter, port.port}];
@@ -82,7 +82,7 @@ class PeerPorts {
         }
         for (auto& [name, peers] : ports_) {
             for (const auto& [link_layer, rates] : peers.rates)
-                peers.usual_rates[link_layer] = {lower_median(rates), upper_median(rates)};
+                peers.usual_rates[link_layer] = both_medians(rates);
         }
     }
 
@@ -90,11 +90,11 @@ class PeerPorts {
         const Ports& peers = of(port);
         return 2 * peers.num_active >= peers.count;
     }
-    /// The most severe finding on the port: WARN unless it belongs to the fabric for data, because it carries
-    /// data on most nodes, or a variable names it.
-    Severity most_severe(const AdapterPort& port, const ChosenPorts& choice) const {
+    /// The level of a finding on the port at most: WARN unless the port belongs to the fabric for data,
+    /// because it carries data on most nodes, or a variable names it.
+    Severity max_severity(const AdapterPort& port, const ChosenPorts& choice) const {
         const bool of_fabric = 2 * of(port).num_with_data > num_nodes_ || choice.names(port);
-        return of_fabric ? most_severe_ : Severity::Warn;
+        return of_fabric ? max_severity_ : Severity::Warn;
     }
     /// Whether the port carries data on this node, or on at least half of the nodes.
     bool for_data(const AdapterPort& port) const {
@@ -108,12 +108,8 @@ class PeerPorts {
         }
         return ports;
     }
-    /// The medians of those that are active and have the same link layer. More than half of them have at
-    /// least the lower one. The upper one may be that of just a half.
-    struct UsualRates {
-        double lower, upper;
-    };
-    UsualRates usual_rates(const AdapterPort& port) const { return of(port).usual_rates.at(port.link_layer); }
+    /// The usual rate of the ports that are active and have the same link layer.
+    Medians usual_rates(const AdapterPort& port) const { return of(port).usual_rates.at(port.link_layer); }
 
   private:
     struct Ports {
@@ -121,12 +117,12 @@ class PeerPorts {
         size_t num_with_data = 0;
         const AdapterPort* example = nullptr;
         std::map<std::string, std::vector<double>> rates;  // by link layer
-        std::map<std::string, UsualRates> usual_rates;
+        std::map<std::string, Medians> usual_rates;
     };
     const Ports& of(const AdapterPort& port) const { return ports_.at({port.adapter, port.port}); }
 
     size_t num_nodes_;
-    Severity most_severe_;
+    Severity max_severity_;
     std::map<std::pair<std::string, int>, Ports> ports_;
 };
 
@@ -222,7 +218,7 @@ std::vector<Finding> check_ucx_devices(const Cluster& cluster) {
 /// A port that is down on more than half of the nodes is not part of the fabric. The check ignores such a
 /// port unless a variable names it.
 std::vector<Finding> check_adapter_links(const Cluster& cluster) {
-    NodeFindings found("adapters' links", Blame::Always);
+    NodeFindings found(kCheckNames.adapter_links, Blame::Always);
     const RanksByNode ranks(cluster);
     const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
@@ -230,7 +226,7 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster) {
         for (const AdapterPort& port : node.adapter_ports) {
             if (port.active() || !choice.chooses(port)) continue;
             if (!choice.names(port) && !peers.half_are_active(port)) continue;
-            found.add(node.name, {peers.most_severe(port, choice),
+            found.add(node.name, {peers.max_severity(port, choice),
                                   fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", full_name(port),
                                               port.state, port.physical_state),
                                   "leave the node out; check cable, switch port and subnet manager"});
@@ -265,32 +261,33 @@ std::vector<Finding> check_num_adapters(const Cluster& cluster) {
             names += (names.empty() ? "" : ", ") + full_name(*port);
         }
     }
-    // More than half of the nodes have at least the lower median. The upper one may be that of just a half.
-    const double expected = upper_median(counts), least = counts.empty() ? 0 : lower_median(counts);
-    NodeFindings found("number of adapters", Blame::Always);
+    const Medians usual = both_medians(counts);
+    NodeFindings found(kCheckNames.num_adapters, Blame::Always);
     for (size_t i = 0; i < counts.size(); ++i) {
-        if (counts[i] >= expected || missing[i].empty()) continue;
+        const Severity severity = severity_below(usual, counts[i]);
+        if (severity == Severity::Pass || missing[i].empty()) continue;
         found.add(cluster.nodes[i].name,
-                  {counts[i] < least ? Severity::Fail : Severity::Warn,
-                   fmt::format("{} ports for data, but {} on other nodes; it lacks {}", counts[i], expected,
-                               missing[i]),
+                  {severity,
+                   fmt::format("{} ports for data, but {} on other nodes; it lacks {}", counts[i],
+                               usual.upper, missing[i]),
                    "leave the node out; check lspci and the kernel's log there, reseat the adapter"});
     }
     return found.findings(cluster);
 }
 
 std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
-    NodeFindings found("adapters' rates", Blame::Always);
+    NodeFindings found(kCheckNames.adapter_rates, Blame::Always);
     const RanksByNode ranks(cluster);
     const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         const ChosenPorts choice(node, ranks);
         for (const AdapterPort* port : chosen_and_active(node, choice)) {
-            const auto [least, expected] = peers.usual_rates(*port);
-            if (port->gigabits >= expected) continue;
-            found.add(node.name, {port->gigabits < least ? peers.most_severe(*port, choice) : Severity::Warn,
+            const Medians usual = peers.usual_rates(*port);
+            const Severity severity = severity_below(usual, port->gigabits);
+            if (severity == Severity::Pass) continue;
+            found.add(node.name, {std::min(severity, peers.max_severity(*port, choice)),
                                   fmt::format("{} runs at {} Gb/s, but at {} on other nodes",
-                                              full_name(*port), port->gigabits, expected),
+                                              full_name(*port), port->gigabits, usual.upper),
                                   "leave the node out; reseat or replace the cable"});
         }
     }
@@ -325,43 +322,43 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
 }
 
 std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
-    NodeFindings found("adapters' PCIe links");
+    NodeFindings found(kCheckNames.adapter_pcie);
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         for (const AdapterPort* port : chosen_and_active(node, ChosenPorts(node, ranks))) {
-            const bool narrow = port->pcie_lanes && port->pcie_lanes < port->most_pcie_lanes;
-            const bool slow = port->pcie_transfers && port->pcie_transfers < port->most_pcie_transfers;
+            const bool narrow = port->pcie_lanes && port->pcie_lanes < port->max_pcie_lanes;
+            const bool slow = port->pcie_transfers && port->pcie_transfers < port->max_pcie_transfers;
             if (!narrow && !slow) continue;
             found.add(node.name,
                       {Severity::Warn,
                        fmt::format("{} uses {} of {} lanes, at {} of {} GT/s", port->adapter,
-                                   port->pcie_lanes.value_or(0), port->most_pcie_lanes.value_or(0),
-                                   port->pcie_transfers.value_or(0), port->most_pcie_transfers.value_or(0)),
+                                   port->pcie_lanes.value_or(0), port->max_pcie_lanes.value_or(0),
+                                   port->pcie_transfers.value_or(0), port->max_pcie_transfers.value_or(0)),
                        "reseat it, or move it to a slot that is as wide and as fast"});
         }
     }
     return found.findings(cluster);
 }
 
-/// Compares the adapters with what they were before the load. A link that goes down ends a job. Other errors
-/// cost time. The texts give a counter's growth as a power of ten, so that nodes with similar growth share a
-/// finding.
+/// Compares the adapters with what they were before the measurements. A link that goes down ends a job. Other
+/// errors cost time. The texts give a counter's growth as a power of ten, so that nodes with similar growth
+/// share a finding.
 std::vector<Finding> check_adapters_after(const Cluster& cluster) {
     constexpr const char* kLinkDown = "link_downed";
-    NodeFindings lost("adapters' links under load", Blame::Always);
-    NodeFindings errors("adapters' errors", Blame::Always);
+    NodeFindings lost(kCheckNames.adapter_links_under_stress, Blame::Always);
+    NodeFindings errors(kCheckNames.adapter_errors, Blame::Always);
     const RanksByNode ranks(cluster);
     const PeerPorts peers(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.adapter_ports_after) continue;
         const ChosenPorts choice(node, ranks);
         for (const AdapterPort* port : chosen_and_active(node, choice)) {
-            const Severity most = peers.most_severe(*port, choice);
+            const Severity max_severity = peers.max_severity(*port, choice);
             const auto after = std::ranges::find(*node.adapter_ports_after, full_name(*port), full_name);
             const bool gone = after == node.adapter_ports_after->end();
             if (gone || !after->active()) {
                 lost.add(node.name,
-                         {most,
+                         {max_severity,
                           fmt::format("{} was ACTIVE before the load, and {} after it", full_name(*port),
                                       gone ? "is gone"
                                            : fmt::format("is {} / {}", after->state, after->physical_state)),
@@ -373,7 +370,7 @@ std::vector<Finding> check_adapters_after(const Cluster& cluster) {
                 if (before == port->counters.end() || count <= before->second) continue;
                 int64_t growth = 1;
                 while (growth <= (count - before->second) / 10) growth *= 10;
-                errors.add(node.name, {name == kLinkDown ? most : Severity::Warn,
+                errors.add(node.name, {name == kLinkDown ? max_severity : Severity::Warn,
                                        fmt::format("{} of {} has grown by at least {} during the pre-flight",
                                                    name, full_name(*port), growth),
                                        "reseat or replace the cable; check the switch port, and congestion"});

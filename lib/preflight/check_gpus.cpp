@@ -68,8 +68,8 @@ std::string remapping_pending(const Gpu& gpu) {
 }
 
 std::string narrow_link(const Gpu& gpu) {
-    if (!gpu.pcie_lanes || !(gpu.pcie_lanes < gpu.most_pcie_lanes)) return "";
-    return fmt::format("uses {} of {} PCIe lanes", *gpu.pcie_lanes, *gpu.most_pcie_lanes);
+    if (!gpu.pcie_lanes || !(gpu.pcie_lanes < gpu.max_pcie_lanes)) return "";
+    return fmt::format("uses {} of {} PCIe lanes", *gpu.pcie_lanes, *gpu.max_pcie_lanes);
 }
 
 /// The amount is rounded to GiB, so that similar nodes make one finding.
@@ -106,26 +106,31 @@ struct State {
     Blame blame = Blame::Always;
 };
 constexpr State kStates[] = {
-    {heat_or_power_brake, Severity::Fail, "GPU clocks", "leave the node out; check its cooling and power",
-     Blame::Minority},
-    {slowed_by_hardware, Severity::Warn, "GPU clocks", "check again with nvidia-smi -q -d PERFORMANCE"},
-    {memory_errors, Severity::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
-    {contained_memory_errors, Severity::Warn, "GPU memory errors",
+    {heat_or_power_brake, Severity::Fail, kCheckNames.gpu_clocks,
+     "leave the node out; check its cooling and power", Blame::Minority},
+    {slowed_by_hardware, Severity::Warn, kCheckNames.gpu_clocks,
+     "check again with nvidia-smi -q -d PERFORMANCE"},
+    {memory_errors, Severity::Fail, kCheckNames.gpu_memory_errors, "leave the node out; reset the GPU"},
+    {contained_memory_errors, Severity::Warn, kCheckNames.gpu_memory_errors,
      "if their number grows, have the GPU replaced"},
-    {remapping_failed, Severity::Fail, "GPU memory errors", "leave the node out; replace the GPU"},
-    {remapping_pending, Severity::Warn, "GPU memory errors", "reset the GPU"},
-    {narrow_link, Severity::Fail, "GPU PCIe link", "leave the node out; reseat the GPU", Blame::Minority},
-    {occupied, Severity::Fail, "GPU memory in use", "leave the node out; end the processes left there"},
-    {partly_occupied, Severity::Warn, "GPU memory in use", "see in nvidia-smi whose processes they are"},
-    {divided, Severity::Warn, "MIG", "run nvidia-smi -mig 0"},
-    {not_persistent, Severity::Warn, "GPU persistence", "run nvidia-smi -pm 1, or nvidia-persistenced"},
+    {remapping_failed, Severity::Fail, kCheckNames.gpu_memory_errors, "leave the node out; replace the GPU"},
+    {remapping_pending, Severity::Warn, kCheckNames.gpu_memory_errors, "reset the GPU"},
+    {narrow_link, Severity::Fail, kCheckNames.gpu_pcie, "leave the node out; reseat the GPU",
+     Blame::Minority},
+    {occupied, Severity::Fail, kCheckNames.gpu_memory_in_use,
+     "leave the node out; end the processes left there"},
+    {partly_occupied, Severity::Warn, kCheckNames.gpu_memory_in_use,
+     "see in nvidia-smi whose processes they are"},
+    {divided, Severity::Warn, kCheckNames.mig, "run nvidia-smi -mig 0"},
+    {not_persistent, Severity::Warn, kCheckNames.gpu_persistence,
+     "run nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
-/// States while all GPUs multiply. A low power limit (software power capping) is normal then.
-constexpr State kStatesUnderLoad[] = {
-    {heat_or_power_brake, Severity::Fail, "GPU clocks under load",
+/// States of GPUs under stress. A low power limit (software power capping) is normal then.
+constexpr State kStatesUnderStress[] = {
+    {heat_or_power_brake, Severity::Fail, kCheckNames.gpu_clocks_under_stress,
      "leave the node out; check its cooling and power", Blame::Minority},
-    {slowed_by_hardware, Severity::Warn, "GPU clocks under load",
+    {slowed_by_hardware, Severity::Warn, kCheckNames.gpu_clocks_under_stress,
      "check again under load with nvidia-smi -q -d PERFORMANCE"},
 };
 
@@ -155,15 +160,15 @@ void apply(const State& state, const Cluster& cluster, const RanksByNode& ranks,
 std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
     constexpr const char* kGoneWords[] = {"is lost", "Unable to determine the device handle",
                                           "requires a reset", "fallen off the bus"};
-    NodeFindings found("nvidia-smi", Blame::Always);
+    NodeFindings found(kCheckNames.nvidia_smi, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
         const std::string& problem = node.gpus_problem;
         const bool gone =
             std::ranges::any_of(kGoneWords, [&](auto words) { return problem.find(words) != problem.npos; });
-        if (node.gpus_hang || node.gpus_hang_under_load) {
+        if (node.gpus_hang || node.gpus_hang_under_stress) {
             found.add(node.name, {Severity::Fail,
                                   fmt::format("it does not answer{}; the driver or a GPU hangs",
-                                              node.gpus_hang_under_load ? " while the GPUs multiply" : ""),
+                                              node.gpus_hang_under_stress ? " while the GPUs multiply" : ""),
                                   "leave the node out; restart it"});
         } else if (gone) {
             found.add(node.name,
@@ -183,7 +188,7 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
 /// An error without a time gets WARN, because it may be old; a nonfatal one, because the link has recovered.
 /// Fatal errors of NVSwitches count as broken hardware.
 std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
-    NodeFindings found("GPU errors in the kernel's log", Blame::Always);
+    NodeFindings found(kCheckNames.gpu_xids, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
         for (const Xid& xid : node.xids) {
             const bool hardware = xid.of_switch || among(kHardwareXids, xid.code);
@@ -209,7 +214,7 @@ std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
 }
 
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
-    NodeFindings found("GPU compute mode");
+    NodeFindings found(kCheckNames.gpu_compute_mode);
     constexpr const char* kRemedy = "run nvidia-smi -c DEFAULT";
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
@@ -236,8 +241,8 @@ std::vector<Finding> check_gpu_states(const Cluster& cluster) {
     std::vector<Finding> findings;
     const RanksByNode ranks(cluster);
     for (const State& state : kStates) apply(state, cluster, ranks, &NodeFacts::gpus, findings);
-    for (const State& state : kStatesUnderLoad)
-        apply(state, cluster, ranks, &NodeFacts::gpus_under_load, findings);
+    for (const State& state : kStatesUnderStress)
+        apply(state, cluster, ranks, &NodeFacts::gpus_under_stress, findings);
     return findings;
 }
 

@@ -1,4 +1,4 @@
-// Compares the GPUs of nodes: whether they are as many, of one kind, and as fast under load.
+// Compares the GPUs of nodes: whether they are as many, of one kind, and as fast under stress.
 
 #include <fmt/format.h>
 
@@ -22,32 +22,31 @@ struct Property {
     const char* remedy;
 };
 constexpr Property kProperties[] = {
-    {"GPU models", [](const Gpu& gpu) { return gpu.name; },
+    {kCheckNames.gpu_models, [](const Gpu& gpu) { return gpu.name; },
      "ask for nodes of one kind, because all ranks wait for the slowest GPU"},
-    {"GPU drivers", [](const Gpu& gpu) { return gpu.driver; }, "install the same driver on all nodes"},
-    {"GPU PCIe generation",
-     [](const Gpu& gpu) { return fmt::format("{}", gpu.most_pcie_generation.value_or(0)); },
+    {kCheckNames.gpu_drivers, [](const Gpu& gpu) { return gpu.driver; },
+     "install the same driver on all nodes"},
+    {kCheckNames.gpu_pcie_generation,
+     [](const Gpu& gpu) { return fmt::format("{}", gpu.max_pcie_generation.value_or(0)); },
      "check the slot and the firmware's settings"},
 };
 
 }  // namespace
 
 std::vector<Finding> check_num_gpus(const Cluster& cluster) {
-    NodeFindings found("number of GPUs", Blame::Always);
+    NodeFindings found(kCheckNames.num_gpus, Blame::Always);
     const auto is_known = [](const NodeFacts& node) { return !node.gpus.empty() || !node.gpus_out_of_time; };
     std::vector<double> counts;
     for (const NodeFacts& node : cluster.nodes) {
         if (is_known(node)) counts.push_back(static_cast<double>(node.gpus.size()));
     }
-    // More than half of the nodes have at least the lower median. The upper one may be that of just a half.
-    const double expected = upper_median(counts),
-                 least = counts.empty() ? 0 : lower_median(std::move(counts));
+    const Medians usual = both_medians(counts);
     for (const NodeFacts& node : cluster.nodes) {
         const auto count = static_cast<double>(node.gpus.size());
-        if (!is_known(node) || count == expected) continue;
-        const bool fewer = count < expected;
-        found.add(node.name, {count < least ? Severity::Fail : Severity::Warn,
-                              fmt::format("{}, but {} on other nodes", count, expected),
+        if (!is_known(node) || count == usual.upper) continue;
+        const bool fewer = count < usual.upper;
+        found.add(node.name, {fewer ? severity_below(usual, count) : Severity::Warn,
+                              fmt::format("{}, but {} on other nodes", count, usual.upper),
                               fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
                                     : "ask for nodes of one kind"});
     }
@@ -89,8 +88,8 @@ std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster) {
     const auto for_each_used = [&](const auto& visit) {
         for (const NodeFacts& node : cluster.nodes) {
             const UsedGpus used(node, ranks);
-            for (size_t i = 0; i < node.gpus_under_load.size(); ++i) {
-                const Gpu& gpu = node.gpus_under_load[i];
+            for (size_t i = 0; i < node.gpus_under_stress.size(); ++i) {
+                const Gpu& gpu = node.gpus_under_stress[i];
                 if (gpu.sm_megahertz && used.has(gpu)) visit(node, i, gpu);
             }
         }
@@ -100,7 +99,7 @@ std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster) {
     });
     std::map<std::string, double> usual;
     for (const auto& [name, values] : clocks) usual[name] = lower_median(values);
-    NodeFindings found("GPU clocks under load");
+    NodeFindings found(kCheckNames.gpu_clocks_under_stress);
     for_each_used([&](const NodeFacts& node, size_t i, const Gpu& gpu) {
         const double share = static_cast<double>(*gpu.sm_megahertz) / usual.at(gpu.name);
         if (!(share < min_share)) return;
@@ -111,7 +110,7 @@ std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster) {
              fmt::format(
                  "GPU {}: below {:.0f} % of the {:.0f} MHz of most GPUs of its model (at most {} MHz)", i,
                  std::min(10 * tenths, 100 * min_share), usual.at(gpu.name),
-                 gpu.most_sm_megahertz.value_or(0)),
+                 gpu.max_sm_megahertz.value_or(0)),
              "compare nvidia-smi -q -d CLOCK,POWER,PERFORMANCE with another node's: a power limit, or clocks "
              "locked with -lgc (nvidia-smi -rgc unlocks them)"});
     });

@@ -1,5 +1,5 @@
-// Checks nodes as machines: clock, the folder that the run writes to, kernel settings, load by others, limits
-// for the ranks, and the CPUs that ranks may run on.
+// Checks nodes as machines: clock, the folder that the run writes to, kernel settings, the load average,
+// limits for the ranks, and the CPUs that ranks may run on.
 
 #include <fmt/format.h>
 
@@ -79,10 +79,10 @@ bool share_any(const std::vector<int>& cpus, const std::vector<int>& others) {
 
 std::vector<Finding> check_clocks(const Cluster& cluster) {
     constexpr double kMaxSeconds = 1, kMinute = 60, kHour = 3600;
-    NodeFindings found("clocks");
+    NodeFindings found(kCheckNames.clocks);
     const std::vector<double>& offsets = cluster.clock_offsets;  // to rank 0
     if (offsets.empty()) return {};
-    const double low = lower_median(offsets), high = upper_median(offsets);
+    const auto [low, high] = both_medians(offsets);
     const double usual = high - low <= kMaxSeconds ? low : 0;  // rank 0's, if no majority has one clock
     for (size_t rank = 0; rank < offsets.size(); ++rank) {
         const double offset = offsets[rank] - usual, size = std::abs(offset);
@@ -105,7 +105,7 @@ std::vector<Finding> check_dump_folder(const Cluster& cluster) {
             speeds.push_back(node.dump_folder->bytes_per_second);
         }
     }
-    NodeFindings found("dump folder");
+    NodeFindings found(kCheckNames.dump_folder);
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.dump_folder) continue;
         const auto problem = problem_of(*node.dump_folder, upper_median(speeds));
@@ -114,17 +114,17 @@ std::vector<Finding> check_dump_folder(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// High load comes from other processes, because the ranks have only just started. The load of an earlier job
-/// fades within a minute or two.
-std::vector<Finding> check_load(const Cluster& cluster) {
+/// A high load average comes from other processes, because the ranks have only just started. The part
+/// of an earlier job fades within a minute or two.
+std::vector<Finding> check_load_average(const Cluster& cluster) {
     constexpr double kMaxLoadPerCpu = 1.5;
     const auto is_high = [](const NodeFacts& node) {
-        return node.load && node.num_cpus > 0 && *node.load > kMaxLoadPerCpu * node.num_cpus;
+        return node.load_average && node.num_cpus > 0 && *node.load_average > kMaxLoadPerCpu * node.num_cpus;
     };
     std::map<int, double> highest;  // by number of CPUs, so that equal nodes share one finding
     for (const NodeFacts& node : cluster.nodes)
-        if (is_high(node)) highest[node.num_cpus] = std::max(highest[node.num_cpus], *node.load);
-    NodeFindings found("load");
+        if (is_high(node)) highest[node.num_cpus] = std::max(highest[node.num_cpus], *node.load_average);
+    NodeFindings found(kCheckNames.load_average);
     for (const NodeFacts& node : cluster.nodes) {
         if (!is_high(node)) continue;
         found.add(node.name, {Severity::Warn,
@@ -142,7 +142,7 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
         if (node.available_memory_bytes) free.push_back(static_cast<double>(*node.available_memory_bytes));
     }
     const double usual = upper_median(free);
-    NodeFindings found("host memory");
+    NodeFindings found(kCheckNames.host_memory);
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.available_memory_bytes) continue;
         const auto own = static_cast<double>(*node.available_memory_bytes);
@@ -156,7 +156,7 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
 }
 
 std::vector<Finding> check_locked_memory(const Cluster& cluster) {
-    NodeFindings found("locked memory");
+    NodeFindings found(kCheckNames.locked_memory);
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         if (std::ranges::none_of(node.adapter_ports, &AdapterPort::carries_data)) continue;
@@ -178,7 +178,7 @@ std::vector<Finding> check_locked_memory(const Cluster& cluster) {
 std::vector<Finding> check_open_files(const Cluster& cluster) {
     constexpr int64_t kOtherFiles = 256;
     const int64_t wanted = 2 * std::ssize(cluster.ranks) + kOtherFiles;
-    NodeFindings found("open files");
+    NodeFindings found(kCheckNames.open_files);
     for (const RankFacts& rank : cluster.ranks) {
         if (rank.open_files >= wanted) continue;
         found.add(rank.node,
@@ -193,7 +193,7 @@ std::vector<Finding> check_open_files(const Cluster& cluster) {
 /// Each rank has buffers in /dev/shm for every neighbour, so a container's default of 64 MiB is too little.
 std::vector<Finding> check_shared_memory(const Cluster& cluster) {
     constexpr int64_t kBytesPerRank = 64 * kMebi;
-    NodeFindings found("/dev/shm");
+    NodeFindings found(kCheckNames.shared_memory);
     const RanksByNode by_node(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         const int64_t ranks = std::ssize(by_node.on(node));
@@ -210,7 +210,7 @@ std::vector<Finding> check_shared_memory(const Cluster& cluster) {
 
 /// Checks ranks that are bound to some of a node's CPUs. Ranks that may use all CPUs are fine.
 std::vector<Finding> check_binding(const Cluster& cluster) {
-    NodeFindings found("CPUs of the ranks");
+    NodeFindings found(kCheckNames.cpus_of_ranks);
     const RanksByNode by_node(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         std::map<std::string, int> ranks_by_cpus;
@@ -238,7 +238,7 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
 /// Ranks that may all run on the same CPUs are fine. Ranks with different sets of CPUs should not share a CPU
 /// while no rank may run on another CPU of the node.
 std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
-    NodeFindings found("CPUs that ranks share");
+    NodeFindings found(kCheckNames.shared_cpus);
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
         std::map<int, int> ranks_by_cpu;
@@ -282,7 +282,7 @@ std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     }
     if (far.empty()) return {};
     std::ranges::sort(far);
-    return {{Severity::Warn, "CPUs near the GPUs", describe_ranks(far, cluster),
+    return {{Severity::Warn, kCheckNames.cpus_near_gpus, describe_ranks(far, cluster),
              "none of a rank's CPUs is near its GPU: " + example, kBindingRemedy}};
 }
 

@@ -1,5 +1,5 @@
 // Checks NVLink: whether it connects the GPUs of a node as it does on other nodes, and still does after the
-// load.
+// stress.
 
 #include <fmt/format.h>
 
@@ -118,7 +118,7 @@ Blame blame_among_gpus(const Cluster& cluster) {
 
 std::vector<Finding> check_nvlinks(const Cluster& cluster) {
     const UsualLinks usual(cluster);
-    NodeFindings found("NVLinks", blame_among_gpus(cluster));
+    NodeFindings found(kCheckNames.nvlinks, blame_among_gpus(cluster));
     for (const NodeFacts& node : cluster.nodes) {
         GpusByProblem problems;
         for (size_t i = 0; i < node.gpus.size(); ++i) {
@@ -131,8 +131,8 @@ std::vector<Finding> check_nvlinks(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-std::vector<Finding> check_nvlinks_under_load(const Cluster& cluster) {
-    NodeFindings found("NVLinks under load", Blame::Always);
+std::vector<Finding> check_nvlinks_under_stress(const Cluster& cluster) {
+    NodeFindings found(kCheckNames.nvlinks_under_stress, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
         GpusByProblem problems;
         for (size_t i = 0; i < node.gpus.size(); ++i) {
@@ -162,7 +162,7 @@ std::vector<Finding> check_nvlink_registration(const Cluster& cluster) {
     };
     const bool some_are = std::ranges::any_of(
         cluster.nodes, [&](const NodeFacts& node) { return std::ranges::any_of(node.gpus, registered); });
-    NodeFindings found("NVLink registration", blame_among_gpus(cluster));
+    NodeFindings found(kCheckNames.nvlink_registration, blame_among_gpus(cluster));
     for (const NodeFacts& node : cluster.nodes) {
         for (const Gpu& gpu : node.gpus) {
             if (!has_switches(gpu) || registered(gpu)) continue;
@@ -186,7 +186,7 @@ std::vector<Finding> check_nvlink_cliques(const Cluster& cluster) {
             if (reaches_other_nodes(gpu)) ++gpus_by_clique[gpu.fabric_domain][gpu.fabric_clique];
         }
     }
-    NodeFindings found("NVLink clique");
+    NodeFindings found(kCheckNames.nvlink_clique);
     for (const NodeFacts& node : cluster.nodes) {
         for (const Gpu& gpu : node.gpus) {
             if (!reaches_other_nodes(gpu)) continue;

@@ -239,11 +239,11 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster) {
         const char* name;
         std::string RankFacts::*value;
     };
-    constexpr Part kParts[] = {{"executable", &RankFacts::executable_hash},
-                               {"Argosy's version", &RankFacts::argosy_version},
-                               {"MPI library", &RankFacts::mpi_library},
-                               {"CUDA version", &RankFacts::cuda_version},
-                               {"NCCL version", &RankFacts::nccl_version}};
+    constexpr Part kParts[] = {{kCheckNames.executable, &RankFacts::executable_hash},
+                               {kCheckNames.argosy_version, &RankFacts::argosy_version},
+                               {kCheckNames.mpi_library, &RankFacts::mpi_library},
+                               {kCheckNames.cuda_version, &RankFacts::cuda_version},
+                               {kCheckNames.nccl_version, &RankFacts::nccl_version}};
     std::vector<Finding> findings;
     for (const Part& part : kParts) {
         const Values values = values_of(cluster, [&](const RankFacts& rank) {

@@ -43,7 +43,7 @@ void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<
     for (size_t rank = 0; rank < speeds.products.size(); ++rank) {
         RankRates& rates =
             kinds
-                .try_emplace(kind_of(rank, speeds), RankRates{.check = "matrix products",
+                .try_emplace(kind_of(rank, speeds), RankRates{.check = kCheckNames.matrix_products,
                                                               .others = "the other devices of its kind",
                                                               .remedy = kProductsRemedy})
                 .first->second;
@@ -108,7 +108,7 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
     for (const Outlier& one : slow_nodes(speeds)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
-            {severity_of(one, cluster), "pairs of nodes", name,
+            {severity_of(one, cluster), kCheckNames.pairs_of_nodes, name,
              fmt::format("the node sends at most {:.3g} GB/s to any other node, with each rank {}",
                          speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
              "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
@@ -123,7 +123,7 @@ Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& spee
     const std::string& name = cluster.nodes[node].name;
     return {
         severity_of(one, cluster),
-        "rails between nodes",
+        kCheckNames.rails,
         describe_ranks({ranks.on(cluster.nodes[node])[place]->rank}, cluster),
         fmt::format("the rank sends at most {:.3g} GB/s to the ranks at its place on other nodes, {}",
                     speeds.rails[node][place] / 1e9, compared_with(one, "the same rank of other nodes")),
@@ -146,9 +146,8 @@ size_t num_places(const Speeds& speeds) {
 }
 
 /// Compares the ranks at the same place on all nodes: a job waits for its slowest rail, which hardly shows in
-/// the sum of eight. A finding of compare_nodes() that is as severe says enough. In a job of two nodes,
-/// both measure the same pairs, so their rails are compared with each other, and neither node is named as
-/// bad.
+/// the sum of eight. Adds no finding on a node that has one of compare_nodes() as severe. In a job of two
+/// nodes, both nodes measure the same pairs, so the rails are compared with each other, and no node is bad.
 void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     const RanksByNode ranks(cluster);
     if (speeds.rails.size() == 2) {
@@ -213,7 +212,7 @@ void compare_paths(const std::vector<SlowPath>& paths, const Cluster& cluster,
     for (const SlowPath& path : paths) names.push_back(name_of(path, cluster, ranks));
     const SlowPath& slowest = *std::ranges::min_element(paths, {}, &SlowPath::share);
     findings.push_back(
-        {Severity::Warn, "paths between nodes", listed(names),
+        {Severity::Warn, kCheckNames.paths_between_nodes, listed(names),
          fmt::format("the slowest of these slow paths ({}) carries {:.0f} % of the median of "
                      "the other pairs, measured {}; both of its nodes are as fast as others "
                      "with other partners",
@@ -227,17 +226,18 @@ PairStates states_of_pairs(const Speeds& speeds, const Cluster& cluster) {
     return {speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size())};
 }
 
-/// Turns a FAIL on pairs into a WARN if PairStates calls all of its nodes good: each rank was fast with a
-/// partner, but with no partner all of them, because another rank of each partner is slow.
-void spare_good_nodes(const PairStates& states, const Cluster& cluster, std::vector<Finding>& findings) {
+/// Removes the nodes that PairStates calls good from the bad nodes of findings on pairs. A FAIL that has no
+/// bad node left becomes a WARN. A good node looks slow if each of its partners has a slow rank, although
+/// each of its own ranks was fast with one of the partners.
+void remove_good_nodes(const PairStates& states, const Cluster& cluster, std::vector<Finding>& findings) {
     std::set<std::string> good;
     for (size_t node = 0; node < cluster.nodes.size(); ++node) {
         if (states.is_good(static_cast<int>(node))) good.insert(cluster.nodes[node].name);
     }
     for (Finding& finding : findings) {
-        const size_t num_spared =
+        const size_t num_removed =
             std::erase_if(finding.bad_nodes, [&](const std::string& name) { return good.contains(name); });
-        if (num_spared == 0 || !finding.bad_nodes.empty()) continue;
+        if (num_removed == 0 || !finding.bad_nodes.empty()) continue;
         finding.severity = Severity::Warn;
         finding.what += "; but each of its ranks is fast with a partner";
     }
@@ -268,7 +268,7 @@ std::vector<double> sorted_distances(const std::vector<double>& values, double f
 
 std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds) {
     if (speeds.not_done.empty()) return {};
-    return {{Severity::Warn, "deadline", "all nodes",
+    return {{Severity::Warn, kCheckNames.deadline, "all nodes",
              fmt::format("{:.0f} s had passed, so these measurements were not done: {}", deadline_seconds,
                          listed(speeds.not_done)),
              "find out what took so long (the times in the log), or raise --deadline"}};
@@ -294,7 +294,7 @@ std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster
     std::vector<Finding> of_pairs;
     compare_nodes(speeds, cluster, of_pairs);
     compare_rails(speeds, cluster, of_pairs);
-    spare_good_nodes(states, cluster, of_pairs);
+    remove_good_nodes(states, cluster, of_pairs);
     compare_paths(paths, cluster, of_pairs);
     weaken_if_cut_short(speeds, of_pairs);
     append(std::move(of_pairs), findings);
@@ -305,7 +305,7 @@ std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluste
     std::vector<Finding> findings;
     for (const Outlier& one : slow_outliers(rates.rates)) {
         const std::vector<int> rank = {rates.ranks[one.index]};
-        const Severity severity = std::min(severity_of(one, cluster), rates.most);
+        const Severity severity = std::min(severity_of(one, cluster), rates.max_severity);
         findings.push_back(
             {severity, rates.check, describe_ranks(rank, cluster),
              fmt::format("{:.3g} {}, {}", rates.rates[one.index] / rates.unit, rates.unit_name,

@@ -1,5 +1,7 @@
 // Findings from the measured speeds of a job's ranks: collectives with wrong results, and ranks, groups and
 // nodes that are slower than the others or than their hardware allows.
+//
+// Sources: compare_speeds.cpp, find_wrong_results.cpp and compare_with_fabric.cpp, as the comments below say.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +17,14 @@
 
 namespace argosy::preflight {
 
-/// A FAIL for each collective whose result had wrong elements, and for each such pair of nodes, at any speed
-/// (find_wrong_results.cpp). Bad are nodes within which a group's result was wrong, and those whose exchanges
-/// with other nodes tell.
+// find_wrong_results.cpp
+
+/// A FAIL for each collective whose result had wrong elements, and for each such pair of nodes, at any speed.
+/// A node is bad if the result of a group within it was wrong, or if its exchanges with several nodes show
+/// that it corrupts data.
 std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster);
+
+// compare_speeds.cpp
 
 /// A WARN that lists the measurements that the deadline left out, if there are any.
 std::vector<Finding> find_not_done(const Speeds& speeds, double deadline_seconds);
@@ -45,8 +51,8 @@ std::vector<Outlier> slow_outliers(std::span<const double> rates);
 
 /// Rates that ranks should have in common.
 struct RankRates {
-    std::string check;
-    Severity most = Severity::Fail;  // of a finding
+    std::string check;                       // the name of the findings
+    Severity max_severity = Severity::Fail;  // of a finding
     std::vector<int> ranks = {};
     std::vector<double> rates = {};  // of these ranks
     double unit = 1e12;
@@ -58,11 +64,7 @@ struct RankRates {
 /// Findings for slow_outliers() among the rates, with the levels of compare_speeds().
 std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluster);
 
-/// Findings for the loads of ranks: sustained products that are slower than those of devices of the same
-/// kind, or slow for the device's datasheet, and copies that are slow in the same ways. A processor is left
-/// out: its products are so short that other programs disturb them. `type` is the products' type. REQUIRES:
-/// ranks do not share cores.
-std::vector<Finding> compare_loads(const Cluster& cluster, at::ScalarType type);
+// compare_with_fabric.cpp
 
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
 /// over at most one adapter for each rank of the node. Without adapters: the sum over the interfaces that

@@ -84,7 +84,7 @@ void report_below(const BelowLine& below, Severity severity, const char* remedy,
                   const Cluster& cluster, std::vector<Finding>& findings) {
     if (below.nodes.empty()) return;
     findings.push_back(
-        {severity, "line rate of nodes", describe_nodes(below.nodes, cluster),
+        {severity, kCheckNames.line_rate, describe_nodes(below.nodes, cluster),
          fmt::format("the slowest node sends at {:.0f} % of its line rate", 100 * below.lowest), remedy,
          bad ? below.nodes : std::vector<std::string>{}});
 }

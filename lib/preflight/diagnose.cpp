@@ -42,9 +42,9 @@ constexpr Row kChecks[] = {
     {.check = check_nvlinks, .of_gpus = true},
     {.check = check_nvlink_registration, .of_gpus = true},
     {.check = check_nvlink_cliques, .of_gpus = true},
-    {.check = check_nvlinks_under_load, .of_gpus = true},
+    {.check = check_nvlinks_under_stress, .of_gpus = true},
     {check_products},
-    {.check = check_links_under_load, .of_gpus = true},
+    {.check = check_links_under_stress, .of_gpus = true},
     {.check = check_gpu_counters, .of_gpus = true},
     {check_locked_memory},
     {check_open_files},
@@ -54,7 +54,7 @@ constexpr Row kChecks[] = {
     {check_cpus_near_gpus},
     {check_clocks},
     {check_dump_folder},
-    {check_load},
+    {check_load_average},
     {check_free_memory},
 };
 
@@ -93,7 +93,7 @@ constexpr NodeGap kNodeGaps[] = {
      "nvidia-smi ran out of time: in each look, all of its calls together have 30 s, or half of --timeout",
      [](const NodeFacts& node) { return node.gpus_out_of_time; }},
     {"GPUs under load", "nvidia-smi was not asked then, or did not answer in time",
-     [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
+     [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_stress.empty(); }},
     {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",
      [](const NodeFacts& node) {
          return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
@@ -112,24 +112,24 @@ constexpr NodeGap kNodeGaps[] = {
 
 struct RankGap {
     const char *what, *why;
-    bool (*has)(const DeviceLoad&, at::ScalarType, size_t num_of_kind);
+    bool (*has)(const StressResult&, at::ScalarType, size_t num_of_kind);
 };
 constexpr RankGap kRankGaps[] = {
     {"sustained matrix products", "they are switched off (--sustain 0)",
-     [](const DeviceLoad& load, at::ScalarType, size_t) { return load.num_products == 0; }},
+     [](const StressResult& stress, at::ScalarType, size_t) { return stress.num_products == 0; }},
     {"sustained matrix products against the datasheet", "no peak is known for this GPU and type",
-     [](const DeviceLoad& load, at::ScalarType type, size_t) {
-         return !load.bus_id.empty() && !observe::datasheet_peak(load.device, type).known();
+     [](const StressResult& stress, at::ScalarType type, size_t) {
+         return !stress.bus_id.empty() && !observe::datasheet_peak(stress.device, type).known();
      }},
     {"results of matrix products against those of other devices", "no other device is of this kind",
-     [](const DeviceLoad&, at::ScalarType, size_t num_of_kind) { return num_of_kind == 1; }},
+     [](const StressResult&, at::ScalarType, size_t num_of_kind) { return num_of_kind == 1; }},
     {"results of matrix products against those of other devices",
      "healthy processors may differ in LibTorch's products (debug.plain_operations)",
-     [](const DeviceLoad& load, at::ScalarType, size_t) {
-         return load.num_products > 0 && load.hash.empty();
+     [](const StressResult& stress, at::ScalarType, size_t) {
+         return stress.num_products > 0 && stress.hash.empty();
      }},
     {"copies between host and device", "the job uses no GPU there",
-     [](const DeviceLoad& load, at::ScalarType, size_t) { return load.bytes_to_device == 0; }},
+     [](const StressResult& stress, at::ScalarType, size_t) { return stress.bytes_to_device == 0; }},
 };
 
 std::string line_of(const char* what, const std::string& where, const char* why) {
@@ -155,12 +155,12 @@ std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type
     }
     std::map<std::string, size_t> num_of_kind;
     for (const RankFacts& rank : cluster.ranks) {
-        if (rank.load) ++num_of_kind[rank.load->kind()];
+        if (rank.stress) ++num_of_kind[rank.stress->kind()];
     }
     for (const RankGap& gap : kRankGaps) {
         std::vector<int> ranks;
         for (const RankFacts& rank : cluster.ranks) {
-            if (rank.load && gap.has(*rank.load, type, num_of_kind[rank.load->kind()]))
+            if (rank.stress && gap.has(*rank.stress, type, num_of_kind[rank.stress->kind()]))
                 ranks.push_back(rank.rank);
         }
         if (!ranks.empty()) lines.push_back(line_of(gap.what, describe_ranks(ranks, cluster), gap.why));

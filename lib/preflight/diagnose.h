@@ -1,5 +1,8 @@
-// Finds what is wrong with a set of nodes, from the facts that their ranks collected. diagnose() is a pure
-// function, which rank 0 calls.
+// Finds what is wrong with a set of nodes, from the facts that their ranks collected. All functions are pure,
+// and only rank 0 calls them.
+//
+// Sources: diagnose.cpp has diagnose(), its table of checks, and not_checked(). The checks are in
+// check_*.cpp, as the comments below say.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -20,8 +23,8 @@ std::vector<Finding> diagnose(const Cluster& cluster);
 std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type);
 
 // The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
-// diagnose.cpp has the table of checks, and README.md describes each check. The severities are chosen so that
-// a machine without GPUs and fabric gets no FAIL.
+// CHECKS.md describes each check. The severities are chosen so that a machine without GPUs and fabric gets no
+// FAIL.
 
 using Check = std::vector<Finding> (*)(const Cluster&);
 
@@ -47,9 +50,7 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster);
 std::vector<Finding> check_gpu_xids(const Cluster& cluster);
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 
-// visible_gpus.cpp. A FAIL of these checks means that some rank has no GPU of its own.
-inline constexpr const char* kVisibleGpus = "GPUs that CUDA sees";
-inline constexpr const char* kRanksPerGpu = "ranks per GPU";
+// check_visible_gpus.cpp. All findings are FAIL and mean that some rank has no GPU of its own.
 std::vector<Finding> check_visible_gpus(const Cluster& cluster);
 std::vector<Finding> check_ranks_per_gpu(const Cluster& cluster);
 
@@ -60,14 +61,19 @@ std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster);
 
 // check_nvlinks.cpp
 std::vector<Finding> check_nvlinks(const Cluster& cluster);
-std::vector<Finding> check_nvlinks_under_load(const Cluster& cluster);
+std::vector<Finding> check_nvlinks_under_stress(const Cluster& cluster);
 std::vector<Finding> check_nvlink_registration(const Cluster& cluster);
 std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
 
-// check_load.cpp
+// check_stress.cpp
 std::vector<Finding> check_products(const Cluster& cluster);
-std::vector<Finding> check_links_under_load(const Cluster& cluster);
+std::vector<Finding> check_links_under_stress(const Cluster& cluster);
 std::vector<Finding> check_gpu_counters(const Cluster& cluster);
+/// Compares the rates under stress, and is not in diagnose()'s table because rates are only comparable if
+/// ranks do not share cores. Products and copies get a finding if they are slower than those of devices of
+/// the same kind, or slow for the device's datasheet and its PCIe link. Processors are left out: their
+/// products are so short that other programs disturb them. `type`: of the products.
+std::vector<Finding> compare_stress(const Cluster& cluster, at::ScalarType type);
 
 // check_hosts.cpp
 std::vector<Finding> check_locked_memory(const Cluster& cluster);
@@ -75,7 +81,7 @@ std::vector<Finding> check_open_files(const Cluster& cluster);
 std::vector<Finding> check_shared_memory(const Cluster& cluster);
 std::vector<Finding> check_clocks(const Cluster& cluster);
 std::vector<Finding> check_dump_folder(const Cluster& cluster);
-std::vector<Finding> check_load(const Cluster& cluster);
+std::vector<Finding> check_load_average(const Cluster& cluster);
 std::vector<Finding> check_free_memory(const Cluster& cluster);
 std::vector<Finding> check_binding(const Cluster& cluster);
 std::vector<Finding> check_shared_cpus(const Cluster& cluster);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -27,31 +28,97 @@ struct adl_serializer<std::optional<Value>> {
 
 namespace argosy::preflight {
 
+// In JSON, a member of these types has its own name as key.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceLoad, device, library, bus_id, seconds, flops_per_second, hash,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StressResult, device, library, bus_id, seconds, flops_per_second, hash,
                                    num_products, num_different, bytes_to_device, bytes_to_host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VisibleGpus, count, own, host, problem, requested)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
-                                   mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
-                                   num_cpus, load, visible_gpus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
-                                   pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers, counters)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most_sm_megahertz,
-                                   throttle_reasons, uncorrected_errors, corrected_errors, remapping_pending,
-                                   remapping_failed, pcie_lanes, most_pcie_lanes, pcie_generation,
-                                   most_pcie_generation, used_mebibytes, total_mebibytes, compute_mode,
-                                   mig_mode, persistence, uuid, near_cpus, fabric_state, fabric_status,
-                                   fabric_domain, fabric_clique, pcie_replays, active_nvlinks,
-                                   nvlink_gigabytes, fabric_problem)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch, nonfatal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, num_cpus, load,
-                                   available_memory_bytes, interfaces, adapter_ports, gpus, gpus_problem,
-                                   has_nvidia_smi, gpus_hang, gpus_hang_under_load, gpus_out_of_time,
-                                   corrupt_info_rom, log_is_readable, xids, dump_folder, gpus_under_load,
-                                   gpus_after, adapter_ports_after)
+
+/// A member of the types below, and its key in JSON. Programs read the keys in reports, so a key stays if its
+/// member gets another name.
+template <class Facts, class Value>
+struct Key {
+    const char* key;
+    Value Facts::*member;
+};
+template <class Facts, class Value>
+Key(const char*, Value Facts::*) -> Key<Facts, Value>;
+
+constexpr auto keys_of(const RankFacts*) {
+    return std::tuple(
+        Key{"rank", &RankFacts::rank}, Key{"node", &RankFacts::node}, Key{"variables", &RankFacts::variables},
+        Key{"executable_hash", &RankFacts::executable_hash},
+        Key{"argosy_version", &RankFacts::argosy_version}, Key{"mpi_library", &RankFacts::mpi_library},
+        Key{"cuda_version", &RankFacts::cuda_version}, Key{"nccl_version", &RankFacts::nccl_version},
+        Key{"memlock_bytes", &RankFacts::memlock_bytes}, Key{"open_files", &RankFacts::open_files},
+        Key{"cpus", &RankFacts::cpus}, Key{"num_cpus", &RankFacts::num_cpus}, Key{"load", &RankFacts::stress},
+        Key{"visible_gpus", &RankFacts::visible_gpus});
+}
+constexpr auto keys_of(const AdapterPort*) {
+    return std::tuple(Key{"adapter", &AdapterPort::adapter}, Key{"port", &AdapterPort::port},
+                      Key{"state", &AdapterPort::state}, Key{"physical_state", &AdapterPort::physical_state},
+                      Key{"link_layer", &AdapterPort::link_layer}, Key{"gigabits", &AdapterPort::gigabits},
+                      Key{"pcie_lanes", &AdapterPort::pcie_lanes},
+                      Key{"most_pcie_lanes", &AdapterPort::max_pcie_lanes},
+                      Key{"pcie_transfers", &AdapterPort::pcie_transfers},
+                      Key{"most_pcie_transfers", &AdapterPort::max_pcie_transfers},
+                      Key{"counters", &AdapterPort::counters});
+}
+constexpr auto keys_of(const Gpu*) {
+    return std::tuple(
+        Key{"bus_id", &Gpu::bus_id}, Key{"name", &Gpu::name}, Key{"driver", &Gpu::driver},
+        Key{"sm_megahertz", &Gpu::sm_megahertz}, Key{"most_sm_megahertz", &Gpu::max_sm_megahertz},
+        Key{"throttle_reasons", &Gpu::throttle_reasons}, Key{"uncorrected_errors", &Gpu::uncorrected_errors},
+        Key{"corrected_errors", &Gpu::corrected_errors}, Key{"remapping_pending", &Gpu::remapping_pending},
+        Key{"remapping_failed", &Gpu::remapping_failed}, Key{"pcie_lanes", &Gpu::pcie_lanes},
+        Key{"most_pcie_lanes", &Gpu::max_pcie_lanes}, Key{"pcie_generation", &Gpu::pcie_generation},
+        Key{"most_pcie_generation", &Gpu::max_pcie_generation}, Key{"used_mebibytes", &Gpu::used_mebibytes},
+        Key{"total_mebibytes", &Gpu::total_mebibytes}, Key{"compute_mode", &Gpu::compute_mode},
+        Key{"mig_mode", &Gpu::mig_mode}, Key{"persistence", &Gpu::persistence}, Key{"uuid", &Gpu::uuid},
+        Key{"near_cpus", &Gpu::near_cpus}, Key{"fabric_state", &Gpu::fabric_state},
+        Key{"fabric_status", &Gpu::fabric_status}, Key{"fabric_domain", &Gpu::fabric_domain},
+        Key{"fabric_clique", &Gpu::fabric_clique}, Key{"pcie_replays", &Gpu::pcie_replays},
+        Key{"active_nvlinks", &Gpu::active_nvlinks}, Key{"nvlink_gigabytes", &Gpu::nvlink_gigabytes},
+        Key{"fabric_problem", &Gpu::fabric_problem});
+}
+constexpr auto keys_of(const NodeFacts*) {
+    return std::tuple(
+        Key{"name", &NodeFacts::name}, Key{"boot_id", &NodeFacts::boot_id},
+        Key{"shared_memory", &NodeFacts::shared_memory}, Key{"num_cpus", &NodeFacts::num_cpus},
+        Key{"load", &NodeFacts::load_average},
+        Key{"available_memory_bytes", &NodeFacts::available_memory_bytes},
+        Key{"interfaces", &NodeFacts::interfaces}, Key{"adapter_ports", &NodeFacts::adapter_ports},
+        Key{"gpus", &NodeFacts::gpus}, Key{"gpus_problem", &NodeFacts::gpus_problem},
+        Key{"has_nvidia_smi", &NodeFacts::has_nvidia_smi}, Key{"gpus_hang", &NodeFacts::gpus_hang},
+        Key{"gpus_hang_under_load", &NodeFacts::gpus_hang_under_stress},
+        Key{"gpus_out_of_time", &NodeFacts::gpus_out_of_time},
+        Key{"corrupt_info_rom", &NodeFacts::corrupt_info_rom},
+        Key{"log_is_readable", &NodeFacts::log_is_readable}, Key{"xids", &NodeFacts::xids},
+        Key{"dump_folder", &NodeFacts::dump_folder}, Key{"gpus_under_load", &NodeFacts::gpus_under_stress},
+        Key{"gpus_after", &NodeFacts::gpus_after},
+        Key{"adapter_ports_after", &NodeFacts::adapter_ports_after});
+}
+
+template <class Facts>
+concept HasKeys = requires(const Facts* facts) {
+    keys_of(facts);
+};
+
+template <HasKeys Facts>
+void to_json(nlohmann::json& to, const Facts& from) {
+    const auto write = [&](const auto&... one) { ((to[one.key] = from.*one.member), ...); };
+    std::apply(write, keys_of(&from));
+}
+
+template <HasKeys Facts>
+void from_json(const nlohmann::json& from, Facts& to) {
+    const auto read = [&](const auto&... one) { (from.at(one.key).get_to(to.*one.member), ...); };
+    std::apply(read, keys_of(&to));
+}
 
 namespace {
 
@@ -149,7 +216,8 @@ const Variable* RanksByNode::variable(const std::string& name, const NodeFacts& 
 
 UsedGpus::UsedGpus(const NodeFacts& node, const RanksByNode& ranks) {
     for (const RankFacts* rank : ranks.on(node)) {
-        if (rank->load && !rank->load->bus_id.empty()) addresses_.insert(pci_address(rank->load->bus_id));
+        if (rank->stress && !rank->stress->bus_id.empty())
+            addresses_.insert(pci_address(rank->stress->bus_id));
         if (rank->visible_gpus && !rank->visible_gpus->own.empty())
             addresses_.insert(pci_address(rank->visible_gpus->own));
     }

@@ -1,6 +1,9 @@
 // Facts that each rank collects about itself, and one rank of each node about the node, before a run. Facts
 // are plain values that are sent to rank 0 as text. read_facts.h collects the facts and leaves out those
 // that cannot be read; diagnose.h decides what is wrong.
+//
+// Stress is the work that the pre-flight gives to the devices of all ranks for some seconds: the same matrix
+// product again and again, then copies between GPU and host (measure_stress in speed.h).
 #pragma once
 
 #include <cstddef>
@@ -24,8 +27,8 @@ struct Variable {
     std::string file = {};  // the file in which NCCL finds the variable; empty: the environment
 };
 
-/// The results and rates of a rank's device under load.
-struct DeviceLoad {
+/// The results and rates of a rank's device under stress.
+struct StressResult {
     std::string device;   // the driver's name of the GPU, or the instruction set of a processor's kernels
     std::string library;  // that multiplies, with its version
     std::string bus_id;   // of the GPU: "0000:3b:00.0"; empty on a processor
@@ -49,7 +52,7 @@ struct DeviceLoad {
 struct VisibleGpus {
     int count = 0;
     std::string own;        // PCI address of the GPU that the rank would compute on; empty: there is none
-    std::string host;       // the machine of that GPU, as NCCL tells machines apart (nccl/device_id.h)
+    std::string host;       // the machine of that GPU, as NCCL identifies machines (nccl/device_id.h)
     std::string problem;    // the error of CUDA if the rank cannot use its GPU; empty: none
     std::string requested;  // the GPUs that the job asked Slurm for (Environment::requested_gpus)
 };
@@ -65,7 +68,7 @@ struct RankFacts {
     int64_t open_files = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::optional<DeviceLoad> load = {};  // none before the measurement
+    std::optional<StressResult> stress = {};  // none before the measurement
     /// None if the rank uses no GPU: a build without CUDA, --backend mpi, ARGOSY_DEVICE=cpu.
     std::optional<VisibleGpus> visible_gpus = {};
 
@@ -91,8 +94,8 @@ struct AdapterPort {
     std::string state, physical_state;  // "ACTIVE", "LinkUp"
     std::string link_layer;             // "InfiniBand" or "Ethernet"
     double gigabits = 0;                // per second
-    std::optional<int> pcie_lanes, most_pcie_lanes;
-    std::optional<double> pcie_transfers, most_pcie_transfers;  // GT/s per lane
+    std::optional<int> pcie_lanes, max_pcie_lanes;
+    std::optional<double> pcie_transfers, max_pcie_transfers;  // GT/s per lane
     std::map<std::string, int64_t> counters;  // of errors and retransmissions, by the kernel's names
 
     bool active() const {
@@ -108,11 +111,11 @@ struct AdapterPort {
 
 struct Gpu {
     std::string bus_id, name, driver;
-    std::optional<int64_t> sm_megahertz, most_sm_megahertz;
+    std::optional<int64_t> sm_megahertz, max_sm_megahertz;
     std::optional<int64_t> throttle_reasons;                      // NVML's bits
     std::optional<int64_t> uncorrected_errors, corrected_errors;  // of memory, since the driver was loaded
     std::optional<bool> remapping_pending, remapping_failed;
-    std::optional<int64_t> pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation;
+    std::optional<int64_t> pcie_lanes, max_pcie_lanes, pcie_generation, max_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
     std::string compute_mode, mig_mode, persistence;  // nvidia-smi's text; empty if it gives none
     std::string uuid;                                 // "GPU-8932f937-..."
@@ -160,7 +163,7 @@ struct NodeFacts {
     std::string boot_id;  // equal on two nodes that are one machine; never empty
     std::optional<Space> shared_memory;
     int num_cpus = 0;
-    std::optional<double> load;  // load average of the last minute
+    std::optional<double> load_average;  // of the last minute, as in /proc/loadavg
     std::optional<int64_t> available_memory_bytes;
     std::vector<Interface> interfaces;
     std::vector<AdapterPort> adapter_ports;
@@ -168,22 +171,23 @@ struct NodeFacts {
     std::string gpus_problem;  // the error of nvidia-smi; empty: none
     bool has_nvidia_smi = true;
     bool gpus_hang = false;  // nvidia-smi hangs (GpuAnswer::hung)
-    bool gpus_hang_under_load = false;
+    bool gpus_hang_under_stress = false;
     bool gpus_out_of_time = false;  // in a look at rest, nvidia-smi was too slow for all calls
     bool corrupt_info_rom = false;  // of a GPU
     bool log_is_readable = true;    // the kernel's
     std::vector<Xid> xids;
     std::optional<FolderFacts> dump_folder;
-    /// The GPUs while all of them multiply, and after all measurements. Empty if the job uses no GPUs.
-    std::vector<Gpu> gpus_under_load, gpus_after;
+    /// The GPUs under stress, and after all measurements. Empty if the job uses no GPUs.
+    std::vector<Gpu> gpus_under_stress, gpus_after;
     std::optional<std::vector<AdapterPort>> adapter_ports_after;  // after all measurements; none: not read
 
     /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
     const Gpu* gpu_at(const std::string& bus_id) const;
-    /// Adds what a later look at the kernel's log found; keeps what it lacks, because the log forgets. Of two
-    /// equal errors the newer one counts.
+    /// Adds the errors that a later read of the kernel's log found. An error that both reads found gets the
+    /// smaller age. An error that only the first read found stays, because the kernel overwrites old lines.
     void add_xids(const std::vector<Xid>& later);
-    /// Adds a problem of nvidia-smi, if it is not there yet: the first may be the more harmless one.
+    /// Adds a problem of nvidia-smi, unless `gpus_problem` has it already. Keeps the earlier ones, because a
+    /// later problem may be more severe or less.
     void add_gpus_problem(const std::string& when, const std::string& problem);
 };
 
@@ -192,7 +196,7 @@ struct Cluster {
     std::vector<RankFacts> ranks;            // by rank
     std::vector<NodeFacts> nodes;            // in the order of their first ranks
     std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
-    Thresholds thresholds = {};              // for judging them
+    Thresholds thresholds = {};              // below which a speed is a finding
 };
 
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.
@@ -205,16 +209,16 @@ class RanksByNode {
 
     /// The ranks on a node, ascending.
     const std::vector<const RankFacts*>& on(const NodeFacts& node) const;
-    /// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable
-    /// that differs between ranks.
+    /// The variable of the node's first rank; null if it is not set. check_variables_alike() reports
+    /// variables that differ between ranks.
     const Variable* variable(const std::string& name, const NodeFacts& node) const;
 
   private:
     std::unordered_map<std::string, std::vector<const RankFacts*>> ranks_;
 };
 
-/// The GPUs of a node that the job's ranks compute on: others may be a neighbour's. All GPUs, as long as no
-/// rank has said which it computes on (RankFacts::visible_gpus, RankFacts::load).
+/// The GPUs of a node that the job's ranks compute on: other GPUs may belong to another job. All GPUs, as
+/// long as no rank has named its own (RankFacts::visible_gpus, RankFacts::stress).
 class UsedGpus {
   public:
     UsedGpus(const NodeFacts& node, const RanksByNode& ranks);
@@ -227,7 +231,8 @@ class UsedGpus {
 /// The number of machines that the nodes are. In tests, several nodes are one machine.
 size_t num_machines(const Cluster& cluster);
 
-/// The facts as JSON in one line. Bytes that are not UTF-8 become replacement characters.
+/// The facts as JSON in one line, with the keys of facts.cpp, which the JSON report has as well (FORMAT.md).
+/// Bytes that are not UTF-8 become replacement characters.
 std::string pack(const RankFacts& facts);
 std::string pack(const NodeFacts& facts);
 

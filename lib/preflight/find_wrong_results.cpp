@@ -15,28 +15,29 @@ namespace {
 /// The elements that were wrong in all exchanges of each pair of nodes.
 using WrongByPair = std::map<std::pair<int, int>, int64_t>;
 
-/// The nodes that corrupt data. Evidence is a partner that is right without them, with another node: two such
-/// partners mark a node, even if it was right with a third, because a fault may come and go. A node that was
-/// right with nobody is marked by one such partner, or by several partners of any kind, unless the deadline
-/// cut the pairs short.
+/// The nodes that corrupt data. A partner is healthy if its data was right with some node. A node whose data
+/// was wrong with two healthy partners corrupts data, even if it was right with a third, because a fault may
+/// come and go. If the node's data was right with no partner, one healthy partner is enough, or several
+/// partners of any kind, unless the deadline cut the pairs short.
 std::set<int> corrupting_nodes(const WrongByPair& wrong_by_pair, bool cut_short) {
-    std::set<int> right;                            // with a partner
-    std::map<int, int> num_wrong, num_wrong_right;  // partners; those of them that are right without the node
+    std::set<int> healthy;           // nodes whose data was right with some partner
+    std::map<int, int> num_wrong;    // by node: partners with which data was wrong
+    std::map<int, int> num_healthy;  // by node: the healthy ones of these partners
     for (const auto& [pair, wrong] : wrong_by_pair) {
-        if (wrong == 0) right.insert({pair.first, pair.second});
+        if (wrong == 0) healthy.insert({pair.first, pair.second});
     }
     for (const auto& [pair, wrong] : wrong_by_pair) {
         if (wrong == 0) continue;
         for (const auto& [node, partner] : {pair, std::pair(pair.second, pair.first)}) {
             ++num_wrong[node];
-            if (right.contains(partner)) ++num_wrong_right[node];
+            if (healthy.contains(partner)) ++num_healthy[node];
         }
     }
     std::set<int> corrupting;
     for (const auto& [node, number] : num_wrong) {
-        const int of_right = num_wrong_right[node];
-        const bool never_right = !right.contains(node);
-        if (of_right > 1 || (never_right && (of_right > 0 || (number > 1 && !cut_short))))
+        const int healthy_partners = num_healthy[node];
+        const bool never_right = !healthy.contains(node);
+        if (healthy_partners > 1 || (never_right && (healthy_partners > 0 || (number > 1 && !cut_short))))
             corrupting.insert(node);
     }
     return corrupting;
@@ -56,7 +57,7 @@ std::vector<Finding> find_wrong_pairs(const Speeds& speeds, const Cluster& clust
             if (corrupting.contains(node)) bad.push_back(cluster.nodes[node].name);
         }
         findings.push_back(
-            {Severity::Fail, "data between nodes", describe_nodes(names, cluster),
+            {Severity::Fail, kCheckNames.data_between_nodes, describe_nodes(names, cluster),
              fmt::format("{} elements that they exchanged are wrong", wrong),
              "an adapter, cable or switch between them corrupts data: exchange with other nodes "
              "(nccl-bench sendrecv) to find the one at fault, and leave it out",
@@ -91,7 +92,7 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& clu
         }
         if (count == 0) continue;
         findings.push_back(
-            {Severity::Fail, "result of " + speed.operation.name(), describe_ranks(ranks, cluster),
+            {Severity::Fail, std::string(kResultOf) + speed.operation.name(), describe_ranks(ranks, cluster),
              fmt::format("{} elements of the result are wrong", count),
              "a device, link or library of these ranks or of their groups corrupts data: run nccl-bench on "
              "half of the nodes, then on half of those, to find it",

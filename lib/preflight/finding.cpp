@@ -4,12 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <iterator>
 #include <set>
 #include <string_view>
 
 #include "bench/collective.h"
-#include "preflight/diagnose.h"
 #include "preflight/nodes.h"
 
 namespace argosy::preflight {
@@ -26,63 +27,10 @@ std::vector<std::string> runs_of(const std::vector<int>& numbers) {
     return runs;
 }
 
-constexpr const char* kCheckNames[] = {
-    "/dev/shm",
-    "Argosy's version",
-    "CPUs near the GPUs",
-    "CPUs of the ranks",
-    "CPUs that ranks share",
-    "CUDA version",
-    "GPU PCIe generation",
-    "GPU PCIe link under load",
-    "GPU PCIe link",
-    "GPU clocks under load",
-    "GPU clocks",
-    "GPU compute mode",
-    "GPU drivers",
-    "GPU errors in the kernel's log",
-    "GPU memory errors under load",
-    "GPU memory errors",
-    "GPU memory in use",
-    "GPU models",
-    "GPU persistence",
-    kVisibleGpus,
-    "MIG",
-    "MPI library",
-    "NCCL version",
-    "NVLink clique",
-    "NVLink registration",
-    "NVLinks under load",
-    "NVLinks",
-    "adapters' PCIe links",
-    "adapters' errors",
-    "adapters' links under load",
-    "adapters' links",
-    "adapters' rates",
-    "clocks",
-    "copies to the device",
-    "copies to the host",
-    "data between nodes",
-    "deadline",
-    "dump folder",
-    "executable",
-    "history",
-    "host memory",
-    "line rate of nodes",
-    "load",
-    "locked memory",
-    "matrix products",
-    "number of GPUs",
-    "number of adapters",
-    "nvidia-smi",
-    "open files",
-    "pairs of nodes",
-    "paths between nodes",
-    "rails between nodes",
-    kRanksPerGpu,
-    "results of matrix products",
-    "sustained matrix products",
-};
+/// The members of kCheckNames.
+auto all_check_names() {
+    return std::bit_cast<std::array<const char*, sizeof(CheckNames) / sizeof(const char*)>>(kCheckNames);
+}
 
 /// "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include".
 bool is_variable(std::string_view name) {
@@ -101,17 +49,22 @@ bool is_operation(std::string_view name) {
 }  // namespace
 
 bool is_check_name(const std::string& name) {
-    constexpr std::string_view kResult = "result of ", kHistory = "history of ";
-    if (name.starts_with(kResult)) return is_operation(name.substr(kResult.size()));
-    return std::ranges::find(kCheckNames, name) != std::end(kCheckNames) || is_variable(name) ||
-           is_operation(name) || name.starts_with(kHistory);
+    if (name.starts_with(kResultOf)) return is_operation(name.substr(kResultOf.size()));
+    const auto names = all_check_names();
+    return std::ranges::find(names, name) != names.end() || is_variable(name) || is_operation(name) ||
+           name.starts_with(kHistoryOf);
 }
 
-std::string check_names() { return fmt::format("{}", fmt::join(kCheckNames, ", ")); }
+std::string check_names() { return fmt::format("{}", fmt::join(all_check_names(), ", ")); }
 
 const char* name(Severity severity) {
     constexpr const char* kNames[] = {"PASS", "WARN", "FAIL"};
     return kNames[static_cast<int>(severity)];
+}
+
+Severity severity_below(const Medians& usual, double value) {
+    if (value < usual.lower) return Severity::Fail;
+    return value < usual.upper ? Severity::Warn : Severity::Pass;
 }
 
 void append(std::vector<Finding> more, std::vector<Finding>& findings) {

@@ -1,15 +1,17 @@
 // A finding is something that the pre-flight found wrong: where, how severe, what to change, and the nodes
-// that the next start should leave out. Also: texts that name ranks and nodes, and NodeFindings, which merges
-// equal findings of several nodes into one.
+// that the next start should leave out. Also: the names of the checks, texts that name ranks and nodes, and
+// NodeFindings, which merges equal findings of several nodes into one.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/median.h"
 #include "preflight/facts.h"
 
 namespace argosy::preflight {
@@ -27,13 +29,82 @@ struct Finding {
     std::vector<std::string> bad_nodes = {};  // nodes that the next start should leave out
 };
 
+/// The severity of a node's value that should not be below the `usual` values of all nodes. Fail below the
+/// lower median, because more than half of the nodes reach it. Warn below the upper median, because perhaps
+/// only half of the nodes reach it. Else Pass.
+Severity severity_below(const Medians& usual, double value);
+
 /// Moves `more` to the end of `findings`.
 void append(std::vector<Finding> more, std::vector<Finding>& findings);
 
-/// Whether a finding's `check` may have this name: one of check_names(), a variable's name, an operation of
-/// the step ("all_gather over tp"), "result of" an operation, or "history of" a rate.
+/// The fixed names of checks. This is their only list: findings take their names from it, and --only-warn
+/// accepts these names, so no name changes. "Under load" in a name means under stress (facts.h).
+struct CheckNames {
+    const char* shared_memory = "/dev/shm";
+    const char* argosy_version = "Argosy's version";
+    const char* cpus_near_gpus = "CPUs near the GPUs";
+    const char* cpus_of_ranks = "CPUs of the ranks";
+    const char* shared_cpus = "CPUs that ranks share";
+    const char* cuda_version = "CUDA version";
+    const char* gpu_pcie_generation = "GPU PCIe generation";
+    const char* gpu_pcie_under_stress = "GPU PCIe link under load";
+    const char* gpu_pcie = "GPU PCIe link";
+    const char* gpu_clocks_under_stress = "GPU clocks under load";
+    const char* gpu_clocks = "GPU clocks";
+    const char* gpu_compute_mode = "GPU compute mode";
+    const char* gpu_drivers = "GPU drivers";
+    const char* gpu_xids = "GPU errors in the kernel's log";
+    const char* gpu_memory_errors_under_stress = "GPU memory errors under load";
+    const char* gpu_memory_errors = "GPU memory errors";
+    const char* gpu_memory_in_use = "GPU memory in use";
+    const char* gpu_models = "GPU models";
+    const char* gpu_persistence = "GPU persistence";
+    const char* visible_gpus = "GPUs that CUDA sees";
+    const char* mig = "MIG";
+    const char* mpi_library = "MPI library";
+    const char* nccl_version = "NCCL version";
+    const char* nvlink_clique = "NVLink clique";
+    const char* nvlink_registration = "NVLink registration";
+    const char* nvlinks_under_stress = "NVLinks under load";
+    const char* nvlinks = "NVLinks";
+    const char* adapter_pcie = "adapters' PCIe links";
+    const char* adapter_errors = "adapters' errors";
+    const char* adapter_links_under_stress = "adapters' links under load";
+    const char* adapter_links = "adapters' links";
+    const char* adapter_rates = "adapters' rates";
+    const char* clocks = "clocks";
+    const char* copies_to_device = "copies to the device";
+    const char* copies_to_host = "copies to the host";
+    const char* data_between_nodes = "data between nodes";
+    const char* deadline = "deadline";
+    const char* dump_folder = "dump folder";
+    const char* executable = "executable";
+    const char* history = "history";
+    const char* host_memory = "host memory";
+    const char* line_rate = "line rate of nodes";
+    const char* load_average = "load";
+    const char* locked_memory = "locked memory";
+    const char* matrix_products = "matrix products";
+    const char* num_gpus = "number of GPUs";
+    const char* num_adapters = "number of adapters";
+    const char* nvidia_smi = "nvidia-smi";
+    const char* open_files = "open files";
+    const char* pairs_of_nodes = "pairs of nodes";
+    const char* paths_between_nodes = "paths between nodes";
+    const char* rails = "rails between nodes";
+    const char* ranks_per_gpu = "ranks per GPU";
+    const char* product_results = "results of matrix products";
+    const char* sustained_products = "sustained matrix products";
+};
+inline constexpr CheckNames kCheckNames;
+
+/// The starts of names that are made from others: "result of all_gather over tp", "history of rails".
+inline constexpr std::string_view kResultOf = "result of ", kHistoryOf = "history of ";
+
+/// Whether a finding's `check` may have this name: one of kCheckNames, a variable's name, an operation of the
+/// step ("all_gather over tp"), kResultOf an operation, or kHistoryOf a rate.
 bool is_check_name(const std::string& name);
-/// The fixed names, for an error message.
+/// All names in kCheckNames, for an error message.
 std::string check_names();
 
 /// Turns the FAIL of findings of these checks into a WARN that marks no node.
@@ -51,11 +122,11 @@ std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster&
 /// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
 std::string describe(const Variable& variable);
 
-/// The nodes that a FAIL marks as bad. A WARN marks no node.
-///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
-///   Always    the nodes that have the problem: for broken parts
-///   Minority  the nodes that have the problem. If more than half of the nodes have it, also the only node of
-///             a job, it may be so by design, and the FAIL becomes a WARN
+/// The choice of the nodes that a FAIL marks as bad. A WARN marks no node.
+///   Always    all nodes with the problem: for broken hardware
+///   Deviants  the nodes with the problem, or none if all nodes have it: for settings
+///   Minority  the nodes with the problem. But the FAIL becomes a WARN, because it may be intended, if more
+///             than half of the nodes have the problem, or the job has only one node
 enum class Blame { Deviants, Always, Minority };
 
 /// Collects the problems that one check finds on nodes. Equal problems of several nodes become one finding,

@@ -35,10 +35,10 @@ std::string utc(double time) {
 
 constexpr struct {
     const char* name;
-    double DeviceLoad::*rate;
-} kLoadRates[] = {{"sustained products", &DeviceLoad::flops_per_second},
-                  {"copies to the device", &DeviceLoad::bytes_to_device},
-                  {"copies to the host", &DeviceLoad::bytes_to_host}};
+    double StressResult::*rate;
+} kStressRates[] = {{"sustained products", &StressResult::flops_per_second},
+                    {"copies to the device", &StressResult::bytes_to_device},
+                    {"copies to the host", &StressResult::bytes_to_host}};
 
 bool is_in_flops(std::string_view rate) { return rate == "products" || rate.starts_with("sustained "); }
 bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
@@ -58,19 +58,19 @@ std::string kind_of(const Report& report, size_t node) {
                        report.speeds.between_devices() ? "device" : "host");
 }
 
-/// Adds the rates of GPUs under load: products with their time, because a GPU gets hotter and slower. The
-/// load of a processor is so short that other programs disturb it.
-void add_loads(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
-    for (const auto& [name, rate] : kLoadRates) {
+/// Adds the rates of GPUs under stress. The name of the products' rate has their time, because a GPU gets
+/// hotter and slower. Leaves out processors: their stress is so short that other programs disturb it.
+void add_stress(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
+    for (const auto& [name, rate] : kStressRates) {
         std::vector<double> rates;
         std::string key;
         for (const int rank : node.ranks) {
-            const std::optional<DeviceLoad>& load = cluster.ranks[rank].load;
-            const bool has_rate = load && !load->bus_id.empty() && (*load).*rate > 0;
-            rates.push_back(has_rate ? (*load).*rate : 0);
+            const std::optional<StressResult>& stress = cluster.ranks[rank].stress;
+            const bool has_rate = stress && !stress->bus_id.empty() && (*stress).*rate > 0;
+            rates.push_back(has_rate ? (*stress).*rate : 0);
             if (!has_rate) continue;
-            key = rate == &DeviceLoad::flops_per_second ? fmt::format("{} of {:g} s", name, load->seconds)
-                                                        : name;
+            key = rate == &StressResult::flops_per_second ? fmt::format("{} of {:g} s", name, stress->seconds)
+                                                          : name;
         }
         if (!key.empty()) entry.rates[key] = rates;
     }
@@ -176,7 +176,7 @@ std::vector<HistoryEntry> history_entries(const Report& report) {
             entry.rates["pairs of nodes"] = {speeds.nodes[node]};
             entry.rates["rails"] = speeds.rails[node];
         }
-        add_loads(report.cluster, report.nodes[node], entry);
+        add_stress(report.cluster, report.nodes[node], entry);
         for (const OperationSpeed& speed : speeds.operations) add_groups(speed, report.nodes[node], entry);
         entries.push_back(std::move(entry));
     }
@@ -202,7 +202,7 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
         if (!slowest) continue;
         const double rate = rates[slowest->index];
         findings.push_back(
-            {Severity::Warn, "history of " + name,
+            {Severity::Warn, std::string(kHistoryOf) + name,
              slow_ranks.empty() ? report.nodes[node].name : describe_ranks(slow_ranks, report.cluster),
              fmt::format(
                  "{:.3g} {}, {:.0f} % of the median of the {} last runs here (robust z-score {:.1f}), {}",
@@ -240,7 +240,7 @@ std::vector<Finding> compare_with_history(const std::filesystem::path& folder, c
             const auto past = read_history(file_of(report.nodes[node], folder));
             append(compare_with_past(static_cast<int>(node), entries[node], past, report), findings);
         } catch (const RunError& error) {
-            findings.push_back({Severity::Warn, "history", report.nodes[node].name, error.what(),
+            findings.push_back({Severity::Warn, kCheckNames.history, report.nodes[node].name, error.what(),
                                 "make the file readable, or set --history to another folder"});
         }
         if (file_done) file_done();

@@ -73,7 +73,7 @@ std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
 double PairSpeed::rate() const { return std::accumulate(rails.begin(), rails.end(), 0.0); }
 
 PairStates::PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hunt, int num_nodes)
-    : good_(num_nodes), num_tries_(num_nodes), met_(num_nodes) {
+    : good_(num_nodes), num_tries_(num_nodes), partners_(num_nodes) {
     std::map<std::pair<int, int>, Pair> merged;
     for (size_t i = 0; i < pairs.size(); ++i) {
         const PairSpeed& one = pairs[i];
@@ -89,8 +89,8 @@ PairStates::PairStates(const std::vector<PairSpeed>& pairs, size_t num_before_hu
     for (auto& [nodes, pair] : merged) {
         num_places = std::max(num_places, pair.rails.size());
         pair.slow_rails.resize(pair.rails.size());
-        met_[pair.first].push_back(pair.second);
-        met_[pair.second].push_back(pair.first);
+        partners_[pair.first].push_back(pair.second);
+        partners_[pair.second].push_back(pair.first);
         pairs_.push_back(std::move(pair));
     }
     for (size_t place = 0; place < num_places; ++place) find_slow_rails(place);
@@ -126,8 +126,8 @@ void PairStates::find_slow_pairs() {
 }
 
 /// Returns for each place three quarters of the upper quartile of the nodes' best rates. The median of the
-/// pairs would be too low, because a bad node makes the pairs of all its partners slow; so would that of the
-/// nodes, because nodes that met only bad ones look bad.
+/// pairs would be too low, because a bad node makes the pairs of all its partners slow. The median of the
+/// nodes would be too low as well, because nodes that had only bad partners look bad.
 std::vector<double> PairStates::min_fast_rates() const {
     constexpr double kMinShare = 0.75;      // below it a slow node gets FAIL (compare_speeds.h)
     std::vector<std::vector<double>> best;  // by place and node
@@ -175,30 +175,30 @@ std::vector<SlowPath> PairStates::slow_paths() const {
     return paths;
 }
 
-/// The nearest good node that is free in `round`; if possible, one that `node` has not met.
+/// The nearest good node that is free in `round`; if possible, one that was not a partner of `node` before.
 std::optional<int> PairStates::partner_for(int node, const Round& round) const {
     const auto num_nodes = static_cast<int>(round.size());
     std::optional<int> partner;
     for (int distance = 1; distance < num_nodes; ++distance) {
         for (const int other : {node - distance, node + distance}) {
             if (other < 0 || other >= num_nodes || !good_[other] || round[other] != other) continue;
-            if (std::ranges::find(met_[node], other) == met_[node].end()) return other;
+            if (std::ranges::find(partners_[node], other) == partners_[node].end()) return other;
             if (!partner) partner = other;
         }
     }
     return partner;
 }
 
-/// Gives good partners to nodes that are not good yet, of those with the fewest tries: to as many as need it
-/// for all tries to fit into `num_rounds`, or to a share of the job's nodes if that is more. Takes them from
-/// all over the list, because neighbours share a switch. Returns whether there is such a pair.
+/// Gives good partners to some of the nodes that are not good yet, those with the fewest tries: to so many
+/// that all tries fit into `num_rounds`, or to a share of the job's nodes if that is more. Spreads the choice
+/// over the whole list, because neighbours share a switch. Returns whether there is such a pair.
 bool PairStates::pair_suspects(int num_rounds, Round& round) const {
     constexpr int kNodesPerPair[] = {16, 64};  // by tries: fewer would load tapered links between switches
     constexpr int kMaxTries = std::size(kNodesPerPair);
     std::vector<int> waiting;
     int fewest = kMaxTries, num_wanted = 0;
     for (int node = 0; node < std::ssize(round); ++node) {
-        if (good_[node] || met_[node].empty() || num_tries_[node] >= kMaxTries) continue;
+        if (good_[node] || partners_[node].empty() || num_tries_[node] >= kMaxTries) continue;
         num_wanted += kMaxTries - num_tries_[node];
         if (num_tries_[node] < fewest) waiting.clear();
         fewest = std::min(fewest, num_tries_[node]);

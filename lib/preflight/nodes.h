@@ -1,4 +1,5 @@
-// The nodes of a job, their names, the ranks on each, and the pairs in which nodes exchange data.
+// The nodes of a job, their names and ranks, the pairs in which nodes exchange data, and the hunt for bad
+// nodes and slow paths.
 #pragma once
 
 #include <cstddef>
@@ -41,13 +42,13 @@ struct PairSpeed {
 };
 
 // The hunt: a pair is slow because one of its nodes is bad, or because the path between two good nodes is
-// slow (a link between switches). Rounds of disjoint pairs tell which:
+// slow (a link between switches). Rounds of disjoint pairs show which:
 // 1. A node is good if each of its ranks was fast with a partner, and no data was wrong with this partner.
 //    Fast: the exchange is not among the slow pairs, and reaches three quarters of the upper quartile of the
-//    nodes' best. The second counts where so many pairs touch a bad node that none is slower than most.
+//    nodes' best rates. The second condition is for jobs with so many bad nodes that slow pairs are usual.
 // 2. A node that is not good yet gets a good partner, twice: the free one with the nearest number, because
-//    links between switches may carry less than all of their nodes send. For the same reason few nodes have
-//    their turn in a round, and all others are quiet. A node that is good afterwards is a partner for others.
+//    links between switches may carry less than all of their nodes send. For the same reason few nodes get
+//    partners in a round, and the other nodes are quiet. A node that proves good is a partner for others.
 // 3. Then a slow pair of good nodes is measured again, once, because other traffic may have been the reason.
 //    The other good nodes exchange in pairs, too, so that the network carries as much as before.
 // Rounds: 0 if no pair was slow, about 3 log2(n) at most.
@@ -97,10 +98,10 @@ class PairStates {
     bool pair_suspects(int num_rounds, Round& round) const;
     bool pair_slow_again(Round& round) const;
 
-    std::vector<Pair> pairs_;            // each pair once, sorted
-    std::vector<char> good_;             // by node
-    std::vector<int> num_tries_;         // by node: exchanges with a good partner in the hunt
-    std::vector<std::vector<int>> met_;  // by node: its partners
+    std::vector<Pair> pairs_;                 // each pair once, sorted
+    std::vector<char> good_;                  // by node
+    std::vector<int> num_tries_;              // by node: exchanges with a good partner in the hunt
+    std::vector<std::vector<int>> partners_;  // by node: with which it has exchanged data
 };
 
 /// The rounds after which the hunt ends with what it has found out.

@@ -17,12 +17,12 @@
 namespace argosy::preflight {
 namespace {
 
-/// Limits on time and size if ranks share cores. Ranks that take turns on a core may seem slow without a
-/// fault, so the speeds are measured briefly and not compared.
+/// Limits on time and size if ranks share cores. Ranks that share a core may be slow without a fault, so the
+/// speeds are measured briefly and not compared.
 constexpr double kSecondsIfNotCompared = 0.02;
 constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
-constexpr const char* kLoads = "the sustained load and the copies";
+constexpr const char* kStressStep = "the sustained load and the copies";
 
 LibraryVersions library_versions() {
     LibraryVersions versions{.mpi_library = mpi::library()};
@@ -40,7 +40,7 @@ std::vector<RankFacts> named_ranks(const std::vector<std::string>& nodes) {
 }
 
 /// COLLECTIVE: rank 0 gets the facts of every rank, and the facts of each node from the node's first rank.
-/// The other ranks get what measure_loads() and look_again() need.
+/// The other ranks get what measure_stress() and look_again() need.
 Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                        const Sources& sources, const std::string& backend, std::vector<Node>& nodes) {
     RankFacts own_rank = read_rank_facts(sources, world.rank(), library_versions());
@@ -64,9 +64,9 @@ Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& cont
     return cluster;
 }
 
-/// Text that says which ranks share cores; empty if each rank has its own core or GPU. Ranks of nodes that
-/// are the same machine are counted together.
-std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes) {
+/// Says how many ranks share cores. None if each rank has its own core or GPU. Ranks of nodes that are the
+/// same machine are counted together.
+std::optional<std::string> shared_cores(const Cluster& cluster, const std::vector<Node>& nodes) {
     std::map<std::string, size_t> ranks_of_machine;  // by boot_id
     for (size_t node = 0; node < nodes.size(); ++node)
         ranks_of_machine[cluster.nodes[node].boot_id] += nodes[node].ranks.size();
@@ -76,7 +76,7 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
             return fmt::format("{} ranks share the {} cores of {}", num_ranks, node.num_cpus, node.name);
         }
     }
-    return "";
+    return std::nullopt;
 }
 
 /// Decisions that rank 0 makes from the facts.
@@ -86,31 +86,27 @@ struct Plan {
 
 /// The speeds if no measurement can begin.
 Speeds speeds_not_done(const std::vector<Node>& nodes, const std::vector<StepOperation>& operations) {
-    Speeds speeds{.not_done = {"matrix products"}};
+    Speeds speeds{.not_done = {kCheckNames.matrix_products}};
     for (const StepOperation& operation : operations) speeds.not_done.push_back(operation.name());
-    if (nodes.size() > 1) speeds.not_done.emplace_back("pairs of nodes");
-    speeds.not_done.emplace_back(kLoads);
+    if (nodes.size() > 1) speeds.not_done.emplace_back(kCheckNames.pairs_of_nodes);
+    speeds.not_done.emplace_back(kStressStep);
     return speeds;
 }
 
 }  // namespace
 
-std::string cannot_measure(const Cluster& cluster) {
-    constexpr const char* kSomeWithout = "some ranks cannot use a GPU of their own";
-    const std::vector<Finding> findings = diagnose(cluster);
-    const auto fails = [&](const char* check) {
-        return std::ranges::any_of(findings, [&](const Finding& one) {
-            return one.severity == Severity::Fail && one.check == check;
-        });
+std::optional<std::string> reason_not_to_measure(const Cluster& cluster) {
+    const auto any_bad_node = [&] {
+        return std::ranges::any_of(diagnose(cluster),
+                                   [](const Finding& one) { return !one.bad_nodes.empty(); });
     };
-    if (fails(kVisibleGpus)) return kSomeWithout;
-    const bool any_bad =
-        std::ranges::any_of(findings, [](const Finding& one) { return !one.bad_nodes.empty(); });
-    if (fails(kRanksPerGpu) && any_bad) return kSomeWithout;
+    if (!check_visible_gpus(cluster).empty() || (!check_ranks_per_gpu(cluster).empty() && any_bad_node()))
+        return "some ranks cannot use a GPU of their own";
     const bool differ = std::ranges::any_of(cluster.ranks, [&](const RankFacts& rank) {
         return rank.cuda_version.empty() != cluster.ranks.front().cuda_version.empty();
     });
-    return differ ? "only some ranks run a build with CUDA" : "";
+    if (differ) return "only some ranks run a build with CUDA";
+    return std::nullopt;
 }
 
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
@@ -123,12 +119,12 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
     report.cluster.thresholds = job.thresholds;
     if (world.rank() == 0) {
-        report.not_measured = cannot_measure(report.cluster);
-        report.not_compared =
-            report.not_measured.empty() ? shared_cores(report.cluster, report.nodes) : report.not_measured;
+        report.why_not_measured = reason_not_to_measure(report.cluster);
+        report.why_not_compared =
+            report.why_not_measured ? report.why_not_measured : shared_cores(report.cluster, report.nodes);
     }
     const auto [measures, compares] =
-        control.exchange(Plan{report.not_measured.empty(), report.not_compared.empty()}).front();
+        control.exchange(Plan{!report.why_not_measured, !report.why_not_compared}).front();
     if (!compares) {
         options.seconds_each = kSecondsIfNotCompared;
         options.max_bytes = kMaxBytesIfNotCompared;
@@ -140,29 +136,30 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
         const auto meter = make_meter(world, control, report.nodes, options, started);
         report.speeds = measure_speeds(*meter, report.nodes, operations, options.deadline_seconds);
         if (meter->seconds_passed() >= options.deadline_seconds) {
-            report.speeds.not_done.emplace_back(kLoads);
+            report.speeds.not_done.emplace_back(kStressStep);
         } else {
             if (options.sustain_seconds != 0) spdlog::info("pre-flight: sustained load");
-            measure_loads(world, control, *meter, options, report.cluster);
+            measure_stress(world, control, *meter, options, report.cluster);
         }
     } else {
         report.speeds = speeds_not_done(report.nodes, operations);
     }
-    if (options.deadline_seconds > 0)  // after the deadline, too: counters tell what slowed the measurements
+    // Also after the deadline, because counters may show what slowed the measurements.
+    if (options.deadline_seconds > 0)
         look_again(world, control, sources, report.speeds.between_devices(), report.cluster);
-    if (world.rank() == 0) judge(job, options.deadline_seconds, report);
+    if (world.rank() == 0) set_findings(job, options.deadline_seconds, report);
     report.time = time_of_day();
     report.seconds = seconds_now() - started;
     return report;
 }
 
-void judge(const Job& job, double deadline_seconds, Report& report) {
+void set_findings(const Job& job, double deadline_seconds, Report& report) {
     report.findings = diagnose(report.cluster);
-    if (report.not_measured.empty()) append(find_not_done(report.speeds, deadline_seconds), report.findings);
+    if (!report.why_not_measured) append(find_not_done(report.speeds, deadline_seconds), report.findings);
     append(find_wrong_results(report.speeds, report.cluster), report.findings);
-    if (report.not_compared.empty()) {
+    if (!report.why_not_compared) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
-        append(compare_loads(report.cluster, report.type), report.findings);
+        append(compare_stress(report.cluster, report.type), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
     for (const std::string& check : job.only_warn) {

@@ -1,12 +1,15 @@
 // Checks a set of nodes before a job runs on them: collects settings and hardware facts, compares the ranks'
-// clocks, measures the speed of the job's own operations, and reports what is wrong. Every
-// measurement has a fixed time, every wait a timeout, and no measurement begins after the deadline, which is
-// two minutes on any number of nodes.
+// clocks, measures the speed of the job's own operations, and reports what is wrong. Every measurement has a
+// fixed time, every wait a timeout, and no measurement begins after the deadline, which is two minutes on any
+// number of nodes.
+//
+// Sources: preflight.cpp runs the pre-flight; report.cpp writes the reports.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +38,9 @@ struct Report {
     std::vector<Node> nodes;
     Speeds speeds;
     at::ScalarType type;
-    std::string not_measured;       // why no speed was measured; empty if they were
-    std::string not_compared;       // why the speeds are not compared; empty if they are
+    /// Why no speed was measured, and why the speeds are not compared with each other. None: they are. Speeds
+    /// that were not measured are not compared, for the same reason.
+    std::optional<std::string> why_not_measured, why_not_compared;
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
     double time = 0;  // of the end, seconds since 1970
@@ -46,7 +50,7 @@ struct Report {
     std::vector<std::string> bad_nodes() const;
 };
 
-/// Seconds since 1970.
+/// Returns seconds since 1970. Tests pass clocks that are wrong.
 using Clock = double (*)();
 double time_of_day();
 
@@ -56,18 +60,20 @@ double time_of_day();
 /// rank has a core. Throws TimeoutError, which names the missing ranks.
 std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
 
-/// COLLECTIVE over `world`: rank 0 gets the report; the others' has no facts and no findings. If a rank
-/// cannot use its GPU, the report says so and no speed is measured. Throws TimeoutError, which names the
-/// missing ranks, and UserError if every node has more ranks than GPUs and no node is bad.
+/// COLLECTIVE over `world`: rank 0 gets the whole report. The reports of other ranks have no findings, and of
+/// the facts only what measure_stress() needs (speed.h). If a rank cannot use its GPU, the report says so and
+/// no speed is measured. Throws TimeoutError, which names the missing ranks, and UserError if every node has
+/// more ranks than GPUs and no node is bad.
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
 
-/// Why no speed can be measured on these GPUs; empty if the ranks can choose a backend together. They can do
-/// so, and refuse it together (choose_backend), if the user has started too many ranks.
-std::string cannot_measure(const Cluster& cluster);
+/// Why no speed can be measured: some ranks have no GPU of their own or a build without CUDA, so the ranks
+/// would choose different backends. None if too many ranks were started on every node, because then
+/// choose_backend() throws the same UserError on all ranks.
+std::optional<std::string> reason_not_to_measure(const Cluster& cluster);
 
-/// Writes all findings on the facts and speeds of a report, the worst first.
-void judge(const Job& job, double deadline_seconds, Report& report);
+/// Sets the findings of a report from its facts and speeds, the worst first.
+void set_findings(const Job& job, double deadline_seconds, Report& report);
 
 /// The value of "format", the first key of the JSON report. A later run overwrites no other files.
 inline constexpr const char* kReportMark = "argosy pre-flight";

@@ -1,5 +1,8 @@
 // Collects the facts of this rank and this node: from the environment, the kernel's files, nvidia-smi, and a
 // trial write to the folder that the run will write to.
+//
+// Sources: read_rank_facts.cpp for a rank and for the folder; read_node_facts.cpp for the kernel's files and
+// log; read_gpu_facts.cpp for nvidia-smi.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +24,8 @@ struct LibraryVersions {
 
 RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersions& versions);
 
-/// Asks CUDA what it shows this rank, which is number `number_on_node` (from 0) of those that share its
-/// memory. Makes the rank's GPU current, as the measurements do, because a broken GPU refuses that. Does not
+/// Asks CUDA which GPUs it shows this rank, which is number `number_on_node` (from 0) of the ranks that share
+/// memory. Makes the rank's GPU current, as the measurements do, because that fails on a broken GPU. Does not
 /// throw.
 VisibleGpus look_at_visible_gpus(int number_on_node);
 
@@ -58,10 +61,10 @@ struct GpuAnswer {
     bool corrupt_info_rom = false;  // of a GPU; nvidia-smi says so and prints all rows
 };
 
-// One time limit covers all calls of nvidia-smi in a function below. None follows a call that did not end.
-// The output of a call that was cut short or failed is not used.
+// In query_gpus() and in look_at_gpus(), one time limit covers all calls of nvidia-smi. After a call that did
+// not end, no other call follows. The output of a call that was cut short or failed is not used.
 
-/// The facts that change under load.
+/// The facts that change under stress.
 GpuAnswer query_gpus(const Sources& sources);
 
 /// The same facts and, if there is still time, those that the full report `nvidia-smi -q` (PCIe replays, the

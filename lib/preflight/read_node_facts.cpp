@@ -103,9 +103,9 @@ AdapterPort read_port(const fs::path& adapter, int number) {
             .link_layer = read_line(port / "link_layer"),
             .gigabits = leading_number(read_line(port / "rate")).value_or(0),
             .pcie_lanes = lanes_in(device / "current_link_width"),
-            .most_pcie_lanes = lanes_in(device / "max_link_width"),
+            .max_pcie_lanes = lanes_in(device / "max_link_width"),
             .pcie_transfers = if_positive(leading_number(read_line(device / "current_link_speed"))),
-            .most_pcie_transfers = if_positive(leading_number(read_line(device / "max_link_speed"))),
+            .max_pcie_transfers = if_positive(leading_number(read_line(device / "max_link_speed"))),
             .counters = read_counters(port)};
 }
 
@@ -166,7 +166,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
                     .boot_id = boot_id(sources),
                     .shared_memory = space_of(sources.root / "dev/shm"),
                     .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
-                    .load = leading_number(read_line(sources.root / "proc/loadavg")),
+                    .load_average = leading_number(read_line(sources.root / "proc/loadavg")),
                     .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
                     .interfaces = read_interfaces(sources),
                     .adapter_ports = read_adapter_ports(sources)};

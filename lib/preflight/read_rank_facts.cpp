@@ -1,5 +1,5 @@
-// Collects the facts of this rank (variables, executable, limits and CPUs), and of a folder that ranks write
-// to.
+// Collects the facts of this rank (variables, executable, limits, CPUs, and the GPUs that CUDA shows it), and
+// of a folder that ranks write to.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -21,6 +21,8 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "base/time_limit.h"
+#include "cuda/device.h"
+#include "nccl/device_id.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
@@ -173,6 +175,22 @@ RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersion
                     .cpus = allowed_cpus(sources)};
     facts.num_cpus = static_cast<int>(parse_cpu_list(facts.cpus).size());
     return facts;
+}
+
+VisibleGpus look_at_visible_gpus(int number_on_node) {
+    VisibleGpus seen{.requested = printable(Environment::read().requested_gpus)};
+    try {
+        seen.count = cuda::device_count();
+        if (seen.count == 0) return seen;
+        const int own = number_on_node % seen.count;
+        const nccl::DeviceId id = nccl::device_id(own);
+        seen.own = id.pci_bus_id;
+        seen.host = printable(id.node);
+        cuda::set_device(own);  // makes a context
+    } catch (const RunError& error) {
+        seen.problem = printable(error.what());
+    }
+    return seen;
 }
 
 std::optional<Space> space_of(const fs::path& folder) {

@@ -47,18 +47,18 @@ std::string line_of(const OperationSpeed& speed) {
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
 
-/// The rates of the ranks under load that were measured.
-std::string lines_of_loads(const Cluster& cluster) {
-    const auto rates_of = [&](double DeviceLoad::*rate) {
+/// The rates of the ranks under stress that were measured.
+std::string lines_of_stress(const Cluster& cluster) {
+    const auto rates_of = [&](double StressResult::*rate) {
         std::vector<double> rates;
         for (const RankFacts& rank : cluster.ranks) {
-            if (rank.load && (*rank.load).*rate > 0) rates.push_back((*rank.load).*rate);
+            if (rank.stress && (*rank.stress).*rate > 0) rates.push_back((*rank.stress).*rate);
         }
         return rates;
     };
-    const auto sustained = rates_of(&DeviceLoad::flops_per_second);
-    const auto to_device = rates_of(&DeviceLoad::bytes_to_device);
-    const auto to_host = rates_of(&DeviceLoad::bytes_to_host);
+    const auto sustained = rates_of(&StressResult::flops_per_second);
+    const auto to_device = rates_of(&StressResult::bytes_to_device);
+    const auto to_host = rates_of(&StressResult::bytes_to_host);
     std::string text;
     if (!sustained.empty())
         text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
@@ -73,13 +73,14 @@ std::string lines_of_speeds(const Report& report) {
     std::string text =
         fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                     bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
-    text += lines_of_loads(report.cluster);
+    text += lines_of_stress(report.cluster);
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
     }
-    if (!report.not_compared.empty()) {
-        text += fmt::format("  These speeds are not compared with each other: {}.\n", report.not_compared);
+    if (report.why_not_compared) {
+        text +=
+            fmt::format("  These speeds are not compared with each other: {}.\n", *report.why_not_compared);
     }
     return text;
 }
@@ -127,7 +128,7 @@ Json speeds_json(const Report& report) {
                          {"nwrong", pair.num_wrong},
                          {"hunt", i >= report.speeds.num_pairs_before_hunt}});
     }
-    return {{"judged", report.not_compared.empty()},
+    return {{"judged", !report.why_not_compared},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", collectives},
             {"pairs_of_nodes", nodes},
@@ -204,10 +205,10 @@ std::string prometheus_speeds(const Report& report) {
             const Labels labels = {{"node", name}, {"rank", fmt::to_string(ranks[i])}};
             if (!speeds.products.empty()) products.add(labels, speeds.products[ranks[i]]);
             if (!speeds.rails.empty()) rails.add(labels, speeds.rails[node][i]);
-            if (const auto& load = report.cluster.ranks[ranks[i]].load) {
-                if (load->flops_per_second > 0) sustained.add(labels, load->flops_per_second);
-                if (load->bytes_to_device > 0) to_device.add(labels, load->bytes_to_device);
-                if (load->bytes_to_host > 0) to_host.add(labels, load->bytes_to_host);
+            if (const auto& stress = report.cluster.ranks[ranks[i]].stress) {
+                if (stress->flops_per_second > 0) sustained.add(labels, stress->flops_per_second);
+                if (stress->bytes_to_device > 0) to_device.add(labels, stress->bytes_to_device);
+                if (stress->bytes_to_host > 0) to_host.add(labels, stress->bytes_to_host);
             }
         }
     }
@@ -240,9 +241,9 @@ std::string text_report(const Report& report) {
     std::string text =
         fmt::format("pre-flight of {} on {}{}\n", report.title, listed(names_of(report.nodes)),
                     report.speeds.library.empty() ? "" : fmt::format(" ({})", report.speeds.library));
-    text += report.not_measured.empty() ? lines_of_speeds(report)
-                                        : fmt::format("  not measured, because {}: {}\n", report.not_measured,
-                                                      listed(report.speeds.not_done));
+    text += report.why_not_measured ? fmt::format("  not measured, because {}: {}\n",
+                                                  *report.why_not_measured, listed(report.speeds.not_done))
+                                    : lines_of_speeds(report);
     for (const Finding& finding : report.findings) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
                             finding.where, finding.what, finding.remedy);

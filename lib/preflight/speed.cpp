@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "bench/collective.h"
 #include "comm/communicator.h"
+#include "preflight/finding.h"
 
 namespace argosy::preflight {
 namespace {
@@ -95,13 +96,12 @@ class Steps {
     std::vector<std::string>& not_done_;
 };
 
-/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and slow
-/// paths.
+/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and slow paths.
 /// Returns false if the deadline cut it short.
 bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, Speeds& speeds) {
     const auto num_nodes = static_cast<int>(nodes.size());
     for (const Round& round : rounds_of_pairs(num_nodes, kRoundsOfPairs)) {
-        if (!steps.begin("pairs of nodes")) return false;
+        if (!steps.begin(kCheckNames.pairs_of_nodes)) return false;
         if (speeds.nodes.empty()) {
             speeds.nodes.resize(nodes.size());
             for (const Node& node : nodes) speeds.rails.emplace_back(node.ranks.size());
@@ -127,7 +127,7 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
     Steps steps(meter, deadline_seconds, speeds.not_done);
     speeds.library = meter.library();
     speeds.devices = meter.devices();
-    if (steps.begin("matrix products")) speeds.products = meter.products();
+    if (steps.begin(kCheckNames.matrix_products)) speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
         if (steps.begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
     }

@@ -1,6 +1,9 @@
 // Measures how fast the ranks of a job do the work of its training step: matrix products, the step's own
 // operations between ranks with their real groups and, up to a limit, their real sizes (`StepOperation`), and
-// transfers between pairs of nodes.
+// transfers between pairs of nodes. Then puts the devices under stress (facts.h).
+//
+// Sources: speed.cpp chooses the operations and runs the measurements in order; meter.cpp measures;
+// stress.cpp has measure_stress() and look_again().
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -69,7 +72,7 @@ struct SpeedOptions {
     /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
     /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.
     size_t max_bytes = 256 << 20;
-    /// Time of the products of measure_loads(). None: 10 s on a GPU, 0.2 s on a processor. 0: no products.
+    /// Time of the products of measure_stress(). None: 10 s on a GPU, 0.2 s on a processor. 0: no products.
     std::optional<double> sustain_seconds = {};
 
     /// The time for a look at the GPUs with nvidia-smi: Sources' default, or less, because the other ranks
@@ -96,7 +99,7 @@ struct Speeds {
     /// and slow paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
     std::vector<PairSpeed> pairs = {};
     size_t num_pairs_before_hunt = 0;
-    bool pairs_cut_short = false;            // by the deadline: a good node may have met only bad ones
+    bool pairs_cut_short = false;            // by the deadline: perhaps a good node had only bad partners
     std::vector<std::string> not_done = {};  // the measurements that the deadline left out
     std::string library = {};                // name and version of the library that moved the data
     std::vector<cuda::Device> devices = {};  // by rank; empty without GPUs
@@ -137,13 +140,13 @@ std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlCh
 Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
                       const std::vector<StepOperation>& operations, double deadline_seconds);
 
-// In the two functions below, a rank other than 0 has the whole `cluster` only by name: `rank` and `node` of
-// the ranks' facts, and if it reports its node, the facts about that node.
+// For the two functions below, only rank 0 has all facts in `cluster`. Another rank has the number and the
+// node of each rank, and if it is the first rank of its node, the facts about that node.
 
-/// COLLECTIVE over `world`: puts the device of every rank under load and sets the ranks' `load` in rank 0's
-/// `cluster`, and what nvidia-smi says meanwhile. REQUIRES: the thread holds an OpsContext.
-void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
-                   const SpeedOptions& options, Cluster& cluster);
+/// COLLECTIVE over `world`: puts the device of every rank under stress. Sets the ranks' `stress` and what
+/// nvidia-smi reports meanwhile in rank 0's `cluster`. REQUIRES: the thread holds an OpsContext.
+void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
+                    const SpeedOptions& options, Cluster& cluster);
 
 /// COLLECTIVE over `world`: reads the facts about nodes again that may have changed since they were first
 /// read: errors and counters of GPUs and adapters. Sets them in rank 0's `cluster`. `sources` are those of

@@ -37,9 +37,9 @@ void set_threshold(const std::string& setting, Thresholds& thresholds) {
                         fmt::join(names, ", "));
     }
     const auto value = leading_number(setting.substr(std::min(end + 1, setting.size())));
-    if (!value || *value <= 0 || *value > found->most)
+    if (!value || *value <= 0 || *value > found->max)
         throw UserError("--threshold {}: write {}=SHARE, above 0 and at most {}", setting, found->name,
-                        found->most);
+                        found->max);
     thresholds.*found->value = *value;
 }
 

@@ -1,5 +1,5 @@
-// The limits below which a speed is a finding. A site may move them (preflight --threshold): what one site
-// calls broken is another's design.
+// The limits below which a speed is a finding. A site may move them (preflight --threshold), because a speed
+// that means a fault on one site may be intended on another.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@ namespace argosy::preflight {
 
 /// Shares of a rate that is usual or expected.
 struct Thresholds {
-    double peers = 0.75;
-    double line = 0.7;
-    double line_fail = 0.25;
-    double nvlink = 0.5;
+    double peers = 0.75;      // of the median of the other ranks, groups or nodes
+    double line = 0.7;        // of line_rate(), for a WARN
+    double line_fail = 0.25;  // of line_rate(), for a FAIL
+    double nvlink = 0.5;      // of nvlink_rate()
     /// An H200 (700 W) reaches 680 of 989 TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is
     /// held back.
     double peak = 0.5;
@@ -20,20 +20,20 @@ struct Thresholds {
     /// trained at the generation below or lacks half of its lanes, reaches at most 45 % of the rate that it
     /// should have.
     double pcie = 0.55;
-    double clocks = 0.85;
+    double clocks = 0.85;  // of the median of GPUs of the same model
 };
 
 struct Threshold {
     const char* name;
     double Thresholds::*value;
-    double most;          // the largest value
+    double max;           // the largest value that set_threshold() accepts
     const char* meaning;  // what a speed is a share of, and the level below the limit
 };
 
 std::span<const Threshold> threshold_table();
 
 /// Sets one limit: "line=0.5". UserError for another name, or a value that is not above 0 and at most
-/// Threshold::most.
+/// Threshold::max.
 void set_threshold(const std::string& setting, Thresholds& thresholds);
 
 }  // namespace argosy::preflight

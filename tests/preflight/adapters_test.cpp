@@ -272,7 +272,7 @@ TEST(AdapterPcie, BelowItsMaximumGetsAWarning) {
     expect_says(findings[0], {"mlx5_0 uses 8 of 16 lanes, at 32 of 32 GT/s"});
     expect_says(findings[1], {"mlx5_1 uses 16 of 16 lanes, at 16 of 32 GT/s"});
     for (AdapterPort& port : cluster.nodes[0].adapter_ports)
-        port.pcie_lanes = port.most_pcie_lanes = std::nullopt;
+        port.pcie_lanes = port.max_pcie_lanes = std::nullopt;
     cluster.nodes[1] = good_node("n1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
@@ -296,7 +296,7 @@ TEST(AdapterCounters, ThatGrowAreNamed) {
     expect_says(finding, {"link_downed of mlx5_0", "by at least 1 "});
 }
 
-TEST(AdaptersAfterTheLoad, MustStillBeThereAndActive) {
+TEST(AdaptersAfterTheStress, MustStillBeThereAndActive) {
     const std::vector<std::pair<void (*)(std::vector<AdapterPort>&), const char*>> cases = {
         {[](std::vector<AdapterPort>& ports) { ports.pop_back(); },
          "mlx5_1 was ACTIVE before the load, and is gone"},

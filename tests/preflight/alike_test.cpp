@@ -138,7 +138,7 @@ Cluster cluster_with_gpus() {
 TEST(VisibleGpus, OneForEachRankIsWell) {
     Cluster cluster = cluster_with_gpus();
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    EXPECT_EQ(cannot_measure(cluster), "");
+    EXPECT_FALSE(reason_not_to_measure(cluster));
     for (RankFacts& rank : cluster.ranks) {  // a launcher that shows each rank its own
         rank.visible_gpus->count = 1;
         set_variable(rank, "CUDA_VISIBLE_DEVICES", std::to_string(rank.rank % 2));
@@ -149,32 +149,32 @@ TEST(VisibleGpus, OneForEachRankIsWell) {
 TEST(VisibleGpus, AnErrorOfCudaMarksTheNode) {
     Cluster cluster = cluster_with_gpus();
     cluster.ranks[3].visible_gpus->problem = "cudaSetDevice failed";
-    const Finding finding = only_finding(cluster, kVisibleGpus);
+    const Finding finding = only_finding(cluster, kCheckNames.visible_gpus);
     expect_says(finding, {"GPU 0001:3b:00.0: cudaSetDevice failed", "leave the node out"});
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    EXPECT_NE(cannot_measure(cluster), "");
+    EXPECT_TRUE(reason_not_to_measure(cluster));
     // On all nodes it is no node's fault, such as a driver that is too old.
     for (RankFacts& rank : cluster.ranks) rank.visible_gpus = VisibleGpus{.problem = "the driver is too old"};
-    EXPECT_EQ(only_finding(cluster, kVisibleGpus).bad_nodes, Names{});
-    EXPECT_NE(cannot_measure(cluster), "");
+    EXPECT_EQ(only_finding(cluster, kCheckNames.visible_gpus).bad_nodes, Names{});
+    EXPECT_TRUE(reason_not_to_measure(cluster));
 }
 
 TEST(VisibleGpus, AnErrorOfTheOnlyNodeMarksIt) {
     Cluster cluster = good_cluster(1, 1);
     cluster.ranks[0].visible_gpus = VisibleGpus{.problem = "cudaGetDeviceCount failed"};
-    EXPECT_EQ(only_finding(cluster, kVisibleGpus).bad_nodes, Names{"n0"});
+    EXPECT_EQ(only_finding(cluster, kCheckNames.visible_gpus).bad_nodes, Names{"n0"});
 }
 
 TEST(VisibleGpus, CudaMustShowWhatNvidiaSmiListed) {
     Cluster cluster = cluster_with_gpus();
     cluster.ranks[2].visible_gpus->count = 1;  // the rank that asked nvidia-smi
-    Finding finding = only_finding(cluster, kVisibleGpus);
+    Finding finding = only_finding(cluster, kCheckNames.visible_gpus);
     expect_says(finding, {"CUDA sees 1 GPUs, but nvidia-smi lists 2"});
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     set_variable(cluster.ranks[2], "CUDA_VISIBLE_DEVICES", "1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.ranks[2].visible_gpus = VisibleGpus{};
-    finding = only_finding(cluster, kVisibleGpus);
+    finding = only_finding(cluster, kCheckNames.visible_gpus);
     expect_says(finding, {"CUDA sees no GPU, but nvidia-smi lists some"});
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
 }
@@ -186,7 +186,7 @@ TEST(VisibleGpus, AVariableThatHidesThemMarksNoNode) {
             rank.visible_gpus = VisibleGpus{};
             set_variable(rank, "CUDA_VISIBLE_DEVICES", value);
         }
-        const Finding finding = only_finding(cluster, kVisibleGpus);
+        const Finding finding = only_finding(cluster, kCheckNames.visible_gpus);
         expect_says(finding, {"CUDA_VISIBLE_DEVICES hides all GPUs", "ARGOSY_DEVICE=cpu"});
         EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{});
@@ -198,34 +198,35 @@ TEST(VisibleGpus, MachinesWithoutGpusAreWellUnlessTheJobRequestedSome) {
     for (NodeFacts& node : cluster.nodes) node.gpus.clear();
     for (RankFacts& rank : cluster.ranks) rank.visible_gpus = VisibleGpus{};
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    EXPECT_EQ(cannot_measure(cluster), "");
+    EXPECT_FALSE(reason_not_to_measure(cluster));
     for (RankFacts& rank : cluster.ranks) rank.visible_gpus->requested = "SLURM_JOB_GPUS=0,1";
-    expect_says(only_finding(cluster, kVisibleGpus), {"the job requested some: SLURM_JOB_GPUS=0,1"});
+    expect_says(only_finding(cluster, kCheckNames.visible_gpus),
+                {"the job requested some: SLURM_JOB_GPUS=0,1"});
 }
 
 TEST(VisibleGpus, RanksThatShareOneAreTheNodesFaultOnlyIfOtherNodesHaveEnough) {
     Cluster cluster = cluster_with_gpus();
     cluster.ranks[3].visible_gpus->own = cluster.ranks[2].visible_gpus->own;
-    Finding finding = only_finding(cluster, kRanksPerGpu);
+    Finding finding = only_finding(cluster, kCheckNames.ranks_per_gpu);
     EXPECT_EQ(finding.severity, Severity::Fail);
     expect_says(finding, {"2 ranks for 1 on n1"});
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    EXPECT_NE(cannot_measure(cluster), "");
+    EXPECT_TRUE(reason_not_to_measure(cluster));
 
     cluster.ranks[1].visible_gpus->own = cluster.ranks[0].visible_gpus->own;
-    finding = only_finding(cluster, kRanksPerGpu);
+    finding = only_finding(cluster, kCheckNames.ranks_per_gpu);
     expect_says(finding, {"start as many ranks on a node as it has GPUs"});
     EXPECT_EQ(finding.bad_nodes, Names{});
-    EXPECT_EQ(cannot_measure(cluster), "") << "choose_backend() refuses it";
+    EXPECT_FALSE(reason_not_to_measure(cluster)) << "choose_backend() refuses it";
     cluster.nodes[0].gpus[0].uncorrected_errors = 5;
     cluster.nodes[0].gpus[0].remapping_failed = std::nullopt;
-    EXPECT_NE(cannot_measure(cluster), "");
+    EXPECT_TRUE(reason_not_to_measure(cluster));
 }
 
 TEST(VisibleGpus, BuildsWithAndWithoutCudaCannotMeasureTogether) {
     Cluster cluster = good_cluster(2, 2);
     cluster.ranks[1].cuda_version.clear();
-    EXPECT_NE(cannot_measure(cluster), "");
+    EXPECT_TRUE(reason_not_to_measure(cluster));
 }
 
 }  // namespace

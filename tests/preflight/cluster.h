@@ -20,9 +20,9 @@ inline AdapterPort adapter_port(const std::string& name, const std::string& link
             .link_layer = link_layer,
             .gigabits = gigabits,
             .pcie_lanes = 16,
-            .most_pcie_lanes = 16,
+            .max_pcie_lanes = 16,
             .pcie_transfers = 32,
-            .most_pcie_transfers = 32,
+            .max_pcie_transfers = 32,
             .counters = {{"symbol_error", 3}, {"link_downed", 1}, {"packet_seq_err", 0}}};
 }
 
@@ -36,9 +36,9 @@ inline Gpu good_gpu(int number) {
             .remapping_pending = false,
             .remapping_failed = false,
             .pcie_lanes = 16,
-            .most_pcie_lanes = 16,
+            .max_pcie_lanes = 16,
             .pcie_generation = 1,  // it sleeps
-            .most_pcie_generation = 5,
+            .max_pcie_generation = 5,
             .used_mebibytes = 4,
             .total_mebibytes = 143771,
             .compute_mode = "Default",
@@ -57,7 +57,7 @@ inline NodeFacts good_node(const std::string& name) {
                    .boot_id = "boot of " + name,
                    .shared_memory = Space{int64_t{64} << 30, int64_t{64} << 30},
                    .num_cpus = 96,
-                   .load = 1.0,
+                   .load_average = 1.0,
                    .available_memory_bytes = int64_t{900} << 30,
                    .adapter_ports = {adapter_port("mlx5_0"), adapter_port("mlx5_1")},
                    .gpus = {good_gpu(0), good_gpu(1)}};
@@ -94,7 +94,7 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
 
 /// A machine of a developer, or a container of a test service: no GPU, no fabric, small limits.
 inline Cluster small_machine(int num_ranks) {
-    Cluster cluster{.nodes = {{.name = "laptop", .boot_id = "x", .num_cpus = 2, .load = 7.5}}};
+    Cluster cluster{.nodes = {{.name = "laptop", .boot_id = "x", .num_cpus = 2, .load_average = 7.5}}};
     cluster.nodes[0].shared_memory = Space{64 << 20, 64 << 20};
     cluster.nodes[0].available_memory_bytes = 1 << 30;
     cluster.nodes[0].interfaces = {{.name = "eth0", .state = "up"}, {.name = "lo", .state = "unknown"}};

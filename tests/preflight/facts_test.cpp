@@ -1,6 +1,7 @@
 // The facts that are read from a simulated node and from this machine, and their wire format.
 #include "preflight/facts.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -46,8 +47,8 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     EXPECT_FALSE(ports[0].infiniband());
     EXPECT_EQ(ports[0].gigabits, 25);
     EXPECT_EQ(ports[0].pcie_lanes, std::nullopt);
-    EXPECT_EQ(ports[0].most_pcie_lanes, std::nullopt);
-    EXPECT_EQ(ports[0].most_pcie_transfers, std::nullopt);
+    EXPECT_EQ(ports[0].max_pcie_lanes, std::nullopt);
+    EXPECT_EQ(ports[0].max_pcie_transfers, std::nullopt);
     EXPECT_EQ(ports[1].port, 2);
     EXPECT_EQ(ports[1].state, "DOWN");
     EXPECT_EQ(ports[1].physical_state, "Disabled");
@@ -59,9 +60,9 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     EXPECT_TRUE(ports[2].infiniband());
     EXPECT_EQ(ports[2].gigabits, 400);
     EXPECT_EQ(ports[2].pcie_lanes, 8);
-    EXPECT_EQ(ports[2].most_pcie_lanes, 16);
+    EXPECT_EQ(ports[2].max_pcie_lanes, 16);
     EXPECT_EQ(ports[2].pcie_transfers, 16);
-    EXPECT_EQ(ports[2].most_pcie_transfers, 32);
+    EXPECT_EQ(ports[2].max_pcie_transfers, 32);
 }
 
 TEST(Interfaces, AreDistinguishedByTheirNetworks) {
@@ -110,7 +111,7 @@ TEST(Facts, OfASimulatedNode) {
     tree.put("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "2-3\n");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
-    EXPECT_EQ(facts.load, 1.25);
+    EXPECT_EQ(facts.load_average, 1.25);
     EXPECT_EQ(facts.available_memory_bytes, 8192);
     EXPECT_EQ(facts.num_cpus, 4);
     EXPECT_GT(facts.shared_memory.value().total_bytes, 0);
@@ -168,7 +169,7 @@ TEST(Facts, OfThisMachineAreSensible) {
     EXPECT_EQ(node.name, rank.node);
     EXPECT_EQ(node.boot_id.size(), 36u);
     EXPECT_GE(node.num_cpus, rank.num_cpus);
-    EXPECT_GE(node.load.value(), 0);
+    EXPECT_GE(node.load_average.value(), 0);
     EXPECT_GT(node.available_memory_bytes.value(), 1 << 20);
     EXPECT_NE(std::ranges::find(node.interfaces, "lo", &Interface::name), node.interfaces.end());
     EXPECT_EQ(node.dump_folder->problem, "");
@@ -210,6 +211,14 @@ TEST(Facts, AreEqualAfterTheirWireFormat) {
     EXPECT_EQ(same.dump_folder->bytes_per_second, 2e9);
     EXPECT_EQ(same.xids[0].age_hours, 0.5);
     EXPECT_EQ(pack(unpack_node(pack(NodeFacts{}))), pack(NodeFacts{}));
+}
+
+TEST(Facts, KeepTheKeysThatReportsHave) {
+    const std::string rank = pack(RankFacts{}), node = pack(good_cluster().nodes[0]);
+    EXPECT_NE(rank.find("\"load\":null"), rank.npos) << rank;
+    for (const char* key : {"load", "gpus_under_load", "gpus_hang_under_load", "most_pcie_lanes",
+                            "most_pcie_transfers", "most_pcie_generation", "most_sm_megahertz"})
+        EXPECT_NE(node.find(fmt::format("\"{}\":", key)), node.npos) << key << ": " << node;
 }
 
 TEST(Facts, AreOneLineWhateverTheirContent) {

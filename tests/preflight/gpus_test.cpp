@@ -150,7 +150,7 @@ TEST(Gpus, ThatDifferGetAWarning) {
          "'550.54.15', but most GPUs have '580.65.06'"},
         {"GPU models", [](Gpu& gpu) { gpu.name = "NVIDIA H100"; },
          "'NVIDIA H100', but most GPUs have 'NVIDIA H200'"},
-        {"GPU PCIe generation", [](Gpu& gpu) { gpu.most_pcie_generation = 4; },
+        {"GPU PCIe generation", [](Gpu& gpu) { gpu.max_pcie_generation = 4; },
          "'4', but most GPUs have '5'"}};
     for (const auto& [check, spoil, words] : cases) {
         Cluster cluster = good_cluster(3);
@@ -170,7 +170,7 @@ TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
 
     cluster = good_cluster();
-    cluster.nodes[1].gpus_hang_under_load = true;
+    cluster.nodes[1].gpus_hang_under_stress = true;
     cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
     expect_says(only_finding(cluster, "nvidia-smi"), {"does not answer while the GPUs multiply"});

@@ -114,21 +114,21 @@ TEST_F(History, ComparesRatesBetweenNodesOnlyWithRunsOnAsManyNodes) {
               (Names{"history of pairs of nodes", "history of products"}));
 }
 
-TEST_F(History, HasTheRatesUnderLoad) {
+TEST_F(History, HasTheRatesUnderStress) {
     Report report = run_after(0, meter_);
     for (RankFacts& rank : report.cluster.ranks) {
-        rank.load = {.bus_id = "0000:3b:00.0",
-                     .seconds = 10,
-                     .flops_per_second = 680e12,
-                     .bytes_to_device = 55e9,
-                     .bytes_to_host = 54e9};
+        rank.stress = {.bus_id = "0000:3b:00.0",
+                       .seconds = 10,
+                       .flops_per_second = 680e12,
+                       .bytes_to_device = 55e9,
+                       .bytes_to_host = 54e9};
     }
     const auto folder = folder_ / "kept";
     int num_files = 0;
     for (int run = 0; run < 3; ++run) append_history(folder, report, [&] { ++num_files; });
     EXPECT_EQ(num_files, 3 * 3);
-    report.cluster.ranks[3].load->flops_per_second = 340e12;
-    report.cluster.ranks[2].load->bytes_to_host = 27e9;
+    report.cluster.ranks[3].stress->flops_per_second = 340e12;
+    report.cluster.ranks[2].stress->bytes_to_host = 27e9;
     const auto findings = compare_with_history(folder, report);
     ASSERT_EQ(checks_of(findings),
               (Names{"history of copies to the host", "history of sustained products of 10 s"}));
@@ -137,7 +137,7 @@ TEST_F(History, HasTheRatesUnderLoad) {
     EXPECT_EQ(findings[1].where, "rank 3 on n1");
     expect_says(findings[1], {"340 TFLOP/s, 50 %"});
 
-    for (RankFacts& rank : report.cluster.ranks) rank.load->seconds = 60;
+    for (RankFacts& rank : report.cluster.ranks) rank.stress->seconds = 60;
     EXPECT_EQ(checks_of(compare_with_history(folder, report)), Names{"history of copies to the host"})
         << "a GPU is slower after a minute";
 
@@ -147,8 +147,8 @@ TEST_F(History, HasTheRatesUnderLoad) {
                              "copy_to_host_bytes_per_second{node=\"n1\",rank=\"2\"} 27000000000\n"})
         EXPECT_NE(figures.find(line), std::string::npos) << line << " is not in: " << figures;
 
-    report.cluster.ranks[0].load->bus_id.clear();  // processors
-    report.cluster.ranks[1].load.reset();
+    report.cluster.ranks[0].stress->bus_id.clear();  // processors
+    report.cluster.ranks[1].stress.reset();
     EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products of 60 s"));
     EXPECT_TRUE(history_entries(report)[1].rates.contains("sustained products of 60 s"));
 }

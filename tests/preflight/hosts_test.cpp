@@ -115,11 +115,11 @@ TEST(Hosts, WithAnAdapterForManagementOnlyHaveNoFabric) {
 
 TEST(Hosts, InUseByOthersGetAWarning) {
     Cluster cluster = good_cluster(3);
-    cluster.nodes[1].load = 150;
+    cluster.nodes[1].load_average = 150;
     EXPECT_EQ(only_finding(cluster, "load").where, "n1");
     expect_says(only_finding(cluster, "load"),
                 {"the load is up to 150.0, more than 1.5 for each of 96 CPUs"});
-    cluster.nodes[1].load = 96;
+    cluster.nodes[1].load_average = 96;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.nodes[1].available_memory_bytes = int64_t{300} << 30;
     expect_says(only_finding(cluster, "host memory"), {"less than half of the 900 GiB"});

@@ -71,7 +71,7 @@ class Preflight(unittest.TestCase):
 
     @unittest.skipIf(os.cpu_count() > 8, "so many ranks are no small test")
     def test_nodes_without_faults_pass(self):
-        """More ranks than cores: their speeds are shown and not judged."""
+        """More ranks than cores: their speeds are shown and not compared."""
         ranks = 2 * os.cpu_count()
         code, out, err = self.run_ranks((ranks, self.words("--parallelism.data_parallel_shard_degree", 2,
                                                            "--parallelism.data_parallel_replicate_degree", ranks // 2)))
@@ -140,7 +140,7 @@ class Preflight(unittest.TestCase):
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, "FAIL  .*(program|executable)")
 
-    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and are not judged then")
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and are not compared then")
     def test_a_slow_rank(self):
         """Its kernels are those for any processor, several times slower than what the others run."""
         bf16 = ("--training.mixed_precision_param", "bfloat16")

@@ -25,7 +25,7 @@ Cluster large_cluster() {
             node.gpus.push_back(good_gpu(i));
         }
         node.adapter_ports[3].gigabits = 200;
-        node.load = 500;
+        node.load_average = 500;
     }
     cluster.nodes[7].adapter_ports[2].gigabits = 100;
     cluster.nodes[9].gpus.pop_back();
@@ -97,7 +97,8 @@ std::vector<StepOperation> simulated_operations() {
     return step_operations(step, mesh, 256 << 20);
 }
 
-/// Measures on simulated nodes and judges them. The facts cross the wire format, as those of real nodes do.
+/// Measures on simulated nodes and finds what is wrong. The facts cross the wire format, as those of real
+/// nodes do.
 Report simulated_preflight(SimulatedMeter& meter, double deadline_seconds = 120) {
     Report report{.title = "a simulation", .type = at::kBFloat16};
     std::vector<std::string> names;
@@ -110,7 +111,7 @@ Report simulated_preflight(SimulatedMeter& meter, double deadline_seconds = 120)
     for (const NodeFacts& node : cluster.nodes) report.cluster.nodes.push_back(unpack_node(pack(node)));
     report.nodes = group_by_node(names);
     report.speeds = measure_speeds(meter, report.nodes, simulated_operations(), deadline_seconds);
-    judge({}, deadline_seconds, report);
+    set_findings({}, deadline_seconds, report);
     return report;
 }
 

@@ -45,27 +45,27 @@ struct SlowNode {
         speeds.operations = {
             {{"dp_shard", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, kind, 0}, {200e9, 200e9, 200e9, 200e9}}};
         for (RankFacts& rank : cluster.ranks) {
-            rank.load = {.device = "NVIDIA H200",
-                         .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
-                         .flops_per_second = 480e12,
-                         .hash = "00000000c0ffee00",
-                         .bytes_to_device = 30e9,
-                         .bytes_to_host = 54e9};
+            rank.stress = {.device = "NVIDIA H200",
+                           .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
+                           .flops_per_second = 480e12,
+                           .hash = "00000000c0ffee00",
+                           .bytes_to_device = 30e9,
+                           .bytes_to_host = 54e9};
         }
         for (NodeFacts& node : cluster.nodes) {
             for (size_t i = 0; i < node.gpus.size(); ++i)
                 node.gpus[i].bus_id = "00000000:3" + std::to_string(i) + ":00.0";
-            node.gpus_under_load = node.gpus;
-            for (Gpu& gpu : node.gpus_under_load) gpu.sm_megahertz = 1400;
+            node.gpus_under_stress = node.gpus;
+            for (Gpu& gpu : node.gpus_under_stress) gpu.sm_megahertz = 1400;
         }
-        cluster.nodes[1].gpus_under_load[0].sm_megahertz = 1100;
+        cluster.nodes[1].gpus_under_stress[0].sm_megahertz = 1100;
     }
 
     /// The levels of the findings called `check`.
     std::vector<Severity> levels(const std::string& check) const {
         std::vector<Finding> findings = diagnose(cluster);
         append(compare_speeds(speeds, cluster), findings);
-        append(compare_loads(cluster, at::kBFloat16), findings);
+        append(compare_stress(cluster, at::kBFloat16), findings);
         append(compare_with_fabric(speeds, cluster), findings);
         std::vector<Severity> found;
         for (const Finding& finding : findings) {

@@ -1,5 +1,5 @@
-// The GPUs that CUDA shows the ranks: whether each rank can use one, and has it for itself. Without that
-// nothing can be measured, so these facts are read before the measurements.
+// Checks the GPUs that CUDA shows the ranks: whether each rank can use one, and has it for itself. Otherwise
+// nothing is measured (reason_not_to_measure() in preflight.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,12 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/environment.h"
-#include "base/error.h"
-#include "cuda/device.h"
-#include "nccl/device_id.h"
 #include "preflight/diagnose.h"
-#include "preflight/read_facts.h"
+#include "preflight/finding.h"
+#include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {
@@ -53,12 +50,12 @@ size_t num_listed(const NodeFacts& node) {
     return has_mig ? 1 : node.gpus.size();
 }
 
-/// Describes the problem of a rank with the GPUs that it sees; empty: nothing. `listed`: how many it should
-/// see at least. `anywhere`: whether a rank of the job sees a GPU, or the job requested some.
-std::string problem_of(const VisibleGpus& seen, size_t listed, bool anywhere) {
+/// Describes the problem of a rank with the GPUs that it sees; empty: there is none. `listed`: how many it
+/// should see at least. `job_has_gpus`: whether a rank of the job sees a GPU, or the job requested some.
+std::string problem_of(const VisibleGpus& seen, size_t listed, bool job_has_gpus) {
     if (!seen.problem.empty())
         return seen.own.empty() ? seen.problem : fmt::format("GPU {}: {}", seen.own, seen.problem);
-    if (seen.count == 0 && (anywhere || listed > 0)) {
+    if (seen.count == 0 && (job_has_gpus || listed > 0)) {
         return listed > 0                ? "CUDA sees no GPU, but nvidia-smi lists some"
                : !seen.requested.empty() ? "CUDA sees no GPU, but the job requested some: " + seen.requested
                                          : "CUDA sees no GPU, but does for other ranks";
@@ -70,27 +67,12 @@ std::string problem_of(const VisibleGpus& seen, size_t listed, bool anywhere) {
 
 }  // namespace
 
-VisibleGpus look_at_visible_gpus(int number_on_node) {
-    VisibleGpus seen{.requested = printable(Environment::read().requested_gpus)};
-    try {
-        seen.count = cuda::device_count();
-        if (seen.count == 0) return seen;
-        const int own = number_on_node % seen.count;
-        const nccl::DeviceId id = nccl::device_id(own);
-        seen.own = id.pci_bus_id;
-        seen.host = printable(id.node);
-        cuda::set_device(own);  // makes a context
-    } catch (const RunError& error) {
-        seen.problem = printable(error.what());
-    }
-    return seen;
-}
-
 std::vector<Finding> check_visible_gpus(const Cluster& cluster) {
     // A single node is left out, too: if its GPUs are at fault, the next start succeeds on another node.
-    NodeFindings broken(kVisibleGpus, cluster.nodes.size() == 1 ? Blame::Always : Blame::Deviants);
-    NodeFindings hidden(kVisibleGpus);
-    const bool anywhere = std::ranges::any_of(cluster.ranks, [](const RankFacts& rank) {
+    NodeFindings broken(kCheckNames.visible_gpus,
+                        cluster.nodes.size() == 1 ? Blame::Always : Blame::Deviants);
+    NodeFindings hidden(kCheckNames.visible_gpus);
+    const bool job_has_gpus = std::ranges::any_of(cluster.ranks, [](const RankFacts& rank) {
         return rank.visible_gpus && (rank.visible_gpus->count > 0 || !rank.visible_gpus->requested.empty());
     });
     const RanksByNode ranks(cluster);
@@ -100,9 +82,9 @@ std::vector<Finding> check_visible_gpus(const Cluster& cluster) {
             if (!rank->visible_gpus) continue;
             const VisibleGpus& seen = *rank->visible_gpus;
             const size_t named = num_named(*rank).value_or(listed);
-            if (seen.count == 0 && named == 0 && num_named(*rank) && (anywhere || listed > 0)) {
+            if (seen.count == 0 && named == 0 && num_named(*rank) && (job_has_gpus || listed > 0)) {
                 hidden.add(node.name, {Severity::Fail, "CUDA_VISIBLE_DEVICES hides all GPUs", kUnhide});
-            } else if (const std::string what = problem_of(seen, std::min(listed, named), anywhere);
+            } else if (const std::string what = problem_of(seen, std::min(listed, named), job_has_gpus);
                        !what.empty()) {
                 broken.add(node.name, {Severity::Fail, what, kRepair});
             }
@@ -131,7 +113,7 @@ std::vector<Finding> check_ranks_per_gpu(const Cluster& cluster) {
     }
     if (nodes.empty()) return {};
     const bool bad = nodes.size() < cluster.nodes.size();
-    return {{Severity::Fail, kRanksPerGpu, describe_nodes(nodes, cluster),
+    return {{Severity::Fail, kCheckNames.ranks_per_gpu, describe_nodes(nodes, cluster),
              fmt::format("ranks have the same GPU, but NCCL needs one for each rank: {}", numbers),
              bad ? "leave the node out, which shows fewer GPUs than others; check nvidia-smi there"
                  : "start as many ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",

@@ -1,5 +1,5 @@
-// Puts the devices of all ranks under load, for long enough that a GPU gets hot and reaches its power limit,
-// and looks at the nodes meanwhile and after all measurements.
+// Puts the devices of all ranks under stress, for long enough that a GPU gets hot and reaches its power
+// limit, asks nvidia-smi meanwhile, and reads facts about nodes again after all measurements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,44 +22,45 @@ namespace {
 
 constexpr double kGpuSeconds = 10, kProcessorSeconds = 0.2;
 
-/// A shorter load of a GPU may begin after the question, or end before the answer.
+/// Shorter stress may begin after nvidia-smi is asked, or end before it answers.
 constexpr double kMinSecondsToAsk = 4;
 
-/// Asks nvidia-smi in the middle of the load: clocks have settled, and if the answer takes a few seconds, the
-/// load still lasts.
-std::future<GpuAnswer> ask_during_load(double seconds, const Sources& sources) {
+/// Asks nvidia-smi in the middle of the stress: clocks have settled, and if the answer takes a few seconds,
+/// the GPUs still multiply.
+std::future<GpuAnswer> ask_during_stress(double seconds, const Sources& sources) {
     return std::async(std::launch::async, [seconds, sources] {
         std::this_thread::sleep_for(std::chrono::duration<double>(seconds / 2));
         return query_gpus(sources);
     });
 }
 
-/// Takes the answer of ask_during_load() at the end of the load. One that comes later may be of GPUs at rest,
-/// whose links and clocks are slow, but that nvidia-smi hangs or fails is a finding all the same.
+/// Takes the answer of ask_during_stress() at the end of the stress. The facts in a later answer are not
+/// used, because GPUs at rest have slow links and clocks. But if nvidia-smi hangs or fails, that is always
+/// noted.
 void take_answer(std::future<GpuAnswer> future, NodeFacts& changes) {
     const bool in_time = future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     GpuAnswer answer = future.get();
-    if (in_time) changes.gpus_under_load = std::move(answer.gpus);
-    changes.gpus_hang_under_load = answer.hung;
+    if (in_time) changes.gpus_under_stress = std::move(answer.gpus);
+    changes.gpus_hang_under_stress = answer.hung;
     changes.gpus_problem = std::move(answer.problem);
 }
 
-/// `device`: the GPU that multiplies; null on a processor.
-DeviceLoad describe_load(const cuda::Device* device) {
+/// The result without its measurements. `device`: the GPU that multiplies; null on a processor.
+StressResult describe_device(const cuda::Device* device) {
     if (!device) return {.device = kernels::table().name, .library = "Argosy's kernels"};
     return {
         .device = device->name, .library = "cuBLAS " + cublas::version_text(), .bus_id = device->pci_bus_id};
 }
 
-void multiply(c10::Device device, at::ScalarType type, double seconds, DeviceLoad& load) {
+void multiply(c10::Device device, at::ScalarType type, double seconds, StressResult& result) {
     const auto products = observe::sustain_products(type, seconds, device);
-    load.seconds = seconds;
-    load.flops_per_second = products.flops_per_second;
+    result.seconds = seconds;
+    result.flops_per_second = products.flops_per_second;
     // LibTorch's products depend on the processor's model and on the number of threads.
     const bool comparable = !device.is_cpu() || ops::path() != ops::Path::Plain;
-    if (comparable) load.hash = fmt::format("{:016x}", products.hash);
-    load.num_products = products.num_products;
-    load.num_different = products.num_different;
+    if (comparable) result.hash = fmt::format("{:016x}", products.hash);
+    result.num_products = products.num_products;
+    result.num_different = products.num_different;
 }
 
 /// The rate of the fastest of several copies, in bytes per second.
@@ -79,7 +80,7 @@ double rate_of(const Copy& copy, size_t bytes) {
     return best;
 }
 
-void copy_both_ways(const cuda::Device& device, DeviceLoad& load) {
+void copy_both_ways(const cuda::Device& device, StressResult& result) {
     constexpr size_t kBytes = 64 << 20;  // takes a millisecond over a fast link
     cuda::set_device(device.number);
     const cuda::PinnedMemory on_host(kBytes);
@@ -90,8 +91,8 @@ void copy_both_ways(const cuda::Device& device, DeviceLoad& load) {
     const auto to_host = [&](const cuda::Stream& stream) {
         cuda::copy_to_host({on_host.data(), kBytes}, on_device.data(), stream);
     };
-    load.bytes_to_device = rate_of(to_device, kBytes);
-    load.bytes_to_host = rate_of(to_host, kBytes);
+    result.bytes_to_device = rate_of(to_device, kBytes);
+    result.bytes_to_host = rate_of(to_host, kBytes);
 }
 
 /// The rank's place among the ranks of its node, and the number of turns in which every rank of every node
@@ -116,8 +117,8 @@ NodeFacts* node_of(int rank, Cluster& cluster) {
     return node == cluster.nodes.end() ? nullptr : &*node;
 }
 
-/// COLLECTIVE: sends what the first rank of each node found out to rank 0, and calls `add(changes, node)` for
-/// each node of which this rank has the facts.
+/// COLLECTIVE: sends the changes that the first rank of each node found to rank 0 (`own`; null on the other
+/// ranks), and calls `add(changes, node)` for each node whose facts this rank has in `cluster`.
 template <class Add>
 void gather_changes(int rank, const bench::ControlChannel& control, const NodeFacts* own, Cluster& cluster,
                     Add add) {
@@ -132,13 +133,13 @@ void gather_changes(int rank, const bench::ControlChannel& control, const NodeFa
 /// Whether nvidia-smi has hung on the node of this rank, which reports the node.
 bool hung_on_node_of(int rank, Cluster& cluster) {
     const NodeFacts* node = node_of(rank, cluster);
-    return node && (node->gpus_hang || node->gpus_hang_under_load);
+    return node && (node->gpus_hang || node->gpus_hang_under_stress);
 }
 
 }  // namespace
 
-void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
-                   const SpeedOptions& options, Cluster& cluster) {
+void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
+                    const SpeedOptions& options, Cluster& cluster) {
     const std::vector<cuda::Device> devices = meter.devices();
     const bool uses_gpus = !devices.empty();
     const double seconds = options.sustain_seconds.value_or(uses_gpus ? kGpuSeconds : kProcessorSeconds);
@@ -146,29 +147,29 @@ void measure_loads(const mpi::Comm& world, const bench::ControlChannel& control,
     const Turns turns = turns_of(world.rank(), cluster);
     const bool reports_node = turns.own == 0;
     RankFacts own;
-    own.load = describe_load(uses_gpus ? &devices[world.rank()] : nullptr);
+    own.stress = describe_device(uses_gpus ? &devices[world.rank()] : nullptr);
     NodeFacts changes;
     control.barrier("sustained matrix products");
     if (seconds > 0) {
         std::future<GpuAnswer> answer;
         const bool asks = reports_node && uses_gpus && seconds >= kMinSecondsToAsk &&
                           !hung_on_node_of(world.rank(), cluster);
-        if (asks) answer = ask_during_load(seconds, sources);
-        multiply(meter.device(), options.type, seconds, *own.load);
+        if (asks) answer = ask_during_stress(seconds, sources);
+        multiply(meter.device(), options.type, seconds, *own.stress);
         if (asks) take_answer(std::move(answer), changes);
     }
     // The GPUs of a node take turns, because together their copies may exceed the host memory's bandwidth.
     for (size_t turn = 0; uses_gpus && turn < turns.number; ++turn) {
         control.barrier("copies between host and device");
-        if (turn == turns.own) copy_both_ways(devices[world.rank()], *own.load);
+        if (turn == turns.own) copy_both_ways(devices[world.rank()], *own.stress);
     }
     for (int rank = 0; const std::string& text : control.gather_texts(pack(own))) {
-        cluster.ranks[rank++].load = unpack_rank(text).load;
+        cluster.ranks[rank++].stress = unpack_rank(text).stress;
     }
     gather_changes(world.rank(), control, reports_node ? &changes : nullptr, cluster,
                    [](NodeFacts&& change, NodeFacts& node) {
-                       node.gpus_under_load = std::move(change.gpus_under_load);
-                       node.gpus_hang_under_load = change.gpus_hang_under_load;
+                       node.gpus_under_stress = std::move(change.gpus_under_stress);
+                       node.gpus_hang_under_stress = change.gpus_hang_under_stress;
                        node.add_gpus_problem("under load, ", change.gpus_problem);
                    });
 }

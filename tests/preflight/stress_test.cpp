@@ -1,4 +1,4 @@
-// What devices do under load: results and rates.
+// What devices do under stress: results and rates.
 #include <functional>
 
 #include "preflight/cluster.h"
@@ -8,17 +8,17 @@ namespace argosy::preflight {
 namespace {
 
 /// Four nodes with two H200 each, all of which multiply as a real one does at its power limit.
-Cluster loaded_cluster(int num_nodes = 4) {
+Cluster stressed_cluster(int num_nodes = 4) {
     Cluster cluster = good_cluster(num_nodes);
     for (RankFacts& rank : cluster.ranks) {
-        rank.load = {.device = "NVIDIA H200",
-                     .library = "cuBLAS 13.1.0",
-                     .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
-                     .flops_per_second = 680e12 + 1e12 * (rank.rank % 3),
-                     .hash = "00000000c0ffee00",
-                     .num_products = 6000,
-                     .bytes_to_device = 55e9,
-                     .bytes_to_host = 54e9};
+        rank.stress = {.device = "NVIDIA H200",
+                       .library = "cuBLAS 13.1.0",
+                       .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
+                       .flops_per_second = 680e12 + 1e12 * (rank.rank % 3),
+                       .hash = "00000000c0ffee00",
+                       .num_products = 6000,
+                       .bytes_to_device = 55e9,
+                       .bytes_to_host = 54e9};
     }
     for (NodeFacts& node : cluster.nodes) {
         node.gpus[0].bus_id = "00000000:30:00.0";
@@ -27,15 +27,15 @@ Cluster loaded_cluster(int num_nodes = 4) {
     return cluster;
 }
 
-TEST(Load, OfHealthyDevicesHasNoFinding) {
-    const Cluster cluster = loaded_cluster();
+TEST(Stress, OfHealthyDevicesHasNoFinding) {
+    const Cluster cluster = stressed_cluster();
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
 }
 
-TEST(Load, ADeviceWithAnotherResultThanTheMajorityIsWrong) {
-    Cluster cluster = loaded_cluster();
-    cluster.ranks[5].load->hash = "00000000c0ffee01";
+TEST(Stress, ADeviceWithAnotherResultThanTheMajorityIsWrong) {
+    Cluster cluster = stressed_cluster();
+    cluster.ranks[5].stress->hash = "00000000c0ffee01";
     const Finding finding = only_finding(cluster, "results of matrix products");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "rank 5 on n2");
@@ -43,27 +43,27 @@ TEST(Load, ADeviceWithAnotherResultThanTheMajorityIsWrong) {
     expect_says(finding, {"GPU 0000:31:00.0 computes wrongly", "7 of 8", "NVIDIA H200"});
 }
 
-TEST(Load, DevicesOfOtherKindsMayHaveOtherResults) {
-    Cluster cluster = loaded_cluster();
-    cluster.ranks[5].load->hash = cluster.ranks[6].load->hash = "00000000c0ffee01";
-    cluster.ranks[5].load->library = "cuBLAS 12.9.1";
-    cluster.ranks[6].load->device = "NVIDIA H100 80GB HBM3";
+TEST(Stress, DevicesOfOtherKindsMayHaveOtherResults) {
+    Cluster cluster = stressed_cluster();
+    cluster.ranks[5].stress->hash = cluster.ranks[6].stress->hash = "00000000c0ffee01";
+    cluster.ranks[5].stress->library = "cuBLAS 12.9.1";
+    cluster.ranks[6].stress->device = "NVIDIA H100 80GB HBM3";
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(Load, WithoutAMajorityNobodyKnowsWhichDeviceIsWrong) {
-    Cluster cluster = loaded_cluster(1);
-    cluster.ranks[1].load->hash = "00000000c0ffee01";
+TEST(Stress, WithoutAMajorityNobodyKnowsWhichDeviceIsWrong) {
+    Cluster cluster = stressed_cluster(1);
+    cluster.ranks[1].stress->hash = "00000000c0ffee01";
     const Finding finding = only_finding(cluster, "results of matrix products");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{});
     expect_says(finding, {"no result has a majority", "more of these nodes"});
 }
 
-TEST(Load, ADeviceThatContradictsItselfIsWrong) {
-    Cluster cluster = loaded_cluster();
-    cluster.ranks[2].load->num_different = 3;
-    cluster.ranks[2].load->hash = "00000000c0ffee01";
+TEST(Stress, ADeviceThatContradictsItselfIsWrong) {
+    Cluster cluster = stressed_cluster();
+    cluster.ranks[2].stress->num_different = 3;
+    cluster.ranks[2].stress->hash = "00000000c0ffee01";
     const Finding finding = only_finding(cluster, "results of matrix products");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "rank 2 on n1");
@@ -71,113 +71,113 @@ TEST(Load, ADeviceThatContradictsItselfIsWrong) {
     expect_says(finding, {"GPU 0000:30:00.0", "3 of 6000"});
 }
 
-TEST(Load, ADeviceSlowerThanItsKindIsNamed) {
-    Cluster cluster = loaded_cluster();
-    cluster.ranks[3].load->flops_per_second = 500e12;  // above half of the datasheet's
-    auto findings = compare_loads(cluster, at::kBFloat16);
+TEST(Stress, ADeviceSlowerThanItsKindIsNamed) {
+    Cluster cluster = stressed_cluster();
+    cluster.ranks[3].stress->flops_per_second = 500e12;  // above half of the datasheet's
+    auto findings = compare_stress(cluster, at::kBFloat16);
     ASSERT_EQ(checks_of(findings), Names{"sustained matrix products"});
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "rank 3 on n1");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n1"});
     expect_says(findings[0], {"500 TFLOP/s", "its kind"});
 
-    for (RankFacts& rank : cluster.ranks) rank.load->bus_id.clear();
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{}) << "on processors";
-    cluster = loaded_cluster();
-    cluster.ranks[3].load->flops_per_second = 500e12;
-    cluster.ranks[3].load->device = "NVIDIA H100 80GB HBM3";  // the only one of its kind
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    for (RankFacts& rank : cluster.ranks) rank.stress->bus_id.clear();
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{}) << "on processors";
+    cluster = stressed_cluster();
+    cluster.ranks[3].stress->flops_per_second = 500e12;
+    cluster.ranks[3].stress->device = "NVIDIA H100 80GB HBM3";  // the only one of its kind
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
 }
 
-TEST(Load, DevicesBelowHalfOfTheDatasheetsPeakAreNamed) {
-    Cluster cluster = loaded_cluster(1);
-    for (RankFacts& rank : cluster.ranks) rank.load->flops_per_second = 480e12;  // equally slow
-    auto findings = compare_loads(cluster, at::kBFloat16);
+TEST(Stress, DevicesBelowHalfOfTheDatasheetsPeakAreNamed) {
+    Cluster cluster = stressed_cluster(1);
+    for (RankFacts& rank : cluster.ranks) rank.stress->flops_per_second = 480e12;  // equally slow
+    auto findings = compare_stress(cluster, at::kBFloat16);
     ASSERT_EQ(checks_of(findings), Names{"sustained matrix products"});
     EXPECT_EQ(findings[0].severity, Severity::Warn) << "perhaps by design";
     EXPECT_EQ(findings[0].bad_nodes, Names{});
     expect_says(findings[0], {"GPU 0000:30:00.0 of rank 0", "480 TFLOP/s", "49 %", "989"});
 
-    cluster = loaded_cluster();
-    for (RankFacts& rank : cluster.ranks) rank.load->flops_per_second = 480e12;
-    findings = compare_loads(cluster, at::kBFloat16);
+    cluster = stressed_cluster();
+    for (RankFacts& rank : cluster.ranks) rank.stress->flops_per_second = 480e12;
+    findings = compare_stress(cluster, at::kBFloat16);
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].severity, Severity::Warn);
     EXPECT_EQ(findings[0].where, "all ranks");
     EXPECT_EQ(findings[0].bad_nodes, Names{});
 
-    for (RankFacts& rank : cluster.ranks) rank.load->device = "a GPU without a datasheet";
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    for (RankFacts& rank : cluster.ranks) rank.stress->device = "a GPU without a datasheet";
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
 }
 
-/// All GPUs at their power limit, as nvidia-smi sees them during and after the load.
+/// All GPUs at their power limit, as nvidia-smi sees them during and after the stress.
 Cluster watched_cluster(int num_nodes = 3) {
-    Cluster cluster = loaded_cluster(num_nodes);
+    Cluster cluster = stressed_cluster(num_nodes);
     for (NodeFacts& node : cluster.nodes) {
-        node.gpus_after = node.gpus_under_load = node.gpus;
-        for (Gpu& gpu : node.gpus_under_load) {
+        node.gpus_after = node.gpus_under_stress = node.gpus;
+        for (Gpu& gpu : node.gpus_under_stress) {
             gpu.throttle_reasons = 0x4, gpu.pcie_generation = 5;
-            gpu.sm_megahertz = 1400 + 100 * (&gpu - node.gpus_under_load.data());
-            gpu.most_sm_megahertz = 1980;
+            gpu.sm_megahertz = 1400 + 100 * (&gpu - node.gpus_under_stress.data());
+            gpu.max_sm_megahertz = 1980;
         }
     }
     return cluster;
 }
 
-TEST(GpusUnderLoad, AtTheirPowerLimitAreNoFault) {
+TEST(GpusUnderStress, AtTheirPowerLimitAreNoFault) {
     EXPECT_EQ(checks_of(diagnose(watched_cluster())), Names{});
 }
 
-TEST(GpusUnderLoad, ThatHeatSlowsAreNamed) {
+TEST(GpusUnderStress, ThatHeatSlowsAreNamed) {
     for (const int64_t reasons : {0x20, 0x40, 0x48, 0x80, 0x44}) {
         Cluster cluster = watched_cluster();
-        cluster.nodes[1].gpus_under_load[1].throttle_reasons = reasons;
+        cluster.nodes[1].gpus_under_stress[1].throttle_reasons = reasons;
         const Finding finding = only_finding(cluster, "GPU clocks under load");
         EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n1"});
         expect_says(finding, {"GPU 1: ", "lowers the clocks"});
     }
     Cluster cluster = watched_cluster();
-    cluster.nodes[1].gpus_under_load[0].throttle_reasons = 0x8;
+    cluster.nodes[1].gpus_under_stress[0].throttle_reasons = 0x8;
     EXPECT_EQ(only_finding(cluster, "GPU clocks under load").severity, Severity::Warn);
 }
 
-TEST(GpusUnderLoad, WithLowerClocksThanTheirLikeGetAWarning) {
+TEST(GpusUnderStress, WithLowerClocksThanTheirLikeGetAWarning) {
     Cluster cluster = watched_cluster();
-    cluster.nodes[1].gpus_under_load[1].sm_megahertz = 1000;
-    cluster.nodes[2].gpus_under_load[1].sm_megahertz = 1100;
+    cluster.nodes[1].gpus_under_stress[1].sm_megahertz = 1000;
+    cluster.nodes[2].gpus_under_stress[1].sm_megahertz = 1100;
     const Finding finding = only_finding(cluster, "GPU clocks under load");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1, n2");
     expect_says(finding, {"GPU 1: below 80 % of the 1400 MHz of most GPUs of its model (at most 1980 MHz)"});
 
-    cluster.nodes[1].gpus_under_load[1].name = "NVIDIA H100";  // of another model
+    cluster.nodes[1].gpus_under_stress[1].name = "NVIDIA H100";  // of another model
     for (const int rank : {4, 5})
-        cluster.ranks[rank].load->bus_id = "0000:30:00.0";  // of a neighbour, at rest
+        cluster.ranks[rank].stress->bus_id = "0000:30:00.0";  // of a neighbour, at rest
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    for (Gpu& gpu : cluster.nodes[0].gpus_under_load) gpu.sm_megahertz.reset();
+    for (Gpu& gpu : cluster.nodes[0].gpus_under_stress) gpu.sm_megahertz.reset();
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
 /// GPU 1 of n1 is a neighbour's on a shared node.
-TEST(GpusUnderLoad, ThatNoRankUsesAreNotChecked) {
+TEST(GpusUnderStress, ThatNoRankUsesAreNotChecked) {
     const std::vector<void (*)(NodeFacts&)> cases = {
         [](NodeFacts& node) { node.gpus[1].used_mebibytes = 70000; },
         [](NodeFacts& node) { node.gpus[1].compute_mode = "Prohibited"; },
         [](NodeFacts& node) { node.gpus[1].remapping_failed = true; },
-        [](NodeFacts& node) { node.gpus_under_load[1].throttle_reasons = 0x40; }};
+        [](NodeFacts& node) { node.gpus_under_stress[1].throttle_reasons = 0x40; }};
     for (const auto& spoil : cases) {
         Cluster cluster = watched_cluster();
         spoil(cluster.nodes[1]);
         EXPECT_EQ(bad_nodes_of(diagnose(cluster)), std::set<std::string>{"n1"});
-        cluster.ranks[3].load->bus_id = cluster.ranks[2].load->bus_id;
+        cluster.ranks[3].stress->bus_id = cluster.ranks[2].stress->bus_id;
         EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-        for (RankFacts& rank : cluster.ranks) rank.load.reset();
+        for (RankFacts& rank : cluster.ranks) rank.stress.reset();
         EXPECT_EQ(bad_nodes_of(diagnose(cluster)), std::set<std::string>{"n1"}) << "it may be the job's";
     }
 }
 
-TEST(UsedGpus, AreThoseThatCudaShowsBeforeAnyLoad) {
+TEST(UsedGpus, AreThoseThatCudaShowsBeforeAnyStress) {
     Cluster cluster = good_cluster(2);
     cluster.ranks[2].visible_gpus = VisibleGpus{.own = pci_address(cluster.nodes[1].gpus[0].bus_id)};
     const UsedGpus used(cluster.nodes[1], RanksByNode(cluster));
@@ -185,7 +185,7 @@ TEST(UsedGpus, AreThoseThatCudaShowsBeforeAnyLoad) {
     EXPECT_FALSE(used.has(cluster.nodes[1].gpus[1]));
 }
 
-TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
+TEST(GpusUnderStress, WhoseErrorsGrowAreNamed) {
     Cluster cluster = watched_cluster();
     cluster.nodes[2].gpus_after[1].corrected_errors = 3;
     Finding finding = only_finding(cluster, "GPU memory errors under load");
@@ -205,19 +205,19 @@ TEST(GpusUnderLoad, WhoseErrorsGrowAreNamed) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(GpusUnderLoad, WhoseLinkTrainsLowerAreNamed) {
+TEST(GpusUnderStress, WhoseLinkTrainsLowerAreNamed) {
     Cluster cluster = watched_cluster();
-    cluster.nodes[1].gpus_under_load[1].pcie_generation = 4;
+    cluster.nodes[1].gpus_under_stress[1].pcie_generation = 4;
     const Finding finding = only_finding(cluster, "GPU PCIe link under load");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     expect_says(finding, {"GPU 1: uses generation 4 of 5"});
 
-    cluster.ranks[3].load->bus_id = cluster.ranks[2].load->bus_id;  // no rank uses GPU 1 of n1
+    cluster.ranks[3].stress->bus_id = cluster.ranks[2].stress->bus_id;  // no rank uses GPU 1 of n1
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(GpusUnderLoad, ThatSendPacketsAgainAreNamed) {
+TEST(GpusUnderStress, ThatSendPacketsAgainAreNamed) {
     Cluster cluster = watched_cluster();
     cluster.nodes[1].gpus[1].pcie_replays = cluster.nodes[1].gpus_after[1].pcie_replays = 7;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
@@ -228,9 +228,9 @@ TEST(GpusUnderLoad, ThatSendPacketsAgainAreNamed) {
 }
 
 TEST(Copies, SlowerThanThoseOfTheirKindAreNamed) {
-    Cluster cluster = loaded_cluster();
-    cluster.ranks[4].load->bytes_to_host = 38e9;  // 60 % of the link's rate
-    const auto findings = compare_loads(cluster, at::kBFloat16);
+    Cluster cluster = stressed_cluster();
+    cluster.ranks[4].stress->bytes_to_host = 38e9;  // 60 % of the link's rate
+    const auto findings = compare_stress(cluster, at::kBFloat16);
     ASSERT_EQ(checks_of(findings), Names{"copies to the host"});
     EXPECT_EQ(findings[0].severity, Severity::Warn) << "perhaps the memory is on the other socket";
     EXPECT_EQ(findings[0].where, "rank 4 on n2");
@@ -239,21 +239,21 @@ TEST(Copies, SlowerThanThoseOfTheirKindAreNamed) {
 }
 
 TEST(Copies, FarBelowTheLinksRateAreNamed) {
-    Cluster cluster = loaded_cluster(1);
+    Cluster cluster = stressed_cluster(1);
     // Generation 5 with 16 lanes carries 63 GB/s. The links have trained at generation 4.
-    for (RankFacts& rank : cluster.ranks) rank.load->bytes_to_device = 27e9;
-    auto findings = compare_loads(cluster, at::kBFloat16);
+    for (RankFacts& rank : cluster.ranks) rank.stress->bytes_to_device = 27e9;
+    auto findings = compare_stress(cluster, at::kBFloat16);
     ASSERT_EQ(checks_of(findings), Names{"copies to the device"});
     EXPECT_EQ(findings[0].severity, Severity::Warn);
     EXPECT_EQ(findings[0].where, "all ranks");
     expect_says(findings[0], {"GPU 0000:30:00.0 of rank 0 reaches 27 GB/s", "43 %", "its PCIe link's 63"});
 
-    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.most_pcie_generation = 4;
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
-    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.most_pcie_generation = 99;  // not known here
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.max_pcie_generation = 4;
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.max_pcie_generation = 99;  // not known here
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
     cluster.nodes[0].gpus.clear();  // no nvidia-smi
-    EXPECT_EQ(checks_of(compare_loads(cluster, at::kBFloat16)), Names{});
+    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
 }
 
 TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
@@ -281,16 +281,16 @@ TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
              made.nodes[0].gpus[0].active_nvlinks = made.nodes[0].gpus[1].pcie_replays = std::nullopt;
          },
          "counters and links, n0: nvidia-smi ran out of time"},
-        {[](Cluster& made) { made.nodes[0].gpus_under_load.clear(); }, "GPUs under load, n0: "},
+        {[](Cluster& made) { made.nodes[0].gpus_under_stress.clear(); }, "GPUs under load, n0: "},
         {[](Cluster& made) { made.nodes[0].adapter_ports[1].counters.clear(); }, "of adapters, n0: /sys"},
         {[](Cluster& made) { made.nodes[0].dump_folder.reset(); }, "the dump folder, n0: "},
-        {[](Cluster& made) { made.ranks[3].load->num_products = 0; }, "products, rank 3 on n1: they are"},
-        {[](Cluster& made) { made.ranks[3].load->library = "another"; }, "rank 3 on n1: no other device"},
+        {[](Cluster& made) { made.ranks[3].stress->num_products = 0; }, "products, rank 3 on n1: they are"},
+        {[](Cluster& made) { made.ranks[3].stress->library = "another"; }, "rank 3 on n1: no other device"},
         {[](Cluster& made) {
-             for (RankFacts& rank : made.ranks) rank.load->hash.clear();
+             for (RankFacts& rank : made.ranks) rank.stress->hash.clear();
          },
          "all ranks: healthy processors may differ"},
-        {[](Cluster& made) { made.ranks[3].load->bytes_to_device = 0; },
+        {[](Cluster& made) { made.ranks[3].stress->bytes_to_device = 0; },
          "copies between host and device, rank 3"},
     };
     for (const auto& [spoil, expected] : cases) {
@@ -302,19 +302,19 @@ TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
     }
 }
 
-TEST(Load, TravelsWithTheFacts) {
-    const RankFacts rank = loaded_cluster().ranks[3];
+TEST(Stress, TravelsWithTheFacts) {
+    const RankFacts rank = stressed_cluster().ranks[3];
     EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
-    EXPECT_EQ(unpack_rank(pack(rank)).load->hash, "00000000c0ffee00");
-    EXPECT_FALSE(unpack_rank(pack(RankFacts{})).load);
+    EXPECT_EQ(unpack_rank(pack(rank)).stress->hash, "00000000c0ffee00");
+    EXPECT_FALSE(unpack_rank(pack(RankFacts{})).stress);
     NodeFacts node;
-    node.gpus_under_load = {good_gpu(3)};
+    node.gpus_under_stress = {good_gpu(3)};
     node.gpus_after = {good_gpu(4), good_gpu(5)};
     node.gpus_after[1].pcie_replays = 6;
     node.adapter_ports_after = {{adapter_port("mlx5_7")}};
     EXPECT_FALSE(unpack_node(pack(NodeFacts{})).adapter_ports_after);
     node = unpack_node(pack(node));
-    EXPECT_EQ(node.gpus_under_load.at(0).bus_id, good_gpu(3).bus_id);
+    EXPECT_EQ(node.gpus_under_stress.at(0).bus_id, good_gpu(3).bus_id);
     EXPECT_EQ(node.gpus_after.at(1).pcie_replays, 6);
     EXPECT_EQ(node.adapter_ports_after->at(0).counters.at("symbol_error"), 3);
 }
