@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "setup/setup.h"
+#include "setup/options.h"
+#include "setup/process.h"
 
 namespace argosy::account {
 namespace {

@@ -17,7 +17,7 @@
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"
-#include "setup/element_types.h"
+#include "setup/number_types.h"
 
 namespace argosy::resume {
 namespace {

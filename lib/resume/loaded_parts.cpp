@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 #include "train/run_limits.h"
 
 namespace argosy::resume {

@@ -14,7 +14,7 @@
 #include "resume/collectives.h"
 #include "resume/restore.h"
 #include "resume/run_state.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 
 namespace argosy::scoring {
 namespace {
