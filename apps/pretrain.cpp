@@ -71,7 +71,7 @@ struct Run {
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
     const account::MemoryAccount::Watch watch = account.watch(trainer);
-    train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
+    train::UpdateGuard guard{setup::update_guard_options(config)};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
     const resume::Start start = account.in_phase("the loading of the run's state", [&] {
@@ -80,7 +80,7 @@ struct Run {
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
-    train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
+    train::RunLimits limits{setup::run_limits_options(config, mesh.shape()), context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation =
         setup::make_validation(config, loader, options, trainer, mesh);

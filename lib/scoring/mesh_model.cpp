@@ -44,11 +44,13 @@ void choose_batch(const ScoringOptions& options, config::JobConfig& config) {
     config.training.local_batch_size = microbatch * options.degrees.pipeline;
 }
 
+/// The configuration of a job with this mesh, these weights and these batches. The ranks, the mesh and the
+/// loading of the weights are set up from it, as those of a training run are.
 config::JobConfig job_config(const interop::ModelSource& source, const ScoringOptions& options,
                              int num_ranks) {
     const layout::MeshRequest request = mesh_request(options.degrees, num_ranks);
     config::JobConfig config;
-    config.job.dump_folder = "";  // an evaluation is no run, and has no such folder
+    config.job.dump_folder = "";  // an evaluation has no folder: it writes no files after a hang
     config.model.accept_config_keys = options.accepted_keys;
     config.parallelism.tensor_parallel_degree = request.tensor;
     config.parallelism.pipeline_parallel_degree = request.pipeline;

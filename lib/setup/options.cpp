@@ -294,6 +294,28 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                  .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
+train::RunLimitsOptions run_limits_options(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    const config::Training& training = config.training;
+    train::RunLimitsOptions options{.steps = training.steps,
+                                    .max_tokens = training.max_tokens,
+                                    .tokens_per_step = batch_sizes(config, mesh).global_tokens};
+    if (training.max_time) {
+        options.max_time = {.seconds = static_cast<double>(training.max_time->seconds),
+                            .text = config::duration_text(*training.max_time)};
+    }
+    return options;
+}
+
+train::UpdateGuardOptions update_guard_options(const config::JobConfig& config) {
+    const config::LossSpike& spike = config.loss_spike;
+    return {.max_nonfinite_steps = config.training.max_nonfinite_steps,
+            .loss_zscore = spike.loss_zscore,
+            .grad_norm_zscore = spike.grad_norm_zscore,
+            .window = spike.window,
+            .warmup_steps = spike.warmup_steps,
+            .max_skipped_steps = spike.max_skipped_steps};
+}
+
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
     const auto& schedule = config.lr_scheduler;
     return {.peak = config.optimizer.lr,

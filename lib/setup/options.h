@@ -16,7 +16,9 @@
 #include "observe/metrics_writer.h"
 #include "optim/lr_schedule.h"
 #include "train/data_feed.h"
+#include "train/run_limits.h"
 #include "train/trainer.h"
+#include "train/update_guard.h"
 
 namespace argosy::setup {
 
@@ -49,6 +51,10 @@ train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const 
 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh);
+
+train::RunLimitsOptions run_limits_options(const config::JobConfig& config, const layout::MeshShape& mesh);
+
+train::UpdateGuardOptions update_guard_options(const config::JobConfig& config);
 
 /// The decay ends at the run's last step, `final_step`, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
