@@ -20,7 +20,7 @@
 #include "resume/joint_work.h"
 #include "resume/run_state.h"
 #include "resume/shard_copy.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 
 namespace argosy::resume {
 

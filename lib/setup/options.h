@@ -15,7 +15,7 @@
 #include "model/model_spec.h"
 #include "observe/metrics_writer.h"
 #include "optim/lr_schedule.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"

@@ -12,7 +12,7 @@
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "setup/rank_context.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 
 namespace argosy::setup {
 

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 
 namespace argosy::train {
 
