@@ -147,7 +147,7 @@ struct Run {
         report(batch, lr, result, validated, evaluated);
         profiler.finish_step();
         snapshots.finish_step();
-        if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
+        if (guard.gives_up()) checkpoints.finish_save_under_way();  // it holds good data
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
     }
@@ -204,7 +204,7 @@ ExitCode print_plan(const config::CommandLine& line) {
         print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
         return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;
     }
-    const auto [config, choice] = plan::settled(line.config, request.num_ranks, machine);
+    const auto [config, choice] = plan::with_overlap_chosen(line.config, request.num_ranks, machine);
     const plan::Plan plan = plan::make_plan(config, request.num_ranks, machine);
     if (!choice.empty()) spdlog::info("{}", choice);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
@@ -239,7 +239,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     const auto account = std::make_shared<account::MemoryAccount>(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);
-        const config::JobConfig config = plan::settled(line.config, ranks, context);
+        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, context);
         Run run{environment, config, *account, context};
         return mpi::print_errors_first("pretrain", ranks,
                                        [&] { return run.watch.explain([&] { return run.train(); }); });

@@ -192,41 +192,41 @@ std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> re
 
 std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int num_sequences) {
     const auto type = at::TensorOptions(model_.precision().compute).device(model_.device());
-    last_meeting_seconds_ = seconds_now();
+    last_agreement_seconds_ = seconds_now();
     auto units = std::make_unique<MeshUnits>(model_, placement_, context_.mesh,
-                                             [this] { take_next_step(/*generates=*/true); });
+                                             [this] { any_rank_still_generates(/*own=*/true); });
     return std::make_unique<eval::ResidentModel>(model_.spec(), std::move(units), type, max_tokens,
                                                  num_sequences);
 }
 
-/// COLLECTIVE over kStepAxes, before each step and at the end: whether one of the ranks takes another step.
-/// Every few seconds all ranks meet, so that none waits for another one until the time limit of a wait.
-bool MeshModel::take_next_step(bool generates) {
-    constexpr double kSecondsBetweenMeetings = 2;
-    constexpr int64_t kGenerates = 1, kMeets = 2;
+/// COLLECTIVE over kStepAxes, before each step and at the end: whether one of these ranks takes another step.
+/// `own` says it of this rank. Includes any_group_is_unfinished() if for one of them it is time.
+bool MeshModel::any_rank_still_generates(bool own) {
+    constexpr double kSecondsBetweenAgreements = 2;
+    constexpr int64_t kGenerates = 1, kIsTime = 2;
     comm::Communicator& group = context_.mesh.group(kStepAxes);
-    const bool is_time = seconds_now() - last_meeting_seconds_ >= kSecondsBetweenMeetings;
-    const int64_t found = resume::maximum(group, (generates ? kGenerates : 0) + (is_time ? kMeets : 0));
-    if (found < kMeets) return found == kGenerates;
-    meet_all(/*works=*/true);
-    last_meeting_seconds_ = seconds_now();
-    return resume::maximum(group, generates ? kGenerates : 0) == kGenerates;
+    const bool is_time = seconds_now() - last_agreement_seconds_ >= kSecondsBetweenAgreements;
+    const int64_t found = resume::maximum(group, (own ? kGenerates : 0) + (is_time ? kIsTime : 0));
+    if (found < kIsTime) return found == kGenerates;
+    any_group_is_unfinished(/*own=*/true);
+    last_agreement_seconds_ = seconds_now();
+    return resume::maximum(group, own ? kGenerates : 0) == kGenerates;
 }
 
-/// COLLECTIVE: ends all ranks, with a JobError, after a signal to one of them; else returns whether one of
-/// them may still take steps. `works` says it of this rank: until its last call, in follow().
-bool MeshModel::meet_all(bool works) {
-    enum State : int64_t { Finished, Works, Stopped };
-    const State of_rank = works ? Works : Finished;
+/// COLLECTIVE over all ranks: ends all of them, with a JobError, after a signal to one of them; else returns
+/// whether the ranks of a group may still take steps. `own` says it of the group of this rank.
+bool MeshModel::any_group_is_unfinished(bool own) {
+    enum State : int64_t { Finished, Unfinished, Stopped };
+    const State of_rank = own ? Unfinished : Finished;
     const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw stopped();
-    return state == Works;
+    return state == Unfinished;
 }
 
-/// COLLECTIVE: takes part in the steps of other ranks until all have finished.
-void MeshModel::follow(eval::ResidentModel& model) {
-    while (take_next_step(/*generates=*/false)) model.append_nothing();
-    while (meet_all(/*works=*/false)) {
+/// COLLECTIVE: takes part in the steps and agreements of other ranks until all have finished.
+void MeshModel::take_steps_until_all_are_done(eval::ResidentModel& model) {
+    while (any_rank_still_generates(/*own=*/false)) model.append_nothing();
+    while (any_group_is_unfinished(/*own=*/false)) {
     }
 }
 
@@ -242,7 +242,7 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
     const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
     const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
                                                scoring_options_.score.batch.num_tokens, progress);
-    follow(*model);
+    take_steps_until_all_are_done(*model);
     nlohmann::json rows = nlohmann::json::array();
     for (size_t i = 0; i < texts.size(); ++i) {
         rows.push_back(
@@ -258,7 +258,7 @@ int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tok
     int64_t num_tokens = 0;
     if (context_.mesh.index(layout::kDataAxes) == 0)
         num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
-    follow(*model);
+    take_steps_until_all_are_done(*model);
     return resume::maximum(*context_.control, num_tokens);
 }
 

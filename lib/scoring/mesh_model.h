@@ -1,11 +1,20 @@
 // The model of `eval` on a mesh: each rank holds its share of the weights once, in the type of the
-// computation, and no gradients. It scores windows by the forward pass of training (mesh_scorer.h) and
+// computation, and no gradients. The model scores windows by the forward pass of training (mesh_scorer.h) and
 // generates texts with eval::ResidentModel.
 //
 // Generating: the data-parallel ranks divide the texts. The ranks of the tensor and pipeline axes generate
 // each text together: a stage passes its rows on to the next one, and all get the logits of the last one.
-// Ranks that shard weights gather each unit's for each step of the model, which they take together; a rank
-// that has finished its texts takes part until all of them have.
+// Ranks that shard weights gather each unit's weights in each step of the model.
+//
+// A group is the ranks that hold one copy of the weights together. Its ranks must run the same number of
+// steps, although their texts end after different numbers of tokens:
+// 1. Before each step, the group agrees whether any of its ranks still generates. If one does, all of them
+//    take the step; a rank without a text appends no tokens.
+// 2. Every few seconds this agreement also includes an agreement of all ranks, with all other groups. It ends
+//    all ranks after a signal to one of them. It also keeps groups together: no rank waits for a group with
+//    longer texts until the time limit of a wait.
+// 3. A rank that has finished its texts goes on with 1 until its group has finished, and then with the
+//    agreements of all ranks until all groups have finished.
 #pragma once
 
 #include <cstdint>
@@ -61,9 +70,9 @@ class MeshModel {
   private:
     std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
     void end_if_stopped();
-    bool take_next_step(bool generates);
-    void follow(eval::ResidentModel& model);
-    bool meet_all(bool works);
+    bool any_rank_still_generates(bool own);
+    bool any_group_is_unfinished(bool own);
+    void take_steps_until_all_are_done(eval::ResidentModel& model);
 
     const ScoringOptions scoring_options_;
     config::JobConfig config_;
@@ -73,7 +82,7 @@ class MeshModel {
     const parallel::ModelPlacement placement_;
     parallel::ParallelModel model_;
     MeshScorer scorer_;
-    double last_meeting_seconds_ = 0;
+    double last_agreement_seconds_ = 0;  // of all ranks
 };
 
 }  // namespace argosy::scoring
