@@ -11,7 +11,7 @@
 #include "base/progress.h"
 #include "command_line.h"
 #include "eval/generate.h"
-#include "eval/generation.h"
+#include "eval/generation_tasks.h"
 #include "eval/readers.h"
 #include "eval/requests.h"
 #include "eval/results.h"

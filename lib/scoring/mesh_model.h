@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "eval/generation.h"
+#include "eval/generation_tasks.h"
 #include "eval/resident_model.h"
 #include "parallel/parallel_model.h"
 #include "scoring/mesh_scorer.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "eval/generation.h"
+#include "eval/generation_tasks.h"
 #include "eval/requests.h"
 #include "eval/score.h"
 #include "eval/windows.h"
