@@ -6,13 +6,13 @@
 // each text together: a stage passes its rows on to the next one, and all get the logits of the last one.
 // Ranks that shard weights gather each unit's weights in each step of the model.
 //
-// A group is the ranks that hold one copy of the weights together. Its ranks must run the same number of
-// steps, although their texts end after different numbers of tokens:
+// The ranks that hold one copy of the weights together are a group. They must run the same number of steps,
+// although their texts end after different numbers of tokens:
 // 1. Before each step, the group agrees whether any of its ranks still generates. If one does, all of them
 //    take the step; a rank without a text appends no tokens.
-// 2. Every few seconds this agreement also includes an agreement of all ranks, with all other groups. It ends
-//    all ranks after a signal to one of them. It also keeps groups together: no rank waits for a group with
-//    longer texts until the time limit of a wait.
+// 2. Every few seconds this agreement also includes an agreement of all ranks, with all other groups. There,
+//    a signal to one rank ends all of them. Groups with shorter texts take part, too, so that none of their
+//    ranks waits for a group with longer texts until the time limit of a wait.
 // 3. A rank that has finished its texts goes on with 1 until its group has finished, and then with the
 //    agreements of all ranks until all groups have finished.
 #pragma once
