@@ -7,9 +7,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/program.h"
 #include "base/strict_json.h"
 #include "config/job_config.h"
+#include "interop/byte_progress.h"
 #include "parallel/tensor_parallel.h"
 #include "resume/collectives.h"
 #include "resume/restore.h"
@@ -181,12 +183,20 @@ void MeshModel::end_if_stopped() {
     if (stop_.agreed() != train::StopReason::None) throw stopped();
 }
 
+void MeshModel::log_peak() const {
+    spdlog::info("tensors took at most {} on this rank", interop::bytes_text(context_.memory.peak_bytes()));
+}
+
 std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> records,
                                                 const std::vector<eval::Window>& windows,
-                                                const std::function<void(double share)>& progress) {
-    return scorer_.score(records, windows, [&](double share) {
-        end_if_stopped();
-        if (progress) progress(share);
+                                                const Progress& progress) {
+    return observe::explained(needs_of_scores(scoring_options_, on_gpu()), [&] {
+        auto scores = scorer_.score(records, windows, [&](double share) {
+            end_if_stopped();
+            if (progress) progress(share);
+        });
+        log_peak();
+        return scores;
     });
 }
 
@@ -233,33 +243,41 @@ void MeshModel::take_steps_until_all_are_done(eval::ResidentModel& model) {
 std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
                                                      std::span<const eval::Tokens> contexts,
                                                      const eval::GenerateOptions& options, int64_t max_tokens,
-                                                     const std::function<void(double share)>& progress) {
-    const int num_parts = context_.mesh.degree(layout::kDataAxes);
-    std::vector<eval::Tokens> own;
-    for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
-        own.push_back(contexts[i]);
-    }
-    const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
-    const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
-                                               scoring_options_.score.batch.num_tokens, progress);
-    take_steps_until_all_are_done(*model);
-    nlohmann::json rows = nlohmann::json::array();
-    for (size_t i = 0; i < texts.size(); ++i) {
-        rows.push_back(
-            {context_.mesh.index(layout::kDataAxes) + i * num_parts, texts[i].text, texts[i].num_tokens});
-    }
-    return gathered_texts(*context_.control, rows, contexts.size());
+                                                     const Progress& progress) {
+    const size_t num_parts = context_.mesh.degree(layout::kDataAxes);
+    const size_t of_part = (contexts.size() + num_parts - 1) / num_parts;
+    const auto needs = needs_of_texts(scoring_options_, on_gpu(), of_part, max_tokens, options);
+    return observe::explained(needs, [&] {
+        std::vector<eval::Tokens> own;
+        for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
+            own.push_back(contexts[i]);
+        }
+        const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
+        const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
+                                                   scoring_options_.score.batch.num_tokens, progress);
+        take_steps_until_all_are_done(*model);
+        nlohmann::json rows = nlohmann::json::array();
+        for (size_t i = 0; i < texts.size(); ++i) {
+            rows.push_back(
+                {context_.mesh.index(layout::kDataAxes) + i * num_parts, texts[i].text, texts[i].num_tokens});
+        }
+        auto all = gathered_texts(*context_.control, rows, contexts.size());
+        log_peak();
+        return all;
+    });
 }
 
 int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                                const eval::GenerateOptions& options, const ScoringModel::TakeText& take) {
-    require_same_text(*context_.control, tokenizer, prompt, options);
-    const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
-    int64_t num_tokens = 0;
-    if (context_.mesh.index(layout::kDataAxes) == 0)
-        num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
-    take_steps_until_all_are_done(*model);
-    return resume::maximum(*context_.control, num_tokens);
+                                const eval::GenerateOptions& options, const TakeText& take) {
+    return observe::explained(needs_of_one_text(scoring_options_, on_gpu(), options), [&] {
+        require_same_text(*context_.control, tokenizer, prompt, options);
+        const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
+        int64_t num_tokens = 0;
+        if (context_.mesh.index(layout::kDataAxes) == 0)
+            num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
+        take_steps_until_all_are_done(*model);
+        return resume::maximum(*context_.control, num_tokens);
+    });
 }
 
 }  // namespace argosy::scoring

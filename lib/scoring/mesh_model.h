@@ -36,7 +36,7 @@
 
 namespace argosy::scoring {
 
-class MeshModel {
+class MeshModel : public ScoringModel {
   public:
     /// COLLECTIVE. Loads the weights of `source`. Throws UserError if the ranks do not fit the mesh or the
     /// model does not, and what setup::RankContext, require_same_tasks and resume::load_weights throw.
@@ -44,30 +44,21 @@ class MeshModel {
               const ScoringOptions& options, std::span<const eval::Work> tasks);
     MeshModel(const MeshModel&) = delete;
 
-    /// COLLECTIVE: as MeshScorer::score(). Throws JobError on all ranks after a signal that asks a rank to
-    /// end.
     std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
                                          const std::vector<eval::Window>& windows,
-                                         const std::function<void(double share)>& progress);
-
-    /// COLLECTIVE: each data-parallel rank continues some of the contexts. Throws as score() does.
+                                         const Progress& progress) override;
     std::vector<eval::GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
                                               std::span<const eval::Tokens> contexts,
                                               const eval::GenerateOptions& options, int64_t max_tokens,
-                                              const std::function<void(double share)>& progress);
-
-    /// COLLECTIVE: as ScoringModel::generate_one. Throws as score() does.
+                                              const Progress& progress) override;
     int64_t generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                         const eval::GenerateOptions& options, const ScoringModel::TakeText& take);
-
-    /// The device of this rank in results: "cpu" or "cuda:0".
-    std::string device_name() const { return context_.device.str(); }
-    bool on_gpu() const { return !context_.device.is_cpu(); }
+                         const eval::GenerateOptions& options, const TakeText& take) override;
+    std::string device_name() const override { return context_.device.str(); }
     const layout::MeshShape& mesh() const { return context_.mesh.shape(); }
-    /// The maximum of the tensors' bytes on this rank so far.
-    int64_t peak_bytes() const { return context_.memory.peak_bytes(); }
 
   private:
+    bool on_gpu() const { return !context_.device.is_cpu(); }
+    void log_peak() const;
     std::unique_ptr<eval::ResidentModel> resident(int64_t max_tokens, int num_sequences);
     void end_if_stopped();
     bool any_rank_still_generates(bool own);
