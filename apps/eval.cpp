@@ -11,7 +11,7 @@
 #include "base/progress.h"
 #include "command_line.h"
 #include "eval/generate.h"
-#include "eval/generation.h"
+#include "eval/generation_tasks.h"
 #include "eval/readers.h"
 #include "eval/requests.h"
 #include "eval/results.h"
@@ -107,7 +107,7 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     return inputs;
 }
 
-eval::TaskResult run_task(const Inputs& inputs, const scoring::ScoringModel& model, eval::Work work,
+eval::TaskResult run_task(const Inputs& inputs, scoring::ScoringModel& model, eval::Work work,
                           bool shows_progress, const Environment& environment) {
     const double started = seconds_now();
     std::optional<Progress> progress;
@@ -154,9 +154,9 @@ class Outputs {
 };
 
 /// `ranks` is null in one process. Verifies the weights there; ranks verify what they load.
-scoring::ScoringModel make_model(const Options& options, const interop::ModelSource& source,
-                                 std::span<const eval::Work> work, const mpi::Comm* ranks,
-                                 const Environment& environment) {
+std::unique_ptr<scoring::ScoringModel> make_model(const Options& options, const interop::ModelSource& source,
+                                                  std::span<const eval::Work> work, const mpi::Comm* ranks,
+                                                  const Environment& environment) {
     scoring::ScoringOptions of_model{.dtype = options.dtype,
                                      .device = options.device,
                                      .score = options.score,
@@ -193,14 +193,14 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
     }
     if (inputs.tokenizer) evaluation.tokenizer = inputs.tokenizer->info().name;
     evaluation.num_parameters = model::num_parameters(inputs.source.spec);
-    const scoring::ScoringModel model = make_model(options, inputs.source, inputs.work, ranks, environment);
+    const auto model = make_model(options, inputs.source, inputs.work, ranks, environment);
     const auto run_tasks = [&] {
         for (eval::Work& work : inputs.work) {
-            evaluation.tasks.push_back(run_task(inputs, model, std::move(work), writes, environment));
+            evaluation.tasks.push_back(run_task(inputs, *model, std::move(work), writes, environment));
         }
     };
     ranks ? mpi::print_errors_first("eval", *ranks, run_tasks) : run_tasks();
-    evaluation.device = model.device_name;
+    evaluation.device = model->device_name();
     if (!writes) return;
     evaluation.seconds = seconds_now() - started;
     outputs->write(evaluation);
@@ -242,13 +242,13 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
                      source.spec.max_context);
         options.generate.max_new_tokens = room;
     }
-    const scoring::ScoringModel model = make_model(options, source, {}, ranks, environment);
+    const auto model = make_model(options, source, {}, ranks, environment);
     const bool prints = ranks == nullptr || ranks->rank() == 0;
     const double started = seconds_now();
     const auto take = [&](const std::string& text) {
         if (prints && !text.empty()) print_text(text, stdout);
     };
-    const auto run = [&] { return model.generate_one(*tokenizer, prompt, options.generate, take); };
+    const auto run = [&] { return model->generate_one(*tokenizer, prompt, options.generate, take); };
     const int64_t count = ranks ? mpi::print_errors_first("eval", *ranks, run) : run();
     if (prints) print_text("\n", stdout);
     spdlog::info("{} tokens in {:.1f} s", count, seconds_now() - started);

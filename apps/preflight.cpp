@@ -18,8 +18,9 @@
 #include "ops/ops_context.h"
 #include "preflight/history.h"
 #include "preflight/preflight.h"
-#include "setup/element_types.h"
-#include "setup/setup.h"
+#include "setup/number_types.h"
+#include "setup/options.h"
+#include "setup/process.h"
 #include "train/dry_step.h"
 
 namespace argosy {

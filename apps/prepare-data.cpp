@@ -65,7 +65,7 @@ class Team {
     int size() const { return ranks_ ? ranks_->size() : 1; }
 
     /// COLLECTIVE: waits for all processes, which may take hours, without using a core.
-    void meet() const {
+    void barrier() const {
         if (!ranks_) return;
         mpi::Request request = ranks_->barrier();
         while (!mpi::test_all({&request, 1})) {
@@ -122,11 +122,11 @@ void tokenize(CommandLine& line, const Team& team, const Environment& environmen
     };
     data::TokenizeJob job(line.tokenize, *tokenizer);
     if (team.rank() == 0) job.begin();
-    team.meet();
+    team.barrier();
     job.make_parts(team.rank(), team.size());
-    team.meet();
+    team.barrier();
     if (team.rank() == 0) print_report(job.finish());
-    team.meet();  // the others must not wait in MPI_Finalize, which has a timeout
+    team.barrier();  // the others must not wait in MPI_Finalize, which has a timeout
 }
 
 /// Adds an option whose value is one of `choices`.

@@ -30,10 +30,13 @@
 #include "resume/run_state.h"
 #include "scoring/training_evaluation.h"
 #include "setup/data_sources.h"
+#include "setup/diagnosis.h"
+#include "setup/number_types.h"
+#include "setup/options.h"
+#include "setup/process.h"
 #include "setup/product_choices.h"
 #include "setup/profiler.h"
 #include "setup/rank_context.h"
-#include "setup/setup.h"
 #include "setup/start_record.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
@@ -68,7 +71,7 @@ struct Run {
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
     const account::MemoryAccount::Recorder recorder = account.recorder_of(trainer);
-    train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
+    train::UpdateGuard guard{setup::update_guard_options(config)};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
     const resume::Start start = account.in_phase("the loading of the run's state", [&] {
@@ -77,7 +80,7 @@ struct Run {
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
-    train::RunLimits limits{config.training, sizes.global_tokens, context.start_seconds, position};
+    train::RunLimits limits{setup::run_limits_options(config, mesh.shape()), context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation =
         setup::make_validation(config, loader, options, trainer, mesh);
@@ -144,7 +147,7 @@ struct Run {
         report(batch, lr, result, validated, evaluated);
         profiler.finish_step();
         snapshots.finish_step();
-        if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
+        if (guard.gives_up()) checkpoints.finish_save_under_way();  // it holds good data
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
     }
@@ -201,7 +204,7 @@ ExitCode print_plan(const config::CommandLine& line) {
         print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
         return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;
     }
-    const auto [config, choice] = plan::settled(line.config, request.num_ranks, machine);
+    const auto [config, choice] = plan::with_overlap_chosen(line.config, request.num_ranks, machine);
     const plan::Plan plan = plan::make_plan(config, request.num_ranks, machine);
     if (!choice.empty()) spdlog::info("{}", choice);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
@@ -236,7 +239,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     const auto account = std::make_shared<account::MemoryAccount>(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);
-        const config::JobConfig config = plan::settled(line.config, ranks, context);
+        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, context);
         Run run{environment, config, *account, context};
         return mpi::print_errors_first(
             "pretrain", ranks, [&] { return run.recorder.explain_errors_of([&] { return run.train(); }); });

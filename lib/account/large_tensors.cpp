@@ -14,7 +14,7 @@
 #include "ops/numerics.h"
 #include "parallel/lowering.h"
 #include "parallel/product_casts.h"
-#include "setup/element_types.h"
+#include "setup/number_types.h"
 
 namespace argosy::account {
 namespace {

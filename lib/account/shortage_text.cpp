@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "setup/setup.h"
+#include "setup/options.h"
 
 namespace argosy::account {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "account/shortage_text.h"
 #include "base/error.h"
-#include "setup/setup.h"
+#include "setup/process.h"
 #include "watch/watchdog.h"
 
 namespace argosy::account {

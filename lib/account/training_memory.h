@@ -32,7 +32,8 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
     MemoryAccount(const MemoryAccount&) = delete;
 
     /// Constructs the Trainer. If that fails, records the bytes that the Trainer would have held, because
-    /// memory may have run out. From now on this rank answers calls of others. REQUIRES: a std::shared_ptr
+    /// memory may have run out. Later, another rank whose memory runs out can call this rank, which
+    /// then writes its snapshot. REQUIRES: a std::shared_ptr
     /// owns the MemoryAccount.
     train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh,
                                 const observe::MemoryMeter& memory);

@@ -5,8 +5,9 @@
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
 // last iteration end, divided by the number of operations; `across_ranks` selects how the ranks' times are
 // combined. The distribution of single iterations is reported too: an iteration's time runs from the end of
-// the iteration before it to its own end, on the slowest rank. As in nccl-tests, each iteration works beside
-// the one before in the buffers, as far as they have room, so that the data is not in the caches.
+// the iteration before it to its own end, on the slowest rank. Each iteration uses the part of the buffers
+// after that of the iteration before, as far as they have room, so that its data is not in the caches
+// (nccl-tests does the same).
 //
 // Verification: the output buffer first holds the bitwise complement of the expected result, so that an
 // element that is not written counts as wrong. One operation runs on fresh input, and every element is

@@ -92,8 +92,8 @@ struct FormerName {
 
 /// A habit or a default: the other program has it without a key, and this one only if `ours` has `value`, or
 /// with "NUMBER/KEY" the number divided by the value of our key. Without a value it is missing unless a key
-/// of theirs sets `ours`; without `ours` the sentence is for people. Where the value is above that of our key
-/// `max`, the default here stays.
+/// of theirs sets `ours`; without `ours` the sentence is for people. If the value is greater than the value
+/// of our key `max`, our default stays.
 struct Implied {
     std::string_view what, ours, value, sentence, max = {};
 };

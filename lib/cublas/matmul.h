@@ -80,10 +80,11 @@ using ConstMatrix = MatrixOf<const void>;
 /// that type too, or fp32 if the type is bf16 or fp16, so that gradients of many microbatches add up
 /// unrounded. C shares no memory with A and B.
 ///
-/// Or A and B are in float8, not both E5M2, and C is in bf16, fp16 or fp32; refusal() says which of these
-/// products there are. REQUIRES: the elements of a line are adjacent, that is, A is row-major and B is
-/// column-major, or the target reads either order and 16 divides the lines of a matrix in the other order;
-/// matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for a C of two bytes.
+/// A product in float8 has A and B in float8, not both in E5M2, and C in bf16, fp16 or fp32. refusal() says
+/// which of these products a target has. REQUIRES for float8: the elements of a line are adjacent, that is, A
+/// is row-major and B is column-major, or the target reads either order and 16 divides the lines of a matrix
+/// in the other order; matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for
+/// a C of two bytes.
 ///
 /// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
 /// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.

@@ -1,11 +1,11 @@
 // Turns batches of documents into tokens, on threads. The results come in the order of the inputs, so they do
 // not depend on the number of threads.
 //
-// A text becomes the tokenizer's prefix, its tokens, the suffix and an end of text. A record of a prompt and
-// a completion is the text that the two make together, with nothing between them. Of its tokens those count
-// as targets that come after the prompt's: the prompt's tokens are the prefix, and the first tokens that the
-// text and the prompt alone have in common. So a token with a part of the completion in it always counts, and
-// suffix and end of text do too.
+// A text becomes the tokenizer's prefix, the tokens of the text, the suffix and an end of text. A record of a
+// prompt and a completion is tokenized as one text: the prompt and the completion with nothing between them.
+// The prompt's tokens do not count as targets. They are the prefix and the first tokens that this text has in
+// common with the tokens of the prompt alone. All later tokens count: those with a part of the completion in
+// them, the suffix and the end of text.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ struct Metric {
     OutputType type;  // the type of the tasks that have it
     bool higher_is_better;
     Aggregation aggregation;
-    /// Null for exact_match, whose terms come from answers: see generation.h.
+    /// Null for exact_match, whose terms come from answers: see generation_tasks.h.
     Term (*term)(const Document& document, DocumentScores scores);
 };
 

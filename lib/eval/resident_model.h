@@ -2,9 +2,9 @@
 // earlier tokens are kept, so that each token passes the model once. Several sequences may grow side by side;
 // the weights are then read once for all of them.
 //
-// Ranks may share the model (ResidentUnits). Those of a tensor axis and of pipeline stages append the same
-// tokens, and all get the same logits. Those that gather weights from each other take each step together: a
-// rank that has no tokens to append appends none.
+// Ranks may share the model (ResidentUnits). The ranks of a tensor axis and of the pipeline stages append the
+// same tokens, and all get the same logits. Ranks that gather weights from each other run the same number of
+// steps: a rank without tokens to append calls append_nothing().
 // REQUIRES: the caller holds an ops::OpsContext.
 #pragma once
 

@@ -8,8 +8,8 @@
 // earlier run's by more than three standard errors of the difference, and by more than 2 %: two runs of one
 // program differ by about as much, because they get other nodes, other temperatures and other memory pages.
 //
-// The earlier run may have had another number of devices with the same work for each. Its speeds then count
-// as those of perfect scaling, and falling short of them is no regression.
+// The earlier run may have had another number of devices with the same work for each. The speeds of that
+// run are then scaled in proportion to the number of devices, and a slower run is no regression.
 #pragma once
 
 #include <cstdint>

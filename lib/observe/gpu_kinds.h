@@ -20,10 +20,6 @@ inline constexpr int kNumComputeKinds = 6;
 /// (the gradients of their weights), "other" (sums of gradients, hand-over between stages, norms).
 const char* name_of(ComputeKind kind);
 
-/// "forward", "recompute", "head" (with the loss), "backward" (the gradients of layers' inputs), "weights"
-/// (the gradients of their weights), "other" (sums of gradients, hand-over between stages, norms).
-const char* name_of(ComputeKind kind);
-
 class GpuKinds {
   public:
     /// REQUIRES: `mesh` outlives this object.

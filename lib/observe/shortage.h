@@ -57,16 +57,14 @@ struct MemoryNeeds {
 /// a catch block.
 [[noreturn]] void explain_shortage(const MemoryNeeds& needs);
 
-/// Returns `function` with errors that are explained. needs_of() gets the function's arguments.
-template <class NeedsOf, class Function>
-auto explained(const NeedsOf& needs_of, const Function& function) {
-    return [=](const auto&... arguments) {
-        try {
-            return function(arguments...);
-        } catch (...) {
-            explain_shortage(needs_of(arguments...));
-        }
-    };
+/// Returns work(), whose errors are explained as by explain_shortage().
+template <class Work>
+auto explained(const MemoryNeeds& needs, const Work& work) {
+    try {
+        return work();
+    } catch (...) {
+        explain_shortage(needs);
+    }
 }
 
 }  // namespace argosy::observe

@@ -185,15 +185,16 @@ OverlapChoice choose_overlap(const JobConfig& config, int num_ranks, const Machi
                     !on && gain > 0 ? fmt::format(", and {:.0f} % are the minimum", 100 * kMinGain) : "")};
 }
 
-Settled settled(const JobConfig& config, int num_ranks, const Machine& machine) {
+ChosenConfig with_overlap_chosen(const JobConfig& config, int num_ranks, const Machine& machine) {
     if (!has_choice(config)) return {config};
     OverlapChoice choice = choose_overlap(config, num_ranks, machine);
-    Settled found{config, std::move(choice.text)};
+    ChosenConfig found{config, std::move(choice.text)};
     found.config.parallelism.enable_async_tensor_parallel = choice.value;
     return found;
 }
 
-JobConfig settled(const JobConfig& config, const mpi::Comm& ranks, const setup::RankContext& context) {
+JobConfig with_overlap_chosen(const JobConfig& config, const mpi::Comm& ranks,
+                              const setup::RankContext& context) {
     if (!has_choice(config)) return config;
     const int ranks_per_node = ranks.place_on_node().num_ranks;
     comm::Communicator& control = *context.control;

@@ -53,17 +53,17 @@ struct OverlapChoice {
 /// ops::OpsContext exists.
 OverlapChoice choose_overlap(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
-/// The configuration with a choice in place of "auto". Without a tensor axis there is none to make.
-struct Settled {
+/// A configuration in which parallelism.enable_async_tensor_parallel = "auto" is replaced by the choice.
+struct ChosenConfig {
     config::JobConfig config;
-    std::string text = {};  // of the choice; empty if there was none
+    std::string text = {};  // of the choice; empty without "auto" or without a tensor axis
 };
 /// REQUIRES: as choose_overlap().
-Settled settled(const config::JobConfig& config, int num_ranks, const Machine& machine);
+ChosenConfig with_overlap_chosen(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 /// The same for a run. Rank 0 plans for its own device, logs the choice and tells it to the others. Off for a
 /// GPU that plan/machine.h does not know. COLLECTIVE over `ranks`, those of the context.
-config::JobConfig settled(const config::JobConfig& config, const mpi::Comm& ranks,
-                          const setup::RankContext& context);
+config::JobConfig with_overlap_chosen(const config::JobConfig& config, const mpi::Comm& ranks,
+                                      const setup::RankContext& context);
 
 }  // namespace argosy::plan

@@ -116,7 +116,7 @@ class Searcher {
 
     void plan_given() {
         try {
-            const JobConfig config = settled(given_, num_ranks_, machine_).config;
+            const JobConfig config = with_overlap_chosen(given_, num_ranks_, machine_).config;
             found_.given = Candidate{config, {}, make_plan(config, num_ranks_, machine_)};
         } catch (const UserError& error) {
             first_refusal_ = error.what();

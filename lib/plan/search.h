@@ -7,9 +7,10 @@
 //
 // The number types stay those of the given configuration. Narrower ones change the numbers that training
 // computes, so they are listed apart, and only where a step then fits or is at least 1 % faster (computation
-// in bfloat16 in place of float32 always). What a configuration needs with them is estimated from the bytes
-// that its rank holds, and planned for the fastest. Casts of products to eight bits (float8, MXFP8) are tried
-// in the best configuration where the machine multiplies them, and listed likewise.
+// in bfloat16 in place of float32 always). The memory of a configuration with narrower types is estimated
+// from the bytes that its rank holds; the fastest of these configurations is planned. Casts of products to
+// eight bits (float8, MXFP8) are tried in the best configuration where the machine multiplies them, and
+// listed likewise.
 //
 // Asynchronous tensor parallelism is tried on and off for the promising meshes with a tensor axis of GPUs,
 // whatever the given configuration says.

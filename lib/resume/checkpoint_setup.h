@@ -1,5 +1,6 @@
 // Translates the configuration into the options of the Checkpointer (checkpointer.h), and logs keys of
-// [checkpoint] that have no effect. setup/setup.h does the same for the other modules.
+// [checkpoint] that have no effect. setup/options.h and setup/start_record.h do the same for the other
+// modules.
 #pragma once
 
 #include <cstdint>

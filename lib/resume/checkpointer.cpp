@@ -17,7 +17,7 @@
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"
-#include "setup/element_types.h"
+#include "setup/number_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -100,7 +100,7 @@ bool Checkpointer::is_due(int64_t step) const {
 }
 
 void Checkpointer::before_step() {
-    if (save_ && stage_ == Stage::Written) settle();
+    if (save_ && stage_ == Stage::Written) finish_save_under_way();
 }
 
 void Checkpointer::after_step(const train::Position& position) {
@@ -125,7 +125,7 @@ void Checkpointer::begin(const train::Position& position) {
             "checkpoint.interval avoids that",
             position.step, save_->position.step);
     }
-    settle();
+    finish_save_under_way();
     const auto save = std::make_shared<Save>();
     save->options = options_;
     save->writer = state_.writer();
@@ -201,7 +201,7 @@ void Checkpointer::log_end() const {
     }
 }
 
-void Checkpointer::settle() {
+void Checkpointer::finish_save_under_way() {
     if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
@@ -212,13 +212,13 @@ void Checkpointer::settle() {
 void Checkpointer::finish(const train::Position& position) {
     if (!saves()) return;
     finish_started_ = seconds_now();
-    settle();
+    finish_save_under_way();
     // The step with which this process began is saved already, belongs to another run, or is step 0.
     if (position.step != last_begun_ && position.step != options_->initial_step) {
         finish_started_ = seconds_now();
         begin(position);
     }
-    settle();
+    finish_save_under_way();
     if (is_last(position.step) && options_->checkpoint.last_save_in_hf) export_last(position.step);
 }
 

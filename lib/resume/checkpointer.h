@@ -20,7 +20,7 @@
 #include "resume/joint_work.h"
 #include "resume/run_state.h"
 #include "resume/shard_copy.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 
 namespace argosy::resume {
 
@@ -62,7 +62,7 @@ class Checkpointer {
     void finish(const train::Position& position);
 
     /// Waits until the save under way is committed. Throws the same errors as after_step().
-    void settle();
+    void finish_save_under_way();
 
   private:
     enum class Stage { MakeFolder, WriteShards, Written, Commit };

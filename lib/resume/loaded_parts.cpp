@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 #include "train/run_limits.h"
 
 namespace argosy::resume {
@@ -102,8 +102,7 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
     if (!description.model_only || !parts.optimizer) return parts;
     parts.optimizer = false;
     const train::Position position = parse_scalars(description.state, "its manifest").position;
-    const int64_t step_tokens = setup::batch_sizes(config, mesh).global_tokens;
-    if (final_step(config.training, step_tokens, position) <= position.step) return parts;
+    if (final_step(setup::run_limits_options(config, mesh), position) <= position.step) return parts;
     throw UserError(
         "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "
         "run cannot go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run "

@@ -12,7 +12,7 @@
 #include "config/job_config.h"
 #include "layout/mesh_shape.h"
 #include "resume/run_state.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 
 namespace argosy::resume {
 

@@ -15,7 +15,7 @@
 #include "layout/param_spec.h"
 #include "optim/loss_scale.h"
 #include "parallel/parallel_model.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
 

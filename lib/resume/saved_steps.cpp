@@ -14,7 +14,7 @@
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/model_source.h"
-#include "setup/element_types.h"
+#include "setup/number_types.h"
 
 namespace argosy::resume {
 namespace {

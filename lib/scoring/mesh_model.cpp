@@ -7,14 +7,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/program.h"
 #include "base/strict_json.h"
 #include "config/job_config.h"
+#include "interop/byte_progress.h"
 #include "parallel/tensor_parallel.h"
 #include "resume/collectives.h"
 #include "resume/restore.h"
 #include "resume/run_state.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 
 namespace argosy::scoring {
 namespace {
@@ -44,11 +46,13 @@ void choose_batch(const ScoringOptions& options, config::JobConfig& config) {
     config.training.local_batch_size = microbatch * options.degrees.pipeline;
 }
 
+/// The configuration of a job with this mesh, these weights and these batches. The ranks, the mesh and the
+/// loading of the weights are set up from it, as those of a training run are.
 config::JobConfig job_config(const interop::ModelSource& source, const ScoringOptions& options,
                              int num_ranks) {
     const layout::MeshRequest request = mesh_request(options.degrees, num_ranks);
     config::JobConfig config;
-    config.job.dump_folder = "";  // an evaluation is no run, and has no such folder
+    config.job.dump_folder = "";  // an evaluation has no folder: it writes no files after a hang
     config.model.accept_config_keys = options.accepted_keys;
     config.parallelism.tensor_parallel_degree = request.tensor;
     config.parallelism.pipeline_parallel_degree = request.pipeline;
@@ -180,85 +184,101 @@ void MeshModel::end_if_stopped() {
     if (stop_.agreed() != train::StopReason::None) throw stopped();
 }
 
+void MeshModel::log_peak() const {
+    spdlog::info("tensors took at most {} on this rank", interop::bytes_text(context_.memory.peak_bytes()));
+}
+
 std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> records,
                                                 const std::vector<eval::Window>& windows,
-                                                const std::function<void(double share)>& progress) {
-    return scorer_.score(records, windows, [&](double share) {
-        end_if_stopped();
-        if (progress) progress(share);
+                                                const Progress& progress) {
+    return observe::explained(needs_of_scores(scoring_options_, on_gpu()), [&] {
+        auto scores = scorer_.score(records, windows, [&](double share) {
+            end_if_stopped();
+            if (progress) progress(share);
+        });
+        log_peak();
+        return scores;
     });
 }
 
 std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int num_sequences) {
     const auto type = at::TensorOptions(model_.precision().compute).device(model_.device());
-    last_meeting_seconds_ = seconds_now();
+    last_agreement_seconds_ = seconds_now();
     auto units = std::make_unique<MeshUnits>(model_, placement_, context_.mesh,
-                                             [this] { take_next_step(/*generates=*/true); });
+                                             [this] { any_rank_still_generates(/*own=*/true); });
     return std::make_unique<eval::ResidentModel>(model_.spec(), std::move(units), type, max_tokens,
                                                  num_sequences);
 }
 
-/// COLLECTIVE over kStepAxes, before each step and at the end: whether one of the ranks takes another step.
-/// Every few seconds all ranks meet, so that none waits for another one until the time limit of a wait.
-bool MeshModel::take_next_step(bool generates) {
-    constexpr double kSecondsBetweenMeetings = 2;
-    constexpr int64_t kGenerates = 1, kMeets = 2;
+/// COLLECTIVE over kStepAxes, before each step and at the end: whether one of these ranks takes another step.
+/// `own` says it of this rank. Includes any_group_is_unfinished() if for one of them it is time.
+bool MeshModel::any_rank_still_generates(bool own) {
+    constexpr double kSecondsBetweenAgreements = 2;
+    constexpr int64_t kGenerates = 1, kIsTime = 2;
     comm::Communicator& group = context_.mesh.group(kStepAxes);
-    const bool is_time = seconds_now() - last_meeting_seconds_ >= kSecondsBetweenMeetings;
-    const int64_t found = resume::maximum(group, (generates ? kGenerates : 0) + (is_time ? kMeets : 0));
-    if (found < kMeets) return found == kGenerates;
-    meet_all(/*works=*/true);
-    last_meeting_seconds_ = seconds_now();
-    return resume::maximum(group, generates ? kGenerates : 0) == kGenerates;
+    const bool is_time = seconds_now() - last_agreement_seconds_ >= kSecondsBetweenAgreements;
+    const int64_t found = resume::maximum(group, (own ? kGenerates : 0) + (is_time ? kIsTime : 0));
+    if (found < kIsTime) return found == kGenerates;
+    any_group_is_unfinished(/*own=*/true);
+    last_agreement_seconds_ = seconds_now();
+    return resume::maximum(group, own ? kGenerates : 0) == kGenerates;
 }
 
-/// COLLECTIVE: ends all ranks, with a JobError, after a signal to one of them; else returns whether one of
-/// them may still take steps. `works` says it of this rank: until its last call, in follow().
-bool MeshModel::meet_all(bool works) {
-    enum State : int64_t { Finished, Works, Stopped };
-    const State of_rank = works ? Works : Finished;
+/// COLLECTIVE over all ranks: ends all of them, with a JobError, after a signal to one of them; else returns
+/// whether the ranks of a group may still take steps. `own` says it of the group of this rank.
+bool MeshModel::any_group_is_unfinished(bool own) {
+    enum State : int64_t { Finished, Unfinished, Stopped };
+    const State of_rank = own ? Unfinished : Finished;
     const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw stopped();
-    return state == Works;
+    return state == Unfinished;
 }
 
-/// COLLECTIVE: takes part in the steps of other ranks until all have finished.
-void MeshModel::follow(eval::ResidentModel& model) {
-    while (take_next_step(/*generates=*/false)) model.append_nothing();
-    while (meet_all(/*works=*/false)) {
+/// COLLECTIVE: takes part in the steps and agreements of other ranks until all have finished.
+void MeshModel::take_steps_until_all_are_done(eval::ResidentModel& model) {
+    while (any_rank_still_generates(/*own=*/false)) model.append_nothing();
+    while (any_group_is_unfinished(/*own=*/false)) {
     }
 }
 
 std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
                                                      std::span<const eval::Tokens> contexts,
                                                      const eval::GenerateOptions& options, int64_t max_tokens,
-                                                     const std::function<void(double share)>& progress) {
-    const int num_parts = context_.mesh.degree(layout::kDataAxes);
-    std::vector<eval::Tokens> own;
-    for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
-        own.push_back(contexts[i]);
-    }
-    const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
-    const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
-                                               scoring_options_.score.batch.num_tokens, progress);
-    follow(*model);
-    nlohmann::json rows = nlohmann::json::array();
-    for (size_t i = 0; i < texts.size(); ++i) {
-        rows.push_back(
-            {context_.mesh.index(layout::kDataAxes) + i * num_parts, texts[i].text, texts[i].num_tokens});
-    }
-    return gathered_texts(*context_.control, rows, contexts.size());
+                                                     const Progress& progress) {
+    const size_t num_parts = context_.mesh.degree(layout::kDataAxes);
+    const size_t of_part = (contexts.size() + num_parts - 1) / num_parts;
+    const auto needs = needs_of_texts(scoring_options_, on_gpu(), of_part, max_tokens, options);
+    return observe::explained(needs, [&] {
+        std::vector<eval::Tokens> own;
+        for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
+            own.push_back(contexts[i]);
+        }
+        const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
+        const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
+                                                   scoring_options_.score.batch.num_tokens, progress);
+        take_steps_until_all_are_done(*model);
+        nlohmann::json rows = nlohmann::json::array();
+        for (size_t i = 0; i < texts.size(); ++i) {
+            rows.push_back(
+                {context_.mesh.index(layout::kDataAxes) + i * num_parts, texts[i].text, texts[i].num_tokens});
+        }
+        auto all = gathered_texts(*context_.control, rows, contexts.size());
+        log_peak();
+        return all;
+    });
 }
 
 int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                                const eval::GenerateOptions& options, const ScoringModel::TakeText& take) {
-    require_same_text(*context_.control, tokenizer, prompt, options);
-    const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
-    int64_t num_tokens = 0;
-    if (context_.mesh.index(layout::kDataAxes) == 0)
-        num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
-    follow(*model);
-    return resume::maximum(*context_.control, num_tokens);
+                                const eval::GenerateOptions& options, const TakeText& take) {
+    return observe::explained(needs_of_one_text(scoring_options_, on_gpu(), options), [&] {
+        require_same_text(*context_.control, tokenizer, prompt, options);
+        const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
+        int64_t num_tokens = 0;
+        if (context_.mesh.index(layout::kDataAxes) == 0)
+            num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
+        take_steps_until_all_are_done(*model);
+        return resume::maximum(*context_.control, num_tokens);
+    });
 }
 
 }  // namespace argosy::scoring

@@ -11,7 +11,6 @@
 #include "eval/device.h"
 #include "eval/layerwise_model.h"
 #include "eval/weights.h"
-#include "interop/byte_progress.h"
 #include "model/parameter.h"
 #include "observe/memory.h"
 #include "observe/shortage.h"
@@ -26,37 +25,71 @@ void log_model(const interop::ModelSource& source, const std::string& dtype, con
                  static_cast<double>(model::num_parameters(source.spec)), dtype, place);
 }
 
-/// The model that one process reads layer by layer.
-struct Layerwise {
-    ops::OpsContext context;
-    eval::LayerwiseModel model;
-    eval::ScoreOptions options;
-};
+/// The model of one process: read layer by layer for scores, and whole for texts.
+class LayerwiseScoring : public ScoringModel {
+  public:
+    LayerwiseScoring(const interop::ModelSource& source, const ScoringOptions& options,
+                     const eval::Device& device)
+        : source_(source),
+          options_(options),
+          device_(device),
+          type_(at::TensorOptions(eval::compute_type(options.dtype)).device(device.torch_device)),
+          model_(*source.tensors, source.spec, type_) {}
 
-/// The same model, with errors that are explained.
-ScoringModel explained(const ScoringModel& model, const ScoringOptions& options, bool on_gpu,
-                       int num_replicas) {
-    const int64_t batch_tokens = options.score.batch.num_tokens;
-    const auto score = [=](const auto&...) {
-        return observe::MemoryNeeds{on_gpu, options.dtype, batch_tokens, options.longest_window};
-    };
-    const auto generate = [=](const auto&, const auto& contexts, const auto& generate_options,
-                              int64_t max_tokens, const auto&) {
-        const size_t of_replica = (contexts.size() + num_replicas - 1) / num_replicas;
-        return observe::MemoryNeeds{on_gpu,
-                                    options.dtype,
-                                    batch_tokens,
-                                    max_tokens,
-                                    num_side_by_side(options, of_replica),
-                                    generate_options.max_new_tokens};
-    };
-    const auto generate_one = [=](const auto&, const auto&, const auto& generate_options, const auto&) {
-        return observe::MemoryNeeds{
-            .on_gpu = on_gpu, .dtype = options.dtype, .max_new_tokens = generate_options.max_new_tokens};
-    };
-    return {observe::explained(score, model.score), observe::explained(generate, model.generate),
-            observe::explained(generate_one, model.generate_one), model.device_name};
-}
+    std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
+                                         const std::vector<eval::Window>& windows,
+                                         const Progress& progress) override {
+        eval::ScoreOptions score_options = options_.score;
+        score_options.progress = until_stopped(progress);
+        return observe::explained(needs_of_scores(options_, on_gpu()), [&] {
+            return eval::score_windows(model_, records, windows, score_options);
+        });
+    }
+
+    std::vector<eval::GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
+                                              std::span<const eval::Tokens> contexts,
+                                              const eval::GenerateOptions& options, int64_t max_tokens,
+                                              const Progress& progress) override {
+        const auto needs = needs_of_texts(options_, on_gpu(), contexts.size(), max_tokens, options);
+        return observe::explained(needs, [&] {
+            auto model = resident(max_tokens, num_side_by_side(options_, contexts.size()));
+            return eval::continue_contexts(model, tokenizer, contexts, options,
+                                           options_.score.batch.num_tokens, until_stopped(progress));
+        });
+    }
+
+    int64_t generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
+                         const eval::GenerateOptions& options, const TakeText& take) override {
+        return observe::explained(needs_of_one_text(options_, on_gpu(), options), [&] {
+            auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
+            return eval::generate(model, tokenizer, prompt, options, [&](const std::string& text) {
+                throw_if_stop_requested();
+                take(text);
+            });
+        });
+    }
+
+    std::string device_name() const override { return device_.name(); }
+
+  private:
+    bool on_gpu() const { return device_.gpu.has_value(); }
+    static Progress until_stopped(const Progress& progress) {
+        return [&progress](double share) {
+            throw_if_stop_requested();
+            progress(share);
+        };
+    }
+    eval::ResidentModel resident(int64_t max_tokens, int num_sequences) const {
+        return {*source_.tensors, source_.spec, type_, max_tokens, num_sequences};
+    }
+
+    const interop::ModelSource& source_;
+    const ScoringOptions options_;
+    const eval::Device device_;
+    const at::TensorOptions type_;
+    const ops::OpsContext context_;
+    eval::LayerwiseModel model_;
+};
 
 }  // namespace
 
@@ -83,82 +116,43 @@ layout::MeshRequest mesh_request(const Degrees& degrees, int num_ranks) {
             .tensor = degrees.tensor};
 }
 
-ScoringModel layerwise_model(const interop::ModelSource& source, const ScoringOptions& options) {
+observe::MemoryNeeds needs_of_scores(const ScoringOptions& options, bool on_gpu) {
+    return {on_gpu, options.dtype, options.score.batch.num_tokens, options.longest_window};
+}
+
+observe::MemoryNeeds needs_of_texts(const ScoringOptions& options, bool on_gpu, size_t num_contexts,
+                                    int64_t max_tokens, const eval::GenerateOptions& generate_options) {
+    return {on_gpu,
+            options.dtype,
+            options.score.batch.num_tokens,
+            max_tokens,
+            num_side_by_side(options, num_contexts),
+            generate_options.max_new_tokens};
+}
+
+observe::MemoryNeeds needs_of_one_text(const ScoringOptions& options, bool on_gpu,
+                                       const eval::GenerateOptions& generate_options) {
+    return {.on_gpu = on_gpu, .dtype = options.dtype, .max_new_tokens = generate_options.max_new_tokens};
+}
+
+std::unique_ptr<ScoringModel> layerwise_model(const interop::ModelSource& source,
+                                              const ScoringOptions& options) {
     const eval::Device device = eval::choose_device(options.device);
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
-    eval::ScoreOptions score = options.score;
-    score.stream_bytes = eval::stream_bytes(device, score.stream_bytes);
-    const auto type = at::TensorOptions(eval::compute_type(options.dtype)).device(device.torch_device);
-    const std::shared_ptr<Layerwise> parts(
-        new Layerwise{ops::OpsContext(), {*source.tensors, source.spec, type}, score});
+    ScoringOptions on_device = options;
+    on_device.score.stream_bytes = eval::stream_bytes(device, options.score.stream_bytes);
+    auto model = std::make_unique<LayerwiseScoring>(source, on_device, device);
     log_model(source, options.dtype, device.text());
-    const auto resident = [parts, &source, type](int64_t max_tokens, int num_sequences) {
-        return std::make_unique<eval::ResidentModel>(*source.tensors, source.spec, type, max_tokens,
-                                                     num_sequences);
-    };
-    const ScoringModel layerwise{
-        .score =
-            [parts](auto records, const auto& windows, const ScoringModel::Progress& progress) {
-                parts->options.progress = [&](double share) {
-                    throw_if_stop_requested();
-                    progress(share);
-                };
-                return eval::score_windows(parts->model, records, windows, parts->options);
-            },
-        .generate =
-            [resident, options](const auto& tokenizer, auto contexts, const auto& generate_options,
-                                int64_t max_tokens, const ScoringModel::Progress& progress) {
-                const auto model = resident(max_tokens, num_side_by_side(options, contexts.size()));
-                return eval::continue_contexts(*model, tokenizer, contexts, generate_options,
-                                               options.score.batch.num_tokens, [&](double share) {
-                                                   throw_if_stop_requested();
-                                                   progress(share);
-                                               });
-            },
-        .generate_one =
-            [resident](const auto& tokenizer, const auto& prompt, const auto& generate_options,
-                       const ScoringModel::TakeText& take) {
-                const auto model = resident(std::ssize(prompt) + generate_options.max_new_tokens, 1);
-                return eval::generate(*model, tokenizer, prompt, generate_options,
-                                      [&](const std::string& text) {
-                                          throw_if_stop_requested();
-                                          take(text);
-                                      });
-            },
-        .device_name = device.name()};
-    return explained(layerwise, options, device.gpu.has_value(), /*num_replicas=*/1);
+    return model;
 }
 
-ScoringModel mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
-                        std::span<const eval::Work> tasks, const mpi::Comm& ranks,
-                        const Environment& environment) {
-    const auto model = std::make_shared<MeshModel>(ranks, environment, source, options, tasks);
+std::unique_ptr<ScoringModel> mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
+                                         std::span<const eval::Work> tasks, const mpi::Comm& ranks,
+                                         const Environment& environment) {
+    auto model = std::make_unique<MeshModel>(ranks, environment, source, options, tasks);
     log_model(source, options.dtype, fmt::format("{} ranks ({})", ranks.size(), model->mesh().name()));
-    const auto log_peak = [model] {
-        spdlog::info("tensors took at most {} on this rank", interop::bytes_text(model->peak_bytes()));
-    };
-    const ScoringModel on_mesh{
-        .score =
-            [model, log_peak](auto records, const auto& windows, const auto& progress) {
-                auto scores = model->score(records, windows, progress);
-                log_peak();
-                return scores;
-            },
-        .generate =
-            [model, log_peak](const auto& tokenizer, auto contexts, const auto& generate_options,
-                              int64_t max_tokens, const auto& progress) {
-                auto texts = model->generate(tokenizer, contexts, generate_options, max_tokens, progress);
-                log_peak();
-                return texts;
-            },
-        .generate_one =
-            [model](const auto& tokenizer, const auto& prompt, const auto& generate_options,
-                    const auto& take) {
-                return model->generate_one(tokenizer, prompt, generate_options, take);
-            },
-        .device_name = model->device_name()};
-    return explained(on_mesh, options, model->on_gpu(), model->mesh().degree(layout::kDataAxes));
+    return model;
 }
 
 }  // namespace argosy::scoring

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {

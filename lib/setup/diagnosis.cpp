@@ -1,13 +1,8 @@
-// The configuration as options of the modules that say why a run is slow.
-#include <optional>
-#include <string>
-#include <vector>
+#include "setup/diagnosis.h"
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "parallel/schedule.h"
 #include "parallel/transfers.h"
-#include "setup/setup.h"
 
 namespace argosy::setup {
 namespace {

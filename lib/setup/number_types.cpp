@@ -1,12 +1,12 @@
-// The number types of a run, in words; the peaks for them; and the warnings of types that are slow on a
-// device.
+#include "setup/number_types.h"
+
 #include <string_view>
 
 #include "base/log.h"
 #include "cuda/device.h"
 #include "kernels/table.h"
-#include "setup/element_types.h"
-#include "setup/setup.h"
+#include "observe/peak_flops.h"
+#include "setup/process.h"
 
 namespace argosy::setup {
 namespace {

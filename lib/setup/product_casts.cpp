@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "ops/gpu_float8.h"
 #include "parallel/sharded_parameter.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 
 namespace argosy::setup {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <c10/core/Device.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,15 +43,5 @@ struct RankContext {
     const std::unique_ptr<comm::Communicator> control;
     comm::Mesh mesh;
 };
-
-// Warnings of environment variables that make a job slow (base/environment.h lists them), and the network
-// adapters on which some of them depend.
-
-/// COLLECTIVE. Rank 0 logs the settings that make this job slow on any rank, a line for each value, and
-/// returns these lines.
-std::vector<std::string> warn_of_slow_settings(const mpi::Comm& world);
-
-/// Whether a port of an InfiniBand or RoCE adapter is up. `adapters` is the kernel's folder of adapters.
-bool has_active_adapter(const std::filesystem::path& adapters = "/sys/class/infiniband");
 
 }  // namespace argosy::setup

@@ -1,14 +1,28 @@
-// Writes the configuration of each start of a run to effective.toml in job.dump_folder, and a line with the
-// configuration and facts to starts.jsonl (FORMAT.md). People and jobs/report.py read them.
+// The record of a start of a run: lines of the log on the job and on settings without an effect, and two
+// files in job.dump_folder. effective.toml has the configuration; starts.jsonl has a line with the
+// configuration and facts of each start (FORMAT.md). People and jobs/report.py read the files.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <cstdint>
 
+#include "comm/mesh.h"
 #include "config/job_config.h"
+#include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "setup/rank_context.h"
+#include "train/position.h"
 
 namespace argosy::setup {
+
+/// Logs the keys of [parallelism], [compile] and [profiling] that are set but have no effect on this mesh, on
+/// these devices or with the other settings.
+void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh);
+
+/// Logs the model, the mesh, the batch sizes, the casts of products on the device, and job.description.
+void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
+             const train::BatchSizes& sizes, c10::Device device);
 
 /// The steps that this start is to train.
 struct StepRange {

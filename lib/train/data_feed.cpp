@@ -39,8 +39,9 @@ DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSize
       end_sample_(end_sample) {
     ARGOSY_CHECK(loader.seq_len() <= seq_len(), "samples of {} tokens", loader.seq_len());
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
-    // one row more than those of the samples: the documents' ends
-    if (on_gpu) for_gpu_.emplace((num_rows() + 1) * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
+    if (!on_gpu) return;
+    const int64_t num_device_rows = rows_up_to(gives_positions() ? kDocumentEnds : kTargets);
+    for_gpu_.emplace(num_device_rows * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
 
 /// Copies to pinned memory, then, in the order of the stream, to the GPU.
@@ -63,12 +64,14 @@ at::Tensor DataFeed::on_device(const at::Tensor& in_memory) {
 void DataFeed::start_reading() {
     const int64_t first = next_sample_ + mesh_.index(layout::kDataAxes) * sizes_.samples_per_rank();
     const int64_t count = std::clamp<int64_t>(end_sample_ - first, 0, sizes_.samples_per_rank());
-    samples_ = at::empty({loader_.gives_positions() ? 3 : 2, count, loader_.seq_len()}, at::kLong);
-    auto* tokens = samples_.mutable_data_ptr<int64_t>();
-    const int64_t num_tokens = count * loader_.seq_len();
-    auto* positions = loader_.gives_positions() ? tokens + 2 * num_tokens : nullptr;
-    reading_ = std::async(std::launch::async, [this, first, count, tokens, num_tokens, positions] {
-        loader_.read(first, count, tokens, tokens + num_tokens, positions);
+    samples_ = at::empty({num_read_rows(), count, loader_.seq_len()}, at::kLong);
+    const auto row = [&](Row number) {
+        return samples_.mutable_data_ptr<int64_t>() + number * count * loader_.seq_len();
+    };
+    auto *tokens = row(kTokens), *targets = row(kTargets);
+    auto* positions = loader_.gives_positions() ? row(kPositions) : nullptr;
+    reading_ = std::async(std::launch::async, [this, first, count, tokens, targets, positions] {
+        loader_.read(first, count, tokens, targets, positions);
     });
 }
 
@@ -80,8 +83,8 @@ at::Tensor DataFeed::take_samples() {
     const std::vector<int64_t> sizes = {num_rows(), sizes_.samples_per_rank(), seq_len()};
     if (samples.sizes() == sizes) return samples.view({num_rows(), -1});
     at::Tensor all = at::zeros(sizes, at::kLong);
-    all[1].fill_(-1);
-    if (num_rows() == 3) all[2].copy_(at::arange(seq_len()));
+    all[kTargets].fill_(-1);
+    if (gives_positions()) all[kPositions].copy_(at::arange(seq_len()));
     all.narrow(0, 0, samples.size(0))
         .narrow(1, 0, samples.size(1))
         .narrow(2, 0, samples.size(2))
@@ -92,11 +95,11 @@ at::Tensor DataFeed::take_samples() {
 /// Adds a row with the ends of each microbatch's documents, which end at the end of each of this rank's
 /// parts.
 at::Tensor DataFeed::with_document_ends(const at::Tensor& own) {
-    at::Tensor all = at::empty({num_rows() + 1, num_tokens()}, at::kLong);
+    at::Tensor all = at::empty({rows_up_to(kDocumentEnds), num_tokens()}, at::kLong);
     all.narrow(0, 0, num_rows()).copy_(own);
     const auto size = static_cast<size_t>(sizes_.microbatch_size * own_seq_len());
-    const auto positions = std::span(all[2].const_data_ptr<int64_t>(), all.size(1));
-    const auto ends = std::span(all[3].mutable_data_ptr<int64_t>(), all.size(1));
+    const auto positions = std::span(all[kPositions].const_data_ptr<int64_t>(), all.size(1));
+    const auto ends = std::span(all[kDocumentEnds].mutable_data_ptr<int64_t>(), all.size(1));
     for (size_t begin = 0; begin < positions.size(); begin += size) {
         ops::write_document_ends(positions.subspan(begin, size), own_ranges()[0].size,
                                  ends.subspan(begin, size));
@@ -109,7 +112,7 @@ at::Tensor DataFeed::with_document_ends(const at::Tensor& own) {
 void DataFeed::make_room_for_documents(const at::Tensor& whole) {
     const int64_t num_cuts = context_degree() == 1 ? 0 : sizes_.microbatch_size * std::ssize(own_ranges());
     const auto size = static_cast<size_t>(sizes_.microbatch_size * seq_len());
-    const auto positions = std::span(whole[2].const_data_ptr<int64_t>(), whole.size(1));
+    const auto positions = std::span(whole[kPositions].const_data_ptr<int64_t>(), whole.size(1));
     std::vector<int64_t> ends(size);
     for (size_t begin = 0; begin < positions.size(); begin += size) {
         const int64_t num_documents =
@@ -121,7 +124,7 @@ void DataFeed::make_room_for_documents(const at::Tensor& whole) {
 void DataFeed::read_ahead() {
     if (!reading_.valid()) start_reading();
     at::Tensor read = take_samples();
-    ahead_ = {.counted_tokens = read[1].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
+    ahead_ = {.counted_tokens = read[kTargets].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     if (gives_offsets()) make_room_for_documents(read);
     if (context_degree() > 1) {
         read = own_part(read.view({num_rows(), -1, seq_len()}), sizes_.balance, mesh_).view({num_rows(), -1});
@@ -137,14 +140,13 @@ void DataFeed::read_ahead() {
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * own_seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
-        const auto part = [&](int64_t row) { return all[row].narrow(0, i * size, size); };
-        ahead_.microbatches.push_back(
-            {.tokens = part(0),
-             .targets = part(1),
-             .num_sequences = sizes_.microbatch_size,
-             .seq_len = own_seq_len(),
-             .positions = gives_positions() ? part(2) : at::Tensor(),
-             .document_offsets = gives_offsets() ? part(3) : at::Tensor()});  // the ends, until next()
+        const auto part = [&](Row row) { return all[row].narrow(0, i * size, size); };
+        ahead_.microbatches.push_back({.tokens = part(kTokens),
+                                       .targets = part(kTargets),
+                                       .num_sequences = sizes_.microbatch_size,
+                                       .seq_len = own_seq_len(),
+                                       .positions = gives_positions() ? part(kPositions) : at::Tensor()});
+        if (gives_offsets()) ahead_document_ends_.push_back(part(kDocumentEnds));
     }
     next_sample_ += sizes_.global_batch;
     if (++num_read_ < num_steps_) start_reading();
@@ -157,8 +159,11 @@ StepBatch DataFeed::next() {
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
     if (gives_offsets()) {
         document_capacity_ = job_capacity_.item<int64_t>();
-        for (model::Batch& each : ahead_.microbatches)
-            each.document_offsets = ops::document_offsets(each.document_offsets, document_capacity_);
+        for (size_t i = 0; i < ahead_document_ends_.size(); ++i) {
+            ahead_.microbatches[i].document_offsets =
+                ops::document_offsets(ahead_document_ends_[i], document_capacity_);
+        }
+        ahead_document_ends_.clear();
     }
     StepBatch batch = std::move(ahead_);
     if (!for_gpu_ && num_read_ < num_steps_) read_ahead();

@@ -1,5 +1,5 @@
 // Reads each step's samples for this rank on a thread, two steps ahead of training, and copies them to the
-// GPU if there is one (DataFeed). Also defines the sizes of a step's batch and the position of a run.
+// GPU if there is one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,19 +14,10 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "data/loader.h"
+#include "train/position.h"
 #include "train/step.h"
 
 namespace argosy::train {
-
-/// Sizes of a step's batch. The whole job has global_batch = data-parallel ranks x num_microbatches x
-/// microbatch_size samples.
-struct BatchSizes {
-    int64_t global_batch, microbatch_size, num_microbatches;
-    int64_t global_tokens = 0;  // tokens of global_batch samples
-    layout::ContextBalance balance = layout::ContextBalance::HeadTail;
-    int64_t seq_len = 0;  // of the batch's sequences; 0: that of the loader's samples, which may be shorter
-    int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
-};
 
 /// This rank's part of each whole sequence [..., seq_len] (its last dim), copied.
 at::Tensor own_part(const at::Tensor& whole, layout::ContextBalance balance, const comm::Mesh& mesh);
@@ -62,6 +53,10 @@ class DataFeed {
     std::vector<int64_t> samples(const StepBatch& batch) const;
 
   private:
+    /// The rows of the tensors of samples and batches; a column is a token. kPositions and kDocumentEnds are
+    /// there only if they are needed.
+    enum Row : int64_t { kTokens, kTargets, kPositions, kDocumentEnds };
+
     /// Pinned host memory for the batch that was read last, and the state of its copy to the GPU.
     struct ForGpu {
         explicit ForGpu(int64_t num_bytes) : pinned(num_bytes) {}
@@ -79,7 +74,10 @@ class DataFeed {
     int64_t num_tokens() const { return sizes_.samples_per_rank() * own_seq_len(); }
     /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
     bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
-    int64_t num_rows() const { return gives_positions() ? 3 : 2; }
+    static int64_t rows_up_to(Row last) { return last + 1; }
+    /// The rows that the loader reads, and those of a batch before with_document_ends().
+    int64_t num_read_rows() const { return rows_up_to(loader_.gives_positions() ? kPositions : kTargets); }
+    int64_t num_rows() const { return rows_up_to(gives_positions() ? kPositions : kTargets); }
     /// Attention on a GPU needs the documents' offsets.
     bool gives_offsets() const { return for_gpu_ && gives_positions(); }
     at::Tensor with_document_ends(const at::Tensor& own);
@@ -104,23 +102,14 @@ class DataFeed {
     /// Never shrinks, and is the same on all ranks: a recorded graph is for one capacity, and its collectives
     /// belong to the graphs that all other ranks record at the same time.
     int64_t document_capacity_ = 1;
+    /// The batch that next() returns. next() adds the documents' offsets, which need the ranks' capacity.
     StepBatch ahead_;
-    at::Tensor job_tokens_;    // ahead_.job_counted_tokens, once counting_ is done
+    std::vector<at::Tensor> ahead_document_ends_;  // of each microbatch of ahead_, if gives_offsets()
+    at::Tensor job_tokens_;                        // ahead_.job_counted_tokens, once counting_ is done
     at::Tensor job_capacity_;  // the maximum of document_capacity_ over the ranks, once counting_ is done
     comm::Pending counting_;
     at::Tensor samples_;         // of the step after ahead_, while a thread reads them
     std::future<void> reading_;  // its destructor waits for that thread
-};
-
-/// How far a run has come, in steps, samples and tokens.
-struct Position {
-    int64_t step = 0;     // the last step done; steps are numbered from 1
-    int64_t samples = 0;  // position of the next sample in the run (data::Loader)
-    int64_t tokens = 0;   // trained on so far, all ranks together
-    bool operator==(const Position&) const = default;
-    Position& operator+=(const Position& more) {
-        return *this = {step + more.step, samples + more.samples, tokens + more.tokens};
-    }
 };
 
 }  // namespace argosy::train

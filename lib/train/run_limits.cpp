@@ -41,17 +41,17 @@ ExitCode stopped_by_signal(const Position& position, const Position& start, int6
 
 }  // namespace
 
-int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position) {
-    if (!training.max_tokens) return training.steps;
-    const int64_t left = *training.max_tokens - position.tokens;
-    const int64_t more_steps = left <= 0 ? 0 : (left - 1) / tokens_per_step + 1;
-    return position.step + std::min(more_steps, training.steps - position.step);
+int64_t final_step(const RunLimitsOptions& options, const Position& position) {
+    if (!options.max_tokens) return options.steps;
+    const int64_t left = *options.max_tokens - position.tokens;
+    const int64_t more_steps = left <= 0 ? 0 : (left - 1) / options.tokens_per_step + 1;
+    return position.step + std::min(more_steps, options.steps - position.step);
 }
 
-RunLimits::RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
-                     const Position& position, std::function<double()> clock)
-    : training_(training),
-      final_step_(train::final_step(training, tokens_per_step, position)),
+RunLimits::RunLimits(const RunLimitsOptions& options, double started, const Position& position,
+                     std::function<double()> clock)
+    : options_(options),
+      final_step_(train::final_step(options, position)),
       started_(started),
       clock_(std::move(clock)) {}
 
@@ -64,8 +64,8 @@ StopReason RunLimits::finish_step() {
 }
 
 double RunLimits::seconds_left() const {
-    if (!training_.max_time) return std::numeric_limits<double>::infinity();
-    return started_ + static_cast<double>(training_.max_time->seconds) - clock_();
+    if (!options_.max_time) return std::numeric_limits<double>::infinity();
+    return started_ + options_.max_time->seconds - clock_();
 }
 
 std::string RunLimits::ending(const Position& position) const {
@@ -73,11 +73,11 @@ std::string RunLimits::ending(const Position& position) const {
     if (position.step < final_step_) {
         return done +
                fmt::format("{:.1f} s remain of training.max_time = {}, and the next step may take {:.1f} s",
-                           std::max(seconds_left(), 0.0), config::duration_text(*training_.max_time),
+                           std::max(seconds_left(), 0.0), options_.max_time->text,
                            std::ranges::max(newest_seconds_));
     }
-    if (position.step >= training_.steps) return done + fmt::format("training.steps = {}", training_.steps);
-    return done + fmt::format("training.max_tokens = {} is reached with {} tokens", *training_.max_tokens,
+    if (position.step >= options_.steps) return done + fmt::format("training.steps = {}", options_.steps);
+    return done + fmt::format("training.max_tokens = {} is reached with {} tokens", *options_.max_tokens,
                               position.tokens);
 }
 

@@ -10,13 +10,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "config/job_config.h"
-#include "train/data_feed.h"
+#include "train/position.h"
 
 namespace argosy::train {
 
@@ -48,15 +48,26 @@ class StopAgreement {
     comm::Pending exchange_;
 };
 
-/// The last step of a run that is at `position`: the first step that reaches max_tokens, or training.steps if
-/// training.steps is less. The result may be less than position.step.
-int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position);
+struct RunLimitsOptions {
+    int64_t steps = 0;
+    std::optional<int64_t> max_tokens = {};  // unset: no limit
+    int64_t tokens_per_step = 1;
+    struct MaxTime {
+        double seconds;
+        std::string text;  // for messages: "1m40s"
+    };
+    std::optional<MaxTime> max_time = {};  // unset: no limit
+};
+
+/// The last step of a run that is at `position`: the first step that reaches max_tokens, or options.steps if
+/// that is less. The result may be less than position.step.
+int64_t final_step(const RunLimitsOptions& options, const Position& position);
 
 class RunLimits {
   public:
     /// `started` is the time in seconds, by `clock`, at which this process began. max_time counts from then.
-    RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
-              const Position& position = {}, std::function<double()> clock = seconds_now);
+    RunLimits(const RunLimitsOptions& options, double started, const Position& position = {},
+              std::function<double()> clock = seconds_now);
 
     /// The number of the run's last step.
     int64_t final_step() const { return final_step_; }
@@ -79,7 +90,7 @@ class RunLimits {
     ExitCode end(StopReason reason, const Position& position, const Position& start, bool saved) const;
 
   private:
-    config::Training training_;
+    RunLimitsOptions options_;
     int64_t final_step_;
     double started_;
     std::function<double()> clock_;

@@ -24,16 +24,15 @@ constexpr double kMinDeviation = 1e-4;
 
 }  // namespace
 
-UpdateGuard::UpdateGuard(int max_nonfinite_steps, const config::LossSpike& spike)
-    : max_nonfinite_steps_(max_nonfinite_steps),
-      spike_(spike),
-      losses_(spike.window, spike.warmup_steps),
-      norms_(spike.window, spike.warmup_steps) {}
+UpdateGuard::UpdateGuard(const UpdateGuardOptions& options)
+    : options_(options),
+      losses_(options.window, options.warmup_steps),
+      norms_(options.window, options.warmup_steps) {}
 
 UpdateLimits UpdateGuard::limits() const {
     UpdateLimits limits;
-    if (spike_.loss_zscore) limits.loss = losses_.value_at(*spike_.loss_zscore);
-    if (spike_.grad_norm_zscore) limits.grad_norm = norms_.value_at(*spike_.grad_norm_zscore);
+    if (options_.loss_zscore) limits.loss = losses_.value_at(*options_.loss_zscore);
+    if (options_.grad_norm_zscore) limits.grad_norm = norms_.value_at(*options_.grad_norm_zscore);
     return limits;
 }
 
@@ -45,7 +44,7 @@ void UpdateGuard::count(const StepResult& result) {
         return;
     }
     nonfinite_in_a_row_ = spikes_in_a_row_ = 0;
-    if (!spike_.enabled()) return;
+    if (!options_.skips_spikes()) return;
     losses_.add(result.loss);
     norms_.add(result.grad_norm);
 }
@@ -75,18 +74,19 @@ std::string UpdateGuard::reason(const StepResult& result) const {
 }
 
 bool UpdateGuard::gives_up() const {
-    return nonfinite_in_a_row_ >= max_nonfinite_steps_ || spikes_in_a_row_ >= spike_.max_skipped_steps;
+    return nonfinite_in_a_row_ >= options_.max_nonfinite_steps ||
+           spikes_in_a_row_ >= options_.max_skipped_steps;
 }
 
 void UpdateGuard::check(int64_t step, const StepResult& result) const {
-    if (nonfinite_in_a_row_ >= max_nonfinite_steps_) {
+    if (nonfinite_in_a_row_ >= options_.max_nonfinite_steps) {
         throw JobError(
             "step {}: {}; this is skipped update {} in a row, which reaches training.max_nonfinite_steps. "
             "The weights are those from before the first of them. Lower optimizer.lr, or look at the data of "
             "these steps",
             step, reason(result), nonfinite_in_a_row_);
     }
-    if (spikes_in_a_row_ >= spike_.max_skipped_steps) {
+    if (spikes_in_a_row_ >= options_.max_skipped_steps) {
         throw JobError(
             "step {}: {}; this is skipped update {} in a row, which reaches loss_spike.max_skipped_steps. "
             "The weights are those from before the first of them. Look at the samples that "

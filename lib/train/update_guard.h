@@ -7,10 +7,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "config/job_config.h"
 #include "train/step.h"
 
 namespace argosy::train {
@@ -40,6 +40,16 @@ class TrailingWindow {
     std::deque<double> values_;
 };
 
+/// Without z-scores only updates that are not finite are skipped.
+struct UpdateGuardOptions {
+    int max_nonfinite_steps = 5;  // in a row; the run ends at the last one
+    std::optional<double> loss_zscore = {};
+    std::optional<double> grad_norm_zscore = {};
+    int window = 128, warmup_steps = 64;  // `size` and `min_values` of the TrailingWindows
+    int max_skipped_steps = 5;            // spikes in a row; the run ends at the last one
+    bool skips_spikes() const { return loss_zscore || grad_norm_zscore; }
+};
+
 class UpdateGuard {
   public:
     /// Everything that changes from step to step. A resumed run needs it.
@@ -50,7 +60,7 @@ class UpdateGuard {
         bool operator==(const State&) const = default;
     };
 
-    UpdateGuard(int max_nonfinite_steps, const config::LossSpike& spike);
+    explicit UpdateGuard(const UpdateGuardOptions& options);
 
     /// The limits for the next step. They follow from the updates made so far.
     UpdateLimits limits() const;
@@ -79,8 +89,7 @@ class UpdateGuard {
     double grad_norm_zscore(const StepResult& result) const { return norms_.zscore_of(result.grad_norm); }
 
   private:
-    int max_nonfinite_steps_;
-    config::LossSpike spike_;
+    UpdateGuardOptions options_;
     TrailingWindow losses_, norms_;   // of updates that were made; empty if the check for spikes is off
     int64_t nonfinite_in_a_row_ = 0;  // since the last update that was made; spikes_in_a_row_, too
     int64_t spikes_in_a_row_ = 0;

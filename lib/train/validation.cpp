@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "train/data_feed.h"
 
 namespace argosy::train {
 namespace {

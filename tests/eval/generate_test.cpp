@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/raw_file.h"
-#include "eval/generation.h"
+#include "eval/generation_tasks.h"
 #include "eval/memory_source.h"
 #include "ops/ops_context.h"
 #include "scratch_folder.h"

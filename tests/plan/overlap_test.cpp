@@ -196,16 +196,16 @@ TEST(ChooseOverlap, KnowsGpusByTheirDriversNames) {
 
 TEST(ChooseOverlap, PutsTheChoiceInPlaceOfAuto) {
     const ops::OpsContext tensors;
-    const Settled found = settled(tensor_config(), 4, machine_with(0));
+    const ChosenConfig found = with_overlap_chosen(tensor_config(), 4, machine_with(0));
     EXPECT_EQ(found.config.parallelism.enable_async_tensor_parallel, Switch::On);
     EXPECT_NE(found.text, "");
     config::JobConfig set = tensor_config();
     set.parallelism.enable_async_tensor_parallel = Switch::Off;
-    EXPECT_EQ(settled(set, 4, machine_with(0)).config, set);
-    EXPECT_EQ(settled(set, 4, machine_with(0)).text, "") << "nothing is left to choose";
+    EXPECT_EQ(with_overlap_chosen(set, 4, machine_with(0)).config, set);
+    EXPECT_EQ(with_overlap_chosen(set, 4, machine_with(0)).text, "") << "nothing is left to choose";
     config::JobConfig alone = tensor_config();
     alone.parallelism.tensor_parallel_degree = 1;
-    EXPECT_EQ(settled(alone, 4, machine_with(0)).text, "");
+    EXPECT_EQ(with_overlap_chosen(alone, 4, machine_with(0)).text, "");
 }
 
 TEST(ChooseOverlap, PlanTextHasTheTable) {

@@ -32,7 +32,7 @@ class RunLocks : public ::testing::Test {
     }
 
     /// COLLECTIVE.
-    static void meet() { JointWork(world()).run(nullptr); }
+    static void barrier() { JointWork(world()).run(nullptr); }
     bool is_first() const { return world().rank() == 0; }
     fs::path path() const { return folder_ / "run" / "run.lock"; }
 
@@ -44,7 +44,7 @@ class RunLocks : public ::testing::Test {
 TEST_F(RunLocks, ASecondJobIsRefused) {
     {
         const RunLock lock(config_, environment_, world());
-        meet();
+        barrier();
         std::string holder;
         std::getline(std::ifstream(path()), holder);
         EXPECT_TRUE(holder.starts_with("job 12, process ")) << holder;
@@ -53,25 +53,25 @@ TEST_F(RunLocks, ASecondJobIsRefused) {
             EXPECT_ERROR(RunLock(config_, environment_, world()), UserError,
                          "in use by another run (job 12, process ", "job.dump_folder");
         }
-        meet();
+        barrier();
     }
-    meet();
+    barrier();
     const RunLock again(config_, environment_, world());
 }
 
 TEST_F(RunLocks, LeaveNothingWhereNothingElseIs) {
     { const RunLock lock(config_, environment_, world()); }
-    meet();
+    barrier();
     EXPECT_FALSE(fs::exists(config_.job.dump_folder));
-    meet();
+    barrier();
     {
         const RunLock lock(config_, environment_, world());
         if (is_first()) std::ofstream(path().parent_path() / "metrics.jsonl");
     }
-    meet();
+    barrier();
     EXPECT_TRUE(fs::exists(path().parent_path() / "metrics.jsonl"));
     EXPECT_FALSE(fs::exists(path()));
-    meet();
+    barrier();
 }
 
 TEST_F(RunLocks, AFolderThatWasThereStays) {
@@ -80,16 +80,16 @@ TEST_F(RunLocks, AFolderThatWasThereStays) {
         fs::create_directory(folder);
         fs::create_directory_symlink(folder, link);
     }
-    meet();
+    barrier();
     { const RunLock lock(config_, environment_, world()); }
-    meet();
+    barrier();
     EXPECT_TRUE(fs::is_directory(folder));
     config_.job.dump_folder = link.string();
     { const RunLock lock(config_, environment_, world()); }
-    meet();
+    barrier();
     EXPECT_TRUE(fs::is_symlink(link));
     EXPECT_TRUE(fs::is_empty(folder));
-    meet();
+    barrier();
 }
 
 TEST_F(RunLocks, FoldersThatComeAndGoAreNoError) {
@@ -110,7 +110,7 @@ TEST_F(RunLocks, WhatADeadProcessLeftHoldsNobody) {
         fs::create_directories(config_.job.dump_folder);
         std::ofstream(path()) << "job 11, process 1 on elsewhere";
     }
-    meet();
+    barrier();
     const RunLock lock(config_, environment_, world());
 }
 
@@ -126,7 +126,7 @@ TEST_F(RunLocks, AJobWaitsForWhatIsLeftOfItself) {
             close(file);
         });
     }
-    meet();
+    barrier();
     { const RunLock lock(config_, environment_, world()); }
     if (rest.joinable()) rest.join();
 }
@@ -140,12 +140,12 @@ TEST_F(RunLocks, WhatIsLeftOfThisJobAndDoesNotEndIsAFailure) {
         file = open(path().c_str(), O_RDWR | O_CLOEXEC);
         ASSERT_EQ(flock(file, LOCK_EX | LOCK_NB), 0);
     }
-    meet();
+    barrier();
     config_.comm.train_timeout_seconds = -static_cast<int>(RunLock::kSecondsToEnd);
     EXPECT_ERROR(RunLock(config_, environment_, world()), JobError, "still locked",
                  "this job (job 12, process 1 on elsewhere)");
     if (is_first()) close(file);
-    meet();
+    barrier();
     const RunLock again(config_, environment_, world());
 }
 
@@ -154,28 +154,28 @@ TEST_F(RunLocks, AFolderThatIsRemovedDuringTheRunIsLockedAgain) {
     lock.check();
     if (is_first()) fs::remove_all(config_.job.dump_folder);
     lock.check();
-    meet();
+    barrier();
     EXPECT_ERROR(RunLock(config_, Environment(), world()), UserError, "in use by another run");
 }
 
 TEST_F(RunLocks, ARunEndsIfAnotherRunTakesItsFolder) {
     RunLock lock(config_, environment_, world());
     if (is_first()) fs::remove_all(config_.job.dump_folder);
-    meet();
+    barrier();
     const RunLock other(config_, Environment(), world());
     if (is_first())
         EXPECT_ERROR(lock.check(), Error, "was removed during this run, and another run (", "now uses it");
-    meet();
+    barrier();
     if (is_first()) EXPECT_TRUE(fs::exists(path())) << "the other run's";
 }
 
 TEST_F(RunLocks, AFolderThatCannotBe) {
     if (is_first()) std::ofstream(folder_ / "file");
-    meet();
+    barrier();
     config_.job.dump_folder = folder_ / "file" / "run";
     EXPECT_ERROR(RunLock(config_, environment_, world()), UserError, "cannot make", "Not a directory",
                  "job.dump_folder");
-    meet();
+    barrier();
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "setup/options.h"
+
 namespace argosy::testing {
 
 config::JobConfig saving_config(const std::filesystem::path& folder) {
@@ -20,7 +22,7 @@ SavedRun::SavedRun(const TinyRunOptions& options, const config::JobConfig& confi
     : config_(config),
       world_(world),
       run_(options, world),
-      guard_(config.training.max_nonfinite_steps, config.loss_spike),
+      guard_(setup::update_guard_options(config)),
       state_(run_.trainer(), run_.mesh(), guard_, TinyRun::kSeqLen) {}
 
 resume::Start SavedRun::restore() {

@@ -160,14 +160,14 @@ TEST(Saving, AFailedWriterIsAnErrorOfAllAndLosesNothing) {
         twin(options(ddp()), saving_config(folder / "twin"), world());
     for (SavedRun* each : {&run, &twin}) {
         for (int i = 0; i < 2; ++i) each->step();
-        each->checkpointer().settle();
+        each->checkpointer().finish_save_under_way();
     }
     const int last = world().size() - 1;
     {
         std::optional<FileSizeLimit> limit;
         if (world().rank() == last) limit.emplace(10000);
         run.step();
-        EXPECT_ERROR(run.checkpointer().settle(), JobError,
+        EXPECT_ERROR(run.checkpointer().finish_save_under_way(), JobError,
                      fmt::format("the checkpoint of step 3 was not written: rank {}: ", last),
                      "step-00000003", "File too large", "Earlier checkpoints are unchanged");
     }
@@ -243,7 +243,7 @@ TEST(Saving, FiveHundredSavesDoNotGrowMemory) {
     int64_t early = 0;
     for (int64_t step = 1; step <= 500; ++step) {
         run.checkpointer().after_step({step, step, step});
-        run.checkpointer().settle();
+        run.checkpointer().finish_save_under_way();
         if (step == 50) early = allocated_bytes();
     }
     const int64_t late = allocated_bytes();

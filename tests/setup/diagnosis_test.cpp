@@ -3,7 +3,8 @@
 
 #include "base/clock.h"
 #include "parallel/schedule.h"
-#include "setup/setup.h"
+#include "setup/diagnosis.h"
+#include "setup/options.h"
 
 namespace argosy::setup {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "config/parse.h"
 #include "ops/ops_context.h"
-#include "setup/setup.h"
+#include "setup/options.h"
 #include "train/dry_step.h"
 
 namespace argosy::testing {

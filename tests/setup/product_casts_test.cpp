@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "setup/setup.h"
+#include "setup/options.h"
 #include "train/trainer.h"
 
 namespace argosy::setup {

@@ -10,16 +10,10 @@
 namespace argosy::train {
 namespace {
 
-using config::Duration;
-using config::Training;
-
 constexpr int64_t kTokensPerStep = 100;
 
 RunLimits with_tokens(int64_t steps, int64_t max_tokens) {
-    Training training;
-    training.steps = steps;
-    training.max_tokens = max_tokens;
-    return {training, kTokensPerStep, /*started=*/0};
+    return {{.steps = steps, .max_tokens = max_tokens, .tokens_per_step = kTokensPerStep}, /*started=*/0};
 }
 
 TEST(RunLimits, TokensAreRoundedUpToWholeSteps) {
@@ -28,9 +22,7 @@ TEST(RunLimits, TokensAreRoundedUpToWholeSteps) {
         EXPECT_EQ(with_tokens(50, tokens).final_step(), steps) << tokens;
     EXPECT_EQ(with_tokens(3, 450).final_step(), 3);
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-    Training training;
-    training.max_tokens = kMost;
-    EXPECT_EQ(final_step(training, 1, {.step = 7}), training.steps);
+    EXPECT_EQ(final_step({.steps = 50, .max_tokens = kMost}, {.step = 7}), 50);
     EXPECT_EQ(with_tokens(kMost, kMost).final_step(), kMost / 100 + 1);
 }
 
@@ -44,28 +36,23 @@ TEST(RunLimits, SayWhichOneEndedTheRun) {
 
 /// A resumed run counts the tokens before, whatever its batch size was then.
 TEST(RunLimits, AResumedRunHasItsTokensAlready) {
-    Training training;
-    training.steps = 50;
-    training.max_tokens = 450;
-    const auto end = [&](int64_t step, int64_t tokens) {
-        return final_step(training, kTokensPerStep, {step, 0, tokens});
-    };
+    RunLimitsOptions options{.steps = 50, .max_tokens = 450, .tokens_per_step = kTokensPerStep};
+    const auto end = [&](int64_t step, int64_t tokens) { return final_step(options, {step, 0, tokens}); };
     EXPECT_EQ(end(2, 200), 5) << "as uninterrupted";
     EXPECT_EQ(end(2, 100), 6) << "with half the batch so far";
     EXPECT_EQ(end(2, 449), 3);
     EXPECT_EQ(end(2, 450), 2) << "nothing is left";
     EXPECT_EQ(end(9, 900), 9);
     EXPECT_EQ(end(49, 100), 50);
-    training.max_tokens.reset();
+    options.max_tokens.reset();
     EXPECT_EQ(end(60, 6000), 50) << "and more than was wanted is done";
 }
 
 class MaxTime : public ::testing::Test {
   protected:
-    RunLimits limits(int64_t seconds) {
-        Training training;
-        training.max_time = Duration{seconds};
-        return {training, kTokensPerStep, /*started=*/now_, {}, [this] { return now_; }};
+    RunLimits limits(double seconds, const std::string& text) {
+        const RunLimitsOptions options{.steps = 10000, .max_time = {{seconds, text}}};
+        return {options, /*started=*/now_, {}, [this] { return now_; }};
     }
 
     StopReason step(RunLimits& limits, double seconds) {
@@ -78,7 +65,7 @@ class MaxTime : public ::testing::Test {
 };
 
 TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
-    RunLimits run = limits(100);
+    RunLimits run = limits(100, "1m40s");
     now_ += 50;  // setting up is not a step
     EXPECT_EQ(step(run, 10), StopReason::None);
     EXPECT_DOUBLE_EQ(run.seconds_left(), 40);
@@ -93,7 +80,7 @@ TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
 }
 
 TEST_F(MaxTime, ReckonsWithTheLongestOfTheNewestSteps) {
-    RunLimits run = limits(100);
+    RunLimits run = limits(100, "1m40s");
     EXPECT_EQ(step(run, 30), StopReason::None);
     for (int i = 0; i < 15; ++i) EXPECT_EQ(step(run, 1), StopReason::None);
     now_ += 30;
@@ -102,7 +89,7 @@ TEST_F(MaxTime, ReckonsWithTheLongestOfTheNewestSteps) {
 }
 
 TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
-    RunLimits run = limits(1);
+    RunLimits run = limits(1, "1s");
     now_ += 5;
     EXPECT_EQ(step(run, 1), StopReason::OutOfTime);
     EXPECT_EQ(run.ending({.step = 1}),
@@ -110,11 +97,10 @@ TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
 }
 
 TEST_F(MaxTime, UnsetNeverEnds) {
-    Training training;
-    RunLimits run(training, kTokensPerStep, 0, {}, [this] { return now_; });
+    RunLimits run({.steps = 10000}, 0, {}, [this] { return now_; });
     EXPECT_EQ(step(run, 1e9), StopReason::None);
     EXPECT_EQ(run.seconds_left(), std::numeric_limits<double>::infinity());
-    EXPECT_EQ(run.final_step(), training.steps);
+    EXPECT_EQ(run.final_step(), 10000);
 }
 
 }  // namespace

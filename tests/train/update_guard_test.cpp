@@ -22,7 +22,9 @@ void take(UpdateGuard& guard, int64_t step, const StepResult& result) {
     guard.check(step, result);
 }
 
-UpdateGuard nonfinite_guard(int max_nonfinite_steps) { return {max_nonfinite_steps, {}}; }
+UpdateGuard nonfinite_guard(int max_nonfinite_steps) {
+    return UpdateGuard({.max_nonfinite_steps = max_nonfinite_steps});
+}
 
 TEST(NonfiniteSteps, EndTheRunAtTheLastInARow) {
     UpdateGuard guard = nonfinite_guard(3);
@@ -66,9 +68,9 @@ TEST(NonfiniteSteps, OneMayBeTooMany) {
 }
 
 /// A guard that has seen four updates: losses of mean 4 and deviation 1.155, norms ten times that.
-UpdateGuard warm_guard(config::LossSpike spike) {
-    spike.window = spike.warmup_steps = 4;
-    UpdateGuard guard(5, spike);
+UpdateGuard warm_guard(UpdateGuardOptions options) {
+    options.window = options.warmup_steps = 4;
+    UpdateGuard guard(options);
     for (const double loss : {3.0, 5.0, 3.0, 5.0}) guard.count({.loss = loss, .grad_norm = 10 * loss});
     return guard;
 }
@@ -87,7 +89,7 @@ TEST(LossSpikes, LimitsFollowTheWindow) {
 
 TEST(LossSpikes, NothingIsSkippedWhileOffOrNotWarm) {
     EXPECT_EQ(warm_guard({}).limits().loss, kInfinity);
-    UpdateGuard cold(5, {.loss_zscore = 3, .grad_norm_zscore = 3, .window = 9, .warmup_steps = 5});
+    UpdateGuard cold({.loss_zscore = 3, .grad_norm_zscore = 3, .window = 9, .warmup_steps = 5});
     for (int i = 0; i < 4; ++i) {
         cold.count(kGood);
         EXPECT_EQ(cold.limits().loss, kInfinity);
@@ -141,11 +143,12 @@ TEST(LossSpikes, AreCountedApartFromNonfiniteSteps) {
 }
 
 TEST(LossSpikes, ARestoredGuardDecidesAsTheOneBefore) {
-    const config::LossSpike spike{.loss_zscore = 3, .window = 4, .warmup_steps = 4, .max_skipped_steps = 3};
-    UpdateGuard guard = warm_guard(spike);
+    const UpdateGuardOptions options{
+        .loss_zscore = 3, .window = 4, .warmup_steps = 4, .max_skipped_steps = 3};
+    UpdateGuard guard = warm_guard(options);
     take(guard, 1, spike_of(20));
     take(guard, 2, kBad);
-    UpdateGuard other(/*max_nonfinite_steps=*/5, spike);
+    UpdateGuard other(options);
     EXPECT_NE(other.limits().loss, guard.limits().loss);
     other.restore(guard.state());
     EXPECT_EQ(other.state(), guard.state());
@@ -156,9 +159,9 @@ TEST(LossSpikes, ARestoredGuardDecidesAsTheOneBefore) {
 }
 
 TEST(LossSpikes, ARestoredWindowMayBeShorter) {
-    UpdateGuard guard(5, {.loss_zscore = 3, .window = 8, .warmup_steps = 2});
+    UpdateGuard guard({.loss_zscore = 3, .window = 8, .warmup_steps = 2});
     for (const double loss : {1., 2., 3., 4., 5., 6.}) guard.count({.loss = loss, .grad_norm = 10 * loss});
-    UpdateGuard shorter(5, {.loss_zscore = 3, .window = 3, .warmup_steps = 2});
+    UpdateGuard shorter({.loss_zscore = 3, .window = 3, .warmup_steps = 2});
     shorter.restore(guard.state());
     EXPECT_EQ(shorter.state().losses, (std::vector<double>{4, 5, 6}));
     EXPECT_EQ(shorter.state().grad_norms, (std::vector<double>{40, 50, 60}));

@@ -1,4 +1,4 @@
-#include "eval/generation.h"
+#include "eval/generation_tasks.h"
 
 #include <map>
 #include <utility>

@@ -1,9 +1,7 @@
 // The options of the modules below, made from a configuration.
-#include "setup/setup.h"
+#include "setup/options.h"
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -159,6 +157,20 @@ TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
     std::filesystem::create_directories(folder_ / "nested" / "config.json");
     EXPECT_ERROR(choose_model(model), UserError, "no file", "nested/config.json",
                  "a folder with a config.json");
+}
+
+TEST(CheckPreset, NamesPairsThatAreNone) {
+    const auto missing = [](const char* name, const char* flavor) {
+        config::Arrival arrival;
+        arrival.config.model.name = name;
+        arrival.config.model.flavor = flavor;
+        check_preset(arrival);
+        return arrival.keys.empty() ? "" : arrival.keys[0].sentence;
+    };
+    EXPECT_EQ(missing("llama3", "8B"), "");
+    EXPECT_EQ(missing("qwen2", "7B"), "");
+    EXPECT_NE(missing("llama3", "7B").find("no preset has model.name = \"llama3\" and"), std::string::npos);
+    EXPECT_NE(missing("qwen3", "256x6x16").find("qwen3: 0.6B"), std::string::npos);
 }
 
 train::TrainerOptions options_of(const JobConfig& config, const MeshShape& mesh = mesh_of(1, 1, 1, 1)) {
@@ -342,22 +354,6 @@ TEST(LrScheduleOptions, EveryShape) {
     EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
     EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);
     EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
-}
-
-TEST(SeparateStreams, OfAPipelineUnlessTheEnvironmentSaysOtherwise) {
-    constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
-    ::unsetenv(kVariable);
-    config::Parallelism parallelism;
-    separate_streams(parallelism);
-    EXPECT_EQ(std::getenv(kVariable), nullptr);
-    parallelism.pipeline_parallel_degree = 2;
-    ::setenv(kVariable, "16", 1);
-    separate_streams(parallelism);
-    EXPECT_STREQ(std::getenv(kVariable), "16");
-    ::unsetenv(kVariable);
-    separate_streams(parallelism);
-    EXPECT_STREQ(std::getenv(kVariable), "32");
-    ::unsetenv(kVariable);
 }
 
 }  // namespace

@@ -1,16 +1,19 @@
-#include "setup/rank_context.h"
+#include "setup/process.h"
 
+#include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <span>
-#include <string>
 #include <system_error>
-#include <vector>
 
-#include "base/environment.h"
+#include "base/error.h"
 #include "base/log.h"
+#include "gpu/device.h"
+#include "kernels/table.h"
 #include "mpi/rank_list.h"
 #include "mpi/start_up.h"
+#include "ops/numerics.h"
 
 namespace argosy::setup {
 namespace {
@@ -55,6 +58,49 @@ std::string describe(const std::vector<int>& ranks, int num_ranks) {
 }
 
 }  // namespace
+
+void set_determinism(const config::JobConfig& config, const Environment& environment) {
+    if (!config.debug.deterministic) return;
+    if (environment.openmp_dynamic) {
+        throw UserError(
+            "debug.deterministic excludes OMP_DYNAMIC=true, which makes OpenMP use fewer threads on a busy "
+            "machine; unset OMP_DYNAMIC");
+    }
+    spdlog::info("deterministic: results repeat with {} compute threads per rank", ops::make_deterministic());
+    if (config.training.max_time) {
+        spdlog::info(
+            "deterministic: steps repeat, but the number of steps within training.max_time does not");
+    }
+}
+
+// CUDA has 8 hardware queues for all streams by default. Streams that share a queue wait for each other's
+// work. A message that waits for another stage would then delay an operation that this stage waits for, and
+// the stages of a pipeline might wait for each other for ever.
+void separate_streams(const config::Parallelism& parallelism) {
+    if (parallelism.pipeline_parallel_degree > 1) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+    }
+}
+
+bool computes_on_gpu() {
+    try {
+        return gpu::memory().has_value();
+    } catch (const std::exception&) {
+        return true;  // the GPU cannot be queried
+    }
+}
+
+ops::Path operation_path(const config::JobConfig& config) {
+    const char* instruction_set = kernels::table().name;  // throws if the processor cannot run it
+    if (config.debug.plain_operations) {
+        spdlog::info("Argosy's kernels: none, because debug.plain_operations is true");
+        return ops::Path::Plain;
+    }
+    const bool fused = config.compile.enable;
+    spdlog::info("Argosy's kernels: {}{}", computes_on_gpu() ? "CUDA" : instruction_set,
+                 fused ? "" : ", not fused, because compile.enable is false");
+    return fused ? ops::Path::Fused : ops::Path::Separate;
+}
 
 bool has_active_adapter(const std::filesystem::path& adapters) {
     std::error_code ignored;

@@ -1,12 +1,13 @@
-// pretrain.gpu tests the warnings.
-#include "setup/rank_context.h"
+// What a configuration changes in a process, and what may make it slow. pretrain.gpu tests the warnings.
+#include "setup/process.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "setup/setup.h"
+#include "setup/number_types.h"
 
 namespace argosy::setup {
 namespace {
@@ -62,18 +63,20 @@ TEST(SlowType, NamesTheFactorThatIsLost) {
     EXPECT_EQ(slow_type(Float64, "NVIDIA H100 80GB HBM3", 90), "");  // to compare layouts
 }
 
-TEST(CheckPreset, NamesPairsThatAreNone) {
-    const auto missing = [](const char* name, const char* flavor) {
-        config::Arrival arrival;
-        arrival.config.model.name = name;
-        arrival.config.model.flavor = flavor;
-        check_preset(arrival);
-        return arrival.keys.empty() ? "" : arrival.keys[0].sentence;
-    };
-    EXPECT_EQ(missing("llama3", "8B"), "");
-    EXPECT_EQ(missing("qwen2", "7B"), "");
-    EXPECT_NE(missing("llama3", "7B").find("no preset has model.name = \"llama3\" and"), std::string::npos);
-    EXPECT_NE(missing("qwen3", "256x6x16").find("qwen3: 0.6B"), std::string::npos);
+TEST(SeparateStreams, OfAPipelineUnlessTheEnvironmentSaysOtherwise) {
+    constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+    ::unsetenv(kVariable);
+    config::Parallelism parallelism;
+    separate_streams(parallelism);
+    EXPECT_EQ(std::getenv(kVariable), nullptr);
+    parallelism.pipeline_parallel_degree = 2;
+    ::setenv(kVariable, "16", 1);
+    separate_streams(parallelism);
+    EXPECT_STREQ(std::getenv(kVariable), "16");
+    ::unsetenv(kVariable);
+    separate_streams(parallelism);
+    EXPECT_STREQ(std::getenv(kVariable), "32");
+    ::unsetenv(kVariable);
 }
 
 }  // namespace

@@ -1,24 +1,16 @@
-#include "setup/setup.h"
+#include "setup/options.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <bit>
-#include <cstdlib>
-#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cuda/device.h"
-#include "gpu/device.h"
-#include "kernels/table.h"
-#include "ops/gpu_float8.h"
-#include "ops/numerics.h"
 #include "parallel/placement.h"
-#include "setup/element_types.h"
+#include "setup/number_types.h"
 #include "setup/product_casts.h"
 #include "tokenizer/tokenizer.h"
 
@@ -207,6 +199,12 @@ void check_preset(config::Arrival& arrival) {
     }
 }
 
+std::string model_title(const config::Model& model, const model::ModelSpec& spec) {
+    if (model::has_hugging_face_config(model.hf_assets_path))
+        return fmt::format("{} of {}", spec.name, model.hf_assets_path);
+    return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
+}
+
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device) {
     return {.timeout_seconds = static_cast<double>(comm.init_timeout_seconds),
@@ -222,26 +220,6 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 
 bool uses_graphs(const config::JobConfig& config) {
     return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
-}
-
-bool computes_on_gpu() {
-    try {
-        return gpu::memory().has_value();
-    } catch (const std::exception&) {
-        return true;  // the GPU cannot be queried
-    }
-}
-
-ops::Path operation_path(const config::JobConfig& config) {
-    const char* instruction_set = kernels::table().name;  // throws if the processor cannot run it
-    if (config.debug.plain_operations) {
-        spdlog::info("Argosy's kernels: none, because debug.plain_operations is true");
-        return ops::Path::Plain;
-    }
-    const bool fused = config.compile.enable;
-    spdlog::info("Argosy's kernels: {}{}", computes_on_gpu() ? "CUDA" : instruction_set,
-                 fused ? "" : ", not fused, because compile.enable is false");
-    return fused ? ops::Path::Fused : ops::Path::Separate;
 }
 
 cublas::Search algorithm_search(const config::Compile& compile) {
@@ -316,6 +294,28 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                  .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
+train::RunLimitsOptions run_limits_options(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    const config::Training& training = config.training;
+    train::RunLimitsOptions options{.steps = training.steps,
+                                    .max_tokens = training.max_tokens,
+                                    .tokens_per_step = batch_sizes(config, mesh).global_tokens};
+    if (training.max_time) {
+        options.max_time = {.seconds = static_cast<double>(training.max_time->seconds),
+                            .text = config::duration_text(*training.max_time)};
+    }
+    return options;
+}
+
+train::UpdateGuardOptions update_guard_options(const config::JobConfig& config) {
+    const config::LossSpike& spike = config.loss_spike;
+    return {.max_nonfinite_steps = config.training.max_nonfinite_steps,
+            .loss_zscore = spike.loss_zscore,
+            .grad_norm_zscore = spike.grad_norm_zscore,
+            .window = spike.window,
+            .warmup_steps = spike.warmup_steps,
+            .max_skipped_steps = spike.max_skipped_steps};
+}
+
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
     const auto& schedule = config.lr_scheduler;
     return {.peak = config.optimizer.lr,
@@ -338,45 +338,6 @@ observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t
                                     .columns = environment.columns};
     if (metrics.enable_tensorboard) options.tensorboard_folder = metrics.save_tb_folder;
     return options;
-}
-
-void set_determinism(const config::JobConfig& config, const Environment& environment) {
-    if (!config.debug.deterministic) return;
-    if (environment.openmp_dynamic) {
-        throw UserError(
-            "debug.deterministic excludes OMP_DYNAMIC=true, which makes OpenMP use fewer threads on a busy "
-            "machine; unset OMP_DYNAMIC");
-    }
-    spdlog::info("deterministic: results repeat with {} compute threads per rank", ops::make_deterministic());
-    if (config.training.max_time) {
-        spdlog::info(
-            "deterministic: steps repeat, but the number of steps within training.max_time does not");
-    }
-}
-
-// CUDA has 8 hardware queues for all streams by default. Streams that share a queue wait for each other's
-// work. A message that waits for another stage would then delay an operation that this stage waits for, and
-// the stages of a pipeline might wait for each other for ever.
-void separate_streams(const config::Parallelism& parallelism) {
-    if (parallelism.pipeline_parallel_degree > 1) {
-        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-    }
-}
-
-std::string model_title(const config::Model& model, const model::ModelSpec& spec) {
-    if (model::has_hugging_face_config(model.hf_assets_path))
-        return fmt::format("{} of {}", spec.name, model.hf_assets_path);
-    return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
-}
-
-void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
-             const train::BatchSizes& sizes, c10::Device device) {
-    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
-                 model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
-                 mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
-    spdlog::info("{}", number_types_line(config.training));
-    log_product_casts(config, spec, mesh, ops::product_target(at::empty({0}, device)));
-    if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 }
 
 }  // namespace argosy::setup

@@ -1,0 +1,67 @@
+// Translates the configuration into the model, the mesh and the options of other modules. The functions read
+// the files that the configuration names; they change nothing and log nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/environment.h"
+#include "comm/group.h"
+#include "config/arrival.h"
+#include "config/job_config.h"
+#include "cublas/matmul.h"
+#include "layout/mesh_shape.h"
+#include "model/model_spec.h"
+#include "observe/metrics_writer.h"
+#include "optim/lr_schedule.h"
+#include "train/position.h"
+#include "train/run_limits.h"
+#include "train/trainer.h"
+#include "train/update_guard.h"
+
+namespace argosy::setup {
+
+/// The architecture: that of the config.json in model.hf_assets_path or, without one, the preset. Throws
+/// UserError if both are given and differ, and if the folder has neither a config.json nor a tokenizer.
+model::ModelSpec choose_model(const config::Model& model);
+
+/// Adds a missing key to a translation if model.name and model.flavor are no preset.
+void check_preset(config::Arrival& arrival);
+
+/// The model's name in messages: name and flavor of a preset, or name and Hugging Face folder.
+std::string model_title(const config::Model& model, const model::ModelSpec& spec);
+
+/// `device`: the device on which this rank computes.
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
+                                 c10::Device device = c10::kCPU);
+
+/// Whether the configuration asks to record forward and backward as CUDA graphs. Recording also needs a
+/// device and a transport between ranks that allow it.
+bool uses_graphs(const config::JobConfig& config);
+
+cublas::Search algorithm_search(const config::Compile& compile);
+
+layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
+
+train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
+
+/// Batches of validation: as many samples per data-parallel rank as validation.local_batch_size.
+train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
+
+train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                                      const layout::MeshShape& mesh);
+
+train::RunLimitsOptions run_limits_options(const config::JobConfig& config, const layout::MeshShape& mesh);
+
+train::UpdateGuardOptions update_guard_options(const config::JobConfig& config);
+
+/// The decay ends at the run's last step, `final_step`, unless lr_scheduler.total_steps is set.
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
+
+/// `final_step` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
+/// started.
+observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
+                                        std::optional<int64_t> last_own_step, const Environment& environment);
+
+}  // namespace argosy::setup

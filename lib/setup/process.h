@@ -1,0 +1,39 @@
+// The process of a rank: what the configuration changes in it, the operations with which it computes, and the
+// environment variables that make it slow.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "config/job_config.h"
+#include "mpi/comm.h"
+#include "ops/ops_context.h"
+
+namespace argosy::setup {
+
+/// Applies debug.deterministic. Call this once, before any tensor is made. If another setting prevents runs
+/// from repeating exactly, throws UserError or logs a line.
+void set_determinism(const config::JobConfig& config, const Environment& environment);
+
+/// For a pipeline: gives CUDA's streams as many hardware queues as possible (CUDA_DEVICE_MAX_CONNECTIONS),
+/// unless the environment sets their number. Call this before the first call of CUDA.
+void separate_streams(const config::Parallelism& parallelism);
+
+/// Whether this thread computes on a GPU. Never throws.
+bool computes_on_gpu();
+
+/// The implementation of operations. Logs which kernels operations use. Throws UserError as kernels::table()
+/// does.
+ops::Path operation_path(const config::JobConfig& config);
+
+/// COLLECTIVE. Rank 0 logs the environment variables (base/environment.h lists them) that make this job slow
+/// on any rank, a line for each value, and returns these lines.
+std::vector<std::string> warn_of_slow_settings(const mpi::Comm& world);
+
+/// Whether a port of an InfiniBand or RoCE adapter is up: only then do some of these variables matter.
+/// `adapters` is the kernel's folder of adapters.
+bool has_active_adapter(const std::filesystem::path& adapters = "/sys/class/infiniband");
+
+}  // namespace argosy::setup
