@@ -117,28 +117,33 @@ void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
 /// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.
 bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
          const at::Tensor& bias) {
+    const Operand &left = product.a, right = product.b.transposed();
     const bool either_order =
-        product_target(product.a.values).reads_float8_in_either_order() && mode <= cublas::ScaleMode::Matrix;
-    const at::Tensor a = readable_float8(product.a, either_order),
-                     b = readable_float8(product.b.transposed(), either_order);
+        product_target(left.values).reads_float8_in_either_order() && mode <= cublas::ScaleMode::Matrix;
+    const at::Tensor a = readable_float8(left, either_order), b = readable_float8(right, either_order);
     note_product(to, a, a.size(1));
     at::Tensor scale_a, scale_b;
     if (mode != cublas::ScaleMode::None) {
-        scale_a = scales_for(product.a, mode);
-        scale_b = scales_for(product.b.transposed(), mode);
+        scale_a = scales_for(left, mode);
+        scale_b = scales_for(right, mode);
     }
     if (to.is_meta()) return true;
     const auto address = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; };
-    return multiplier().try_run({.c = matrix_of(to.mutable_data_ptr(), to),
-                                 .a = matrix_of(a.const_data_ptr(), a),
-                                 .b = matrix_of(b.const_data_ptr(), b).transposed(),
-                                 .addend = address(addend),
-                                 .bias = address(bias),
-                                 .scales = mode,
-                                 .scale_a = address(scale_a),
-                                 .scale_b = address(scale_b),
-                                 .fast_sums = product.fast_sums},
-                                gpu::current_stream());
+    const auto try_run = [&](const at::Tensor& rows, const at::Tensor& columns) {
+        return multiplier().try_run({.c = matrix_of(to.mutable_data_ptr(), to),
+                                     .a = matrix_of(rows.const_data_ptr(), rows),
+                                     .b = matrix_of(columns.const_data_ptr(), columns).transposed(),
+                                     .addend = address(addend),
+                                     .bias = address(bias),
+                                     .scales = mode,
+                                     .scale_a = address(scale_a),
+                                     .scale_b = address(scale_b),
+                                     .fast_sums = product.fast_sums},
+                                    gpu::current_stream());
+    };
+    if (try_run(a, b)) return true;
+    const bool adjacent = is_aligned(a) && is_aligned(b);
+    return !adjacent && try_run(with_adjacent_terms(left), with_adjacent_terms(right));
 }
 
 /// Whether cuBLASLt can write, or add to, these matrices itself.

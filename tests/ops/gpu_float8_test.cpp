@@ -185,6 +185,24 @@ TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
     expect_product(sum, values_of(left).t(), values_of(right));
 }
 
+// cuBLASLt may lack an algorithm for an operand in its other order, although it reads either.
+TEST_P(GpuFloat8, AnOrderWithoutAlgorithmIsTransposed) {
+    fake_cublaslt().lacks_other_orders = true;
+    const Recipe& recipe = *find_recipe("tensorwise");
+    const at::Tensor x = uneven(64, 96), dy = uneven(64, 32), weight = uneven(32, 96);
+    const Operand dy_cast = of(dy, recipe.input_gradient.left, 1), x_cast = of(x, recipe.forward.left, 1);
+    const Stack weight_cast =
+        Stack::of(weight, recipe).cast(recipe.forward.right, 1, largest_magnitude(weight));
+    const int one = is_native("tensorwise") ? 1 : 0;
+    for (int i = 0; i < 2; ++i) {
+        at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat)), dx;
+        EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, dy_cast, x_cast, false); }), one);
+        expect_product(sum, values_of(dy_cast).t(), values_of(x_cast));
+        EXPECT_EQ(float8_products([&] { dx = linear_input_gradient(dy_cast, weight_cast); }), one);
+        expect_product(dx, values_of(dy_cast), values_of(weight_cast.all));
+    }
+}
+
 // Where products of float8 read one order, a cast for products over either dim is stored in both orders.
 TEST_P(GpuFloat8, ACastForEitherDimIsStoredInBothOrders) {
     const Recipe& recipe = *find_recipe("tensorwise");

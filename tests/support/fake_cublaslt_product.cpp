@@ -146,7 +146,7 @@ cublasStatus_t Call::check_float8() const {
     const int capability = fake_gpus().capability, mode = operation.scale_mode_a;
     const bool any_layout =
         mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && capability >= 100 && capability < 120;
-    const bool layouts = any_layout || (transposed_a() && !transposed_b());
+    const bool layouts = any_layout || has_adjacent_terms();
     const bool scales =
         mode == operation.scale_mode_b &&
         (mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
