@@ -6,7 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/float8_products.h"
@@ -68,7 +70,12 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
     }
     bool is_native(const char* name) const {
         const int capability = GetParam().capability;
-        return capability >= 89 && (!find_recipe(name)->has_blocks() || capability >= 100);
+        return capability >= 89 &&
+               (!find_recipe(name)->has_blocks() || capability >= 100 || has_long_blocks(name));
+    }
+    /// Whether its products have fp32 scales of blocks of 128.
+    static bool has_long_blocks(const std::string& name) {
+        return name == "blockwise" && GetParam().capability == 90;
     }
 
     /// Whether products of float8 read one order of their operands only.
@@ -140,7 +147,7 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
                                              Stack{{bias.narrow(0, 0, 20), bias.narrow(0, 20, unit - 20)}});
                       }),
                       4 * one);
-            EXPECT_EQ(fake_cublaslt().num_fast > 0, one > 0) << "sums of y are fast";
+            EXPECT_EQ(fake_cublaslt().num_fast, has_long_blocks(name) ? 0 : 4 * one) << "sums of y are fast";
             expect_product(y, a, b);
             expect_product(sum, a, b, addend);
             expect_product(part, a.narrow(0, 2, 32), b);
@@ -164,6 +171,42 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
             expect_product(sum, values_of(left).t(), values_of(right), accumulate ? before : at::Tensor());
         }
         EXPECT_EQ(fake_cublaslt().num_fast, 0) << "sums of gradients are promoted";
+    }
+}
+
+// Scales of blocks are exact: 2^-127 of a block of zeros, which is subnormal in fp32, and NaN.
+TEST_P(GpuFloat8, BlocksOfTinyNumbersAndNaNAreExact) {
+    const Recipe& recipe = *find_recipe("blockwise");
+    const at::Tensor x = uneven(128, 5 * 128), weight = uneven(256, 5 * 128);
+    x.narrow(0, 3, 1).narrow(1, 128, 128).zero_();
+    x.narrow(0, 4, 1).mul_(0x1p-100);
+    x.narrow(0, 5, 1).narrow(1, 200, 1).fill_(std::nan(""));
+    weight.narrow(1, 128, 128).mul_(0x1p+100);
+    weight.narrow(0, 0, 128).narrow(1, 256, 128).zero_();
+    const Operand left = of(x, recipe.forward.left, 1);
+    EXPECT_EQ(left.scale.view(at::kByte).min().item<int>(), 0);
+    // An emulated product rounds the values of such a row.
+    if (is_native("blockwise")) left.scale.view(at::kByte).narrow(0, 6, 1).zero_();
+    const Stack right = Stack::of(weight, recipe).cast(recipe.forward.right, 1);
+    at::Tensor y;
+    EXPECT_EQ(float8_products([&] { y = linear(left, right); }), is_native("blockwise") ? 1 : 0);
+    EXPECT_TRUE(y.narrow(0, 5, 1).isnan().all().item<bool>());
+    const at::Tensor a = values_of(left), b = values_of(right.all).t();
+    for (const auto& [begin, count] : {std::pair<int, int>{0, 5}, {6, 122}})
+        expect_product(y.narrow(0, begin, count), a.narrow(0, begin, count), b);
+}
+
+// Hopper's products with scales of blocks want multiples of 8 rows: the tokens of an evaluation are any
+// number.
+TEST_P(GpuFloat8, OtherNumbersOfRowsAreEmulatedWithLongBlocks) {
+    const Recipe& recipe = *find_recipe("blockwise");
+    const Stack right = Stack::of(uneven(128, 256), recipe).cast(recipe.forward.right, 1);
+    for (const int num_rows : {8, 20, 1}) {
+        const Operand left = of(uneven(num_rows, 256), recipe.forward.left, 1);
+        const bool native = is_native("blockwise") && (!has_long_blocks("blockwise") || num_rows == 8);
+        at::Tensor y;
+        EXPECT_EQ(float8_products([&] { y = linear(left, right); }), native ? 1 : 0) << num_rows;
+        expect_product(y, values_of(left), values_of(right.all).t());
     }
 }
 

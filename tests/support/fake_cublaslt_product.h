@@ -55,6 +55,7 @@ struct Call {
     void compute() const;
 
   private:
+    bool has_right_long_blocks() const;
     bool has_scales_there(int32_t mode, const void* scales, int64_t num_lines) const;
     float scale_of(int64_t row, int64_t column) const;
     template <class Sum>
