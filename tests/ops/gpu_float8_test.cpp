@@ -4,9 +4,11 @@
 #include "ops/gpu_float8.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +107,35 @@ TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
                 fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
             }
         }
+    }
+}
+
+// The scales of blocks whose largest magnitude is any number, also infinity and NaN.
+TEST_P(GpuFloat8, ScalesOfBlocksHaveTheProcessorsBits) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::vector<float> largest = {0, kInfinity, std::nanf("")};
+    for (int exponent = -149; exponent < 128; ++exponent) {
+        for (const float size : {1.0F, 1.37F, 448.0F}) {
+            const float x = std::ldexp(size, exponent);
+            for (const float each : {std::nextafter(x, 0.0F), x, std::nextafter(x, kInfinity)})
+                largest.push_back(each);
+        }
+    }
+    const auto count = static_cast<int64_t>(largest.size());
+    const at::Tensor column = at::zeros_like(uneven(count, 1));
+    for (int64_t i = 0; i < count; ++i) column[i][0] = largest[i];
+    const at::Tensor x =
+        column * at::linspace(-1, 1, 128, column.options().dtype(at::kFloat)).to(column.dtype());
+    const at::Tensor on_processor = x.clone();
+    for (const char* name : {"blockwise", "mxfp8_cublas", "mxfp8_cublas_rceil"}) {
+        const Cast& how = find_recipe(name)->forward.left;
+        const Operand found = of(x, how, 1);
+        fake_gpus().host_tensors.insert(on_processor.const_data_ptr());
+        const Operand right = of(on_processor, how, 1);
+        fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
+        EXPECT_TRUE(found.scale.view(at::kByte).equal(right.scale.view(at::kByte))) << name;
+        const auto numbers = [](const Operand& each) { return each.values.to(at::kFloat).nan_to_num(1e9); };
+        EXPECT_TRUE(numbers(found).equal(numbers(right))) << name;
     }
 }
 
