@@ -4,10 +4,10 @@
 //   plain 256 256 256 256 256 <hex>
 //
 // The fields are the number of this format; the cuBLASLt version and the device that the algorithm is for;
-// the problem's types of A, B and the result; "unscaled", or what shares a scale: "matrix", "line" or
-// "block"; "promoted" or "fast" sums; transpositions of A and B, m, n, k, strides of A, B and D, "set" D,
-// "add" to it, or the sum "plus" another matrix, "bias" or "plain", alignments of A, B, C, D and the bias in
-// bytes; the algorithm's bytes in hex.
+// the problem's types of A, B and the result; "unscaled", or what shares a scale: "matrix", "line", "block",
+// "block128", "square-a" or "square-b"; "promoted" or "fast" sums; transpositions of A and B, m, n, k,
+// strides of A, B and D, "set" D, "add" to it, or the sum "plus" another matrix, "bias" or "plain",
+// alignments of A, B, C, D and the bias in bytes; the algorithm's bytes in hex.
 #pragma once
 
 #include <array>

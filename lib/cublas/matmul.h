@@ -45,7 +45,12 @@ enum class ScaleMode {
     Line,    // an fp32 number for each line
     Block,  // an E8M0 exponent for 32 elements of a line, in tiles of 128 lines x 4 blocks: block b of line l
             // is byte (l % 32) * 16 + l / 32 * 4 + b of its tile; tiles lie row by row, padded with zeros
+    Block128,  // an fp32 number for 128 elements of a line: block b of line l is number b * lines + l
+    SquareA,   // B as Block128; of A, an fp32 number for 128 elements of 128 lines: block b of lines 128 s to
+               // 128 s + 127 is number s * n + b, where n is the number of blocks, rounded up to 4
+    SquareB,   // A as Block128, B with squares
 };
+inline bool has_blocks_of_128(ScaleMode mode) { return mode >= ScaleMode::Block128; }
 
 /// Bytes that divide the addresses and strides of a float8 product's matrices.
 inline constexpr int64_t kFloat8Alignment = 16;
@@ -56,6 +61,7 @@ struct Float8Product {
     ElementType a, b, c;
     ScaleMode scales;  // of both operands
     int64_t columns, terms;
+    int64_t rows = 0;  // 0: not known
 };
 
 /// Why cuBLASLt lacks the product on this target, to follow "because"; empty if it has it.
@@ -102,6 +108,7 @@ struct Product {
     ScaleMode scales = ScaleMode::None;
     const void *scale_a = nullptr, *scale_b = nullptr;
     /// Float8 on Hopper: whether tensor cores may keep sums in fewer than fp32's bits, which is faster.
+    /// cuBLASLt has no such sums of blocks of 128.
     bool fast_sums = false;
 };
 

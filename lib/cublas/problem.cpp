@@ -12,6 +12,9 @@ namespace argosy::cublas {
 namespace {
 
 constexpr int kMaxAlignment = 256;  // bytes; no algorithm uses a larger alignment
+/// Divides the rows of a product with blocks of 128. cuBLASLt's documentation says 4; NVIDIA's Transformer
+/// Engine found that cuBLASLt refuses other rows than multiples of 8.
+constexpr int64_t kRowsOfBlocks = 8;
 
 int alignment_of(const void* data) {
     const auto address = reinterpret_cast<uintptr_t>(data) | kMaxAlignment;
@@ -54,7 +57,19 @@ Addend addend_of(const Product& product) {
     return product.addend == product.c.data ? Addend::C : Addend::Another;
 }
 
-constexpr const char* kScaledBy[] = {"", ", scaled", ", scaled by lines", ", scaled by blocks"};
+constexpr const char* kScaledBy[] = {"",
+                                     ", scaled",
+                                     ", scaled by lines",
+                                     ", scaled by blocks",
+                                     ", scaled by blocks of 128",
+                                     ", A scaled by squares",
+                                     ", B scaled by squares"};
+
+/// The scales of a product whose operands change places.
+ScaleMode swapped(ScaleMode scales) {
+    if (scales == ScaleMode::SquareA) return ScaleMode::SquareB;
+    return scales == ScaleMode::SquareB ? ScaleMode::SquareA : scales;
+}
 
 /// Checks what refusal() cannot see.
 void check_float8(const Product& product, const Problem& p) {
@@ -66,6 +81,8 @@ void check_float8(const Product& product, const Problem& p) {
                  "a matrix of a float8 product is not aligned: {}", what());
     ARGOSY_CHECK(!p.bias || size_bytes(p.result_type) == 2, "a float8 product cannot add a bias: {}", what());
     ARGOSY_CHECK(scaled, "a float8 product lacks a scale: {}", what());
+    ARGOSY_CHECK(!p.fast_sums || !has_blocks_of_128(p.scales),
+                 "a float8 product with blocks of 128 has no fast sums: {}", what());
 }
 
 void check(const Product& product) {
@@ -129,7 +146,7 @@ size_t ProblemHash::operator()(const Problem& p) const {
 }
 
 std::string refusal(const Float8Product& product, const Target& target) {
-    const auto& [a, b, c, scales, columns, terms] = product;
+    const auto& [a, b, c, scales, columns, terms, rows] = product;
     const auto [capability, version] = target;
     if (!is_float8(a) || !is_float8(b)) return "an operand is not in float8";
     if (capability == 0) return "there is no GPU";
@@ -141,16 +158,20 @@ std::string refusal(const Float8Product& product, const Target& target) {
         return "cuBLASLt has scales of rows only for compute capability 9.0, from version 12.9 on";
     if (scales == ScaleMode::Block && (capability < 100 || version < 120800))
         return "cuBLASLt has E8M0 scales of blocks only from compute capability 10.0 and version 12.8 on";
+    if (has_blocks_of_128(scales) && (capability != 90 || version < 120900))
+        return "cuBLASLt has fp32 scales of blocks only for compute capability 9.0, from version 12.9 on";
     const int64_t multiple = scales == ScaleMode::Block ? 32 : kFloat8Alignment;
     if (terms % multiple != 0) return fmt::format("{} does not divide {} terms of a sum", multiple, terms);
     if (columns % kFloat8Alignment != 0)
         return fmt::format("{} does not divide {} columns", kFloat8Alignment, columns);
+    if (has_blocks_of_128(scales) && rows % kRowsOfBlocks != 0)
+        return fmt::format("{} does not divide {} rows", kRowsOfBlocks, rows);
     return {};
 }
 
 void check_target(const Product& product, const Problem& p, const Target& target) {
     if (!is_float8(p.type_a)) return;
-    const std::string reason = refusal({p.type_a, p.type_b, p.result_type, p.scales, p.m, p.k}, target);
+    const std::string reason = refusal({p.type_a, p.type_b, p.result_type, p.scales, p.m, p.k, p.n}, target);
     ARGOSY_CHECK(reason.empty(), "{}: {}", reason, describe(product));
     const bool either_order = target.reads_float8_in_either_order() && p.scales <= ScaleMode::Matrix;
     const auto is_readable = [&](bool terms_are_adjacent, int64_t num_lines) {
@@ -169,8 +190,10 @@ Operands operands_of(const Product& product) {
     ConstMatrix a = product.a, b = product.b;
     Matrix c = product.c;
     const void *scale_a = product.scale_a, *scale_b = product.scale_b;
+    ScaleMode scales = product.scales;
     if (is_row_major(c)) {
         std::swap(scale_a, scale_b);
+        scales = swapped(scales);
         a = std::exchange(b, a).transposed();
         b = b.transposed();
         c = c.transposed();
@@ -180,7 +203,7 @@ Operands operands_of(const Product& product) {
     const Problem problem{.type_a = a.type,
                           .type_b = b.type,
                           .result_type = c.type,
-                          .scales = product.scales,
+                          .scales = scales,
                           .fast_sums = product.fast_sums,
                           .transpose_a = storage_a.transposed,
                           .transpose_b = storage_b.transposed,

@@ -61,6 +61,7 @@ struct GpuTable {
     void (*add_rounded)(const AddRoundedRows&, GpuStream);         // likewise
     void (*transpose_bytes)(const TransposeBytes&, GpuStream);
     void (*float8_scales)(const Float8Scales&, GpuStream);
+    void (*block_scales)(const BlockScales&, GpuStream);
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
     GpuTypedKernels<Half> fp16;

@@ -152,19 +152,24 @@ at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
     return at::where(largest.isnan(), kStoredNaN, exponents.clamp(-kScaleBias, kScaleBias) + kScaleBias);
 }
 
+CastScales scales_of_blocks(const at::Tensor& largest, const Cast& cast) {
+    if (casts_on_gpu(largest))
+        return gpu_block_scales(largest, largest_number(cast.type), cast.block_scale == BlockScale::Ceil);
+    const CastScales made = {at::empty_like(largest),
+                             at::empty_like(largest, largest.options().dtype(kE8M0))};
+    if (largest.is_meta()) return made;
+    const at::Tensor exponents = stored_exponents(largest, cast);
+    // The smallest scale, 2^-127, is not a normal number of fp32; it is that of blocks of about zeros.
+    made.factors.copy_(power_of_two((kScaleBias - exponents).clamp_max(kScaleBias - 1)));
+    made.scale.view(at::kByte).copy_(exponents);
+    return made;
+}
+
 Operand cast_blocks(const at::Tensor& x, const Cast& cast, SumOver summed) {
     const Groups groups = groups_of(x, cast, summed);
     ARGOSY_CHECK(x.size(0) % groups.rows == 0 && x.size(1) % groups.columns == 0,
                  "[{}, {}] is not in blocks of {}", x.size(0), x.size(1), cast.block_size);
-    const at::Tensor largest = largest_of_groups(x, groups);
-    at::Tensor factors = at::empty_like(largest),
-               scale = at::empty_like(largest, largest.options().dtype(kE8M0));
-    if (!x.is_meta()) {
-        const at::Tensor exponents = stored_exponents(largest, cast);
-        // The smallest scale, 2^-127, is not a normal number of fp32; it is that of blocks of about zeros.
-        factors.copy_(power_of_two((kScaleBias - exponents).clamp_max(kScaleBias - 1)));
-        scale.view(at::kByte).copy_(exponents);
-    }
+    const auto [factors, scale] = scales_of_blocks(largest_of_groups(x, groups), cast);
     return {scaled_and_rounded(x, groups, factors, cast.type, summed).values, scale, x.scalar_type()};
 }
 

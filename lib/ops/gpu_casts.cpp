@@ -64,6 +64,21 @@ CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_
     return made;
 }
 
+CastScales gpu_block_scales(const at::Tensor& largest, float type_largest, bool round_up) {
+    const CastScales made = {
+        at::empty_like(largest),
+        at::empty_like(largest, largest.options().dtype(at::ScalarType::Float8_e8m0fnu))};
+    if (largest.is_meta()) return made;
+    kernels::gpu_table()->block_scales({.count = largest.numel(),
+                                        .largest = first_element<float>(largest),
+                                        .type_largest = type_largest,
+                                        .round_up = round_up,
+                                        .factors = mutable_first_element<float>(made.factors),
+                                        .exponents = bytes_of(made.scale)},
+                                       gpu::current_stream());
+    return made;
+}
+
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
                  SumOver summed, const at::Tensor& values) {
     if (are_squares(x, groups)) {

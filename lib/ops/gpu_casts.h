@@ -42,6 +42,8 @@ struct CastScales {
     at::Tensor factors, scale;
 };
 CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
+/// The same of blocks, as kernels::BlockScales; the scales are in E8M0.
+CastScales gpu_block_scales(const at::Tensor& largest, float type_largest, bool round_up);
 
 /// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
 /// dim `summed`. `values`, for sums over columns, is written instead of new memory; undefined: new memory.

@@ -19,13 +19,20 @@ constexpr auto kExponents = at::ScalarType::Float8_e8m0fnu;
 constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is built
 constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
 constexpr int64_t kTermsOfExponent = 32;
+constexpr int64_t kTermsOfLongBlock = 128, kSquareBlocks = 4;  // of cublas::ScaleMode::Block128 and SquareB
 
 thread_local cublas::Target planned;
 
-cublas::ScaleMode scale_mode_of(const Cast& cast) {
+/// Of operands in blocks of that many terms: Hopper alone has scales of blocks of 128, and no others.
+cublas::ScaleMode mode_of_blocks(int64_t num_terms, bool right_is_square, const cublas::Target& target) {
+    if (num_terms != kTermsOfLongBlock || target.capability != 90) return cublas::ScaleMode::Block;
+    return right_is_square ? cublas::ScaleMode::SquareB : cublas::ScaleMode::Block128;
+}
+
+cublas::ScaleMode scale_mode_of(const Cast& cast, const cublas::Target& target) {
     switch (cast.scaling) {
         case Scaling::Block:
-            return cublas::ScaleMode::Block;
+            return mode_of_blocks(cast.block_size, cast.square_blocks, target);
         case Scaling::Line:
             return cublas::ScaleMode::Line;
         default:
@@ -33,9 +40,12 @@ cublas::ScaleMode scale_mode_of(const Cast& cast) {
     }
 }
 
-/// Both operands have the finer mode: a scale of a matrix is that of each of its lines, too.
-cublas::ScaleMode scale_mode_of(const Operand& a, const Operand& b) {
-    if (a.scale.scalar_type() == kExponents) return cublas::ScaleMode::Block;
+/// Both operands have the finer mode: a scale of a matrix is that of each of its lines, too, and the scale of
+/// a square in `a` that of each of its lines.
+cublas::ScaleMode scale_mode_of(const Operand& a, const Operand& b, const cublas::Target& target) {
+    if (a.scale.scalar_type() == kExponents) {
+        return mode_of_blocks(a.values.size(1) / a.scale.size(1), b.scale.size(1) < b.values.size(1), target);
+    }
     return a.scale.numel() > 1 || b.scale.numel() > 1 ? cublas::ScaleMode::Line : cublas::ScaleMode::Matrix;
 }
 
@@ -51,13 +61,18 @@ at::Tensor scales_of_lines(const at::Tensor& scale, int64_t count) {
 
 int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-/// The exponents of larger blocks, once for each line and 32 terms.
-at::Tensor exponents_of(const Operand& lines) {
+/// The exponents of blocks, once for each line.
+at::Tensor exponents_of_lines(const Operand& lines) {
     const at::Tensor exponents = lines.scale.view(at::kByte);
-    const int64_t terms = lines.values.size(1) / exponents.size(1);
-    if (terms == kTermsOfExponent) return exponents;
-    return exponents.repeat_interleave(lines.values.size(0) / exponents.size(0), 0)
-        .repeat_interleave(terms / kTermsOfExponent, 1);
+    const int64_t shared = lines.values.size(0) / exponents.size(0);
+    return shared == 1 ? exponents : exponents.repeat_interleave(shared, 0);
+}
+
+/// The same, and once for each 32 terms.
+at::Tensor exponents_of(const Operand& lines) {
+    const int64_t terms = lines.values.size(1) / lines.scale.size(1);
+    const at::Tensor exponents = exponents_of_lines(lines);
+    return terms == kTermsOfExponent ? exponents : exponents.repeat_interleave(terms / kTermsOfExponent, 1);
 }
 
 /// Exponents [lines, blocks] in the tiles of cublas::ScaleMode::Block.
@@ -73,8 +88,28 @@ at::Tensor in_tiles(const at::Tensor& exponents) {
         .contiguous();
 }
 
-at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode) {
+/// The powers of two with these exponents [lines, blocks] in the order of cublas::ScaleMode::Block128. All
+/// are exact: fp32 has 2^-127 too, as a subnormal number.
+at::Tensor in_order_of_blocks(const at::Tensor& exponents) {
+    const at::Tensor powers =
+        at::empty({exponents.size(1), exponents.size(0)}, exponents.options().dtype(at::kFloat));
+    return powers.copy_(exponents.view(kExponents).t());
+}
+
+/// The same of squares, [squares, blocks], in the order of cublas::ScaleMode::SquareB.
+at::Tensor in_order_of_squares(const at::Tensor& exponents) {
+    const int64_t squares = exponents.size(0), blocks = exponents.size(1);
+    const at::Tensor powers =
+        at::zeros({squares, rounded_up(blocks, kSquareBlocks)}, exponents.options().dtype(at::kFloat));
+    powers.narrow(1, 0, blocks).copy_(exponents.view(kExponents));
+    return powers;
+}
+
+/// `right`: of the product's right operand.
+at::Tensor scales_for(const Operand& lines, cublas::ScaleMode mode, bool right) {
     if (mode == cublas::ScaleMode::Block) return in_tiles(exponents_of(lines));
+    if (mode == cublas::ScaleMode::SquareB && right) return in_order_of_squares(lines.scale);
+    if (has_blocks_of_128(mode)) return in_order_of_blocks(exponents_of_lines(lines));
     return mode == cublas::ScaleMode::Line ? scales_of_lines(lines.scale, lines.values.size(0)) : lines.scale;
 }
 
@@ -117,28 +152,33 @@ void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
 /// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.
 bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
          const at::Tensor& bias) {
+    const Operand &left = product.a, right = product.b.transposed();
     const bool either_order =
-        product_target(product.a.values).reads_float8_in_either_order() && mode <= cublas::ScaleMode::Matrix;
-    const at::Tensor a = readable_float8(product.a, either_order),
-                     b = readable_float8(product.b.transposed(), either_order);
+        product_target(left.values).reads_float8_in_either_order() && mode <= cublas::ScaleMode::Matrix;
+    const at::Tensor a = readable_float8(left, either_order), b = readable_float8(right, either_order);
     note_product(to, a, a.size(1));
     at::Tensor scale_a, scale_b;
     if (mode != cublas::ScaleMode::None) {
-        scale_a = scales_for(product.a, mode);
-        scale_b = scales_for(product.b.transposed(), mode);
+        scale_a = scales_for(left, mode, /*right=*/false);
+        scale_b = scales_for(right, mode, /*right=*/true);
     }
     if (to.is_meta()) return true;
     const auto address = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; };
-    return multiplier().try_run({.c = matrix_of(to.mutable_data_ptr(), to),
-                                 .a = matrix_of(a.const_data_ptr(), a),
-                                 .b = matrix_of(b.const_data_ptr(), b).transposed(),
-                                 .addend = address(addend),
-                                 .bias = address(bias),
-                                 .scales = mode,
-                                 .scale_a = address(scale_a),
-                                 .scale_b = address(scale_b),
-                                 .fast_sums = product.fast_sums},
-                                gpu::current_stream());
+    const auto try_run = [&](const at::Tensor& rows, const at::Tensor& columns) {
+        return multiplier().try_run({.c = matrix_of(to.mutable_data_ptr(), to),
+                                     .a = matrix_of(rows.const_data_ptr(), rows),
+                                     .b = matrix_of(columns.const_data_ptr(), columns).transposed(),
+                                     .addend = address(addend),
+                                     .bias = address(bias),
+                                     .scales = mode,
+                                     .scale_a = address(scale_a),
+                                     .scale_b = address(scale_b),
+                                     .fast_sums = product.fast_sums && !has_blocks_of_128(mode)},
+                                    gpu::current_stream());
+    };
+    if (try_run(a, b)) return true;
+    const bool adjacent = is_aligned(a) && is_aligned(b);
+    return !adjacent && try_run(with_adjacent_terms(left), with_adjacent_terms(right));
 }
 
 /// Whether cuBLASLt can write, or add to, these matrices itself.
@@ -169,7 +209,7 @@ Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, 
                            int64_t terms, const cublas::Target& target) {
     return choose_float8(
         {element_type_of(casts.left.type), element_type_of(casts.right.type), element_type_of(result),
-         std::max(scale_mode_of(casts.left), scale_mode_of(casts.right)), columns, terms},
+         std::max(scale_mode_of(casts.left, target), scale_mode_of(casts.right, target)), columns, terms},
         target);
 }
 
@@ -187,13 +227,14 @@ bool multiply_in_float8(const ScaledProduct& product) {
     const auto& [out, a, b, addend, bias, fast_sums] = product;
     const cublas::Target target = product_target(a.values);
     if (target.capability == 0) return false;
-    const cublas::ScaleMode mode = scale_mode_of(a, b);
+    const cublas::ScaleMode mode = scale_mode_of(a, b, target);
     const cublas::Float8Product kind{element_type_of(a.values.scalar_type()),
                                      element_type_of(b.values.scalar_type()),
                                      element_type_of(out.scalar_type()),
                                      mode,
                                      out.size(1),
-                                     a.values.size(1)};
+                                     a.values.size(1),
+                                     out.size(0)};
     const Float8Way way = choose_float8(kind, target).way;
     if (way == Float8Way::Emulated) return false;
     const bool adds_bias = way == Float8Way::Native && bias.defined() && out.element_size() == 2;

@@ -61,7 +61,8 @@ TEST(Choices, OfEachKindOfProblem) {
     other.problem.type_a = ElementType::Float8E5M2;
     other.problem.type_b = ElementType::Float8E4M3;
     other.problem.fast_sums = true;
-    for (const ScaleMode scales : {ScaleMode::Matrix, ScaleMode::Line, ScaleMode::Block}) {
+    for (const ScaleMode scales : {ScaleMode::Matrix, ScaleMode::Line, ScaleMode::Block, ScaleMode::Block128,
+                                   ScaleMode::SquareA, ScaleMode::SquareB}) {
         other.problem.scales = scales;
         EXPECT_EQ(choices_in(line_of(other, kHere), kHere)[0].problem, other.problem);
     }

@@ -21,49 +21,75 @@ using argosy::testing::fake_gpus;
 using enum ElementType;
 
 constexpr int64_t kRows = 130, kColumns = 16, kTerms = 160, kBlocks = kTerms / 32;
+constexpr int64_t kLongBlocks = 2;  // of 128 terms
+
+/// What shares a scale of one operand.
+enum class Shared { All, Line, Block, Block128, Square };
+Shared shared_in(ScaleMode mode, bool is_left) {
+    if (mode == (is_left ? ScaleMode::SquareA : ScaleMode::SquareB)) return Shared::Square;
+    if (has_blocks_of_128(mode)) return Shared::Block128;
+    return mode == ScaleMode::Block ? Shared::Block : mode == ScaleMode::Line ? Shared::Line : Shared::All;
+}
 
 /// A matrix of lines, each with kTerms elements, and the scale of each element.
 struct Lines {
-    Lines(int64_t num_lines, ElementType kind, ScaleMode scaling, std::mt19937& random)
-        : count(num_lines), type(kind), mode(scaling), values(count * kTerms), scales(scale_bytes()) {
+    Lines(int64_t num_lines, ElementType kind, Shared scaling, std::mt19937& random)
+        : count(num_lines), type(kind), shared(scaling), values(count * kTerms), scales(scale_bytes()) {
         for (int64_t i = 0; i < count * kTerms; ++i) {
             const auto x = static_cast<float>(std::normal_distribution<double>(0, 4)(random));
             const uint8_t bits = type == Float8E4M3 ? Float8E4M3::saturated(x) : Float8E5M2::saturated(x);
             std::memcpy(values.data() + i, &bits, 1);
         }
-        std::memset(scales.data(), 0, scales.bytes());
+        // Numbers between those of squares are NaN: nothing may read them.
+        std::memset(scales.data(), shared == Shared::Square ? 0xff : 0, scales.bytes());
         for (int64_t line = 0; line < count; ++line) {
-            for (int64_t block = 0; block < kBlocks; ++block) set_scale(line, block, random);
+            for (int64_t term = 0; term < kTerms; term += 32) set_scale(line, term, random);
         }
     }
 
-    size_t scale_bytes() const { return mode == ScaleMode::Block ? 2 * 2 * 512 : count * sizeof(float); }
-
-    /// The layout of exponents as matmul.h defines it.
-    int64_t place(int64_t line, int64_t block) const {
-        const int64_t tile = line / 128 * ((kBlocks + 3) / 4) + block / 4;
-        return tile * 512 + line % 128 % 32 * 16 + line % 128 / 32 * 4 + block % 4;
+    size_t scale_bytes() const {
+        if (shared == Shared::Block) return 2 * 2 * 512;
+        const int64_t numbers = shared == Shared::Block128 ? count * kLongBlocks
+                                : shared == Shared::Square ? (count + 127) / 128 * 4
+                                                           : count;
+        return numbers * sizeof(float);
     }
-    void set_scale(int64_t line, int64_t block, std::mt19937& random) {
-        if (mode == ScaleMode::Block) {
+
+    /// The layouts of scales as matmul.h defines them: the place of a byte, or of a number.
+    int64_t place(int64_t line, int64_t term) const {
+        switch (shared) {
+            case Shared::All:
+                return 0;
+            case Shared::Line:
+                return line;
+            case Shared::Block128:
+                return term / 128 * count + line;
+            case Shared::Square:
+                return line / 128 * 4 + term / 128;
+            default:
+                const int64_t block = term / 32, tile = line / 128 * ((kBlocks + 3) / 4) + block / 4;
+                return tile * 512 + line % 128 % 32 * 16 + line % 128 / 32 * 4 + block % 4;
+        }
+    }
+    void set_scale(int64_t line, int64_t term, std::mt19937& random) {
+        if (shared == Shared::Block) {
             const auto exponent = static_cast<uint8_t>(124 + random() % 6);
-            std::memcpy(scales.data() + place(line, block), &exponent, 1);
-        } else if (block == 0 && (line == 0 || mode == ScaleMode::Line)) {
+            std::memcpy(scales.data() + place(line, term), &exponent, 1);
+        } else {  // of several lines or terms the last one sets it
             const auto scale = static_cast<float>(0.5 + random() % 100);
-            std::memcpy(scales.data() + line * sizeof(float), &scale, sizeof scale);
+            std::memcpy(scales.data() + place(line, term) * sizeof(float), &scale, sizeof scale);
         }
     }
     double scale(int64_t line, int64_t term) const {
-        if (mode == ScaleMode::None) return 1;
-        if (mode == ScaleMode::Block) {
-            const auto exponent = std::to_integer<int>(scales.data()[place(line, term / 32)]);
+        if (shared == Shared::Block) {
+            const auto exponent = std::to_integer<int>(scales.data()[place(line, term)]);
             return std::ldexp(1.0, exponent - 127);
         }
         float found = 0;
-        std::memcpy(&found, scales.data() + (mode == ScaleMode::Line ? line : 0) * sizeof found,
-                    sizeof found);
+        std::memcpy(&found, scales.data() + place(line, term) * sizeof found, sizeof found);
         return found;
     }
+    void set_scale_of_all(float scale) { std::memcpy(scales.data(), &scale, sizeof scale); }
     /// The numbers that the elements stand for, line by line.
     std::vector<double> numbers() const {
         std::vector<double> all;
@@ -78,7 +104,7 @@ struct Lines {
 
     int64_t count;
     ElementType type;
-    ScaleMode mode;
+    Shared shared;
     cuda::DeviceMemory values, scales;
 };
 
@@ -88,13 +114,16 @@ void expect_right(int capability, ElementType type_a, ElementType type_b, ScaleM
     fake_cublaslt() = {};
     fake_gpus() = {.num_devices = 1, .capability = capability};
     std::mt19937 random(1);
-    const Lines a(num_rows, type_a, mode, random), b(kColumns, type_b, mode, random);
+    Lines a(num_rows, type_a, shared_in(mode, /*is_left=*/true), random),
+        b(kColumns, type_b, shared_in(mode, /*is_left=*/false), random);
+    if (mode == ScaleMode::None) a.set_scale_of_all(1), b.set_scale_of_all(1);
     const cuda::DeviceMemory memory(num_rows * kColumns * sizeof(float));
     auto* const c = reinterpret_cast<float*>(memory.data());
     for (int64_t i = 0; i < num_rows * kColumns; ++i) c[i] = static_cast<float>(i);
     Multiplier multiplier;
     EXPECT_EQ(multiplier.target().capability, capability);
-    ASSERT_EQ(refusal({type_a, type_b, Float32, mode, kColumns, kTerms}, multiplier.target()), "");
+    const bool fast = accumulate && !has_blocks_of_128(mode);
+    ASSERT_EQ(refusal({type_a, type_b, Float32, mode, kColumns, kTerms, num_rows}, multiplier.target()), "");
     const cuda::Stream stream;
     multiplier.run({.c = {c, Float32, num_rows, kColumns, kColumns, 1},
                     .a = a.view(),
@@ -103,11 +132,11 @@ void expect_right(int capability, ElementType type_a, ElementType type_b, ScaleM
                     .scales = mode,
                     .scale_a = a.scales.data(),
                     .scale_b = b.scales.data(),
-                    .fast_sums = accumulate},
+                    .fast_sums = fast},
                    stream.handle());
     stream.synchronize();
     EXPECT_EQ(fake_cublaslt().num_float8, 1);
-    EXPECT_EQ(fake_cublaslt().num_fast, accumulate);
+    EXPECT_EQ(fake_cublaslt().num_fast, fast);
     const std::vector<double> lines_of_a = a.numbers(), lines_of_b = b.numbers();
     for (int64_t row = 0; row < num_rows; ++row) {
         for (int64_t column = 0; column < kColumns; ++column) {
@@ -132,6 +161,12 @@ TEST(Float8Multiplier, TakesEveryKindOfScale) {
             expect_right(90, Float8E4M3, Float8E5M2, mode, accumulate);
             expect_right(90, Float8E4M3, Float8E4M3, mode, accumulate, /*num_rows=*/1);
         }
+        for (const ScaleMode mode : {ScaleMode::Block128, ScaleMode::SquareA, ScaleMode::SquareB}) {
+            for (const int64_t num_rows : {8, 136}) {
+                expect_right(90, Float8E4M3, Float8E4M3, mode, accumulate, num_rows);
+                expect_right(90, Float8E5M2, Float8E4M3, mode, accumulate, num_rows);
+            }
+        }
         expect_right(100, Float8E5M2, Float8E4M3, ScaleMode::Matrix, accumulate);
         expect_right(100, Float8E4M3, Float8E4M3, ScaleMode::Block, accumulate);
     }
@@ -142,8 +177,7 @@ TEST(Float8Multiplier, ScalesAndSumsAreOfTheProblem) {
     fake_cublaslt() = {};
     fake_gpus() = {.num_devices = 1};
     std::mt19937 random(1);
-    const Lines a(kRows, Float8E4M3, ScaleMode::Line, random),
-        b(kColumns, Float8E4M3, ScaleMode::Line, random);
+    const Lines a(kRows, Float8E4M3, Shared::Line, random), b(kColumns, Float8E4M3, Shared::Line, random);
     const cuda::DeviceMemory c(kRows * kColumns * sizeof(uint16_t));
     Product product{.c = {c.data(), BFloat16, kRows, kColumns, kColumns, 1},
                     .a = a.view(),

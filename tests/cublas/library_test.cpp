@@ -25,14 +25,16 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
     for (const ElementType type : {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
                                    ElementType::Float64, ElementType::Float8E4M3, ElementType::Float8E5M2}) {
         for (const bool bias : {false, true}) {
+            const ScaleMode of_sort = bias ? ScaleMode::Line : ScaleMode::Block;
+            const ScaleMode of_blocks = bias ? ScaleMode::SquareA : ScaleMode::SquareB;
             const float vector[4] = {};
             const Problem problem{.type_a = type,
                                   .type_b = type,
                                   .result_type = is_float8(type) ? ElementType::BFloat16 : type,
-                                  .scales = !is_float8(type) ? ScaleMode::None
-                                            : bias           ? ScaleMode::Line
-                                                             : ScaleMode::Block,
-                                  .fast_sums = bias,
+                                  .scales = !is_float8(type)                  ? ScaleMode::None
+                                            : type == ElementType::Float8E5M2 ? of_sort
+                                                                              : of_blocks,
+                                  .fast_sums = bias && type == ElementType::Float8E5M2,
                                   .transpose_a = bias,
                                   .transpose_b = !bias,
                                   .m = 16,

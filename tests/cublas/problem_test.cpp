@@ -216,6 +216,16 @@ TEST(Float8Products, AreThoseOfTheDocumentation) {
     expect_reason(blocks, kHopper, "scales of blocks only from compute capability 10.0");
     expect_reason(with([](auto& p) { p.scales = ScaleMode::Block, p.terms = 48; }), kBlackwell,
                   "32 does not divide 48 terms");
+    for (const ScaleMode scales : {ScaleMode::Block128, ScaleMode::SquareA, ScaleMode::SquareB}) {
+        const Float8Product longer = with([&](auto& p) { p.scales = scales, p.rows = 40; });
+        EXPECT_EQ(refusal(longer, kHopper), "");
+        EXPECT_EQ(refusal(with([&](auto& p) { p.scales = scales; }), kHopper), "") << "rows are not known";
+        for (const Target& target : {Target{89, 130100}, kBlackwell, Target{120, 130100}})
+            expect_reason(longer, target, "fp32 scales of blocks only for compute capability 9.0");
+        expect_reason(longer, {90, 120800}, "from version 12.9 on");
+        expect_reason(with([&](auto& p) { p.scales = scales, p.rows = 20; }), kHopper,
+                      "8 does not divide 20 rows");
+    }
 }
 
 TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
@@ -234,6 +244,17 @@ TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
     EXPECT_TRUE(operands.problem.transpose_a && !operands.problem.transpose_b);
     EXPECT_EQ(operands.scale_a, memory.b);  // cuBLASLt's A is our B
     EXPECT_EQ(operands.scale_b, &scale);
+    // Squares of our B are those of cuBLASLt's A.
+    const auto scales_of = [&](ScaleMode scales, bool by_rows) {
+        Product product = good;
+        product.scales = scales;
+        if (!by_rows) product.c.row_stride = 1, product.c.column_stride = 16;
+        return operands_of(product).problem.scales;
+    };
+    EXPECT_EQ(scales_of(ScaleMode::SquareA, true), ScaleMode::SquareB);
+    EXPECT_EQ(scales_of(ScaleMode::SquareB, true), ScaleMode::SquareA);
+    EXPECT_EQ(scales_of(ScaleMode::SquareB, false), ScaleMode::SquareB);
+    EXPECT_EQ(scales_of(ScaleMode::Block128, true), ScaleMode::Block128);
     Product one_row = good;
     one_row.a.rows = one_row.c.rows = 1;
     EXPECT_EQ(operands_of(one_row).problem.stride_b, 32);
@@ -245,6 +266,7 @@ TEST(Float8Products, RequireAdjacentTermsAlignmentAndScales) {
     expect_refused([&](Product& p) { p.a.data = memory.a + 8; }, "is not aligned");
     expect_refused([&](Product& p) { p.c.row_stride = 20; }, "is not aligned");
     expect_refused([](Product& p) { p.scale_b = nullptr; }, "lacks a scale");
+    expect_refused([](Product& p) { p.scales = ScaleMode::SquareB, p.fast_sums = true; }, "no fast sums");
     expect_refused(
         [&](Product& p) {
             p.c.type = ElementType::Float32;

@@ -1,8 +1,8 @@
 // gemm_speed: TFLOP/s of the matrix products of linear layers on a GPU, with cuBLASLt's heuristic and with
-// timed algorithms, and in float8 (E4M3) with a scale for each matrix or each line, as a Markdown table with
-// one row per product. Every product is checked before it is timed: some elements are compared with sums in
-// fp64. The results are those of training: bf16, and weight gradients accumulated in fp32. Casts are not
-// timed.
+// timed algorithms, and in float8 (E4M3) with a scale for each matrix, each line, or blocks of 128 terms (of
+// weights squares), as a Markdown table with one row per product. Every product is checked before it is
+// timed: some elements are compared with sums in fp64. The results are those of training: bf16, and weight
+// gradients accumulated in fp32. Casts are not timed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -93,7 +93,7 @@ class Numbers {
 
 /// The largest matrices of each kind over all layers.
 struct Sizes {
-    size_t tokens_by_dim = 0, weight = 0, bias = 0, lines = 0;
+    size_t tokens_by_dim = 0, weight = 0, bias = 0, lines = 0, scales = 0;
 
     Sizes(const std::vector<Linear>& layers, int64_t tokens) {
         for (const Linear& one : layers) {
@@ -103,6 +103,7 @@ struct Sizes {
             bias = std::max<size_t>(bias, one.out);
             lines = std::max<size_t>({lines, bias, static_cast<size_t>(rows), static_cast<size_t>(one.in)});
         }
+        scales = std::max(tokens_by_dim, weight) / 128 + lines + 16;
     }
 };
 
@@ -114,8 +115,18 @@ const char* name(Pass pass) {
     return kNames[static_cast<int>(pass)];
 }
 
-/// The scale of a line of a float8 operand: ScaleMode::Line has them all, ScaleMode::Matrix the first.
-double scale_of(int64_t line) { return static_cast<double>(2 << line % 3); }
+/// Number `place` of the scales of each float8 operand.
+double scale_at(int64_t place) { return static_cast<double>(2 << place % 3); }
+
+/// The scale of a term of a line, of an operand with so many lines and terms (ScaleMode).
+double scale_of(ScaleMode mode, bool square, int64_t line, int64_t term, int64_t num_lines,
+                int64_t num_terms) {
+    if (mode == ScaleMode::None) return 1;
+    if (mode == ScaleMode::Matrix) return scale_at(0);
+    if (mode == ScaleMode::Line) return scale_at(line);
+    const int64_t num_blocks = (num_terms + 127) / 128, block = term / 128;
+    return scale_at(square ? line / 128 * ((num_blocks + 3) / 4 * 4) + block : block * num_lines + line);
+}
 
 /// Memory that the layers use in turn.
 class Operands {
@@ -128,10 +139,10 @@ class Operands {
           narrow_x_(5, 1, sizes.tokens_by_dim),
           narrow_dy_(6, 1, sizes.tokens_by_dim),
           narrow_weight_(7, 1, sizes.weight),
-          scales_(sizes.lines * sizeof(float)),
+          scales_(sizes.scales * sizeof(float)),
           result_(std::max(sizes.tokens_by_dim * sizeof(uint16_t), sizes.weight * sizeof(float))) {
-        std::vector<float> scales(sizes.lines);
-        for (size_t line = 0; line < scales.size(); ++line) scales[line] = static_cast<float>(scale_of(line));
+        std::vector<float> scales(sizes.scales);
+        for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(scale_at(i));
         const cuda::Stream stream;
         cuda::copy_to_device(scales_.data(), std::as_bytes(std::span(scales)), stream);
         stream.synchronize();
@@ -166,7 +177,7 @@ class Operands {
         product.b = b.matrix(product.b.columns, product.b.rows).transposed();
         product.scales = mode;
         product.scale_a = product.scale_b = scales_.data();
-        product.fast_sums = pass == Pass::Forward;
+        product.fast_sums = pass == Pass::Forward && !has_blocks_of_128(mode);
         return product;
     }
 
@@ -202,10 +213,11 @@ void Operands::check(Multiplier& multiplier, const Product& product, const cuda:
     for (int i = 0; i < kPlaces; ++i) {
         const int64_t row = engine() % product.c.rows, column = engine() % product.c.columns;
         double expected = product.bias ? bias_.value(column) : 0, size = std::fabs(expected);
-        const double scale = product.scales == ScaleMode::None   ? 1
-                             : product.scales == ScaleMode::Line ? scale_of(row) * scale_of(column)
-                                                                 : scale_of(0) * scale_of(0);
-        for (int64_t term = 0; term < product.a.columns; ++term) {
+        const int64_t num_terms = product.a.columns;
+        for (int64_t term = 0; term < num_terms; ++term) {
+            const double scale = scale_of(product.scales, false, row, term, product.c.rows, num_terms) *
+                                 scale_of(product.scales, product.scales == ScaleMode::SquareB, column, term,
+                                          product.c.columns, num_terms);
             const double more = scale * value(product.a, row, term) * value(product.b, term, column);
             expected += more;
             size += std::fabs(more);
@@ -286,8 +298,8 @@ ExitCode measure(const Options& options) {
         return tera_flops(product, seconds_of(multiplier, product, options.seconds, stream));
     };
     const auto float8_rate = [&](const Product& product) -> std::string {
-        const Float8Product kind = {product.a.type, product.b.type,    product.c.type,
-                                    product.scales, product.c.columns, product.a.columns};
+        const Float8Product kind = {product.a.type,    product.b.type,    product.c.type, product.scales,
+                                    product.c.columns, product.a.columns, product.c.rows};
         if (!refusal(kind, timing.target()).empty()) return "-";
         return fmt::format("{:.4g}", rate(timing, product));
     };
@@ -296,8 +308,8 @@ ExitCode measure(const Options& options) {
                cuda::describe_device(options.device).name, version_text(), options.tokens, kHeadTokens);
     fmt::print(
         "| model | linear | pass | rows x columns x terms | heuristic | timed | float8 by matrix | by line "
-        "|\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+        "| by block |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (const Linear& layer : layers) {
         const int64_t tokens = std::min(options.tokens, layer.most_tokens);
         for (const Pass pass : kPasses) {
@@ -305,10 +317,11 @@ ExitCode measure(const Options& options) {
             const auto in_float8 = [&](ScaleMode mode) {
                 return float8_rate(operands.float8_product(layer, pass, tokens, mode));
             };
-            fmt::print("| {} | {} | {} | {} x {} x {} | {:.4g} | {:.4g} | {} | {} |\n", layer.model,
+            fmt::print("| {} | {} | {} | {} x {} x {} | {:.4g} | {:.4g} | {} | {} | {} |\n", layer.model,
                        layer.name, name(pass), product.c.rows, product.c.columns, product.a.columns,
                        rate(asking, product), rate(timing, product), in_float8(ScaleMode::Matrix),
-                       in_float8(ScaleMode::Line));
+                       in_float8(ScaleMode::Line),
+                       in_float8(pass == Pass::WeightGradient ? ScaleMode::Block128 : ScaleMode::SquareB));
             std::fflush(stdout);
         }
     }

@@ -44,7 +44,7 @@ MIN_FALL = 0.05  # nats from the first loss to the last
 MAX_DIFFERENCE = 5e-3
 FLOAT8 = "quantize.linear.float8"
 RECIPES = {recipe: {"model.converters": FLOAT8, FLOAT8 + ".recipe_name": recipe}
-           for recipe in ("tensorwise", "rowwise", "rowwise_with_gw_hp")}
+           for recipe in ("tensorwise", "rowwise", "rowwise_with_gw_hp", "blockwise")}
 # Weights are cast once after each update, not in each microbatch.
 RECIPES["tensorwise_kept"] = RECIPES["tensorwise"] | {FLOAT8 + ".enable_fsdp_float8_all_gather": "true"}
 MIN_FLOAT8 = {"7B": 21e3}  # tokens/s of the fastest recipe

@@ -163,6 +163,57 @@ TEST_F(GpuFloat8Scales, AreQuotientsInFp64) {
     }
 }
 
+/// Zeros, subnormal numbers, powers of two and the type's largest number times them with their neighbours,
+/// the largest numbers, infinity and NaN.
+std::vector<float> largest_of_blocks(float type_largest) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::vector<float> all = {0, kInfinity, std::numeric_limits<float>::max(),
+                              std::numeric_limits<float>::quiet_NaN()};
+    for (int exponent = -149; exponent < 128; ++exponent) {
+        for (const float size : {1.0F, 1.37F, type_largest}) {
+            const float x = std::ldexp(size, exponent);
+            for (const float each : {std::nextafter(x, 0.0F), x, std::nextafter(x, kInfinity)})
+                all.push_back(each);
+        }
+    }
+    return all;
+}
+
+TEST_F(GpuFloat8Scales, OfBlocksArePowersOfTwo) {
+    for (const float type_largest : {448.0F, 57344.0F}) {
+        const std::vector<float> largest = largest_of_blocks(type_largest);
+        const auto count = static_cast<int64_t>(largest.size());
+        Memory<float> from(count, true);
+        for (int64_t i = 0; i < count; ++i) from[i] = largest[i];
+        for (const bool round_up : {false, true}) {
+            Memory<float> factors(count, true);
+            Memory<uint8_t> exponents(count, true);
+            gpu_table()->block_scales(
+                {count, std::as_const(from).gpu(), type_largest, round_up, factors.gpu(), exponents.gpu()},
+                nullptr);
+            for (int64_t i = 0; i < count; ++i) {
+                const float x = largest[i];
+                if (std::isnan(x)) {
+                    EXPECT_EQ(exponents[i], 255);
+                    continue;
+                }
+                int exponent = -127;
+                if (std::isinf(x)) {
+                    exponent = round_up ? 127 : 128 - std::ilogb(type_largest);
+                } else if (round_up && x / type_largest > 0) {
+                    exponent = -126;
+                    while (std::ldexp(1.0F, exponent) < x / type_largest) ++exponent;
+                } else if (!round_up && x > 0) {
+                    exponent = std::max(std::ilogb(x) - std::ilogb(type_largest), -127);
+                }
+                ASSERT_EQ(exponents[i], exponent + 127) << x << (round_up ? " up" : "");
+                ASSERT_EQ(factors.at(i), exponent == 127 ? 0 : std::ldexp(1.0F, std::min(-exponent, 126)))
+                    << x;
+            }
+        }
+    }
+}
+
 TYPED_TEST(GpuFloat8, CastsAndTransposesAreTheCpus) {
     using T = TypeParam;
     const auto check = [&](const Case& size, Groups groups) {

@@ -23,6 +23,9 @@ TEST(Float8Choices, SayWhyAProductIsEmulated) {
     EXPECT_EQ(way("mxfp8_cublas", 100).way, Float8Way::Native);
     EXPECT_EQ(way("mxfp8_cublas", 90).way, Float8Way::Emulated);
     EXPECT_NE(way("mxfp8_cublas", 90).reason.find("blocks"), std::string::npos);
+    EXPECT_EQ(way("blockwise", 90).way, Float8Way::Native);
+    EXPECT_EQ(way("blockwise", 100).way, Float8Way::Native);
+    EXPECT_EQ(way("blockwise", 89).way, Float8Way::Emulated);
     EXPECT_EQ(way("tensorwise", 90, 72).way, Float8Way::Emulated);
     EXPECT_EQ(way("tensorwise", 80).way, Float8Way::Emulated);
 }
@@ -30,7 +33,7 @@ TEST(Float8Choices, SayWhyAProductIsEmulated) {
 // What a plan sees: the types of products, and the bytes of the passes around them.
 TEST(Float8Choices, APlannedGpuReportsItsWork) {
     const OpsContext context;
-    const auto work_on = [](int capability) {
+    const auto work_on = [](int capability, const char* name, int64_t unit) {
         const PlannedGpu gpu(capability);
         std::map<std::string, double> seen;  // flops of products by type, and bytes of passes
         const WorkObserver observer([&](const Work& work) {
@@ -38,15 +41,24 @@ TEST(Float8Choices, APlannedGpuReportsItsWork) {
                                            : seen["passes"] += work.bytes;
         });
         const auto options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
-        const at::Tensor x = at::zeros({64, 96}, options), weight = at::zeros({32, 96}, options);
-        const Cast& how = find_recipe("tensorwise")->forward.left;
-        linear(cast(x, how, SumOver::Columns, largest_magnitude(x)),
-               Stack::of(weight).cast(how, SumOver::Columns, largest_magnitude(weight)));
+        const at::Tensor x = at::zeros({2 * unit, 3 * unit}, options),
+                         weight = at::zeros({unit, 3 * unit}, options);
+        const Recipe& recipe = *find_recipe(name);
+        const bool blocks = recipe.has_blocks();
+        linear(cast(x, recipe.forward.left, SumOver::Columns, blocks ? at::Tensor() : largest_magnitude(x)),
+               Stack::of(weight, recipe)
+                   .cast(recipe.forward.right, SumOver::Columns,
+                         blocks ? at::Tensor() : largest_magnitude(weight)));
         return seen;
     };
     const double elements = 64 * 96 + 32 * 96, flops = 2.0 * 64 * 96 * 32;
-    const auto native = work_on(90), emulated = work_on(80);
+    const auto native = work_on(90, "tensorwise", 32), emulated = work_on(80, "tensorwise", 32);
     EXPECT_EQ(native, (std::map<std::string, double>{{"Float8_e4m3fn", flops}, {"passes", elements * 5}}));
+    const auto blocks = work_on(90, "blockwise", 128);
+    const double of_blocks = 128 * 128 * (2 * 3 + 3);
+    EXPECT_EQ(blocks, (std::map<std::string, double>{{"Float8_e4m3fn", flops * 64},
+                                                     {"passes", of_blocks * 5 + 4 * 3 * 128}}));
+    EXPECT_EQ(work_on(100, "blockwise", 128), blocks);
     EXPECT_EQ(emulated.at("BFloat16"), flops);
     EXPECT_EQ(emulated.at("passes"), elements * 8);
 }

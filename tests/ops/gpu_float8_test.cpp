@@ -4,9 +4,13 @@
 #include "ops/gpu_float8.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/float8_products.h"
@@ -68,7 +72,12 @@ class GpuFloat8 : public ::testing::TestWithParam<Device> {
     }
     bool is_native(const char* name) const {
         const int capability = GetParam().capability;
-        return capability >= 89 && (!find_recipe(name)->has_blocks() || capability >= 100);
+        return capability >= 89 &&
+               (!find_recipe(name)->has_blocks() || capability >= 100 || has_long_blocks(name));
+    }
+    /// Whether its products have fp32 scales of blocks of 128.
+    static bool has_long_blocks(const std::string& name) {
+        return name == "blockwise" && GetParam().capability == 90;
     }
 
     /// Whether products of float8 read one order of their operands only.
@@ -99,6 +108,35 @@ TEST_P(GpuFloat8, CastsHaveTheProcessorsBits) {
                 fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
             }
         }
+    }
+}
+
+// The scales of blocks whose largest magnitude is any number, also infinity and NaN.
+TEST_P(GpuFloat8, ScalesOfBlocksHaveTheProcessorsBits) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::vector<float> largest = {0, kInfinity, std::nanf("")};
+    for (int exponent = -149; exponent < 128; ++exponent) {
+        for (const float size : {1.0F, 1.37F, 448.0F}) {
+            const float x = std::ldexp(size, exponent);
+            for (const float each : {std::nextafter(x, 0.0F), x, std::nextafter(x, kInfinity)})
+                largest.push_back(each);
+        }
+    }
+    const auto count = static_cast<int64_t>(largest.size());
+    const at::Tensor column = at::zeros_like(uneven(count, 1));
+    for (int64_t i = 0; i < count; ++i) column[i][0] = largest[i];
+    const at::Tensor x =
+        column * at::linspace(-1, 1, 128, column.options().dtype(at::kFloat)).to(column.dtype());
+    const at::Tensor on_processor = x.clone();
+    for (const char* name : {"blockwise", "mxfp8_cublas", "mxfp8_cublas_rceil"}) {
+        const Cast& how = find_recipe(name)->forward.left;
+        const Operand found = of(x, how, 1);
+        fake_gpus().host_tensors.insert(on_processor.const_data_ptr());
+        const Operand right = of(on_processor, how, 1);
+        fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
+        EXPECT_TRUE(found.scale.view(at::kByte).equal(right.scale.view(at::kByte))) << name;
+        const auto numbers = [](const Operand& each) { return each.values.to(at::kFloat).nan_to_num(1e9); };
+        EXPECT_TRUE(numbers(found).equal(numbers(right))) << name;
     }
 }
 
@@ -141,7 +179,7 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
                                              Stack{{bias.narrow(0, 0, 20), bias.narrow(0, 20, unit - 20)}});
                       }),
                       4 * one);
-            EXPECT_EQ(fake_cublaslt().num_fast > 0, one > 0) << "sums of y are fast";
+            EXPECT_EQ(fake_cublaslt().num_fast, has_long_blocks(name) ? 0 : 4 * one) << "sums of y are fast";
             expect_product(y, a, b);
             expect_product(sum, a, b, addend);
             expect_product(part, a.narrow(0, 2, 32), b);
@@ -168,6 +206,42 @@ TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
     }
 }
 
+// Scales of blocks are exact: 2^-127 of a block of zeros, which is subnormal in fp32, and NaN.
+TEST_P(GpuFloat8, BlocksOfTinyNumbersAndNaNAreExact) {
+    const Recipe& recipe = *find_recipe("blockwise");
+    const at::Tensor x = uneven(128, 5 * 128), weight = uneven(256, 5 * 128);
+    x.narrow(0, 3, 1).narrow(1, 128, 128).zero_();
+    x.narrow(0, 4, 1).mul_(0x1p-100);
+    x.narrow(0, 5, 1).narrow(1, 200, 1).fill_(std::nan(""));
+    weight.narrow(1, 128, 128).mul_(0x1p+100);
+    weight.narrow(0, 0, 128).narrow(1, 256, 128).zero_();
+    const Operand left = of(x, recipe.forward.left, 1);
+    EXPECT_EQ(left.scale.view(at::kByte).min().item<int>(), 0);
+    // An emulated product rounds the values of such a row.
+    if (is_native("blockwise")) left.scale.view(at::kByte).narrow(0, 6, 1).zero_();
+    const Stack right = Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns);
+    at::Tensor y;
+    EXPECT_EQ(float8_products([&] { y = linear(left, right); }), is_native("blockwise") ? 1 : 0);
+    EXPECT_TRUE(y.narrow(0, 5, 1).isnan().all().item<bool>());
+    const at::Tensor a = values_of(left), b = values_of(right.all).t();
+    for (const auto& [begin, count] : {std::pair<int, int>{0, 5}, {6, 122}})
+        expect_product(y.narrow(0, begin, count), a.narrow(0, begin, count), b);
+}
+
+// Hopper's products with scales of blocks want multiples of 8 rows: the tokens of an evaluation are any
+// number.
+TEST_P(GpuFloat8, OtherNumbersOfRowsAreEmulatedWithLongBlocks) {
+    const Recipe& recipe = *find_recipe("blockwise");
+    const Stack right = Stack::of(uneven(128, 256), recipe).cast(recipe.forward.right, SumOver::Columns);
+    for (const int num_rows : {8, 20, 1}) {
+        const Operand left = of(uneven(num_rows, 256), recipe.forward.left, 1);
+        const bool native = is_native("blockwise") && (!has_long_blocks("blockwise") || num_rows == 8);
+        at::Tensor y;
+        EXPECT_EQ(float8_products([&] { y = linear(left, right); }), native ? 1 : 0) << num_rows;
+        expect_product(y, values_of(left), values_of(right.all).t());
+    }
+}
+
 // A cast that serves both products of dy has one order in memory; the other product transposes its bytes,
 // unless the GPU reads either order.
 TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
@@ -185,6 +259,24 @@ TEST_P(GpuFloat8, ASharedCastServesBothProducts) {
         EXPECT_EQ(bytes, has_two_orders() ? 2 * 64 * (96 + 32) : 0);
     }
     expect_product(sum, values_of(left).t(), values_of(right));
+}
+
+// cuBLASLt may lack an algorithm for an operand in its other order, although it reads either.
+TEST_P(GpuFloat8, AnOrderWithoutAlgorithmIsTransposed) {
+    fake_cublaslt().lacks_other_orders = true;
+    const Recipe& recipe = *find_recipe("tensorwise");
+    const at::Tensor x = uneven(64, 96), dy = uneven(64, 32), weight = uneven(32, 96);
+    const Operand dy_cast = of(dy, recipe.input_gradient.left, 1), x_cast = of(x, recipe.forward.left, 1);
+    const Stack weight_cast =
+        Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns, largest_magnitude(weight));
+    const int one = is_native("tensorwise") ? 1 : 0;
+    for (int i = 0; i < 2; ++i) {
+        at::Tensor sum = at::zeros_like(uneven(32, 96).to(at::kFloat)), dx;
+        EXPECT_EQ(float8_products([&] { linear_weight_gradient(sum, dy_cast, x_cast, false); }), one);
+        expect_product(sum, values_of(dy_cast).t(), values_of(x_cast));
+        EXPECT_EQ(float8_products([&] { dx = linear_input_gradient(dy_cast, weight_cast); }), one);
+        expect_product(dx, values_of(dy_cast), values_of(weight_cast.all));
+    }
 }
 
 // Where products of float8 read one order, a cast for products over either dim is stored in both orders.

@@ -32,9 +32,10 @@ TEST(WaysOfProducts, NameTheKindsAndTheReasons) {
               "scales of rows only for compute capability 9.0, from version 12.9 on");
     EXPECT_EQ(ways("mxfp8_cublas", kBlackwell), "outputs, input gradients, weight gradients in float8");
     EXPECT_EQ(
-        ways("blockwise", kHopper),
+        ways("blockwise", {89, 130000}),
         "outputs, input gradients, weight gradients emulated in bf16, because cuBLASLt has E8M0 scales of "
         "blocks only from compute capability 10.0 and version 12.8 on");
+    EXPECT_EQ(ways("blockwise", kHopper), "outputs, input gradients, weight gradients in float8");
     EXPECT_EQ(ways("blockwise", kBlackwell), "outputs, input gradients, weight gradients in float8");
     EXPECT_EQ(ways("mxfp8_cublas", kNone),
               "outputs, input gradients, weight gradients emulated in bf16, because there is no GPU");

@@ -209,7 +209,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     const bool bias_is_there = !call.has_bias() || call.operation.bias;
     if (c != d || !bias_is_there || most < 1) return CUBLAS_STATUS_INVALID_VALUE;
     if (const auto failure = first_failure({call.check_shapes(), call.check_types()})) return failure;
-    if (fake_cublaslt().lacks_float8 && is_float8(call.a_layout.type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const bool lacks =
+        fake_cublaslt().lacks_float8 || (fake_cublaslt().lacks_other_orders && !call.has_adjacent_terms());
+    if (lacks && is_float8(call.a_layout.type)) return CUBLAS_STATUS_NOT_SUPPORTED;
 
     const Preference& wishes = preference(given);
     std::vector<int> numbers;

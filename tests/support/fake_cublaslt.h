@@ -42,6 +42,8 @@ struct FakeCublasLt {
     int only_in_place = -1;
     /// The heuristic finds no algorithm for float8.
     bool lacks_float8 = false;
+    /// The heuristic finds no algorithm for float8 unless the terms of sums are adjacent.
+    bool lacks_other_orders = false;
     /// Products are accepted but not computed.
     bool idle = false;
 

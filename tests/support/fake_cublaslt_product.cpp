@@ -61,7 +61,17 @@ double rounded(double value, cudaDataType_t type) {
     return element(&bits, 0, type);
 }
 
-constexpr int64_t kBlock = 32;  // elements with one scale
+constexpr int64_t kBlock = 32, kLongBlock = 128;  // elements with one scale
+
+int64_t parts_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+bool has_long_blocks(int32_t mode) {
+    return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F ||
+           mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+}
+bool has_blocks(int32_t mode) {
+    return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 || has_long_blocks(mode);
+}
 
 /// Where cuBLASLt's documentation puts the exponent of block `block` of a line that has `num_blocks`.
 int64_t place_of_exponent(int64_t line, int64_t block, int64_t num_blocks) {
@@ -72,16 +82,45 @@ int64_t num_exponents(int64_t num_lines, int64_t num_blocks) {
     return (num_lines + 127) / 128 * ((num_blocks + 3) / 4) * 512;
 }
 
+/// The same of blocks of 128: a square has 128 lines, and the blocks of a square are padded to a multiple
+/// of 4.
+int64_t place_of_scale(int32_t mode, int64_t line, int64_t block, int64_t num_lines, int64_t num_blocks) {
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return block * num_lines + line;
+    return line / kLongBlock * (parts_of(num_blocks, 4) * 4) + block;
+}
+/// Numbers of scales from the first to the last.
+int64_t num_scales(int32_t mode, int64_t num_lines, int64_t k) {
+    switch (mode) {
+        case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F:
+            return num_lines;
+        case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+            return num_lines * parts_of(k, kLongBlock);
+        case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+            return parts_of(num_lines, kLongBlock) * parts_of(parts_of(k, kLongBlock), 4) * 4;
+        default:
+            return 1;
+    }
+}
+
+double scale_of_block(int32_t mode, const void* scales, int64_t line, int64_t term, int64_t num_lines,
+                      int64_t k) {
+    if (has_long_blocks(mode)) {
+        return static_cast<const float*>(
+            scales)[place_of_scale(mode, line, term / kLongBlock, num_lines, parts_of(k, kLongBlock))];
+    }
+    const int64_t place = place_of_exponent(line, term / kBlock, k / kBlock);
+    return std::ldexp(1.0, static_cast<const uint8_t*>(scales)[place] - 127);
+}
+
 /// Multiplies terms, [k, lines] or with `lines_first` [lines, k], by the scales of their blocks.
 template <class Sum>
-void scale_blocks(std::vector<Sum>& terms, const void* exponents, int64_t num_lines, bool lines_first) {
+void scale_blocks(std::vector<Sum>& terms, int32_t mode, const void* scales, int64_t num_lines,
+                  bool lines_first) {
     const int64_t k = std::ssize(terms) / num_lines;
     for (int64_t line = 0; line < num_lines; ++line) {
         for (int64_t term = 0; term < k; ++term) {
-            const int64_t place = place_of_exponent(line, term / kBlock, k / kBlock);
-            const int exponent = static_cast<const uint8_t*>(exponents)[place];
             Sum& x = terms[lines_first ? line * k + term : term * num_lines + line];
-            x = std::ldexp(x, exponent - 127);
+            x = static_cast<Sum>(x * scale_of_block(mode, scales, line, term, num_lines, k));
         }
     }
 }
@@ -146,14 +185,28 @@ cublasStatus_t Call::check_float8() const {
     const int capability = fake_gpus().capability, mode = operation.scale_mode_a;
     const bool any_layout =
         mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && capability >= 100 && capability < 120;
-    const bool layouts = any_layout || (transposed_a() && !transposed_b());
+    const bool layouts = any_layout || has_adjacent_terms();
     const bool scales =
         mode == operation.scale_mode_b &&
         (mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
          (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && capability == 90) ||
          (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 && capability >= 100 && terms() % kBlock == 0));
-    return types && bias && layouts && sides && scales && capability >= 89 ? CUBLAS_STATUS_SUCCESS
-                                                                           : CUBLAS_STATUS_NOT_SUPPORTED;
+    return types && bias && layouts && sides && (scales || has_right_long_blocks()) && capability >= 89
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/// Whether both operands have blocks of 128, not both squares, and cuBLASLt takes them: on Hopper, from
+/// version 12.9 on, without fast sums, m and n multiples of 4. NVIDIA's Transformer Engine found that it
+/// refuses an m that is no multiple of 8, and such an n if B has no squares.
+bool Call::has_right_long_blocks() const {
+    constexpr int32_t kSquares = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    const bool pair = has_long_blocks(operation.scale_mode_a) && has_long_blocks(operation.scale_mode_b) &&
+                      !(operation.scale_mode_a == kSquares && operation.scale_mode_b == kSquares);
+    const bool sizes =
+        d_layout.rows % 8 == 0 && d_layout.columns % (operation.scale_mode_b == kSquares ? 4 : 8) == 0;
+    return pair && sizes && operation.fast_sums == 0 && fake_gpus().capability == 90 &&
+           fake_cublaslt().version >= 120900;
 }
 
 bool Call::has_scales_there(int32_t mode, const void* scales, int64_t num_lines) const {
@@ -162,9 +215,9 @@ bool Call::has_scales_there(int32_t mode, const void* scales, int64_t num_lines)
         return is_on_device(scales, num_exponents(num_lines, terms() / kBlock)) &&
                reinterpret_cast<uintptr_t>(scales) % 16 == 0;
     }
-    const int64_t count = mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? num_lines : 1;
-    const bool fits = count == 1 || reinterpret_cast<uintptr_t>(scales) % 16 == 0;
-    return fits && is_on_device(scales, count * sizeof(float));
+    const bool fits =
+        mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F || reinterpret_cast<uintptr_t>(scales) % 16 == 0;
+    return fits && is_on_device(scales, num_scales(mode, num_lines, terms()) * sizeof(float));
 }
 
 cublasStatus_t Call::check_pointers() const {
@@ -185,8 +238,7 @@ cublasStatus_t Call::check_pointers() const {
 }
 
 float Call::scale_of(int64_t row, int64_t column) const {
-    if (operation.scale_a == nullptr || operation.scale_mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0)
-        return 1;
+    if (operation.scale_a == nullptr || has_blocks(operation.scale_mode_a)) return 1;
     const bool lines = operation.scale_mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     return static_cast<const float*>(operation.scale_a)[lines ? row : 0] *
            static_cast<const float*>(operation.scale_b)[lines ? column : 0];
@@ -197,9 +249,9 @@ void Call::compute_in() const {
     const int64_t m = d_layout.rows, n = d_layout.columns, k = terms();
     std::vector<Sum> columns_of_a = dense<Sum>(a, a_layout, transposed_a());
     std::vector<Sum> columns_of_b = dense<Sum>(b, b_layout, transposed_b());
-    if (operation.scale_mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0) {
-        scale_blocks(columns_of_a, operation.scale_a, m, /*lines_first=*/false);
-        scale_blocks(columns_of_b, operation.scale_b, n, /*lines_first=*/true);
+    if (has_blocks(operation.scale_mode_a)) {
+        scale_blocks(columns_of_a, operation.scale_mode_a, operation.scale_a, m, /*lines_first=*/false);
+        scale_blocks(columns_of_b, operation.scale_mode_b, operation.scale_b, n, /*lines_first=*/true);
     }
     const int64_t num_parts = algorithm == kRounding ? 2 : algorithm + 1;
     std::vector<Sum> part(m), sums(m);

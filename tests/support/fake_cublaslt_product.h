@@ -41,6 +41,7 @@ struct Call {
 
     bool transposed_a() const { return operation.transpose_a == CUBLAS_OP_T; }
     bool transposed_b() const { return operation.transpose_b == CUBLAS_OP_T; }
+    bool has_adjacent_terms() const { return transposed_a() && !transposed_b(); }
     int64_t terms() const { return transposed_a() ? a_layout.rows : a_layout.columns; }
     cudaDataType_t bias_type() const {
         return operation.bias_type == -1 ? d_layout.type : static_cast<cudaDataType_t>(operation.bias_type);
@@ -54,6 +55,7 @@ struct Call {
     void compute() const;
 
   private:
+    bool has_right_long_blocks() const;
     bool has_scales_there(int32_t mode, const void* scales, int64_t num_lines) const;
     float scale_of(int64_t row, int64_t column) const;
     template <class Sum>

@@ -206,7 +206,7 @@ bool Multiplier::try_run(const Product& product, CUstream_st* stream) {
         run(product, stream);
     } catch (const NoAlgorithm& error) {
         state_->without_algorithm.insert(problem);
-        spdlog::warn("{}; such products are emulated, which is slower", error.what());
+        spdlog::warn("{}; such products are computed in another way, which is slower", error.what());
         return false;
     }
     return true;

@@ -33,7 +33,11 @@ cudaDataType_t datatype(ElementType type) {
     }
 }
 
-cublasLtMatmulMatrixScale_t scale_mode(ScaleMode mode) {
+/// Of A, or if `of_b` of B.
+cublasLtMatmulMatrixScale_t scale_mode(ScaleMode mode, bool of_b) {
+    if (mode == (of_b ? ScaleMode::SquareB : ScaleMode::SquareA))
+        return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    if (has_blocks_of_128(mode)) return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     switch (mode) {
         case ScaleMode::Line:
             return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -215,9 +219,9 @@ Plan::Plan(const Operands& operands)
     set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, transposition(problem_.transpose_b));
     if (is_float8(problem_.type_a)) {
         set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(problem_.fast_sums));
-        const auto mode = static_cast<int32_t>(scale_mode(problem_.scales));
-        set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
-        set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+        const auto mode = [&](bool of_b) { return static_cast<int32_t>(scale_mode(problem_.scales, of_b)); };
+        set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode(/*of_b=*/false));
+        set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode(/*of_b=*/true));
     }
     if (problem_.bias) {
         set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));

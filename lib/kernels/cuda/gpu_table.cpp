@@ -35,6 +35,7 @@ const GpuTable* gpu_table() {
                                         .add_rounded = cuda::add_rounded,
                                         .transpose_bytes = cuda::transpose_bytes,
                                         .float8_scales = cuda::float8_scales,
+                                        .block_scales = cuda::block_scales,
                                         .fp32 = typed<float>(),
                                         .bf16 = typed<BFloat16>(),
                                         .fp16 = typed<Half>()};

@@ -170,7 +170,33 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(Float8Scales args) {
     args.scales[i] = __fdiv_rn(1, factor);
 }
 
+/// The fields of an fp32 number give its exponent; a mantissa that is not 0 rounds up.
+__global__ void __launch_bounds__(kThreads) block_scales_kernel(BlockScales args) {
+    const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+    if (i >= args.count) return;
+    const float largest = args.largest[i];
+    const float size = args.round_up ? __fdiv_rn(largest, args.type_largest) : largest;
+    const uint32_t bits = __float_as_uint(size);
+    int exponent = static_cast<int>(bits >> 23);
+    if (args.round_up) {
+        exponent += (bits & 0x7fffff) != 0 ? 1 : 0;
+    } else {
+        exponent -= static_cast<int>(__float_as_uint(args.type_largest) >> 23) - 127;
+    }
+    exponent = exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
+    if (largest != largest) exponent = 255;
+    const int inverse = 254 - exponent < 253 ? 254 - exponent : 253;
+    args.factors[i] = __uint_as_float(static_cast<uint32_t>(inverse) << 23);
+    args.exponents[i] = static_cast<uint8_t>(exponent);
+}
+
 }  // namespace
+
+void block_scales(const BlockScales& args, GpuStream stream) {
+    if (args.count == 0) return;
+    const auto blocks = static_cast<unsigned>(ceil_div(args.count, kThreads));
+    launch({"block_scales", blocks, kThreads, stream}, block_scales_kernel, args);
+}
 
 void float8_scales(const Float8Scales& args, GpuStream stream) {
     if (args.count == 0) return;
