@@ -13,10 +13,10 @@
 
 namespace argosy::account {
 
-/// What the run knows beside the Shortage.
+/// Facts of the run that the Shortage does not have.
 struct ShortageFacts {
     std::string place = {};  // " in the optimizer"; empty: not known
-    /// What the model would have held, if its construction failed, and what it holds, once it is made.
+    /// Bytes that the model would have held, if its construction failed, and that it holds, once it is made.
     std::optional<plan::HeldBytes> planned = {}, held = {};
     std::span<const LargeTensor> tensors = {};  // those whose size a request may have
 };

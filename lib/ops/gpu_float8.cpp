@@ -23,7 +23,8 @@ constexpr int64_t kTermsOfLongBlock = 128, kSquareBlocks = 4;  // of cublas::Sca
 
 thread_local cublas::Target planned;
 
-/// Of operands in blocks of that many terms: Hopper alone has scales of blocks of 128, and no others.
+/// The mode of operands in blocks of `num_terms` terms. Only Hopper has scales for blocks of 128 terms; it
+/// has none for smaller blocks.
 cublas::ScaleMode mode_of_blocks(int64_t num_terms, bool right_is_square, const cublas::Target& target) {
     if (num_terms != kTermsOfLongBlock || target.capability != 90) return cublas::ScaleMode::Block;
     return right_is_square ? cublas::ScaleMode::SquareB : cublas::ScaleMode::Block128;

@@ -72,8 +72,8 @@ class ScoringModel {
     virtual std::string device_name() const = 0;
 };
 
-/// What the functions of a ScoringModel need, for the explanation of an error: score(), generate() with
-/// `num_contexts` in this process or in a replica of a mesh, and generate_one().
+/// The memory that the functions of a ScoringModel need, for the explanation of an error: score(), generate()
+/// with `num_contexts` in this process or in a replica of a mesh, and generate_one().
 observe::MemoryNeeds needs_of_scores(const ScoringOptions& options, bool on_gpu);
 observe::MemoryNeeds needs_of_texts(const ScoringOptions& options, bool on_gpu, size_t num_contexts,
                                     int64_t max_tokens, const eval::GenerateOptions& generate_options);

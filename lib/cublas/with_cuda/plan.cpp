@@ -33,7 +33,7 @@ cudaDataType_t datatype(ElementType type) {
     }
 }
 
-/// Of A, or if `of_b` of B.
+/// The scales of one operand: of B if `of_b`, else of A.
 cublasLtMatmulMatrixScale_t scale_mode(ScaleMode mode, bool of_b) {
     if (mode == (of_b ? ScaleMode::SquareB : ScaleMode::SquareA))
         return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
