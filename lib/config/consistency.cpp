@@ -253,7 +253,7 @@ void check_converter(const Model& model, Converter converter, const Keys& keys) 
 void check_converters(const JobConfig& config) {
     check_converter(config.model, Converter::Float8, config.float8);
     check_converter(config.model, Converter::Mx, config.mx);
-    const Float8Recipe recipe = config.float8.recipe_name.value_or(Float8Recipe::Tensorwise);
+    const Float8Recipe recipe = config.float8.recipe();
     if (config.float8.enable_fsdp_float8_all_gather && recipe != Float8Recipe::Tensorwise) {
         throw UserError(
             "quantize.linear.float8.enable_fsdp_float8_all_gather is for the recipe tensorwise, not for {}: "

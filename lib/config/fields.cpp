@@ -264,7 +264,7 @@ std::vector<Section> make_schema() {
             {key("recipe_name", &Float8::recipe_name, any(),
                  "Numbers with one scale: a matrix, a row, or 128 (blockwise); _gw_hp: weights' "
                  "gradients not cast.",
-                 "tensorwise"),
+                 name_of(Float8().recipe()).data()),
              key("filter_fqns", &Float8::filter_fqns, any(),
                  "Layers not cast: parts of names (layers.0.attention.wo); auto_filter_small_kn: too narrow "
                  "ones."),
@@ -277,7 +277,7 @@ std::vector<Section> make_schema() {
                 "products of MXFP8 matrices, with model.converters quantize.linear.mx",
                 {key("recipe_name", &Mx::recipe_name, any(),
                      "Scale of 32 numbers: the largest's power of two; _rceil: such that none is too large.",
-                     "mxfp8_cublas"),
+                     name_of(Mx().recipe()).data()),
                  key("filter_fqns", &Mx::filter_fqns, any(),
                      "Layers that are not cast: those whose name has one of these parts.")}),
         section("compile", &JobConfig::compile, "kernels, CUDA graphs and the choice of algorithms",

@@ -139,7 +139,8 @@ struct Parallelism {
 };
 
 struct Float8 {
-    std::optional<Float8Recipe> recipe_name;
+    std::optional<Float8Recipe> recipe_name;  // recipe(), unless set
+    Float8Recipe recipe() const { return recipe_name.value_or(Float8Recipe::Tensorwise); }
     std::vector<std::string> filter_fqns;
     bool enable_fsdp_float8_all_gather = false;
     EmulatedAccumulation emulated_accumulation = EmulatedAccumulation::Float32;
@@ -147,7 +148,8 @@ struct Float8 {
 };
 
 struct Mx {
-    std::optional<MxRecipe> recipe_name;
+    std::optional<MxRecipe> recipe_name;  // recipe(), unless set
+    MxRecipe recipe() const { return recipe_name.value_or(MxRecipe::Floor); }
     std::vector<std::string> filter_fqns = {"output"};
     bool operator==(const Mx&) const = default;
 };

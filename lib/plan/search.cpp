@@ -284,10 +284,8 @@ class Searcher {
         if (widens && found_.narrower.empty()) return;
         JobConfig base = widens ? found_.narrower.front().candidate.config : found_.best.front().config;
         for (const config::Converter converter : base.model.converters) {  // spell out the default recipe
-            if (converter == config::Converter::Float8)
-                base.float8.recipe_name = base.float8.recipe_name.value_or(config::Float8Recipe::Tensorwise);
-            if (converter == config::Converter::Mx)
-                base.mx.recipe_name = base.mx.recipe_name.value_or(config::MxRecipe::Floor);
+            if (converter == config::Converter::Float8) base.float8.recipe_name = base.float8.recipe();
+            if (converter == config::Converter::Mx) base.mx.recipe_name = base.mx.recipe();
         }
         const Plan base_plan = make_rough_plan(base, num_ranks_, machine_);
         std::vector<Narrower> gaining;

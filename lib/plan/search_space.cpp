@@ -49,7 +49,7 @@ constexpr NumberTypes kCasts[] = {
      [](JobConfig& config) {
          config.model.converters = {config::Converter::Mx};
          config.float8 = {};
-         if (!config.mx.recipe_name) config.mx.recipe_name = config::MxRecipe::Floor;
+         config.mx.recipe_name = config.mx.recipe();
      }},
 };
 

@@ -18,9 +18,8 @@ namespace argosy::setup {
 namespace {
 
 std::string_view recipe_name(const config::JobConfig& config) {
-    return config.model.converters[0] == config::Converter::Float8
-               ? name_of(config.float8.recipe_name.value_or(config::Float8Recipe::Tensorwise))
-               : name_of(config.mx.recipe_name.value_or(config::MxRecipe::Floor));
+    return config.model.converters[0] == config::Converter::Float8 ? name_of(config.float8.recipe())
+                                                                   : name_of(config.mx.recipe());
 }
 
 ops::Accumulation emulated_accumulation(const config::JobConfig& config) {
