@@ -271,6 +271,8 @@ std::vector<Section> make_schema() {
              key("enable_fsdp_float8_all_gather", &Float8::enable_fsdp_float8_all_gather, any(),
                  "Cast the float32 weights after each update, and keep and gather them in float8; for "
                  "tensorwise."),
+             key("emulate", &Float8::emulate, any(),
+                 "Emulate products in bfloat16 on every device, also on a GPU that multiplies float8."),
              key("emulated_accumulation", &Float8::emulated_accumulation, any(),
                  "How products on a processor are summed: in float32, or as a Hopper GPU sums them.")}),
         section("quantize.linear.mx", &JobConfig::mx,

@@ -143,6 +143,7 @@ struct Float8 {
     Float8Recipe recipe() const { return recipe_name.value_or(Float8Recipe::Tensorwise); }
     std::vector<std::string> filter_fqns;
     bool enable_fsdp_float8_all_gather = false;
+    bool emulate = false;
     EmulatedAccumulation emulated_accumulation = EmulatedAccumulation::Float32;
     bool operator==(const Float8&) const = default;
 };

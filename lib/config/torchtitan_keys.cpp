@@ -127,8 +127,6 @@ constexpr ForeignKey kKeys[] = {
      "the scales of all weights are computed together, after the update"},
     {"quantize.linear.float8.force_recompute_fp8_weight_in_bwd", Nothing, "", "*",
      "it saves memory only; the results do not change"},
-    {"quantize.linear.float8.emulate", Nothing, "", "false",
-     "float8 is emulated exactly where the device cannot multiply it"},
     {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", Nothing, "", "*",
      "there is one kernel for each device"},
     {"quantize.linear.mx.use_fp8_dim1_cast_triton_kernel", Nothing, "", "*",

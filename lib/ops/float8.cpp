@@ -30,10 +30,16 @@ constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
 constexpr Cast kLongBlock{kE4M3, Scaling::Block, true, BlockScale::Ceil, /*block_size=*/128};
 constexpr Cast kSquare{kE4M3, Scaling::Block, true, BlockScale::Ceil, 128, /*square_blocks=*/true};
 
+constexpr Recipe with(Accumulation accumulation, Recipe recipe) {
+    recipe.accumulation = accumulation;
+    return recipe;
+}
+
 struct NamedRecipe {
     std::string_view name;
-    Recipe recipe;
-    Recipe on_hopper = [](Recipe copy) { return copy.accumulation = Accumulation::Hopper, copy; }(recipe);
+    Recipe native;
+    Recipe emulated = with(Accumulation::Float32, native);
+    Recipe on_hopper = with(Accumulation::Hopper, native);
 };
 constexpr NamedRecipe kRecipes[] = {
     {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
@@ -193,8 +199,15 @@ at::Tensor widened_values(const at::Tensor& values) {
 const Recipe* find_recipe(std::string_view name, Accumulation accumulation) {
     const auto found = std::ranges::find(kRecipes, name, &NamedRecipe::name);
     if (found == std::end(kRecipes)) return nullptr;
-    if (accumulation == Accumulation::Float32) return &found->recipe;
-    return name.starts_with("mxfp8") ? nullptr : &found->on_hopper;
+    switch (accumulation) {
+        case Accumulation::Native:
+            return &found->native;
+        case Accumulation::Float32:
+            return &found->emulated;
+        case Accumulation::Hopper:
+            return name.starts_with("mxfp8") ? nullptr : &found->on_hopper;
+    }
+    return nullptr;
 }
 
 Operand::Operand(const at::Tensor& matrix)

@@ -51,10 +51,12 @@ struct Cast {
     bool operator==(const Cast&) const = default;
 };
 
-/// How products of float8 matrices are summed where they are emulated.
+/// How products of float8 matrices are computed, and so how they are summed.
 enum class Accumulation {
-    Float32,
-    Hopper,  // as by cuBLASLt on an H100: y with fast accumulation, dx and dW without (kernels/float8.h)
+    Native,   // by a GPU that multiplies float8; emulated as Float32 where there is none
+    Float32,  // emulated on every device
+    Hopper,   // emulated as by cuBLASLt on an H100: y with fast accumulation, dx and dW without
+              // (kernels/float8.h). REQUIRES: processors
 };
 
 /// The casts of a linear layer's three products. Both operands of a product are cast, or neither.
@@ -65,7 +67,7 @@ struct Recipe {
     Product forward;          // y = x W^T
     Product input_gradient;   // dx = dy W
     Product weight_gradient;  // dW = dy^T x
-    Accumulation accumulation = Accumulation::Float32;
+    Accumulation accumulation = Accumulation::Native;
 
     /// Whether one cast of dy, or of x, serves both of its products: its one scale does not depend on the
     /// summed dim.
@@ -82,7 +84,7 @@ inline constexpr Recipe kNoCasts{};
 /// mxfp8_cublas_rceil; and blockwise, that of DeepSeek-V3: E4M3 in blocks of 128 elements, of weights 128 x
 /// 128, with scales as DeepSeek-V3.1 has them, rounded up to powers of two. V3's own are numbers of fp32.
 /// Null for another name, and for MXFP8 with sums of Hopper, which has no such products.
-const Recipe* find_recipe(std::string_view name, Accumulation accumulation = Accumulation::Float32);
+const Recipe* find_recipe(std::string_view name, Accumulation accumulation = Accumulation::Native);
 
 /// An operand of a product: a matrix, with its scales if it was cast to float8.
 struct Operand {

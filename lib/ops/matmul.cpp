@@ -179,7 +179,7 @@ void multiply_widened(const at::Tensor& sum, const Factors& factors) {
 
 /// How a product of operands in float8 is summed.
 struct Summing {
-    Accumulation emulated = Accumulation::Float32;
+    Accumulation accumulation = Accumulation::Native;
     bool fast = false;  // on a GPU, and with Accumulation::Hopper
 };
 
@@ -227,15 +227,18 @@ void multiply_blocks_as_hopper(const at::Tensor& sum, const Operand& a, const Op
 }
 
 /// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
-/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, the product is emulated.
+/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, every product is emulated.
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend = {}, const at::Tensor& bias = {}) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
-    if (multiply_in_float8({out, a, b, addend, bias, summing.fast})) return;
+    if (summing.accumulation == Accumulation::Native &&
+        multiply_in_float8({out, a, b, addend, bias, summing.fast})) {
+        return;
+    }
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (summing.emulated == Accumulation::Hopper && a.scale.scalar_type() != at::kFloat) {
+    if (summing.accumulation == Accumulation::Hopper && a.scale.scalar_type() != at::kFloat) {
         multiply_blocks_as_hopper(sum, a, b);
-    } else if (summing.emulated == Accumulation::Hopper) {
+    } else if (summing.accumulation == Accumulation::Hopper) {
         multiply_as_hopper(sum, a.values, b.values, summing.fast);
     } else {
         multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});
@@ -251,7 +254,7 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
 
 /// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
 Summing forward_summing(const Stack& weight) { return {weight.recipe->accumulation, /*fast=*/true}; }
-Summing gradient_summing(Accumulation emulated) { return {emulated, /*fast=*/false}; }
+Summing gradient_summing(Accumulation accumulation) { return {accumulation, /*fast=*/false}; }
 
 /// The result of a product of x, not yet computed.
 at::Tensor empty_product(const Operand& x, int64_t columns) {

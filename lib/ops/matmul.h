@@ -66,7 +66,7 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 /// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.
 /// `accumulation` is that of the layer's recipe.
 void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate,
-                            Accumulation accumulation = Accumulation::Float32);
+                            Accumulation accumulation = Accumulation::Native);
 
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 

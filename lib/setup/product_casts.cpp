@@ -22,9 +22,9 @@ std::string_view recipe_name(const config::JobConfig& config) {
                                                                    : name_of(config.mx.recipe());
 }
 
-ops::Accumulation emulated_accumulation(const config::JobConfig& config) {
-    const bool hopper = config.float8.emulated_accumulation == config::EmulatedAccumulation::Hopper;
-    return hopper ? ops::Accumulation::Hopper : ops::Accumulation::Float32;
+ops::Accumulation accumulation(const config::Float8& given) {
+    if (given.emulated_accumulation == config::EmulatedAccumulation::Hopper) return ops::Accumulation::Hopper;
+    return given.emulate ? ops::Accumulation::Float32 : ops::Accumulation::Native;
 }
 
 /// The entry of filter_fqns that filters by size.
@@ -45,7 +45,7 @@ void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set
     }
 }
 
-std::string text_of(const ops::Float8Choice& choice, ops::Accumulation emulated) {
+std::string text_of(const ops::Float8Choice& choice, ops::Accumulation accumulation) {
     switch (choice.way) {
         case ops::Float8Way::Native:
             return "in float8";
@@ -54,7 +54,7 @@ std::string text_of(const ops::Float8Choice& choice, ops::Accumulation emulated)
         default:
             return fmt::format(
                 "emulated {}, because {}",
-                emulated == ops::Accumulation::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
+                accumulation == ops::Accumulation::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
                 choice.reason);
     }
 }
@@ -67,8 +67,11 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
     const auto add = [&](const char* kind, const ops::Recipe::Product& casts, at::ScalarType result,
                          int64_t columns, int64_t terms) {
         if (casts.left.scaling == ops::Scaling::None) return;
-        auto& kinds =
-            ways[text_of(choose_float8(casts, result, columns, terms, target), recipe.accumulation)];
+        const ops::Float8Choice choice =
+            recipe.accumulation == ops::Accumulation::Float32
+                ? ops::Float8Choice{ops::Float8Way::Emulated, "quantize.linear.float8.emulate is true"}
+                : choose_float8(casts, result, columns, terms, target);
+        auto& kinds = ways[text_of(choice, recipe.accumulation)];
         if (std::ranges::find(kinds, kind) == kinds.end()) kinds.emplace_back(kind);
     };
     for (const std::vector<int64_t>& sizes : matrices) {
@@ -84,7 +87,7 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
 
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
-    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), emulated_accumulation(config));
+    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), accumulation(config.float8));
     ARGOSY_CHECK(recipe != nullptr, "no recipe is called {}", recipe_name(config));
     if (!divides(recipe->weight_gradient.left, rank_tokens)) {
         throw UserError(
@@ -107,7 +110,7 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
 }
 
 void refuse_sums_of_processors(const config::JobConfig& config) {
-    if (emulated_accumulation(config) == ops::Accumulation::Float32) return;
+    if (accumulation(config.float8) != ops::Accumulation::Hopper) return;
     throw UserError(
         "quantize.linear.float8.emulated_accumulation = hopper is for processors, but this job has GPUs; "
         "remove the key, or set ARGOSY_DEVICE=cpu (in a plan: --gpu cpu)");
@@ -142,7 +145,8 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
         config.debug.plain_operations
             ? "all emulated, because debug.plain_operations is true"
             : ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
-    const bool native = target.multiplies_float8() && !config.debug.plain_operations;
+    const bool native = target.multiplies_float8() && !config.debug.plain_operations &&
+                        options.casts.recipe->accumulation == ops::Accumulation::Native;
     if (slow.empty() || !native || options.casts.recipe->has_blocks()) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "

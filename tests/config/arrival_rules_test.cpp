@@ -227,8 +227,12 @@ TEST(ArrivalRules, ValuesThatChangeTheRunAreNotPassedOver) {
         return fate(titan(fmt::format("[{}]\n{} = {}\n", section, key, value)),
                     fmt::format("{}.{}", section, key).c_str());
     };
-    EXPECT_EQ(titan_fate("quantize.linear.float8", "emulate", "true"), "missing");
-    EXPECT_EQ(titan_fate("quantize.linear.float8", "emulate", "false"), "harmless");
+    for (const bool emulate : {false, true}) {
+        const Arrival arrival = titan(fmt::format(
+            "[model]\nconverters = [\"float8\"]\n[quantize.linear.float8]\nemulate = {}\n", emulate));
+        EXPECT_EQ(fate(arrival, "quantize.linear.float8.emulate"), "taken");
+        EXPECT_EQ(read_back(arrival).float8.emulate, emulate);
+    }
     for (const char* path : {"out/step-10", "/a/lit_model.pth"})
         EXPECT_EQ(fate(litgpt(fmt::format("resume: {}\n", path)), "resume"), "missing");
     for (const char* word : {"false", "true", "auto"})

@@ -154,6 +154,27 @@ TEST_P(GpuFloat8, CastsIntoMemoryThatIsKept) {
     EXPECT_TRUE(kept.scale.equal(expected.scale));
 }
 
+TEST_P(GpuFloat8, ARecipeMayEmulateAllProducts) {
+    const Recipe& recipe = *find_recipe("tensorwise", Accumulation::Float32);
+    const at::Tensor x = uneven(64, 96), weight = uneven(32, 96), dy = uneven(64, 32);
+    const auto stack = [&](const Cast& how, SumOver summed) {
+        return Stack::of(weight, recipe).cast(how, summed, largest_magnitude(weight));
+    };
+    at::Tensor y, dx, dw = at::zeros(weight.sizes(), weight.options());
+    EXPECT_EQ(float8_products([&] {
+                  y = linear(of(x, recipe.forward.left, SumOver::Columns),
+                             stack(recipe.forward.right, SumOver::Columns));
+                  dx = linear_input_gradient(of(dy, recipe.input_gradient.left, SumOver::Columns),
+                                             stack(recipe.input_gradient.right, SumOver::Rows));
+                  linear_weight_gradient(dw, of(dy, recipe.weight_gradient.left, SumOver::Rows),
+                                         of(x, recipe.weight_gradient.right, SumOver::Rows),
+                                         /*accumulate=*/false, recipe.accumulation);
+              }),
+              0);
+    expect_product(y, values_of(of(x, recipe.forward.left, SumOver::Columns)),
+                   values_of(stack(recipe.forward.right, SumOver::Columns).all).t());
+}
+
 TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
     for (const char* name : kNames) {
         SCOPED_TRACE(name);

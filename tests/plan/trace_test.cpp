@@ -79,6 +79,9 @@ TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
         return trace_rank(how, kOne, /*rank=*/0, machine).compute_seconds.at(ops::WorkKind::Product);
     };
     EXPECT_NEAR(seconds(90) / seconds(80), machine.narrow_flops / machine.float8_flops, 1e-9);
+    const double of_bf16 = seconds(80);
+    how.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Float32);
+    EXPECT_EQ(seconds(90), of_bf16) << "this recipe is emulated on every device";
     // A processor, which has no float8, computes the sums of Hopper in float32.
     how.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Hopper);
     const double emulated = seconds(0);

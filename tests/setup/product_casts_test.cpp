@@ -15,9 +15,10 @@ namespace {
 
 constexpr cublas::Target kHopper{90, 130000}, kBlackwell{100, 130000}, kNone{};
 
-std::string ways(const char* recipe, const cublas::Target& target, int64_t num_tokens = 4096) {
-    return ways_of_products(*ops::find_recipe(recipe), {{64, 32}, {32, 64}}, at::kBFloat16, num_tokens,
-                            target);
+std::string ways(const char* recipe, const cublas::Target& target, int64_t num_tokens = 4096,
+                 ops::Accumulation accumulation = ops::Accumulation::Native) {
+    return ways_of_products(*ops::find_recipe(recipe, accumulation), {{64, 32}, {32, 64}}, at::kBFloat16,
+                            num_tokens, target);
 }
 
 TEST(WaysOfProducts, NameTheKindsAndTheReasons) {
@@ -39,6 +40,19 @@ TEST(WaysOfProducts, NameTheKindsAndTheReasons) {
     EXPECT_EQ(ways("blockwise", kBlackwell), "outputs, input gradients, weight gradients in float8");
     EXPECT_EQ(ways("mxfp8_cublas", kNone),
               "outputs, input gradients, weight gradients emulated in bf16, because there is no GPU");
+}
+
+TEST(WaysOfProducts, AreEmulatedIfTheConfigSaysSo) {
+    for (const cublas::Target& target : {kHopper, kNone}) {
+        EXPECT_EQ(ways("tensorwise", target, 4096, ops::Accumulation::Float32),
+                  "outputs, input gradients, weight gradients emulated in bf16, because "
+                  "quantize.linear.float8.emulate is true");
+    }
+    config::JobConfig config;
+    config.model.converters = {config::Converter::Float8};
+    config.float8.emulate = true;
+    EXPECT_EQ(product_casts(config, 128).recipe, ops::find_recipe("tensorwise", ops::Accumulation::Float32));
+    EXPECT_NO_THROW(refuse_sums_of_processors(config)) << "GPUs have these sums";
 }
 
 /// The layers of the second transformer block of Qwen2.5 1.5B, and the head, whose products cast.
