@@ -62,8 +62,9 @@ def overview(run, metrics, state):
         rows.append(["Replaced", f"{metrics.num_replaced} lines of an earlier start, whose steps were trained again"])
     types = part(metrics.newest, "number_types")
     if types:
-        rows.append(["Number types", f"computes in {types.get('compute')}, weights in {types.get('master')}, gradients summed over "
-                                     f"ranks in {types.get('reduce')}"])
+        casts = f", products in {types['products']}" if "products" in types else ""
+        rows.append(["Number types", f"computes in {types.get('compute')}{casts}, weights in {types.get('master')}, gradients summed "
+                                     f"over ranks in {types.get('reduce')}"])
     return rows + [["Peak of MFU", peak_in_words(metrics.newest)]]
 
 

@@ -37,8 +37,11 @@ Json kinds_object(const std::array<double, kNumComputeKinds>& kinds_ms) {
     return object;
 }
 
-Json types_object(const std::array<std::string, 3>& types) {
-    return {{"compute", types[0]}, {"master", types[1]}, {"reduce", types[2]}};
+Json types_object(const JobFigures& job) {
+    const auto& [compute, master, reduce] = job.number_types;
+    Json types = {{"compute", compute}, {"master", master}, {"reduce", reduce}};
+    if (!job.product_casts.empty()) types["products"] = job.product_casts;
+    return types;
 }
 
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
@@ -162,7 +165,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"mfu_noncausal", number_or_null(rates.mfu_noncausal)},
         {"peak_flops_source", peak_source_name(job.peak().source)},
         {"datasheet_tflops", tera_flops(job.datasheet)},
-        {"number_types", types_object(job.number_types)},
+        {"number_types", types_object(job)},
         {"compute_type_tflops", tera_flops(job.compute_datasheet)},
         {"mfu_compute_type", number_or_null(rates.of_compute_type)},
         {"measured_gemm_tflops", tera_flops(job.measured)},

@@ -23,6 +23,8 @@ struct JobFigures {
     PeakFlops datasheet = {}, compute_datasheet = {}, measured = {};
     /// Names of the types of matrix products, of the weights that are updated, and of sums over ranks.
     std::array<std::string, 3> number_types = {"bfloat16", "float32", "float32"};
+    /// "float8 tensorwise": how products cast their operands; empty: they do not.
+    std::string product_casts = {};
     /// The denominator of utilisation: the datasheet's peak if known, else the measured peak. The datasheet's
     /// is the same for a run in fp32 and one in bf16, so that the faster run has the higher utilisation; the
     /// measured peak is that of the run's own type.
@@ -102,9 +104,9 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   step, loss, grad_norm, lr, finite (whether loss and norm are finite), tokens, tokens_per_second,
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops (of bf16 products, whatever
-///   the run's types are), number_types {compute, master, reduce}, compute_type_tflops (the datasheet's peak
-///   of products of the type compute), mfu_compute_type (causal, over that peak), measured_gemm_tflops,
-///   memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
+///   the run's types are), number_types {compute, master, reduce, products (how their operands are cast: only
+///   if they are)}, compute_type_tflops (the datasheet's peak of products of the type compute),
+///   mfu_compute_type (causal, over that peak), measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
 ///   validation, evaluation, other}, checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates,
 ///   loss_scale, memory_reserved_gib, memory_retries, bubble_ms (the part of time_ms.exposed.pp in which this
 ///   rank waited for other stages to send; waits until they receive are not in it; only with stages, and not

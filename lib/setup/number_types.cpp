@@ -7,6 +7,7 @@
 #include "kernels/table.h"
 #include "observe/peak_flops.h"
 #include "setup/process.h"
+#include "setup/product_casts.h"
 
 namespace argosy::setup {
 namespace {
@@ -75,7 +76,8 @@ observe::JobFigures job_figures(const config::JobConfig& config, const model::Mo
     const at::ScalarType compute = scalar_type(training.mixed_precision_param);
     observe::JobFigures figures{.num_devices = world.size(),
                                 .flops_per_token = observe::flops_per_token(spec, training.seq_len),
-                                .number_types = number_types(training)};
+                                .number_types = number_types(training),
+                                .product_casts = product_casts_name(config)};
     const c10::Device device = world.device();
     std::string slow;
     if (computes_on_gpu()) {

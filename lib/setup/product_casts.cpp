@@ -85,6 +85,12 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
     return fmt::format("{}", fmt::join(texts, "; "));
 }
 
+std::string product_casts_name(const config::JobConfig& config) {
+    if (config.model.converters.empty()) return "";
+    const bool is_float8 = config.model.converters[0] == config::Converter::Float8;
+    return fmt::format("{}{}", is_float8 ? "float8 " : "", recipe_name(config));
+}
+
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
     const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), accumulation(config.float8));

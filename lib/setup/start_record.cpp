@@ -43,6 +43,8 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const bool on_gpu = context.device.is_cuda();
     const auto [compute, master, reduce] = number_types(config.training);
+    nlohmann::ordered_json types = {{"compute", compute}, {"master", master}, {"reduce", reduce}};
+    if (const std::string casts = product_casts_name(config); !casts.empty()) types["products"] = casts;
     const nlohmann::ordered_json line = {
         {"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
         {"first_step", steps.first},
@@ -52,7 +54,7 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
         {"ranks", mesh.num_ranks()},
         {"mesh", degrees_of(mesh)},
         {"device", on_gpu ? cuda::describe_device(cuda::current_device()).name : "cpu"},
-        {"number_types", {{"compute", compute}, {"master", master}, {"reduce", reduce}}},
+        {"number_types", types},
         {"model", model_title(config.model, spec)},
         {"parameters", model::num_parameters(spec)},
         {"sequences_per_step", sizes.global_batch},

@@ -48,6 +48,10 @@ class ReportTest(PageTest):
         self.assertEqual(overview["Number types"],
                          "computes in float32, weights in float32, gradients summed over ranks in float32")
         self.assertIn("of the run's type 67 TFLOP/s", overview["Peak of MFU"])
+        plain_run(self.folder / "float8", 3, number_types={"compute": "bfloat16", "master": "float32", "reduce": "float32",
+                                                           "products": "float8 tensorwise"})
+        self.assertIn("computes in bfloat16, products in float8 tensorwise, weights",
+                      dict(self.page(self.folder / "float8")["runs"][0]["overview"])["Number types"])
         self.assert_columns(run["points"], lines)
         self.assertEqual(set(run["points"]["series"]), {
             "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device", "model_tflops_per_device",

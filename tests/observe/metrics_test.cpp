@@ -94,6 +94,12 @@ TEST(JsonLine, HasTheKindsOfComputationIfTheyAreKnown) {
     EXPECT_EQ(line["bubble_ms"], 7.5);
 }
 
+TEST(JsonLine, HasTheCastsOfProductsIfThereAreAny) {
+    JobFigures job = sample_job();
+    job.product_casts = "float8 tensorwise";
+    EXPECT_EQ(json::parse(json_line(sample_step(1), job))["number_types"]["products"], "float8 tensorwise");
+}
+
 TEST(JsonLine, HasTheLossScaleIfThereIsOne) {
     StepMetrics metrics = sample_step(1);
     metrics.loss_scale = 32768;

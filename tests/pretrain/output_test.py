@@ -199,6 +199,9 @@ class Metrics(run.PretrainTest):
             self.assertTrue(all(float(factor) >= 1.1 for factor in warning), done)
         expected = {"compute": "bfloat16", "master": "float32", "reduce": "float32"}
         self.assertEqual(stated, [expected] * len(stated))
+        self.assert_code(self.run_ranks(1, *self.small("float8", model__converters="quantize.linear.float8")), 0)
+        for line in (json.loads((self.folder / "float8" / "starts.jsonl").read_text()), self.steps("float8")[0]):
+            self.assertEqual(line["number_types"]["products"], "float8 tensorwise")
         done = self.run_ranks(1, *self.small("float32"), environment={"ARGOSY_CPU_KERNELS": "avx2"})
         self.assertNotIn("no instructions for", done.stderr)
 
