@@ -24,10 +24,10 @@ constexpr NumberTypes kNarrowTypes[] = {
      }},
 };
 
-void set_float8(JobConfig& config, config::Float8Recipe recipe) {
+void set_float8(JobConfig& config, config::Float8Recipe recipe, bool gather = false) {
     config.model.converters = {config::Converter::Float8};
     config.float8.recipe_name = recipe;
-    if (recipe != config::Float8Recipe::Tensorwise) config.float8.enable_fsdp_float8_all_gather = false;
+    config.float8.enable_fsdp_float8_all_gather = gather;
     config.mx = {};
 }
 
@@ -41,6 +41,8 @@ constexpr NumberTypes kCasts[] = {
      }},
     {"products in float8, tensorwise",
      [](JobConfig& config) { set_float8(config, config::Float8Recipe::Tensorwise); }},
+    {"products in float8, tensorwise, and weights kept in float8",
+     [](JobConfig& config) { set_float8(config, config::Float8Recipe::Tensorwise, /*gather=*/true); }},
     {"products in float8, rowwise",
      [](JobConfig& config) { set_float8(config, config::Float8Recipe::Rowwise); }},
     {"products in float8, rowwise_with_gw_hp",

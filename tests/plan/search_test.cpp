@@ -209,7 +209,12 @@ TEST(Search, ListsFloat8OnlyWhereItGains) {
         return names;
     };
     const Search gains = search(given(), 2, machine);
-    EXPECT_EQ(casts_of(gains).size(), 3) << search_text(gains);
+    EXPECT_EQ(casts_of(gains).size(), 4) << search_text(gains);
+    const auto kept =
+        std::ranges::find(gains.narrower, "products in float8, tensorwise, and weights kept in float8",
+                          [](const Narrower& one) { return std::string(one.meaning); });
+    ASSERT_NE(kept, gains.narrower.end()) << search_text(gains);
+    EXPECT_EQ(value_of(kept->candidate, "quantize.linear.float8.enable_fsdp_float8_all_gather"), "true");
     const Candidate& first = gains.narrower.front().candidate;
     EXPECT_EQ(value_of(first, "model.converters"), "[\"quantize.linear.float8\"]");
     EXPECT_LT(first.plan.seconds, 0.99 * gains.best[0].plan.seconds);
