@@ -149,13 +149,15 @@ CastScales scales_of_cast(const at::Tensor& largest, const Cast& cast) {
     return {factors, factors.reciprocal()};
 }
 
-/// The exponents of the scales of blocks, as E8M0 stores them.
+/// The exponents of the scales of blocks, as E8M0 stores them. A block with a NaN or an infinity has the NaN
+/// scale, so all of its numbers are NaN. torchao 0.18 gives a block with an infinity a finite scale, with
+/// which the infinity becomes 448 times that scale.
 at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
     const double number = largest_number(cast.type);
     const at::Tensor exponents = cast.block_scale == BlockScale::Ceil
                                      ? ceil_exponent_of(largest / number)
                                      : exponent_of(largest) - std::ilogb(number);
-    return at::where(largest.isnan(), kStoredNaN, exponents.clamp(-kScaleBias, kScaleBias) + kScaleBias);
+    return at::where(largest.isfinite(), exponents.clamp(-kScaleBias, kScaleBias) + kScaleBias, kStoredNaN);
 }
 
 CastScales scales_of_blocks(const at::Tensor& largest, const Cast& cast) {

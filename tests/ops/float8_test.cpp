@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -127,20 +128,26 @@ TEST(Float8, EveryNumberIsANumberOfBf16) {
 }
 
 TEST(Float8, NonfiniteNumbersShow) {
-    for (const float bad :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-        for (const char* name : {"tensorwise", "rowwise"}) {
-            const Cast& how = find_recipe(name)->forward.left;
-            at::Tensor x = at::full({32, 32}, 1, at::kFloat);
-            x[3][4] = bad;
-            const at::Tensor found = numbers_of(cast(x, how, SumOver::Columns, largest_magnitude(x)));
-            EXPECT_FALSE(std::isfinite(found[3][4].item<double>())) << name << " " << bad;
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity}) {
+        for (const char* name : {"tensorwise", "rowwise", "rowwise_with_gw_hp", "blockwise", "mxfp8_cublas",
+                                 "mxfp8_cublas_rceil"}) {
+            const Recipe& recipe = *find_recipe(name);
+            for (const Recipe::Product& product :
+                 {recipe.forward, recipe.input_gradient, recipe.weight_gradient}) {
+                for (const Cast& how : {product.left, product.right}) {
+                    at::Tensor x = at::full({128, 128}, 1, at::kFloat);
+                    x[3][4] = bad;
+                    const at::Tensor found = numbers_of(cast(x, how, SumOver::Columns, largest_magnitude(x)));
+                    EXPECT_FALSE(std::isfinite(found[3][4].item<double>())) << name << " " << bad;
+                }
+            }
         }
     }
 }
 
 /// Blocks of so many rows and columns have the smallest power of two with which no element exceeds 448, and
-/// the nearest numbers.
+/// the nearest numbers; blocks with an infinity or a NaN have the scale NaN.
 void expect_blocks(const at::Tensor& x, const Operand& found, int64_t rows, int64_t columns) {
     const std::vector<double> numbers = numbers_of(kE4M3);
     const at::Tensor values = found.values.to(at::kDouble), scale = found.scale.to(at::kDouble);
@@ -154,6 +161,10 @@ void expect_blocks(const at::Tensor& x, const Operand& found, int64_t rows, int6
                                            part.const_data_ptr<double>() + part.numel());
             };
             const std::vector<double> from = block(x.to(at::kDouble)), to = block(values);
+            if (std::ranges::any_of(from, [](double element) { return !std::isfinite(element); })) {
+                ASSERT_TRUE(std::isnan(scale[i][k].item<double>()));
+                continue;
+            }
             double largest = 0, power = std::ldexp(1, -127);
             for (const double element : from) largest = std::max(largest, std::fabs(element));
             while (largest > 448 * power) power *= 2;
@@ -183,6 +194,8 @@ TEST_P(Float8Products, BlocksHaveTheLeastPowersOfTwo) {
     at::Tensor x = uneven(256, 256);
     x.narrow(1, 0, 128).zero_();             // blocks and a square of zeros
     x[7].narrow(0, 128, 128).fill_(0.4375);  // 448 / 1024 needs no larger scale
+    x[200][20] = std::numeric_limits<float>::infinity();
+    x[130][140] = std::numeric_limits<float>::quiet_NaN();
     expect_blocks(x, cast(x, recipe.forward.left, SumOver::Columns), 1, 128);
     expect_blocks(x, cast(x, recipe.weight_gradient.left, SumOver::Rows), 128, 1);
     for (const SumOver summed : {SumOver::Rows, SumOver::Columns})

@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads) block_scales_kernel(BlockScales args
         exponent -= static_cast<int>(__float_as_uint(args.type_largest) >> 23) - 127;
     }
     exponent = exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
-    if (largest != largest) exponent = 255;
+    if ((__float_as_uint(largest) & 0x7f800000) == 0x7f800000) exponent = 255;  // NaN or infinity
     const int inverse = 254 - exponent < 253 ? 254 - exponent : 253;
     args.factors[i] = __uint_as_float(static_cast<uint32_t>(inverse) << 23);
     args.exponents[i] = static_cast<uint8_t>(exponent);
