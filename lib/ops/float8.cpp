@@ -216,14 +216,18 @@ Operand::Operand(const at::Tensor& matrix)
     : values(matrix), type(matrix.defined() ? matrix.scalar_type() : at::ScalarType::Undefined) {}
 
 Operand Operand::narrow(int dim, int64_t begin, int64_t count) const {
-    at::Tensor part = values.narrow(dim, begin, count);
-    if (!scaled() || scale.size(dim) == 1)
-        return {part, scale, type,
-                other_order.defined() ? other_order.narrow(dim, begin, count) : other_order};
+    Operand part = *this;
+    part.values = values.narrow(dim, begin, count);
+    if (!scaled() || scale.size(dim) == 1) {
+        if (other_order.defined()) part.other_order = other_order.narrow(dim, begin, count);
+        return part;
+    }
     const int64_t shared = values.size(dim) / scale.size(dim);  // elements with one scale, along dim
     ARGOSY_CHECK(begin % shared == 0 && count % shared == 0, "elements {} to {} are no blocks of {}", begin,
                  begin + count, shared);
-    return {part, scale.narrow(dim, begin / shared, count / shared), type};
+    part.scale = scale.narrow(dim, begin / shared, count / shared);
+    part.other_order.reset();
+    return part;
 }
 
 bool divides(const Cast& cast, int64_t size) {
@@ -247,6 +251,7 @@ Operand cast(const Operand& original, const Cast& cast, SumOver summed, const at
     Operand operand = scaled_and_rounded(x, groups, factors, cast.type, summed);
     operand.scale = scale;
     operand.type = x.scalar_type();
+    operand.scaled_by_rows = cast.scaling == Scaling::Line && summed == SumOver::Columns;
     return operand;
 }
 

@@ -98,6 +98,8 @@ struct Operand {
     /// The values again, column-major where `values` is row-major, for a GPU's products over the other dim.
     /// Undefined: such a product makes them.
     at::Tensor other_order;
+    /// Each row has a scale of its own; that of a single row has the shape of a matrix's scale.
+    bool scaled_by_rows = false;
 
     Operand() = default;
     Operand(const at::Tensor& matrix);  // NOLINT: a matrix is an operand

@@ -37,7 +37,7 @@ class PendingRows : public model::ComingRows {
 };
 
 bool has_scales_of_rows(const ops::Operand& x) {
-    return x.scaled() && (x.scale.scalar_type() == at::ScalarType::Float8_e8m0fnu || x.scale.size(0) > 1);
+    return x.scaled() && (x.scale.scalar_type() == at::ScalarType::Float8_e8m0fnu || x.scaled_by_rows);
 }
 
 /// The rows of all ranks, not yet there.

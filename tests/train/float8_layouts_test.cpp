@@ -3,11 +3,15 @@
 // is too small for the format. In async tensor parallelism the head computes in pieces, and casts the
 // gradient of each piece's logits with a scale of its own.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/pow.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "ops/float8.h"
+#include "parallel/tensor_parallel.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -86,6 +90,22 @@ TEST(Float8Parts, OfUnevenSizesAreCastOnNoRank) {
         found.push_back(gradients_of(options, layout.name == "one" ? self() : world()));
     }
     EXPECT_LT(distance(found[1], found[0]), 1e-5);
+}
+
+// A single row's scale has the shape of a matrix's, which is not gathered.
+TEST(Float8Rows, OneOnEachRankHasItsScale) {
+    const int num_ranks = world().size();
+    comm::Mesh mesh(layout::resolve({.shard = 1, .tensor = num_ranks}, num_ranks), world());
+    const at::Tensor weight = at::eye(32);
+    const at::Tensor rows = at::pow(8, at::arange(num_ranks, at::kFloat)).unsqueeze(1).expand({-1, 32});
+    for (const char* recipe : {"rowwise", "tensorwise"}) {
+        for (const bool overlap : {false, true}) {
+            const auto axis = parallel::make_tensor_axis({.overlap_products = overlap}, mesh, num_ranks);
+            const at::Tensor y = axis->column(rows.narrow(0, world().rank(), 1),
+                                              ops::Stack::of(weight, *ops::find_recipe(recipe)), {});
+            EXPECT_TRUE(y.allclose(rows)) << recipe << (overlap ? ", overlapped" : "") << ": " << y.sum();
+        }
+    }
 }
 
 class Float8Layouts : public ::testing::TestWithParam<std::string> {};
