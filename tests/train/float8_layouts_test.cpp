@@ -31,7 +31,9 @@ std::vector<Layout> layouts() {
     return {{.name = "fsdp2_tp2", .mesh = {.shard = 2, .tensor = 2}, .tensor = kOverlap},
             {"tp2_pp2", {.pipeline = 2, .tensor = 2}, {2, 1}},
             {"cp2_tp2", {.context = 2, .tensor = 2}},
-            {"fsdp4", {.shard = 4}}};
+            {"fsdp4", {.shard = 4}},
+            {"hsdp", {.replicate = 2, .shard = 2}},
+            {.name = "hsdp_kept", .mesh = {.replicate = 2, .shard = 2}, .reshard = parallel::Reshard::Never}};
 }
 
 TinyRunOptions options_of(const std::string& recipe, const Layout& layout = {"one"}) {
@@ -71,9 +73,20 @@ double distance(const NamedTensors& found, const NamedTensors& expected) {
 /// another number of float8.
 bool is_wide(const TinyRunOptions& options) { return options.spec->dim > 64; }
 
+/// Makes wk larger than wq and wv, so that a scale shows that is not that of all three, which are one matrix.
+void enlarge_wk(parallel::ParallelModel& model) {
+    for (const auto& parameter : model.parameters()) {
+        if (parameter->spec().name.find(".wk.") == std::string::npos) continue;
+        parameter->master().mul_(5);
+        parameter->refresh_compute();
+    }
+    model.refresh_float8();
+}
+
 /// Those of the second step: the weights were updated once. Those of the first step in a wide model.
 NamedTensors gradients_of(const TinyRunOptions& options, comm::Communicator& ranks) {
     TinyRun run(options, ranks);
+    enlarge_wk(run.trainer().model());
     if (!is_wide(options)) run.train(0);
     run.forward_backward(1);
     return run.gradients();
@@ -106,6 +119,13 @@ TEST(Float8Rows, OneOnEachRankHasItsScale) {
             EXPECT_TRUE(y.allclose(rows)) << recipe << (overlap ? ", overlapped" : "") << ": " << y.sum();
         }
     }
+}
+
+TEST(Float8Weights, ThatAreKeptHaveTheBitsOfACastInEachProduct) {
+    if (world().size() != 2) GTEST_SKIP() << "one rank is enough";
+    const NamedTensors kept = gradients_of(options_of("gathered"), self()),
+                       cast = gradients_of(options_of("tensorwise"), self());
+    EXPECT_EQ(largest_difference(kept, cast).relative, 0) << largest_difference(kept, cast).name;
 }
 
 class Float8Layouts : public ::testing::TestWithParam<std::string> {};

@@ -51,6 +51,14 @@ int64_t whole_bytes(const comm::Recording& recording, const std::string& group, 
     return sum;
 }
 
+/// The number of these collectives over a group.
+int64_t num_collectives(const comm::Recording& recording, const std::string& group, OpKind kind) {
+    int64_t number = 0;
+    for (const auto& [op, count] : recording.counts())
+        number += op.group == group && op.kind == kind ? count : 0;
+    return number;
+}
+
 MovedBytes both_ways(int64_t bytes) { return {bytes, bytes}; }
 
 // Each microbatch gathers all units in forward and the blocks again in backward, in bf16, and reduces all
@@ -72,7 +80,8 @@ TEST(StepBytes, OfShardsAreGathersAndReductionsOfTheParameters) {
     EXPECT_EQ(whole_bytes(gathered_once, "dp_shard", OpKind::AllGather), 2 * kAll);
 }
 
-// Matrices are gathered in eight bits if they are kept so; norms and the embedding in bf16.
+// Matrices are gathered in eight bits if they are kept so; norms and the embedding in bf16. At the start and
+// after the update one reduction has the scales of all of them.
 TEST(StepBytes, OfShardsInFloat8AreHalfAsManyOfTheMatrices) {
     constexpr int64_t kNorms = 2 * kDim;
     train::TrainerOptions options = testing::options();
@@ -82,6 +91,7 @@ TEST(StepBytes, OfShardsInFloat8AreHalfAsManyOfTheMatrices) {
     EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::AllGather),
               kMicrobatches * (2 * kTable + kTable + 2 * kDim + 2 * kLayers * block));
     EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::AllReduce), 2 * 4 * (4 * kLayers + 1));
+    EXPECT_EQ(num_collectives(recording, "dp_shard", OpKind::AllReduce), 2);
 }
 
 // With replicas, the gradients of this rank's shards are summed once in a step, in fp32.
