@@ -16,7 +16,7 @@ bool is_filtered(const std::string& name, const std::vector<std::string>& filter
 
 /// Whether the parts of all ranks of the tensor axis have sides that products take.
 bool has_sizes(const ops::Recipe& recipe, const layout::ParamSpec& spec, const layout::MeshShape& mesh) {
-    const int64_t multiple = recipe.has_blocks() ? recipe.forward.left.block_size : 16;
+    const int64_t multiple = multiple_of_sides(recipe);
     layout::Coordinates coordinates{};
     for (int& rank = coordinates[static_cast<int>(layout::Axis::Tensor)];
          rank < mesh.degree(layout::Axis::Tensor); ++rank) {
@@ -28,6 +28,10 @@ bool has_sizes(const ops::Recipe& recipe, const layout::ParamSpec& spec, const l
 }
 
 }  // namespace
+
+int64_t multiple_of_sides(const ops::Recipe& recipe) {
+    return recipe.has_blocks() ? recipe.forward.left.block_size : 16;
+}
 
 double width_of_layer(const std::vector<model::Parameter>& unit, const model::Parameter& layer,
                       const layout::MeshShape& mesh) {

@@ -33,6 +33,10 @@ bool is_matrix_of_products(model::Role role);
 /// The layer's name for a filter: "layers.0.attention.wo", "output".
 std::string layer_name(const model::Parameter& parameter);
 
+/// The number that divides both sides of a rank's part of a matrix, if its products are cast: GPUs take no
+/// others.
+int64_t multiple_of_sides(const ops::Recipe& recipe);
+
 /// The width of a layer: out * in / (out + in), where [out, in] are the sizes of a rank's part, of a join
 /// those of its one product. A product in float8 saves time with out * in, and its casts take time with
 /// out + in.

@@ -266,7 +266,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
     const parallel::RankActions own = own_schedule(config.parallelism);
-    return {
+    train::TrainerOptions options{
         .spec = spec,
         .precision = precision(config.training),
         .casts = product_casts(
@@ -292,6 +292,8 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                  .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
                            moments_type(optimizer)},
                  .loss_scale = loss_scale(config.training, sizes.global_batch)}};
+    check_product_casts(config, options, mesh);
+    return options;
 }
 
 train::RunLimitsOptions run_limits_options(const config::JobConfig& config, const layout::MeshShape& mesh) {

@@ -122,6 +122,33 @@ void refuse_sums_of_processors(const config::JobConfig& config) {
         "remove the key, or set ARGOSY_DEVICE=cpu (in a plan: --gpu cpu)");
 }
 
+void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
+                         const layout::MeshShape& mesh) {
+    if (options.casts.recipe == nullptr) return;
+    std::set<std::string> filtered, indivisible;
+    for (const auto& unit : train::place_parameters(options, mesh).units) {
+        const auto recipes = parallel::recipes_of(unit, options.casts, mesh),
+                   without_filter = parallel::recipes_of(unit, {.recipe = options.casts.recipe}, mesh);
+        for (const model::Parameter& each : unit) {
+            if (!parallel::is_matrix_of_products(each.role)) continue;
+            if (recipes[each.role] != nullptr) return;
+            (without_filter[each.role] != nullptr ? filtered : indivisible)
+                .insert(without_layer(parallel::layer_name(each)));
+        }
+    }
+    std::vector<std::string> reasons;
+    if (!filtered.empty()) reasons.push_back(fmt::format("filter_fqns keeps {}", fmt::join(filtered, ", ")));
+    if (!indivisible.empty()) {
+        reasons.push_back(fmt::format("{} does not divide the sides of a rank's part of {}",
+                                      parallel::multiple_of_sides(*options.casts.recipe),
+                                      fmt::join(indivisible, ", ")));
+    }
+    throw UserError(
+        "{} casts the products of no matrix: {}; change filter_fqns, the model or "
+        "parallelism.tensor_parallel_degree, or remove model.converters",
+        recipe_name(config), fmt::join(reasons, ", and "));
+}
+
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
                        const layout::MeshShape& mesh, const cublas::Target& target) {
     if (config.model.converters.empty()) return;

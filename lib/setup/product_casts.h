@@ -9,6 +9,7 @@
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "parallel/product_casts.h"
+#include "train/trainer.h"
 
 namespace argosy::setup {
 
@@ -18,6 +19,10 @@ std::string product_casts_name(const config::JobConfig& config);
 
 /// Throws UserError if a rank's tokens are no whole blocks.
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens);
+
+/// Throws UserError if the config's recipe casts no matrix of the model.
+void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
+                         const layout::MeshShape& mesh);
 
 /// Throws UserError if the config asks for sums that only processors emulate.
 void refuse_sums_of_processors(const config::JobConfig& config);

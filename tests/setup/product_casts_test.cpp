@@ -2,10 +2,16 @@
 #include "setup/product_casts.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
 
+#include <memory>
 #include <set>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/log.h"
 
 #include "setup/options.h"
 #include "train/trainer.h"
@@ -55,12 +61,17 @@ TEST(WaysOfProducts, AreEmulatedIfTheConfigSaysSo) {
     EXPECT_NO_THROW(refuse_sums_of_processors(config)) << "GPUs have these sums";
 }
 
-/// The layers of the second transformer block of Qwen2.5 1.5B, and the head, whose products cast.
-std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float8Recipe recipe, int tp = 1) {
+config::JobConfig small_qwen(std::vector<std::string> filter, config::Float8Recipe recipe) {
     config::JobConfig config;
     config.model.name = "qwen2", config.model.flavor = "0.5B";
     config.model.converters = {config::Converter::Float8};
     config.float8.recipe_name = recipe, config.float8.filter_fqns = std::move(filter);
+    return config;
+}
+
+/// The layers of the second transformer block of Qwen2.5 0.5B, and the head, whose products cast.
+std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float8Recipe recipe, int tp = 1) {
+    config::JobConfig config = small_qwen(std::move(filter), recipe);
     config.parallelism.tensor_parallel_degree = tp;
     const layout::MeshShape mesh{{1, 1, 1, /*context=*/1, tp}};
     const train::TrainerOptions options = trainer_options(config, choose_model(config.model), mesh);
@@ -94,6 +105,44 @@ TEST(NarrowLayers, AreKeptIfTheFilterSaysSo) {
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Tensorwise), all);
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient, 2), wide)
         << "the width is that of a rank's part: 351 of q, k and v";
+}
+
+/// What log_product_casts() logs for a job of one rank.
+std::string log_of(const config::JobConfig& config, const cublas::Target& target) {
+    std::ostringstream log;
+    const auto before = spdlog::default_logger();
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+    spdlog::set_pattern("%v");
+    log_product_casts(config, choose_model(config.model), {{1, 1, 1, 1, 1}}, target);
+    spdlog::set_default_logger(before);
+    return log.str();
+}
+
+TEST(TheLog, CountsMatricesAndNamesThoseThatAreKept) {
+    constexpr auto kRecipe = config::Float8Recipe::Tensorwise;
+    EXPECT_EQ(log_of(small_qwen({}, kRecipe), kNone),
+              "tensorwise: the products of 169 matrices cast their operands to eight bits; outputs, input "
+              "gradients, weight gradients emulated in bf16, because there is no GPU\n")
+        << "24 blocks of 7 matrices, and the head";
+    EXPECT_EQ(
+        log_of(small_qwen({"attention.wo", "attention.w0", "layers.3.feed_forward.w2"}, kRecipe), kHopper),
+        "filter_fqns has no effect: no layer's name has 'attention.w0' in it\n"
+        "tensorwise: the products of 144 matrices cast their operands to eight bits, those of "
+        "attention.wo, feed_forward.w2 do not; outputs, input gradients, weight gradients in float8\n");
+}
+
+TEST(Casts, OfNoMatrixAreRefused) {
+    const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
+    constexpr auto kRecipe = config::Float8Recipe::Tensorwise;
+    const config::JobConfig all_kept = small_qwen({"attention", "feed_forward", "output"}, kRecipe);
+    EXPECT_ERROR(trainer_options(all_kept, choose_model(all_kept.model), mesh), UserError,
+                 "tensorwise casts the products of no matrix: filter_fqns keeps attention.wk, attention.wo");
+    const config::JobConfig config = small_qwen({"output"}, kRecipe);
+    model::ModelSpec odd = choose_model(config.model);
+    odd.dim -= 8;
+    EXPECT_ERROR(trainer_options(config, odd, mesh), UserError,
+                 "16 does not divide the sides of a rank's part of attention.wk");
 }
 
 TEST(Blocks, DivideMatricesAndTokens) {
