@@ -269,7 +269,7 @@ std::vector<Section> make_schema() {
                  "Layers not cast: parts of names (layers.0.attention.wo); auto_filter_small_kn: too narrow "
                  "ones."),
              key("enable_fsdp_float8_all_gather", &Float8::enable_fsdp_float8_all_gather, any(),
-                 "Cast the float32 weights after each update, and keep and gather them in float8; for "
+                 "Cast the optimizer's weights after each update, and keep and gather them in float8; for "
                  "tensorwise."),
              key("emulate", &Float8::emulate, any(),
                  "Emulate products in bfloat16 on every device, also on a GPU that multiplies float8."),

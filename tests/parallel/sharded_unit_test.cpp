@@ -359,7 +359,6 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     EXPECT_TRUE(counted.size() > 1 || identical(sum, before)) << "nothing to sum";
 }
 
-// The ranks' random bits differ while a gradient is a part of a sum, and agree where the ranks hold copies.
 // Casts of many weights follow an update: each writes the bytes of the weights once, without a copy.
 TEST(ShardedParameterTest, IsCastToFloat8InPlace) {
     constexpr at::ScalarType kE4M3 = at::ScalarType::Float8_e4m3fn;
@@ -379,6 +378,7 @@ TEST(ShardedParameterTest, IsCastToFloat8InPlace) {
     EXPECT_TRUE(identical(parameter->scale(), expected.scale));
 }
 
+// The ranks' random bits differ while a gradient is a part of a sum, and agree where the ranks hold copies.
 TEST(ShardedParameterTest, PartsOfASumRoundWithDifferentBits) {
     comm::Mesh mesh(layout::resolve({.replicate = world().size(), .shard = 1}, world().size()), world());
     layout::ParamSpec partial{.name = "p", .shape = {8, 4}};
