@@ -130,9 +130,9 @@ TEST_P(GpuFloat8, ScalesOfBlocksHaveTheProcessorsBits) {
     const at::Tensor on_processor = x.clone();
     for (const char* name : {"blockwise", "mxfp8_cublas", "mxfp8_cublas_rceil"}) {
         const Cast& how = find_recipe(name)->forward.left;
-        const Operand found = of(x, how, 1);
+        const Operand found = of(x, how, SumOver::Columns);
         fake_gpus().host_tensors.insert(on_processor.const_data_ptr());
-        const Operand right = of(on_processor, how, 1);
+        const Operand right = of(on_processor, how, SumOver::Columns);
         fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
         EXPECT_TRUE(found.scale.view(at::kByte).equal(right.scale.view(at::kByte))) << name;
         const auto numbers = [](const Operand& each) { return each.values.to(at::kFloat).nan_to_num(1e9); };
@@ -236,7 +236,7 @@ TEST_P(GpuFloat8, BlocksOfTinyNumbersAndNaNAreExact) {
     x.narrow(0, 5, 1).narrow(1, 200, 1).fill_(std::nan(""));
     weight.narrow(1, 128, 128).mul_(0x1p+100);
     weight.narrow(0, 0, 128).narrow(1, 256, 128).zero_();
-    const Operand left = of(x, recipe.forward.left, 1);
+    const Operand left = of(x, recipe.forward.left, SumOver::Columns);
     EXPECT_EQ(left.scale.view(at::kByte).min().item<int>(), 0);
     // An emulated product rounds the values of such a row.
     if (is_native("blockwise")) left.scale.view(at::kByte).narrow(0, 6, 1).zero_();
@@ -255,7 +255,7 @@ TEST_P(GpuFloat8, OtherNumbersOfRowsAreEmulatedWithLongBlocks) {
     const Recipe& recipe = *find_recipe("blockwise");
     const Stack right = Stack::of(uneven(128, 256), recipe).cast(recipe.forward.right, SumOver::Columns);
     for (const int num_rows : {8, 20, 1}) {
-        const Operand left = of(uneven(num_rows, 256), recipe.forward.left, 1);
+        const Operand left = of(uneven(num_rows, 256), recipe.forward.left, SumOver::Columns);
         const bool native = is_native("blockwise") && (!has_long_blocks("blockwise") || num_rows == 8);
         at::Tensor y;
         EXPECT_EQ(float8_products([&] { y = linear(left, right); }), native ? 1 : 0) << num_rows;
@@ -287,7 +287,8 @@ TEST_P(GpuFloat8, AnOrderWithoutAlgorithmIsTransposed) {
     fake_cublaslt().lacks_other_orders = true;
     const Recipe& recipe = *find_recipe("tensorwise");
     const at::Tensor x = uneven(64, 96), dy = uneven(64, 32), weight = uneven(32, 96);
-    const Operand dy_cast = of(dy, recipe.input_gradient.left, 1), x_cast = of(x, recipe.forward.left, 1);
+    const Operand dy_cast = of(dy, recipe.input_gradient.left, SumOver::Columns),
+                  x_cast = of(x, recipe.forward.left, SumOver::Columns);
     const Stack weight_cast =
         Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns, largest_magnitude(weight));
     const int one = is_native("tensorwise") ? 1 : 0;
