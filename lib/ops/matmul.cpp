@@ -16,6 +16,7 @@
 #include "ops/kernel_calls.h"
 #include "ops/ops_context.h"
 #include "ops/product_grid.h"
+#include "ops/scaled_products.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -167,91 +168,6 @@ std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     return factors;
 }
 
-/// sum = the product of two operands in bf16, in fp32.
-void multiply_widened(const at::Tensor& sum, const Factors& factors) {
-    note_product(sum, factors.a, factors.a.size(1));
-    if (has_kernels(factors.a)) {
-        multiply(sum, {&factors, 1});
-    } else {
-        sum.copy_(at::mm(factors.a.to(at::kFloat), factors.b.to(at::kFloat)));
-    }
-}
-
-/// How a product of operands in float8 is summed.
-struct Summing {
-    Accumulation accumulation = Accumulation::Native;
-    bool fast = false;  // on a GPU, and with Accumulation::Hopper
-};
-
-/// sum = the product of two operands without their scales, with the sums of an H100.
-void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool fast) {
-    ARGOSY_CHECK(!gpu::holds(sum) && path() != Path::Plain,
-                 "sums of Hopper are emulated by Argosy's kernels for processors only");
-    note_product(sum, sum, a.size(1));
-    const kernels::HopperMatmul whole{
-        .a = {{first_element<uint8_t>(a), a.stride(0), a.stride(1)}, float8_type(a)},
-        .b = {{first_element<uint8_t>(b), b.stride(1), b.stride(0)}, float8_type(b)},
-        .k = a.size(1),
-        .row_begin = 0,
-        .row_end = sum.size(0),
-        .column_begin = 0,
-        .column_end = sum.size(1),
-        .c = mutable_first_element<float>(sum),
-        .c_stride = sum.stride(0),
-        .fast = fast};
-    run_on_parts(sum, whole.row_end, /*min_per_thread=*/16, [&](int64_t begin, int64_t end) {
-        kernels::HopperMatmul part = whole;
-        part.row_begin = begin;
-        part.row_end = end;
-        kernels::table().hopper_matmul(part);
-    });
-}
-
-/// The scales of a block of terms, one for each row: fp32 [rows, 1].
-at::Tensor scales_of_block(const Operand& x, int64_t block) {
-    const at::Tensor scales = x.scale.narrow(1, block, 1).to(at::kFloat);
-    return scales.repeat_interleave(x.values.size(0) / scales.size(0), 0);
-}
-
-/// sum = the product of operands in blocks. The sum of each block is scaled, and added in fp32.
-void multiply_blocks_as_hopper(const at::Tensor& sum, const Operand& a, const Operand& b) {
-    const int64_t num_blocks = a.scale.size(1), terms = a.values.size(1) / num_blocks;
-    const at::Tensor of_block = at::empty(sum.sizes(), sum.options());
-    sum.zero_();
-    for (int64_t i = 0; i < num_blocks; ++i) {
-        multiply_as_hopper(of_block, a.values.narrow(1, i * terms, terms),
-                           b.values.narrow(0, i * terms, terms), /*fast=*/false);
-        of_block.mul_(scales_of_block(a, i)).mul_(scales_of_block(b.transposed(), i).t());
-        sum.add_(of_block);
-    }
-}
-
-/// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
-/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, every product is emulated.
-void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
-                     const at::Tensor& addend = {}, const at::Tensor& bias = {}) {
-    ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
-    if (summing.accumulation == Accumulation::Native &&
-        multiply_in_float8({out, a, b, addend, bias, summing.fast})) {
-        return;
-    }
-    const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (summing.accumulation == Accumulation::Hopper && a.scale.scalar_type() != at::kFloat) {
-        multiply_blocks_as_hopper(sum, a, b);
-    } else if (summing.accumulation == Accumulation::Hopper) {
-        multiply_as_hopper(sum, a.values, b.values, summing.fast);
-    } else {
-        multiply_widened(sum, {widened_to_bf16(a), widened_to_bf16(b)});
-    }
-    for (const at::Tensor& scale : {a.scale, b.scale}) {
-        if (scale.scalar_type() == at::kFloat) sum.mul_(scale);
-    }
-    if (addend.defined()) sum.add_(addend);
-    if (bias.defined() && gpu::holds(out)) sum.add_(bias);
-    out.copy_(sum);
-    if (bias.defined() && !gpu::holds(out)) at::Tensor(out).add_(bias);
-}
-
 /// The forward product of a layer has fast accumulation, the products of gradients do not, as in torchao.
 Summing forward_summing(const Stack& weight) { return {weight.recipe->accumulation, /*fast=*/true}; }
 Summing gradient_summing(Accumulation accumulation) { return {accumulation, /*fast=*/false}; }
@@ -265,6 +181,16 @@ at::Tensor empty_product(const Operand& x, int64_t columns) {
 at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous(); }
 
 }  // namespace
+
+void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+    note_product(out, a, a.size(1));
+    if (has_kernels(a)) {
+        const Factors factors[] = {{a, b}};
+        multiply(out, factors);
+    } else {
+        out.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
+    }
+}
 
 Stack Stack::of(const at::Tensor& weight, const Recipe& recipe) { return {{weight}, weight, &recipe}; }
 

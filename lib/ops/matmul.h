@@ -68,6 +68,9 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate,
                             Accumulation accumulation = Accumulation::Native);
 
+/// out = a b, in fp32. For operands in bf16 that stand for float8 (ops/scaled_products.h).
+void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 
 /// out = a b + addend + bias. `addend` and `bias` may be undefined. `out` has the type of a and b, or fp32 if

@@ -1,0 +1,22 @@
+// Products of two operands in float8 with their scales: by cuBLASLt on a GPU that has them (gpu_float8.h),
+// else emulated.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/float8.h"
+
+namespace argosy::ops {
+
+/// How a product of operands in float8 is summed.
+struct Summing {
+    Accumulation accumulation = Accumulation::Native;
+    bool fast = false;  // on a GPU, and with Accumulation::Hopper
+};
+
+/// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
+/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, every product is emulated.
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
+                     const at::Tensor& addend = {}, const at::Tensor& bias = {});
+
+}  // namespace argosy::ops
