@@ -328,8 +328,8 @@ std::vector<Section> make_schema() {
                      "runs out.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
-                     "Seconds that a wait for other ranks may take until the first step has ended, and the "
-                     "loading of a checkpoint without progress."),
+                     "Seconds that a wait for ranks may take until the first step has ended, and a load "
+                     "without progress."),
                  key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take after the first step before the run ends "
                      "and names them."),
