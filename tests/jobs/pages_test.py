@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
 JOBS = SOURCE / "jobs"
 PAGES = ("README.md", "jobs/README.md", "jobs/CLUSTER.md", "jobs/FAILURES.md", "jobs/WHY_SLOW.md", "jobs/REPORTS.md",
-         "configs/ARRIVING.md", "configs/README.md", "configs/expected/README.md")
+         "configs/ARRIVING.md", "configs/README.md", "configs/FLOAT8.md", "configs/expected/README.md")
 PROGRAMS = ("pretrain", "prepare-data", "convert-checkpoint", "eval", "nccl-bench", "preflight")
 PASSED_ON = {"bringup.sh": ("submit.sh",), "pipeline.sh": ("submit.sh",), "status.sh": ("python/compare_runs.py",),
              "why_slow.sh": ("shell/alternate.sh",), "fabric_ab.sh": ("shell/alternate.sh",)}
