@@ -97,7 +97,7 @@ TEST_F(RunLocks, FoldersThatComeAndGoAreNoError) {
     const std::jthread other([&](const std::stop_token& over) {
         while (is_first() && !over.stop_requested()) {
             rmdir(config_.job.dump_folder.c_str());
-            std::this_thread::sleep_for(std::chrono::microseconds(20));
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
     });
     for (int i = 0; i < 200; ++i) {
