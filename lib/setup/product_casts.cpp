@@ -124,7 +124,7 @@ void refuse_sums_of_processors(const config::JobConfig& config) {
 
 void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                          const layout::MeshShape& mesh) {
-    if (options.casts.recipe == nullptr) return;
+    if (options.casts.recipe == nullptr || options.casts.min_width > 0) return;
     std::set<std::string> filtered, indivisible;
     for (const auto& unit : train::place_parameters(options, mesh).units) {
         const auto recipes = parallel::recipes_of(unit, options.casts, mesh),
@@ -171,6 +171,13 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
         }
     }
     warn_of_idle_filters(options.casts.filter, names);
+    if (cast.empty()) {
+        spdlog::warn(
+            "{} casts the products of no matrix: {} and other filters keep {}, so this run is as without "
+            "model.converters",
+            recipe_name(config), kSmallFilter, fmt::join(kept, ", "));
+        return;
+    }
     const int64_t num_tokens = options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context);
     spdlog::info(
         "{}: the products of {} matrices cast their operands to eight bits{}; {}", recipe_name(config),
