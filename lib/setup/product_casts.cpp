@@ -36,6 +36,47 @@ std::string without_layer(const std::string& name) {
     return name.substr(name.find('.', name.find('.') + 1) + 1);
 }
 
+/// A model's matrices, sorted by what the converter does with their products.
+struct SortedMatrices {
+    std::vector<std::vector<int64_t>> cast;  // the sizes of a rank's part of each
+    std::set<std::string> names;             // of all layers, as filter_fqns has them
+    // Without the layer's number:
+    std::set<std::string> cast_narrow;  // cast, although their casts take longer than float8 saves
+    std::set<std::string> filtered, indivisible, narrow;  // not cast, by reason
+
+    std::set<std::string> kept() const {
+        std::set<std::string> all;
+        for (const auto* names : {&filtered, &indivisible, &narrow}) all.insert(names->begin(), names->end());
+        return all;
+    }
+};
+
+SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
+    const parallel::ProductCasts &casts = options.casts, without_filter{.recipe = casts.recipe},
+                                 by_name{.recipe = casts.recipe, .filter = casts.filter};
+    const double min_width = parallel::min_width_of_gain(*casts.recipe);
+    SortedMatrices sorted;
+    for (const auto& unit : train::place_parameters(options, mesh).units) {
+        const auto recipes = parallel::recipes_of(unit, casts, mesh),
+                   divisible = parallel::recipes_of(unit, without_filter, mesh),
+                   named = parallel::recipes_of(unit, by_name, mesh);
+        for (const model::Parameter& each : unit) {
+            if (!parallel::is_matrix_of_products(each.role)) continue;
+            const std::string name = without_layer(parallel::layer_name(each));
+            sorted.names.insert(parallel::layer_name(each));
+            if (recipes[each.role] != nullptr) {
+                sorted.cast.push_back(parallel::unsharded_shape(each.spec, mesh, {}));
+                if (parallel::width_of_layer(unit, each, mesh) < min_width) sorted.cast_narrow.insert(name);
+            } else if (divisible[each.role] == nullptr) {
+                sorted.indivisible.insert(name);
+            } else {
+                (named[each.role] == nullptr ? sorted.filtered : sorted.narrow).insert(name);
+            }
+        }
+    }
+    return sorted;
+}
+
 /// Names the parts of the filter that no matrix has.
 void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set<std::string>& names) {
     for (const std::string& part : filter) {
@@ -124,24 +165,16 @@ void refuse_sums_of_processors(const config::JobConfig& config) {
 
 void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                          const layout::MeshShape& mesh) {
-    if (options.casts.recipe == nullptr || options.casts.min_width > 0) return;
-    std::set<std::string> filtered, indivisible;
-    for (const auto& unit : train::place_parameters(options, mesh).units) {
-        const auto recipes = parallel::recipes_of(unit, options.casts, mesh),
-                   without_filter = parallel::recipes_of(unit, {.recipe = options.casts.recipe}, mesh);
-        for (const model::Parameter& each : unit) {
-            if (!parallel::is_matrix_of_products(each.role)) continue;
-            if (recipes[each.role] != nullptr) return;
-            (without_filter[each.role] != nullptr ? filtered : indivisible)
-                .insert(without_layer(parallel::layer_name(each)));
-        }
-    }
+    if (options.casts.recipe == nullptr) return;
+    const SortedMatrices matrices = sort_matrices(options, mesh);
+    if (!matrices.cast.empty() || !matrices.narrow.empty()) return;
     std::vector<std::string> reasons;
-    if (!filtered.empty()) reasons.push_back(fmt::format("filter_fqns keeps {}", fmt::join(filtered, ", ")));
-    if (!indivisible.empty()) {
+    if (!matrices.filtered.empty())
+        reasons.push_back(fmt::format("filter_fqns keeps {}", fmt::join(matrices.filtered, ", ")));
+    if (!matrices.indivisible.empty()) {
         reasons.push_back(fmt::format("{} does not divide the sides of a rank's part of {}",
                                       parallel::multiple_of_sides(*options.casts.recipe),
-                                      fmt::join(indivisible, ", ")));
+                                      fmt::join(matrices.indivisible, ", ")));
     }
     throw UserError(
         "{} casts the products of no matrix: {}; change filter_fqns, the model or "
@@ -153,45 +186,30 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
                        const layout::MeshShape& mesh, const cublas::Target& target) {
     if (config.model.converters.empty()) return;
     const train::TrainerOptions options = trainer_options(config, spec, mesh);
-    std::vector<std::vector<int64_t>> cast;
-    std::set<std::string> kept, names, slow;
-    const double min_width = parallel::min_width_of_gain(*options.casts.recipe);
-    for (const auto& unit : train::place_parameters(options, mesh).units) {
-        const auto recipes = parallel::recipes_of(unit, options.casts, mesh);
-        for (const model::Parameter& each : unit) {
-            if (!parallel::is_matrix_of_products(each.role)) continue;
-            names.insert(parallel::layer_name(each));
-            if (recipes[each.role] != nullptr) {
-                cast.push_back(parallel::unsharded_shape(each.spec, mesh, {}));
-                if (parallel::width_of_layer(unit, each, mesh) < min_width)
-                    slow.insert(without_layer(parallel::layer_name(each)));
-            } else {
-                kept.insert(without_layer(parallel::layer_name(each)));
-            }
-        }
-    }
-    warn_of_idle_filters(options.casts.filter, names);
-    if (cast.empty()) {
+    const SortedMatrices matrices = sort_matrices(options, mesh);
+    const std::string kept = fmt::format("{}", fmt::join(matrices.kept(), ", "));
+    warn_of_idle_filters(options.casts.filter, matrices.names);
+    if (matrices.cast.empty()) {
         spdlog::warn(
             "{} casts the products of no matrix: {} and other filters keep {}, so this run is as without "
             "model.converters",
-            recipe_name(config), kSmallFilter, fmt::join(kept, ", "));
+            recipe_name(config), kSmallFilter, kept);
         return;
     }
     const int64_t num_tokens = options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context);
     spdlog::info(
         "{}: the products of {} matrices cast their operands to eight bits{}; {}", recipe_name(config),
-        cast.size(), kept.empty() ? "" : fmt::format(", those of {} do not", fmt::join(kept, ", ")),
-        config.debug.plain_operations
-            ? "all emulated, because debug.plain_operations is true"
-            : ways_of_products(*options.casts.recipe, cast, options.precision.compute, num_tokens, target));
+        matrices.cast.size(), kept.empty() ? "" : fmt::format(", those of {} do not", kept),
+        config.debug.plain_operations ? "all emulated, because debug.plain_operations is true"
+                                      : ways_of_products(*options.casts.recipe, matrices.cast,
+                                                         options.precision.compute, num_tokens, target));
     const bool native = target.multiplies_float8() && !config.debug.plain_operations &&
                         options.casts.recipe->accumulation == ops::Accumulation::Native;
-    if (slow.empty() || !native || options.casts.recipe->has_blocks()) return;
+    if (matrices.cast_narrow.empty() || !native || options.casts.recipe->has_blocks()) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "
         "float8 saves; \"{}\" in quantize.linear.float8.filter_fqns keeps them in bf16",
-        fmt::join(slow, ", "), kSmallFilter);
+        fmt::join(matrices.cast_narrow, ", "), kSmallFilter);
 }
 
 }  // namespace argosy::setup

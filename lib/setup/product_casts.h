@@ -20,8 +20,8 @@ std::string product_casts_name(const config::JobConfig& config);
 /// Throws UserError if a rank's tokens are no whole blocks.
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens);
 
-/// Throws UserError if the config's recipe casts no matrix of the model, unless auto_filter_small_kn may be
-/// why: then the user has left it to the program, and log_product_casts() says so.
+/// Throws UserError if the config's recipe casts no matrix of the model. If auto_filter_small_kn is why, the
+/// user has left it to the program: log_product_casts() warns.
 void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                          const layout::MeshShape& mesh);
 

@@ -138,11 +138,13 @@ TEST(Casts, OfNoMatrixAreRefused) {
     const config::JobConfig all_kept = small_qwen({"attention", "feed_forward", "output"}, kRecipe);
     EXPECT_ERROR(trainer_options(all_kept, choose_model(all_kept.model), mesh), UserError,
                  "tensorwise casts the products of no matrix: filter_fqns keeps attention.wk, attention.wo");
-    const config::JobConfig config = small_qwen({"output"}, kRecipe);
-    model::ModelSpec odd = choose_model(config.model);
-    odd.dim -= 8;
-    EXPECT_ERROR(trainer_options(config, odd, mesh), UserError,
-                 "16 does not divide the sides of a rank's part of attention.wk");
+    for (const char* filter : {"output", "auto_filter_small_kn"}) {
+        const config::JobConfig config = small_qwen({filter}, kRecipe);
+        model::ModelSpec odd = choose_model(config.model);
+        odd.dim -= 8;
+        EXPECT_ERROR(trainer_options(config, odd, mesh), UserError,
+                     "16 does not divide the sides of a rank's part of attention.wk");
+    }
 }
 
 TEST(Blocks, DivideMatricesAndTokens) {
