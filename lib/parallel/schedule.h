@@ -1,6 +1,6 @@
 // Pipeline schedules as data: a schedule is a pure function from sizes to the list of actions of each rank,
 // in order. Gradient accumulation is the schedule of one stage with several microbatches.
-// parallel/transfers.h adds the transfers between stages.
+// parallel/own_schedule.h reads one from a file, parallel/transfers.h adds the transfers between stages.
 #pragma once
 
 #include <string>
@@ -74,23 +74,5 @@ int default_stages_per_rank(const std::string& name);
 /// The compute actions of all ranks. Throws UserError for an unknown name or for a shape that the schedule
 /// does not support. REQUIRES: shape.order == stage_order(name).
 RankActions schedule(const std::string& name, const ScheduleShape& shape);
-
-// A schedule of one's own, in the format of PyTorch's compute-only CSV files: one row for each rank, one
-// action in each cell. "2F0" is the forward of stage 2 for microbatch 0; B is Backward, I BackwardInput, and
-// W BackwardWeight. Empty cells are skipped.
-
-/// Reads the CSV file at `path`. Throws UserError for a cell that is no action, and for a file without any.
-RankActions read_schedule(const std::string& path);
-
-/// The text of a cell: "2F0". REQUIRES: the action computes.
-std::string cell(const Action& action);
-
-int num_stages(const RankActions& ranks);
-/// V if the actions are on the ranks of V, else Loop.
-StageOrder stage_order(const RankActions& ranks);
-
-/// Throws UserError, which begins with `name`, unless each stage runs each microbatch forward once, then
-/// backward once (as a whole, or the input's half before the weights' half), and on the rank of the stage.
-void check_actions(const RankActions& ranks, const ScheduleShape& shape, const std::string& name);
 
 }  // namespace argosy::parallel

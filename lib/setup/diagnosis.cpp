@@ -1,7 +1,7 @@
 #include "setup/diagnosis.h"
 
 #include "base/error.h"
-#include "parallel/schedule.h"
+#include "parallel/own_schedule.h"
 #include "parallel/transfers.h"
 
 namespace argosy::setup {

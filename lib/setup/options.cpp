@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "parallel/own_schedule.h"
 #include "parallel/placement.h"
 #include "setup/number_types.h"
 #include "setup/product_casts.h"

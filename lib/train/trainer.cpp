@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/own_schedule.h"
 #include "parallel/transfers.h"
 
 namespace argosy::train {

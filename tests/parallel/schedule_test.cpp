@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "expect_error.h"
+#include "parallel/own_schedule.h"
 #include "parallel/programs.h"
 #include "scratch_folder.h"
 

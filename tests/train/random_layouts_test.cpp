@@ -12,6 +12,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "parallel/own_schedule.h"
 #include "support/fuzzing.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
