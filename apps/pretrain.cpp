@@ -63,7 +63,7 @@ struct Run {
         setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer, context.memory);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
-    const observe::JobFigures figures = setup::job_figures(config, spec, *context.world);
+    const observe::JobFigures figures = setup::job_figures(config, spec, mesh);
     observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens, figures,
                                control.rank()};
 

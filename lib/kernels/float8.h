@@ -43,7 +43,8 @@ struct Float8Scales {
 /// The scales of casts in blocks, powers of two: 2^floor(log2(largest[i])) over that of the type's largest
 /// number, or with `round_up` the least from 2^-126 on that is not below largest[i] / type_largest, in fp32,
 /// or 2^-127 if that is 0. factors[i] is the reciprocal, but at most 2^126. exponents[i] is the scale's
-/// exponent + 127, at least 0 and at most 254, or 255 if largest[i] is NaN or infinite.
+/// exponent + 127, at least 0 and at most 254. If largest[i] is NaN or infinite, exponents[i] is 255, the
+/// scale NaN, and factors[i] is -infinity: the values do not matter then.
 struct BlockScales {
     int64_t count;
     const float* largest;

@@ -1,5 +1,5 @@
 // Products of float8 on a GPU: which of them cuBLASLt computes in float8, and which are left to products of
-// the same numbers in bf16 (ops/matmul.cpp).
+// the same numbers in bf16 (ops/scaled_products.h).
 //
 // On most GPUs a product needs the terms of each sum side by side. An operand that lies otherwise
 // (ops/gpu_casts.h) is transposed, byte by byte, before its product.

@@ -74,10 +74,16 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
         write_product(sum, widened_to_bf16(a), widened_to_bf16(b));
     }
     for (const at::Tensor& scale : {a.scale, b.scale}) {
-        if (scale.scalar_type() == at::kFloat) sum.mul_(scale);
+        if (scale.scalar_type() != at::kFloat) continue;  // the operand's numbers have it
+        note_pass({sum, sum});
+        sum.mul_(scale);
     }
-    if (addend.defined()) sum.add_(addend);
+    if (addend.defined()) {
+        note_pass({sum, sum, addend});
+        sum.add_(addend);
+    }
     if (bias.defined() && gpu::holds(out)) sum.add_(bias);
+    note_pass({sum, out});
     out.copy_(sum);
     if (bias.defined() && !gpu::holds(out)) at::Tensor(out).add_(bias);
 }

@@ -1,5 +1,5 @@
-// Products of two operands in float8 with their scales: by cuBLASLt on a GPU that has them (gpu_float8.h),
-// else emulated.
+// Products of two operands in float8 with their scales: by cuBLASLt on a GPU that has them (gpu_float8.h), if
+// they are to be summed natively, else emulated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ struct Summing {
 };
 
 /// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend
-/// has the shape of `out`. On a processor, and on a GPU that multiplies no float8, every product is emulated.
+/// has the shape of `out`.
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend = {}, const at::Tensor& bias = {});
 

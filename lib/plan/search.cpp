@@ -293,10 +293,10 @@ class Searcher {
             JobConfig config = base;
             casts->set(config);
             if (config == base) continue;
-            const std::optional<Candidate> rough = with_faster_overlap(config);
+            std::string refusal;
+            const std::optional<Candidate> rough = with_faster_overlap(config, refusal);
             if (!rough) {
-                found_.reason +=
-                    fmt::format("{}: a run with this configuration is refused.\n", casts->meaning);
+                found_.reason += fmt::format("{}: refused: {}.\n", casts->meaning, refusal);
                 continue;
             }
             if (rough->plan.fits() && rough->plan.seconds < 0.99 * base_plan.seconds) {
@@ -311,8 +311,8 @@ class Searcher {
     }
 
     /// The better of the configuration with and without asynchronous tensor parallelism, by rough plans: one
-    /// that fits, and the faster of two. None if runs with both are refused.
-    std::optional<Candidate> with_faster_overlap(const JobConfig& config) const {
+    /// that fits, and the faster of two. None if runs with both are refused; `refusal` says why.
+    std::optional<Candidate> with_faster_overlap(const JobConfig& config, std::string& refusal) const {
         throw_if_stop_requested();
         std::optional<Candidate> best;
         std::vector<JobConfig> variants = {config};
@@ -322,7 +322,8 @@ class Searcher {
                 Plan plan = make_rough_plan(variant, num_ranks_, machine_);
                 const auto order = [](const Plan& of) { return std::pair(!of.fits(), of.seconds); };
                 if (!best || order(plan) < order(best->plan)) best = Candidate{variant, {}, std::move(plan)};
-            } catch (const UserError&) {  // 32 does not divide the tokens of a rank
+            } catch (const UserError& error) {  // as 32 does not divide the tokens of a rank
+                refusal = error.what();
             }
         }
         return best;

@@ -9,7 +9,6 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>

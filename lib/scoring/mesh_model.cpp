@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 

@@ -1,9 +1,7 @@
 #include "scoring/scoring_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/element_type.h"
-#include "comm/communicator.h"
+#include "comm/mesh.h"
 #include "config/job_config.h"
 #include "gpu/element_type.h"
 #include "model/model_spec.h"
@@ -53,6 +53,6 @@ std::string slow_type_on_processor(const config::Training& training);
 /// The figures of a job: the device's peaks for matrix products in the datasheets and, if enabled, measured
 /// and logged. Rank 0 warns of a type that is slow on its device.
 observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
-                                const comm::Communicator& world);
+                                const comm::Mesh& mesh);
 
 }  // namespace argosy::setup

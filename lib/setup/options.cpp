@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "parallel/own_schedule.h"
 #include "parallel/placement.h"
 #include "setup/number_types.h"

@@ -1,5 +1,5 @@
 // Translates the configuration into the model, the mesh and the options of other modules. The functions read
-// the files that the configuration names; they change nothing and log nothing.
+// the files that the configuration names, and log nothing.
 #pragma once
 
 #include <cstdint>

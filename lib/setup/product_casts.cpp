@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -44,10 +43,24 @@ struct SortedMatrices {
     std::set<std::string> cast_narrow;  // cast, although their casts take longer than float8 saves
     std::set<std::string> filtered, indivisible, narrow;  // not cast, by reason
 
-    std::set<std::string> kept() const {
+    /// Why no matrix is cast: "filter_fqns keeps ..., and 16 does not divide ...".
+    std::string reasons(const ops::Recipe& recipe) const {
+        std::vector<std::string> reasons;
+        if (!filtered.empty())
+            reasons.push_back(fmt::format("filter_fqns keeps {}", fmt::join(filtered, ", ")));
+        if (!narrow.empty())
+            reasons.push_back(fmt::format("{} keeps {}", kSmallFilter, fmt::join(narrow, ", ")));
+        if (!indivisible.empty()) {
+            reasons.push_back(fmt::format("{} does not divide the sides of a rank's part of {}",
+                                          parallel::multiple_of_sides(recipe), fmt::join(indivisible, ", ")));
+        }
+        return fmt::format("{}", fmt::join(reasons, ", and "));
+    }
+
+    std::string kept() const {
         std::set<std::string> all;
         for (const auto* names : {&filtered, &indivisible, &narrow}) all.insert(names->begin(), names->end());
-        return all;
+        return fmt::format("{}", fmt::join(all, ", "));
     }
 };
 
@@ -126,8 +139,10 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
     return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-std::string product_casts_name(const config::JobConfig& config) {
+std::string product_casts_name(const config::JobConfig& config, const model::ModelSpec& spec,
+                               const layout::MeshShape& mesh) {
     if (config.model.converters.empty()) return "";
+    if (sort_matrices(trainer_options(config, spec, mesh), mesh).cast.empty()) return "";
     const bool is_float8 = config.model.converters[0] == config::Converter::Float8;
     return fmt::format("{}{}", is_float8 ? "float8 " : "", recipe_name(config));
 }
@@ -168,18 +183,10 @@ void check_product_casts(const config::JobConfig& config, const train::TrainerOp
     if (options.casts.recipe == nullptr) return;
     const SortedMatrices matrices = sort_matrices(options, mesh);
     if (!matrices.cast.empty() || !matrices.narrow.empty()) return;
-    std::vector<std::string> reasons;
-    if (!matrices.filtered.empty())
-        reasons.push_back(fmt::format("filter_fqns keeps {}", fmt::join(matrices.filtered, ", ")));
-    if (!matrices.indivisible.empty()) {
-        reasons.push_back(fmt::format("{} does not divide the sides of a rank's part of {}",
-                                      parallel::multiple_of_sides(*options.casts.recipe),
-                                      fmt::join(matrices.indivisible, ", ")));
-    }
     throw UserError(
         "{} casts the products of no matrix: {}; change filter_fqns, the model or "
         "parallelism.tensor_parallel_degree, or remove model.converters",
-        recipe_name(config), fmt::join(reasons, ", and "));
+        recipe_name(config), matrices.reasons(*options.casts.recipe));
 }
 
 void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
@@ -187,13 +194,11 @@ void log_product_casts(const config::JobConfig& config, const model::ModelSpec& 
     if (config.model.converters.empty()) return;
     const train::TrainerOptions options = trainer_options(config, spec, mesh);
     const SortedMatrices matrices = sort_matrices(options, mesh);
-    const std::string kept = fmt::format("{}", fmt::join(matrices.kept(), ", "));
+    const std::string kept = matrices.kept();
     warn_of_idle_filters(options.casts.filter, matrices.names);
     if (matrices.cast.empty()) {
-        spdlog::warn(
-            "{} casts the products of no matrix: {} and other filters keep {}, so this run is as without "
-            "model.converters",
-            recipe_name(config), kSmallFilter, kept);
+        spdlog::warn("{} casts the products of no matrix: {}; this run is as without model.converters",
+                     recipe_name(config), matrices.reasons(*options.casts.recipe));
         return;
     }
     const int64_t num_tokens = options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context);

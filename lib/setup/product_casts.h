@@ -13,9 +13,10 @@
 
 namespace argosy::setup {
 
-/// How products cast their operands, for the run's records: "float8 tensorwise", "mxfp8_cublas". Empty: they
-/// do not.
-std::string product_casts_name(const config::JobConfig& config);
+/// How products cast their operands, for the run's records: "float8 tensorwise", "mxfp8_cublas". Empty: none
+/// does.
+std::string product_casts_name(const config::JobConfig& config, const model::ModelSpec& spec,
+                               const layout::MeshShape& mesh);
 
 /// Throws UserError if a rank's tokens are no whole blocks.
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens);

@@ -44,7 +44,8 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
     const bool on_gpu = context.device.is_cuda();
     const auto [compute, master, reduce] = number_types(config.training);
     nlohmann::ordered_json types = {{"compute", compute}, {"master", master}, {"reduce", reduce}};
-    if (const std::string casts = product_casts_name(config); !casts.empty()) types["products"] = casts;
+    if (const std::string casts = product_casts_name(config, spec, mesh); !casts.empty())
+        types["products"] = casts;
     const nlohmann::ordered_json line = {
         {"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
         {"first_step", steps.first},

@@ -3,7 +3,7 @@
 its candidates need, from the fastest, and marks the first that fits. CASES of throughput.py holds the choices for the
 GPUs of 80 GB (H100) and 141 GB (H200); memory_plan_test.py compares them, and the figures with a run over stand-ins.
 
-A candidate needs its states (planned_bytes in lib/account/training_memory.cpp: weights, their copies for computation,
+A candidate needs its states (planned_bytes in lib/plan/rank_trace.cpp: weights, their copies for computation,
 gradients, moments), the tensors that every layer keeps for backward (Tape in lib/model/layer.h), and the larger of what
 one layer and the head need for themselves while they compute. In the first step cuBLASLt's algorithms are timed, and those
 of a weight's gradient on a scratch copy of it.

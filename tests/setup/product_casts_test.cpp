@@ -132,6 +132,18 @@ TEST(TheLog, CountsMatricesAndNamesThoseThatAreKept) {
         "attention.wo, feed_forward.w2 do not; outputs, input gradients, weight gradients in float8\n");
 }
 
+TEST(TheNameInRecords, IsThatOfTheRecipeIfAMatrixIsCast) {
+    const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
+    const auto name_with = [&](const char* flavor, std::vector<std::string> filter) {
+        config::JobConfig config = small_qwen(std::move(filter), config::Float8Recipe::Rowwise);
+        config.model.name = "llama3", config.model.flavor = flavor;
+        return product_casts_name(config, choose_model(config.model), mesh);
+    };
+    EXPECT_EQ(name_with("debugmodel", {"output"}), "float8 rowwise");
+    EXPECT_EQ(name_with("debugmodel", {"auto_filter_small_kn"}), "");
+    EXPECT_EQ(name_with("8B", {"auto_filter_small_kn"}), "float8 rowwise");
+}
+
 TEST(Casts, OfNoMatrixAreRefused) {
     const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
     constexpr auto kRecipe = config::Float8Recipe::Tensorwise;

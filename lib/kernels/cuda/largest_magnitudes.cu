@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(Float8Scales args) {
     args.scales[i] = __fdiv_rn(1, factor);
 }
 
-/// The fields of an fp32 number give its exponent; a mantissa that is not 0 rounds up.
+/// The fields of an fp32 number give its exponent; with round_up a mantissa that is not 0 adds one.
 __global__ void __launch_bounds__(kThreads) block_scales_kernel(BlockScales args) {
     const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
     if (i >= args.count) return;
