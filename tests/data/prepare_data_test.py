@@ -76,6 +76,15 @@ class PrepareData(unittest.TestCase):
         self.assertIn("1 of 3 token files are damaged; copy or make them again. 1 of 3 token files cannot be read",
                       done.stderr)
 
+    def test_unknown_words_are_named_before_missing_options(self):
+        for words, part in ((["tokenize", "--inptu", "k.jsonl", "--output", "e.h5"],
+                             "unknown option --inptu; did you mean --input?"),
+                            (["tokenize", "--output=e.h5", "--colour=k.jsonl"], "unknown option --colour; --help lists"),
+                            (["tokenise"], "unknown subcommand tokenise; did you mean tokenize?"),
+                            (["frob"], "the subcommands are synthetic, tokenize, train-tokenizer"),
+                            (["tokenize", "--output", "e.h5"], "--input is required")):
+            self.expect_error(*words, code=2, parts=[part])
+
     def test_synthetic_is_the_same_on_every_machine(self):
         self.run_program("synthetic", "--output", self.folder, "--megabytes", "0.02", "--seed", "1")
         self.assertEqual((self.folder / "train.jsonl").read_bytes(), TINY.read_bytes())
