@@ -134,7 +134,8 @@ void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options,
 
 CommandLine parse(const std::vector<std::string>& words) {
     // --help works even if other options are wrong.
-    if (std::ranges::find(words, "--help") != words.end()) return {.command = Command::Help};
+    const auto asks = [](const std::string& word) { return word == "--help" || word == "-h"; };
+    if (std::ranges::any_of(words, asks)) return {.command = Command::Help};
 
     CommandLine result;
     std::optional<std::string> file;

@@ -105,6 +105,7 @@ TEST(Parse, APresetIsSetOnlyIfItWasNamed) {
 TEST(Parse, RecognisesCommands) {
     EXPECT_EQ(parse_command_line({"--version"}).command, Command::Version);
     EXPECT_EQ(parse_command_line({"--help"}).command, Command::Help);
+    EXPECT_EQ(parse_command_line({"-h"}).command, Command::Help);
     const CommandLine line = parse_command_line({"--print-config", "--training.steps", "30"});
     EXPECT_EQ(line.command, Command::PrintConfig);
     EXPECT_EQ(line.config.training.steps, 30);
