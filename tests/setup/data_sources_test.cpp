@@ -45,7 +45,10 @@ TEST_F(DataSourcesTest, AreAPathOrAMixture) {
 TEST_F(DataSourcesTest, FitTheModelsVocabulary) {
     write("a.h5", 101, "");
     config_.training.dataset_path = folder_ / "a.h5";
-    EXPECT_ERROR(num_samples(), UserError, "a.h5 has a vocabulary of 101 tokens, but the model's has 100");
+    EXPECT_ERROR(num_samples(), UserError, "a.h5 has a vocabulary of 101 tokens, but the model's has 100",
+                 "config.json with that vocab_size");
+    config_.training.dataset_path = folder_ / "none.h5";
+    EXPECT_ERROR(num_samples(), UserError, "training.dataset_path: there is no file", "none.h5");
 }
 
 // The digests are those that xxHash documents for no bytes.
