@@ -37,6 +37,11 @@ FileLock open_lock(const fs::path& place) {
             throw RunError("cannot write {}: {}{}", place.string(), error.code().message(),
                            remedy_for(reason));
         }
+        std::error_code ignored;
+        if (const fs::path folder = folder_of(place); !fs::exists(folder, ignored) && reason == ENOENT) {
+            throw UserError("cannot write {}: the folder {} does not exist; make it first", place.string(),
+                            folder.string());
+        }
         throw UserError("cannot write {}: {}", place.string(), error.code().message());
     }
 }

@@ -194,6 +194,19 @@ class PrepareData(unittest.TestCase):
             self.assertEqual({name: name.read_bytes() for name in self.folder.rglob("*") if name.is_file()}, before)
             path.unlink()
 
+    def test_the_output_needs_its_folder(self):
+        self.expect_error("tokenize", "--input", TINY, "--output", self.folder / "none/t.h5", code=2,
+                          parts=[f"the folder {self.folder}/none does not exist; make it first"])
+
+    def test_a_tokenizer_without_effect_is_named(self):
+        (self.folder / "text.jsonl").write_text('{"text":"a b a b"}\n')
+        (self.folder / "tokens.jsonl").write_text('{"tokens":[1,2]}\n')
+        self.run_program("train-tokenizer", "--input", self.folder / "text.jsonl", "--vocab-size", 258,
+                         "--output", self.folder / "tokenizer.json")
+        done = self.run_program("tokenize", "--input", self.folder / "tokens.jsonl", "--output", self.folder / "t.h5",
+                                "--tokenizer", self.folder / "tokenizer.json")
+        self.assertIn("the tokenizer 'tokenizer.json' has no effect: the records are {\"tokens\"}", done.stderr)
+
     def test_tokens_take_a_vocabulary_size(self):
         (self.folder / "a.jsonl").write_text('{"tokens": [0, 9]}\n')
         line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]
