@@ -134,10 +134,11 @@ void add_options(CLI::App& app, Options& options) {
     app.footer(
         "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 the checkpoint is "
         "damaged\nor its weights are not finite. "
-        "Unless the code is 0, --output is not written, except if only writing to stdout failed.\n"
+        "Unless the code is 0, --output is not written, except if only writing\nto stdout failed.\n"
         "\n"
-        "  eval --model run --tasks tokens.jsonl --output results.json\n"
-        "  mpirun -n 8 eval --model run --tensor-parallel-degree 4 --tasks tokens.jsonl --output "
+        "A shell has a command of the name eval, so call this one by its path:\n"
+        "  build/bin/eval --model run --tasks tokens.jsonl --output results.json\n"
+        "  mpirun -n 8 build/bin/eval --model run --tensor-parallel-degree 4 --tasks tokens.jsonl --output "
         "results.json");
     add_task_options(app, options);
     add_degrees(app, options.degrees);
