@@ -2,7 +2,7 @@
 """merge_traces.py FOLDER [--output FILE]: merges the traces of a step's ranks (profiling.enable_profiling), checks them, and writes
 one file for chrome://tracing or ui.perfetto.dev.
 
-FOLDER is a step's folder, RUN/profile_traces/step-N. The check: spans of a rank nest, times of a rank ascend, each
+FOLDER is a step's folder, RUN/profile_traces/step-N, where N has eight digits (step-00000010). The check: spans of a rank nest, times of a rank ascend, each
 operation between ranks ends once, each flow has its beginning and its ends, the curve of memory has no negative value,
 and each rank occurs once. Exit codes: 0 done, 2 bad arguments, 3 a trace breaks a rule.
 """
@@ -98,7 +98,10 @@ def read(folder):
     """{file name: events}. ValueError if the folder holds no traces, or those of different runs."""
     files = sorted(pathlib.Path(folder).glob("rank-*.json"))
     if not files:
-        raise ValueError(f"{folder} holds no rank-*.json; name the folder of a step")
+        folder = pathlib.Path(folder)
+        steps = sorted({file.parent for base in (folder, folder.parent) for file in base.glob("step-*/rank-*.json")})
+        there = ": " + ", ".join(map(str, steps[-5:])) if steps else ", RUN/profile_traces/step-N"
+        raise ValueError(f"{folder} holds no rank-*.json; name the folder of a step{there}")
     traces = {file.name: json.loads(file.read_text()) for file in files}
     ids = {trace["otherData"]["id"] for trace in traces.values()}
     if len(ids) > 1:

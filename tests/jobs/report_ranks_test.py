@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Tests what report.py shows of all ranks over made-up runs: the timeline of a traced step, and the heat map of ranks.jsonl."""
 import base64
+import os
+import pathlib
 import resource
 import statistics
+import subprocess
 import unittest
 
 from made_up_runs import plain_run, rank_line, stage_spans, write_lines, write_trace
@@ -153,6 +156,13 @@ class Timeline(PageTest):
         self.assertIn("cannot read the traces of step 6", self.traces()["error"])
         (folder / "rank-00002.json").write_text((folder / "rank-00000.json").read_text().replace('"dur":100.000', '"dur":1e999'))
         self.assertIn("cannot read the traces of step 6", self.traces()["error"])
+
+    def test_merge_traces_names_the_steps_that_exist(self):
+        self.pipeline_run()
+        merge = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "jobs/merge_traces.py"
+        done = subprocess.run([merge, self.folder / "run/profile_traces/step-6"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"name the folder of a step: {self.folder}/run/profile_traces/step-00000006", done.stderr)
 
     def test_kinds_of_operations(self):
         for kind, names in {"other": ("Release of stage 0 unit 1", "TakeActivation of stage 1 microbatch 0", "MoveGradient of stage 0 microbatch 2",
