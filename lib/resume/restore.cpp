@@ -46,6 +46,7 @@ class Restorer {
           work_(control, config.comm.init_timeout_seconds) {}
 
     std::optional<Start> resume();
+    void refuse_steps();
     Start begin_with(const fs::path& path);
     void load_weights(const fs::path& path);
 
@@ -245,6 +246,18 @@ std::optional<Start> Restorer::resume() {
          "to start afresh, remove them, or set checkpoint.folder to another folder");
 }
 
+/// COLLECTIVE: throws UserError if the run's folder has steps, for a run without checkpoint.enable. That run
+/// would ignore the steps and add its lines, from step 1 on, to the metrics of the run that saved them.
+void Restorer::refuse_steps() {
+    const fs::path folder = steps_folder(config_);
+    const std::vector<int64_t> steps = newest_first(folder);
+    if (steps.empty()) return;
+    throw UserError(
+        "{} has steps up to {} of an earlier run, but checkpoint.enable is false, so this run would ignore "
+        "them; set checkpoint.enable = true to resume, or job.dump_folder to another folder to start afresh",
+        folder.string(), steps.front());
+}
+
 Start Restorer::begin_with(const fs::path& path) {
     const std::vector<fs::path> places = places_to_try(path);
     auto start = load_first_intact(places, Want::AnyModel, [&](const ModelSource& source) {
@@ -340,6 +353,8 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
             if (!path.empty()) spdlog::info("{} is not loaded: the run has steps of its own", path);
             return *std::move(start);
         }
+    } else {
+        restorer.refuse_steps();
     }
     Start start;
     if (!path.empty()) {

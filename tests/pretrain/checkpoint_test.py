@@ -41,8 +41,11 @@ class Saving(saved.SavedTest):
         self.assertFalse(self.folder_of().exists())
         self.assertIn("checkpoint.interval has no effect: checkpoint.enable is false", done.stderr)
         self.train(1, training__steps=4)
-        done = self.train(1, checkpoint__enable=False)
-        self.assertNotIn("resumed", done.stderr)
+        metrics = (self.folder / "run/metrics.jsonl").read_text()
+        done = self.run_ranks(1, *self.saving(checkpoint__enable=False))
+        self.assert_one_error(done, 2, f"{self.folder_of()} has steps up to 4 of an earlier run", "checkpoint.enable = true",
+                              "job.dump_folder")
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_text(), metrics)
 
     def test_load_only_resumes_and_saves_nothing(self):
         self.train(1, training__steps=4)
