@@ -319,7 +319,9 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
         return start;
     }
     if (parts.any()) {
-        start.position = restore_scalars(config_, *source.description, source.path.string(), parts, *state_);
+        const std::string place = source.path.string();
+        start.position = restore_scalars(*source.description, place, parts, *state_);
+        if (parts.dataloader) warn_of_other_samples(config_, *source.description, place, *state_, control_);
         log_differences(config_, mesh_, *source.description);
     }
     work_.run([&] {
