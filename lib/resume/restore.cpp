@@ -18,6 +18,7 @@
 #include "gpu/device.h"
 #include "interop/byte_progress.h"
 #include "interop/model_source.h"
+#include "interop/safetensors.h"
 #include "model/model_spec.h"
 #include "resume/collectives.h"
 #include "resume/joint_work.h"
@@ -334,6 +335,19 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
     return start;
 }
 
+/// For a run that begins with random weights.
+void warn_of_unused_weights(const fs::path& folder) {
+    std::error_code unreadable;
+    for (const char* const name : {interop::kSafetensorsName, interop::kSafetensorsIndexName}) {
+        if (folder.empty() || !fs::exists(folder / name, unreadable)) continue;
+        spdlog::warn(
+            "the weights in {} (model.hf_assets_path) are not loaded: the run begins with random ones. "
+            "checkpoint.initial_load_in_hf = true loads them",
+            folder.string());
+        return;
+    }
+}
+
 }  // namespace
 
 fs::path steps_folder(const config::JobConfig& config) {
@@ -361,8 +375,10 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
     Start start;
     if (!path.empty()) {
         start = restorer.begin_with(path);
-    } else if (checkpoint.enable) {
-        spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
+    } else {
+        if (checkpoint.enable)
+            spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
+        if (control.rank() == 0) warn_of_unused_weights(config.model.hf_assets_path);
     }
     if (checkpoint.enable) start.last_own_step = 0;
     return start;

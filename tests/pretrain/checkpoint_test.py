@@ -94,11 +94,15 @@ class LastSave(saved.SavedTest):
             done = self.train(1, dump, checkpoint__enable=False, training__steps=2,
                               checkpoint__initial_load_path=path, **more)
             self.assertRegex(done.stderr, r"began with the weights of .* [0-9.]+ s for [0-9.]+ [kMG]?B on this rank")
+            self.assertNotIn("are not loaded", done.stderr)
             begun.append(self.numbers(dump, str))
         self.assertEqual(begun[0], begun[1])
         self.assertEqual(begun[0], begun[2])
-        fresh = self.steps_of(1, "fresh", training__steps=1)
-        self.assertLess(float(begun[0][0][0]), fresh[0]["loss"] - 1, "these weights have learned something")
+        done = self.run_ranks(2, *self.small("fresh", training__steps=1, model__hf_assets_path=folder))
+        self.assert_code(done, 0)
+        self.assertEqual(done.stderr.count(f"the weights in {folder} (model.hf_assets_path) are not loaded"), 1, done)
+        self.assertIn("checkpoint.initial_load_in_hf = true loads them", done.stderr)
+        self.assertLess(float(begun[0][0][0]), self.steps("fresh")[0]["loss"] - 1, "these weights have learned something")
 
     def test_hugging_faces_folder_is_made_later_too(self):
         self.train(1, training__steps=2)
