@@ -25,6 +25,8 @@ class LrSchedule {
   public:
     explicit LrSchedule(const LrScheduleOptions& options);
 
+    int64_t decay_steps() const { return decay_steps_; }
+
     /// The rate of step 1, 2, ... The warm-up reaches the peak at step warmup_steps + 1. The decay would end
     /// one step after the last step, so that no step has a rate of zero.
     double at_step(int64_t step) const;
