@@ -244,7 +244,9 @@ std::optional<Start> Restorer::resume() {
              "choose another as checkpoint.load_step");
     }
     fail(fmt::format("none of the {} steps in {} is intact", steps.size(), folder.string()),
-         "to start afresh, remove them, or set checkpoint.folder to another folder");
+         "to start afresh, remove them, or set checkpoint.folder to another folder; if only moments are "
+         "damaged, convert-checkpoint --model-only saves the weights of a step, for "
+         "checkpoint.initial_load_path of a new run");
 }
 
 /// COLLECTIVE: throws UserError if the run's folder has steps, for a run without checkpoint.enable. That run

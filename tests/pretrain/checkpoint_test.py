@@ -206,8 +206,13 @@ class Loading(saved.SavedTest):
             self.flip(step, "shard-00000-of-00002.h5")
         done = self.run_ranks(2, *self.saving())
         self.assert_one_error(done, 2, "none of the 3 steps in", "is intact", "shard-00000-of-00002.h5",
-                              "to start afresh, remove them")
+                              "to start afresh, remove them", "convert-checkpoint --model-only")
         self.assertEqual(self.whole_steps(), [2, 4, 6])
+        # Moments are damaged. The message names the way to keep the weights.
+        subprocess.run([run.PRETRAIN.parent / "convert-checkpoint", self.step_folder(6), self.folder / "weights.h5", "--to", "full",
+                        "--model-only"], check=True, capture_output=True)
+        done = self.train(2, "saved", checkpoint__initial_load_path=self.folder / "weights.h5", training__steps=2)
+        self.assertIn("began with the weights of", done.stderr)
 
     def test_without_verifying_a_damaged_manifest_is_still_skipped(self):
         self.flip(6, "checkpoint.h5", at=100)
