@@ -287,12 +287,28 @@ bool verify(const std::filesystem::path& path, const Environment& environment) {
     return faults.empty();
 }
 
+/// Verifies every file, also after one that cannot be opened.
 ExitCode verify_all(const CommandLine& line, const Environment& environment) {
-    size_t num_damaged = 0;
-    for (const auto& path : line.verified) num_damaged += verify(path, environment) ? 0 : 1;
-    if (num_damaged == 0) return ExitCode::Done;
-    throw DamageError("{} of {} token files are damaged; copy or make them again", num_damaged,
-                      line.verified.size());
+    size_t num_damaged = 0, num_unread = 0;
+    for (const auto& path : line.verified) {
+        try {
+            num_damaged += verify(path, environment) ? 0 : 1;
+        } catch (const UserError& error) {  // of opening the file
+            ++(error.code() == ExitCode::CheckFailed ? num_damaged : num_unread);
+            spdlog::error("{}", error.what());
+            const nlohmann::ordered_json report = {
+                {"file", path.string()}, {"error", error.what()}, {"okay", false}};
+            print_result(report.dump() + "\n");
+        }
+    }
+    const std::string unread =
+        fmt::format("{} of {} token files cannot be read", num_unread, line.verified.size());
+    if (num_damaged > 0) {
+        throw DamageError("{} of {} token files are damaged; copy or make them again{}", num_damaged,
+                          line.verified.size(), num_unread > 0 ? ". " + unread : "");
+    }
+    if (num_unread > 0) throw UserError("{}", unread);
+    return ExitCode::Done;
 }
 
 ExitCode run(int argc, char** argv, const Environment& environment, const Team& team) {
@@ -303,7 +319,7 @@ ExitCode run(int argc, char** argv, const Environment& environment, const Team& 
         "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 --verify found damage.");
     line.app.add_option("--verify", line.verified,
                         "read these token files wholly and verify their checksums and their tokens;\n"
-                        "prints a line of JSON for each");
+                        "prints a line of JSON for each, and goes on after one that is damaged or missing");
     add_synthetic(line);
     add_tokenize(line);
     add_train_tokenizer(line);

@@ -10,14 +10,41 @@
 # mpirun does not see these signals, because it kills the ranks one second after the first three, returns 1, and loses a
 # SIGUSR1 that comes before its ranks run. This script signals the ranks itself: each one once, as soon as /proc says
 # that the rank blocks or catches SIGUSR1. Ranks start with SIGUSR1 blocked; pretrain unblocks it once it has a handler.
+#
+# After the program's own message mpirun reports each exit code that is not 0, also 75, in some lines of its own.
+# OMPI_MCA_orte_execute_quiet=1 hides them. This script does not set it, because it hides all messages of mpirun, also
+# that a program cannot be started.
 set -eu
+usage='usage: mpirun.sh [--threads T] N COMMAND ..., such as mpirun.sh 2 build/bin/pretrain --config F.toml'
+
+fail() {
+    echo "mpirun.sh: error: $1" >&2
+    exit 2
+}
+
+# require_count NAME WORD: WORD must be a whole number from 1 on.
+require_count() {
+    [[ $2 =~ ^0*[1-9][0-9]*$ ]] || fail "$1 must be a whole number, at least 1, but is '$2'; $usage"
+}
+
+case ${1-} in
+    --help | -h)
+        echo "$usage"
+        exit 0
+        ;;
+esac
 threads=1
-if [ "$1" = --threads ]; then
+if [ "${1-}" = --threads ]; then
+    require_count --threads "${2-}"
     threads=$2
     shift 2
 fi
+[ $# -ge 2 ] || fail "the number of ranks or the command is missing; $usage"
+require_count 'the number of ranks, N,' "$1"
 ranks=$1
 shift
+# A word with a dash is an option of mpirun.
+[[ $1 == -* ]] || type -P -- "$1" >/dev/null || fail "there is no program '$1'; $usage"
 export OMP_NUM_THREADS=$threads OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none
        -n "$ranks")

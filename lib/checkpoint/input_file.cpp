@@ -18,7 +18,7 @@ UserBlock read_block(const RawFile& file) {
     const int64_t size = file.size_bytes();
     std::string text(kUserBlockBytes, '\0');
     if (size < kUserBlockBytes) {
-        throw UserError(
+        throw DamageError(
             "{} is not a checkpoint file, or is truncated: it has {} bytes, but at least {} were expected",
             place, size, kUserBlockBytes);
     }

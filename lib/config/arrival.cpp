@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/program.h"
 
 namespace argosy::config {
 namespace {

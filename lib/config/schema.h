@@ -72,13 +72,6 @@ const Field* find_field(std::string_view key);
 std::vector<std::string> section_names();
 std::vector<std::string> keys();
 
-/// The number of letters to insert, remove or replace to turn one word into the other.
-int edit_distance(std::string_view one, std::string_view other);
-
-/// The candidate ("section.name", or a bare name) nearest to `key`; the right name in a wrong section counts
-/// as near. Empty if none is near.
-std::string nearest(std::string_view key, const std::vector<std::string>& candidates);
-
 // A setting: one key, its value, and its source for messages. Files and command lines both become settings.
 
 struct Setting {

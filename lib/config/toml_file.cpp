@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/program.h"
 #include "config/arrival.h"
 #include "config/schema.h"
 

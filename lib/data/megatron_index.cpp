@@ -46,8 +46,9 @@ int64_t count_at(const RawFile& index, int64_t offset, int64_t element_bytes) {
     const auto count = number_at<uint64_t>(index, offset);
     if (count >= 1 && count <= static_cast<uint64_t>(index.size_bytes() / element_bytes))
         return static_cast<int64_t>(count);
-    throw UserError("{} is damaged: it has {} bytes and says that it lists {} sequences or documents",
-                    index.path().string(), index.size_bytes(), count);
+    throw DamageError(
+        "{} is damaged: it has {} bytes and says that it lists {} sequences or documents. Copy it again",
+        index.path().string(), index.size_bytes(), count);
 }
 
 int64_t check_header(const RawFile& index) {
@@ -83,14 +84,15 @@ StoredTokens locate_megatron_tokens(const std::filesystem::path& path, int64_t v
     stored.sequences = {num_sequences, sizeof(int64_t), sizes.end(), 0, "the offsets of sequences"};
     stored.documents = {num_entries, sizeof(int64_t), stored.sequences.end(), 0, "the documents"};
     if (index.size_bytes() < stored.documents.end()) {
-        throw UserError("{} is truncated: it has {} bytes, and {} end at byte {}", stored.index_path.string(),
-                        index.size_bytes(), stored.documents.content, stored.documents.end());
+        throw DamageError("{} is truncated: it has {} bytes, and {} end at byte {}. Copy it again",
+                          stored.index_path.string(), index.size_bytes(), stored.documents.content,
+                          stored.documents.end());
     }
     const int64_t end = number_at<int64_t>(index, stored.sequences.end() - int64_t{sizeof(int64_t)}) +
                         number_at<int32_t>(index, sizes.end() - int64_t{sizeof(int32_t)}) * token_bytes;
     const int64_t num_bytes = RawFile::open_to_read(path).size_bytes();
     if (num_bytes != end || num_bytes == 0 || num_bytes % token_bytes != 0) {
-        throw UserError(
+        throw DamageError(
             "{} has {} bytes, but its index {} ends at byte {}, with {} bytes a token: copy both again",
             path.string(), num_bytes, stored.index_path.string(), end, token_bytes);
     }

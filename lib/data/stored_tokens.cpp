@@ -56,8 +56,8 @@ StoredArray locate_array(const h5::Dataset& array, ElementType type, std::option
                          const char* content) {
     if (array.type() != type || array.shape().size() != 1 || !array.contiguous() ||
         array.num_elements() < 1 || (count && array.num_elements() != *count)) {
-        throw UserError("{} is not a contiguous array of {} {}; the file is damaged, make it again",
-                        array.place(), count ? std::to_string(*count) : "one or more", h5::name(type));
+        throw DamageError("{} is not a contiguous array of {} {}; the file is damaged, make it again",
+                          array.place(), count ? std::to_string(*count) : "one or more", h5::name(type));
     }
     return {.num_elements = array.num_elements(),
             .element_bytes = size_bytes(type),
@@ -81,15 +81,15 @@ void locate_loss_mask(const h5::File& file, StoredTokens& stored) {
         stored.documents.first_checksum + token_format::num_blocks(stored.documents.num_bytes());
     stored.counted_tokens = mask.integer_attribute("counted_tokens");
     if (stored.counted_tokens >= 0 && stored.counted_tokens <= num_tokens) return;
-    throw UserError("{} says that {} of {} tokens count; the file is damaged, make it again", mask.place(),
-                    stored.counted_tokens, num_tokens);
+    throw DamageError("{} says that {} of {} tokens count; the file is damaged, make it again", mask.place(),
+                      stored.counted_tokens, num_tokens);
 }
 
 void check_end(const std::filesystem::path& path, const StoredArray& array) {
     const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
     if (array.num_elements == 0 || array.end() <= file_bytes) return;
-    throw UserError("{} is truncated: it has {} bytes, and {} end at byte {}", path.string(), file_bytes,
-                    array.content, array.end());
+    throw DamageError("{} is truncated: it has {} bytes, and {} end at byte {}. Copy or make it again",
+                      path.string(), file_bytes, array.content, array.end());
 }
 
 /// Reads where the arrays are that a file of version 1 lacks.

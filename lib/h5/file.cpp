@@ -80,6 +80,17 @@ herr_t append_name(hid_t, const char* name, const H5L_info_t*, void* names) {
     return 0;
 }
 
+/// Throws the failure of H5Fopen. HDF5 finds by itself that a file is shorter than its header says.
+[[noreturn]] void refuse_to_open(const std::filesystem::path& path) {
+    const std::string reason = take_error_text();
+    if (reason.starts_with("truncated file")) {
+        throw DamageError(
+            "{} is truncated: it has {} bytes, fewer than its header says. Copy or make it again",
+            path.string(), std::filesystem::file_size(path));
+    }
+    throw UserError("{}: cannot open the file: {}", path.string(), reason);
+}
+
 std::string dataset_place(const std::string& file, const std::string& name) {
     return fmt::format("{}: dataset '{}'", file, name);
 }
@@ -100,7 +111,8 @@ File File::open(const std::filesystem::path& path) {
     if (H5Fis_hdf5(path.c_str()) <= 0) throw UserError("{} is not an HDF5 file", path.string());
     const Handle access = access_properties(path.string());
     const int64_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
-    return File(Handle(check<UserError>(id, "open the file", path.string()), H5Fclose), path.string());
+    if (id < 0) refuse_to_open(path);
+    return File(Handle(id, H5Fclose), path.string());
 }
 
 Dataset File::create_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape) {

@@ -29,7 +29,8 @@ class File : public Object {
     /// unused: 0, 512 or a larger power of two.
     static File create(const std::filesystem::path& path, int64_t user_block_bytes = 0);
 
-    /// Opens for reading. UserError when the file is missing, unreadable, truncated or not HDF5.
+    /// Opens for reading. UserError when the file is missing, unreadable or not HDF5; DamageError when it is
+    /// truncated.
     static File open(const std::filesystem::path& path);
 
     /// Creates a contiguous dataset whose bytes are allocated at once and not filled. `name` may contain

@@ -33,8 +33,9 @@ std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     const auto header_bytes = static_cast<int64_t>(length);
     const int64_t data_bytes = file.size_bytes() - kSafetensorsLengthBytes - header_bytes;
     if (data_bytes < 0) {
-        throw UserError("{} is truncated: its header would end at byte {}, but the file has {} bytes", place,
-                        kSafetensorsLengthBytes + header_bytes, file.size_bytes());
+        throw DamageError(
+            "{} is truncated: its header would end at byte {}, but the file has {} bytes. Copy it again",
+            place, kSafetensorsLengthBytes + header_bytes, file.size_bytes());
     }
     std::string text(length, '\0');
     file.read_at(kSafetensorsLengthBytes, std::as_writable_bytes(std::span(text)));

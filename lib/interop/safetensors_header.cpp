@@ -174,8 +174,10 @@ void check_coverage(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, 
     int64_t reached = 0;
     for (const SafetensorsEntry& entry : entries) {
         if (end(entry) > data_bytes) {
-            throw UserError("{}: tensor {}: it ends at byte {} of the data, beyond the file, which has {}",
-                            place, shown(entry.info.name), end(entry), data_bytes);
+            throw DamageError(
+                "{} is truncated: tensor {} ends at byte {} of the data, beyond the file, which has {}. Copy "
+                "it again",
+                place, shown(entry.info.name), end(entry), data_bytes);
         }
         if (entry.at != reached) {
             throw UserError("{}: tensor {}: it begins at byte {} of the data, but {}", place,
@@ -187,7 +189,7 @@ void check_coverage(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, 
         reached = end(entry);
     }
     if (reached != data_bytes) {
-        throw UserError(
+        throw DamageError(
             "{}: the tensors end at byte {} of the data, and {} bytes follow that belong to no tensor", place,
             reached, data_bytes - reached);
     }

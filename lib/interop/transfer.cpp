@@ -87,7 +87,7 @@ void SlabChecks::finish() const {
         if (found == stored.hash) continue;
         const std::string file =
             stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
-        throw UserError(
+        throw DamageError(
             "{}{}: tensor '{}' is damaged: its slab at [{}] of [{}] gives the check {}, and {} was expected",
             checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
             fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/program.h"
 #include "config/choices.h"
 #include "config/config_file.h"
 #include "config/parse.h"

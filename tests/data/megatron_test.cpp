@@ -112,10 +112,10 @@ TEST_F(MegatronTest, RefusesDamagedFiles) {
     const auto opens = [&] { TokenFile file(bin_); };
     write(documents_, 4);
     std::filesystem::resize_file(bin_, 32);
-    EXPECT_ERROR(opens(), UserError, "a_text_document.bin has 32 bytes", ".idx ends at byte 36");
+    EXPECT_ERROR(opens(), DamageError, "a_text_document.bin has 32 bytes", ".idx ends at byte 36");
     write(documents_, 4);
     std::filesystem::resize_file(idx_, 100);
-    EXPECT_ERROR(opens(), UserError, ".idx is truncated: it has 100 bytes", "documents end at byte 146");
+    EXPECT_ERROR(opens(), DamageError, ".idx is truncated: it has 100 bytes", "documents end at byte 146");
     std::filesystem::resize_file(idx_, 33);
     EXPECT_ERROR(opens(), UserError, "does not begin with MMIDIDX");
     std::filesystem::remove(idx_);

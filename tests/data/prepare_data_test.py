@@ -59,8 +59,31 @@ class PrepareData(unittest.TestCase):
         self.assertEqual([json.loads(line)["okay"] for line in done.stdout.splitlines()], [True, False])
         self.assertIn("b.h5: tokens 0 .. ", done.stderr)
         self.assertIn("prepare-data: error: 1 of 2 token files are damaged", done.stderr)
-        self.expect_error("--verify", self.folder / "none.h5", code=2, parts=["none.h5", "No such file"])
+        done = self.run_program("--verify", self.folder / "none.h5", code=2)
+        self.assertIn("none.h5: No such file", json.loads(done.stdout)["error"])
+        self.assertIn("prepare-data: error: 1 of 1 token files cannot be read", done.stderr)
         self.expect_error(code=2, parts=["there is nothing to do", "--verify"])
+
+    def test_verify_goes_on_after_a_file_that_cannot_be_opened(self):
+        sound, cut, none = (self.folder / name for name in ("sound.h5", "cut.h5", "none.h5"))
+        self.run_program("tokenize", "--input", TINY, "--output", sound)
+        cut.write_bytes(sound.read_bytes()[:-100])
+        done = self.run_program("--verify", none, cut, sound, code=3)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([(line["file"], line["okay"]) for line in lines],
+                         [(str(none), False), (str(cut), False), (str(sound), True)])
+        self.assertIn("cut.h5 is truncated", lines[1]["error"])
+        self.assertIn("1 of 3 token files are damaged; copy or make them again. 1 of 3 token files cannot be read",
+                      done.stderr)
+
+    def test_unknown_words_are_named_before_missing_options(self):
+        for words, part in ((["tokenize", "--inptu", "k.jsonl", "--output", "e.h5"],
+                             "unknown option --inptu; did you mean --input?"),
+                            (["tokenize", "--output=e.h5", "--colour=k.jsonl"], "unknown option --colour; --help lists"),
+                            (["tokenise"], "unknown subcommand tokenise; did you mean tokenize?"),
+                            (["frob"], "the subcommands are synthetic, tokenize, train-tokenizer"),
+                            (["tokenize", "--output", "e.h5"], "--input is required")):
+            self.expect_error(*words, code=2, parts=[part])
 
     def test_synthetic_is_the_same_on_every_machine(self):
         self.run_program("synthetic", "--output", self.folder, "--megabytes", "0.02", "--seed", "1")

@@ -101,7 +101,7 @@ TEST(TokenFile, RefusesATruncatedFile) {
     const ScratchFolder folder;
     write_tokens(folder / "a.h5", counted_tokens(5000), 5000);
     std::filesystem::resize_file(folder / "a.h5", 6000);
-    EXPECT_ERROR(TokenFile{folder / "a.h5"}, UserError, "a.h5", "truncated");
+    EXPECT_ERROR(TokenFile{folder / "a.h5"}, DamageError, "a.h5 is truncated", "Copy or make it again");
 }
 
 int64_t offset_of(const std::filesystem::path& path, const char* dataset) {

@@ -203,7 +203,8 @@ TEST(File, RefusesWhatItCannotOpen) {
     write_sample(folder / "a.h5");
     const std::string whole = read_file(folder / "a.h5");
     write_file(folder / "half.h5", whole.substr(0, whole.size() / 2));
-    EXPECT_ERROR(File::open(folder / "half.h5"), UserError, "half.h5", "truncated");
+    EXPECT_ERROR(File::open(folder / "half.h5"), DamageError, "half.h5 is truncated: it has",
+                 "Copy or make it again");
     EXPECT_ERROR(File::create(folder / "none/a.h5"), RunError, "none/a.h5", "No such file");
 }
 

@@ -91,18 +91,18 @@ TEST(Safetensors, RefusesFilesThatAreNone) {
     write_file(path, sound);
     EXPECT_EQ(Safetensors{path}.tensors().size(), 1u);
     write_file(path, sound.substr(0, sound.size() - 1));
-    EXPECT_ERROR(Safetensors{path}, UserError, "tensor \"a\"", "beyond the file");
+    EXPECT_ERROR(Safetensors{path}, DamageError, "is truncated", "tensor \"a\"", "beyond the file");
     write_file(path, sound + "x");
-    EXPECT_ERROR(Safetensors{path}, UserError, "1 bytes follow");
+    EXPECT_ERROR(Safetensors{path}, DamageError, "1 bytes follow");
     write_file(path, sound.substr(0, 20));
-    EXPECT_ERROR(Safetensors{path}, UserError, "is truncated", "the file has 20 bytes");
+    EXPECT_ERROR(Safetensors{path}, DamageError, "is truncated", "the file has 20 bytes");
     for (const char* length :
          {"\x01\xe1\xf5\x05\0\0\0\0", "\xff\xff\xff\xff\xff\xff\xff\xff", "\0\0\0\0\0\0\0\x80"}) {
         write_file(path, std::string(length, 8) + sound.substr(8));
         EXPECT_ERROR(Safetensors{path}, UserError, "header would have", "at most 100000000");
     }
     write_file(path, std::string("\0\xe1\xf5\x05\0\0\0\0", 8) + sound.substr(8));
-    EXPECT_ERROR(Safetensors{path}, UserError, "is truncated", "would end at byte 100000008");
+    EXPECT_ERROR(Safetensors{path}, DamageError, "is truncated", "would end at byte 100000008");
     EXPECT_ERROR(Safetensors{folder / ""}, UserError, "model.safetensors");
 }
 

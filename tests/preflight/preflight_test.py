@@ -323,6 +323,9 @@ class Preflight(PreflightTest):
                     (self.words("--deadline", -1), "--deadline"),
                     (self.words("--only-warn", "MIG,GPU PCIe lnk"), "no check is called 'GPU PCIe lnk'"),
                     ([BIN / "preflight"], "--config is required"),
+                    ([BIN / "preflight", "--confg", CONFIG], "unknown option --confg; did you mean --config?"),
+                    (self.words("--susatin", 1), "unknown option --susatin; did you mean --sustain?"),
+                    (self.words("--print-config"), "unknown option --print-config"),
                     ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                     ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
                     ([BIN / "preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such"))

@@ -22,6 +22,22 @@ SECOND_SIGNAL_SECONDS = 2.2  # seconds after the first signal; before two second
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the script must not inherit the ignored signal
 
 
+class Arguments(run.PretrainTest):
+    def test_mistakes_end_with_2_and_one_line(self):
+        for words, part in (([], "the number of ranks or the command is missing"), ([2], "the command is missing"),
+                            (["0", "true"], "the number of ranks, N, must be a whole number, at least 1, but is '0'"),
+                            (["pretrain", "2"], "but is 'pretrain'"), (["--threads", "x", 2, "true"], "--threads must"),
+                            (["--threads"], "--threads must"), ([2, "/none/pretrain"], "no program '/none/pretrain'")):
+            with self.subTest(words):
+                done = subprocess.run([run.MPIRUN, *map(str, words)], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+                self.assertIn(part, done.stderr)
+                self.assertIn("usage: mpirun.sh [--threads T] N COMMAND", done.stderr)
+        done = subprocess.run([run.MPIRUN, "--help"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("usage: mpirun.sh", done.stdout)
+
+
 class Asked(saved.SavedTest):
     """A run that gets a signal to save and stop."""
 

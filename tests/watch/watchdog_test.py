@@ -229,4 +229,4 @@ class Watchdog(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    run.main(workers=4)  # their ranks wait for a time limit, and mpirun for ranks
+    run.main(workers=2)  # their ranks wait for a time limit, and mpirun for ranks

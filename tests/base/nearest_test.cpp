@@ -1,9 +1,16 @@
-#include "config/schema.h"
+#include "base/program.h"
 
 #include <gtest/gtest.h>
 
-namespace argosy::config {
+namespace argosy {
 namespace {
+
+TEST(EditDistance, CountsSwappedNeighboursOnce) {
+    EXPECT_EQ(edit_distance("stesp", "steps"), 1);
+    EXPECT_EQ(edit_distance("ab", "ba"), 1);
+    EXPECT_EQ(edit_distance("inptu", "input"), 1);
+    EXPECT_EQ(edit_distance("abc", "cba"), 2);
+}
 
 TEST(EditDistance, CountsInsertedRemovedAndReplacedLetters) {
     EXPECT_EQ(edit_distance("", ""), 0);
@@ -23,6 +30,7 @@ TEST(Nearest, PrefersNamesToSections) {
     EXPECT_EQ(nearest("steps", keys), "training.steps");
     EXPECT_EQ(nearest("optimiser.nam", keys), "optimizer.name");
     EXPECT_EQ(nearest("modl.nam", keys), "model.name");
+    EXPECT_EQ(nearest("training.stesp", keys), "training.steps");
 }
 
 TEST(Nearest, GuessesNothingIfNothingIsNear) {
@@ -31,4 +39,4 @@ TEST(Nearest, GuessesNothingIfNothingIsNear) {
 }
 
 }  // namespace
-}  // namespace argosy::config
+}  // namespace argosy
