@@ -45,8 +45,8 @@ void add_options(CommandLine& line) {
     CLI::App& app = line.app;
     app.footer(
         "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or\n"
-        "input; 3 SRC is damaged or not finite, or a tensor differs. Unless the code is 0, DST does not "
-        "exist.\n"
+        "input; 3 SRC is damaged or, with --verify, not finite, or a tensor differs. Unless the code is 0,\n"
+        "DST does not exist.\n"
         "\n"
         "Convert a run's newest step for transformers:\n"
         "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify\n"

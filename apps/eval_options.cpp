@@ -133,7 +133,7 @@ void add_options(CLI::App& app, Options& options) {
     app.description(kAbout);
     app.footer(
         "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 the checkpoint is "
-        "damaged.\n"
+        "damaged\nor its weights are not finite. "
         "Unless the code is 0, --output is not written, except if only writing to stdout failed.\n"
         "\n"
         "  eval --model run --tasks tokens.jsonl --output results.json\n"

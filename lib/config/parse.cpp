@@ -22,8 +22,8 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "product-share",
-                                               "links", "json"};
+const std::vector<std::string> kPlanOptions = {"gpus",          "gpu",   "gpus-per-node",
+                                               "product-share", "links", "json"};
 const std::map<std::string, ForeignProgram> kForeignPrograms = {
     {"from-torchtitan", ForeignProgram::TorchTitan}, {"from-litgpt", ForeignProgram::LitGpt}};
 
@@ -134,7 +134,8 @@ void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options,
 
 CommandLine parse(const std::vector<std::string>& words) {
     // --help works even if other options are wrong.
-    if (std::ranges::find(words, "--help") != words.end()) return {.command = Command::Help};
+    const auto asks = [](const std::string& word) { return word == "--help" || word == "-h"; };
+    if (std::ranges::any_of(words, asks)) return {.command = Command::Help};
 
     CommandLine result;
     std::optional<std::string> file;

@@ -140,6 +140,20 @@ Value value_of(const toml::node& node) {
     }
 }
 
+/// A list that is no value of any key. The keys of tables in a list are those of a mixture's sources.
+std::string words_of_list(const toml::array& array) {
+    for (const toml::node& element : array) {
+        if (!element.is_table()) break;
+        for (const auto& [key, node] : *element.as_table()) {
+            if (key == "path" || key == "weight") continue;
+            const std::string meant = nearest(key.str(), {"path", "weight"});
+            return fmt::format("a list with the unknown key {}{}", key.str(),
+                               meant.empty() ? "" : "; did you mean " + meant + "?");
+        }
+    }
+    return "a list with elements of another type";
+}
+
 std::string in_words(const toml::node& node) {
     const Value value = value_of(node);
     switch (node.type()) {
@@ -152,7 +166,7 @@ std::string in_words(const toml::node& node) {
         case toml::node_type::string:
             return "the string " + toml_text(value);
         case toml::node_type::array:
-            return is_set(value) ? "the list " + toml_text(value) : "a list with elements of another type";
+            return is_set(value) ? "the list " + toml_text(value) : words_of_list(*node.as_array());
         case toml::node_type::table:
             return "a table";
         default:

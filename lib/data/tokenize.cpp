@@ -123,6 +123,9 @@ class TokenizeJob::Builder {
     void set_kind(RecordKind kind) {
         kind_ = kind;
         const tokenizer::TokenizerInfo& info = tokenizer_.info();
+        if (is_tokens(kind) && info.name != tokenizer::kBytes) {
+            spdlog::warn("the tokenizer '{}' has no effect: the records are {}", info.name, name(kind));
+        }
         if (is_tokens(kind) || options_.vocab_size.value_or(info.vocab_size) == info.vocab_size) return;
         throw UserError(
             "the vocabulary size is {}, but the tokenizer '{}' has {}; --vocab-size applies to {} records",

@@ -26,9 +26,9 @@ struct TaskResult {
 };
 
 /// A log-likelihood is not finite. The message names the document.
-class NotFiniteError : public UserError {
+class NotFiniteError : public DamageError {
   public:
-    using UserError::UserError;
+    using DamageError::DamageError;
 };
 
 /// Scores the requests, which are those of the task's documents. Throws NotFiniteError if a log-likelihood is

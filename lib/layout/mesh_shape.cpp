@@ -32,6 +32,8 @@ std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
     return text.empty() ? "all degrees 1" : text;
 }
 
+std::string ranks_text(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
+
 }  // namespace
 
 std::string AxisSet::name() const {
@@ -121,17 +123,18 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
         const int64_t others = product(shape.degrees);
         if (num_ranks % others != 0) {
             throw UserError(
-                "{} takes a multiple of {} ranks, but {} {} started; change a degree under [parallelism] or "
-                "start a multiple of {} ranks",
-                spelled_out(shape.degrees), others, num_ranks, num_ranks == 1 ? "was" : "were", others);
+                "{} takes a multiple of {} ranks, but the run has {}; change a degree under [parallelism], "
+                "or "
+                "start a multiple of {} ranks (in a plan: --gpus)",
+                spelled_out(shape.degrees), others, num_ranks, others);
         }
         shape.degrees[shard_axis] = static_cast<int>(num_ranks / others);
     }
-    if (product(shape.degrees) != num_ranks) {
+    if (const int64_t wanted = product(shape.degrees); wanted != num_ranks) {
         throw UserError(
-            "{} = {} ranks, but {} were started; change a degree under [parallelism] (dp_shard = -1 takes "
-            "the rest) or start {} ranks",
-            spelled_out(shape.degrees), product(shape.degrees), num_ranks, product(shape.degrees));
+            "{} = {}, but the run has {}; change a degree under [parallelism] (dp_shard = -1 takes the "
+            "rest), or start {} (in a plan: --gpus {})",
+            spelled_out(shape.degrees), ranks_text(wanted), num_ranks, ranks_text(wanted), wanted);
     }
     return shape;
 }

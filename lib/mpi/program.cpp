@@ -49,13 +49,14 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
 
 /// Reports `error` and returns the exit code. An error that not all ranks have ends the job at once with
 /// MPI_Abort, because other ranks may wait for this rank in a collective. A rank whose error another rank
-/// reports first waits kTimeForReporter for that rank to end the job.
+/// reports first waits kTimeForReporter for that rank to end the job. A rank that is alone leaves without
+/// MPI_Abort, which would print some lines after the error.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
     if (error.reach() == Reach::ReportedByAnother) std::this_thread::sleep_for(kTimeForReporter);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
     const bool is_printed = dynamic_cast<const PrintedError*>(&error) != nullptr;
     if (!is_printed && (!everyone || errors.rank() == 0)) print_error(name, errors, everyone, error.what());
-    if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
+    if (!everyone && errors.size() > 1) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
     return error.code();
 }
 

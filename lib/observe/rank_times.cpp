@@ -48,6 +48,14 @@ std::string range_text(const std::vector<float>& shares) {
     return from == to ? fmt::format("{} %", to) : fmt::format("{} to {} %", from, to);
 }
 
+/// What a slow rank is compared with, among the ranks with work equal to its own: "rank 1", "the median of 8
+/// ranks". `num_works`: the number of different works.
+std::string others_text(int rank, const std::vector<int>& equals, size_t num_works) {
+    if (equals.size() == 2) return fmt::format("rank {}", equals[0] == rank ? equals[1] : equals[0]);
+    return num_works == 1 ? fmt::format("the median of {} ranks", equals.size())
+                          : fmt::format("the median of the {} ranks with the same work", equals.size());
+}
+
 }  // namespace
 
 std::string ranks_header(const RankHosts& hosts, const layout::MeshShape& mesh) {
@@ -190,20 +198,19 @@ std::vector<std::string> SlowRanks::sentences(Kind kind, std::span<const int> ra
         }
         std::vector<float> found;
         for (const int rank : slow) found.push_back(shares[rank]);
-        const size_t num_equals = equals_[equals_of_rank_[slow[0]]].size();
-        const std::string others = equals_.size() == 1
-                                       ? fmt::format("{} ranks", num_equals)
-                                       : fmt::format("the {} ranks with the same work", num_equals);
+        const std::string others = others_text(slow[0], equals_[equals_of_rank_[slow[0]]], equals_.size());
+        const bool one_host = hosts_.names.size() == 1;  // the ranks differ in what they use of it
         const char* const plural = slow.size() == 1 ? "s" : "";
         texts.push_back(
             kind == Compute
-                ? fmt::format("{} compute{} {} slower than the median of {}{}: check that node's clocks, "
-                              "temperature and other programs",
-                              subject(host, slow), plural, range_text(found), others, end)
-                : fmt::format(
-                      "{} wait{} for data in {} of the step, more than the median of {}{}: check that "
-                      "node's path to the token files and its other programs",
-                      subject(host, slow), plural, range_text(found), others, end));
+                ? fmt::format("{} compute{} {} slower than {}{}: {}", subject(host, slow), plural,
+                              range_text(found), others, end,
+                              one_host ? "check what else runs on its cores or GPU"
+                                       : "check that node's clocks, temperature and other programs")
+                : fmt::format("{} wait{} for data in {} of the step, more than {}{}: {}", subject(host, slow),
+                              plural, range_text(found), others, end,
+                              one_host ? "check what else runs on its cores"
+                                       : "check that node's path to the token files and its other programs"));
     }
     return texts;
 }

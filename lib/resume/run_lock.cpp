@@ -48,9 +48,12 @@ FileLock open_lock(const fs::path& path, bool& made_folder) {
             }
             if (made_folder) rmdir(path.parent_path().c_str());
             const std::error_code reason = error ? error : failure.code();
+            const fs::path folder = path.parent_path();
+            std::error_code ignored;
+            const bool is_file = fs::exists(folder, ignored) && !fs::is_directory(folder, ignored);
             throw PathError(reason.value(),
                             "cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
-                            path.string(), reason.message());
+                            path.string(), is_file ? folder.string() + " is a file" : reason.message());
         }
     }
 }

@@ -16,20 +16,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kLargerVocabulary =
+    "choose a model that fits it, or give the model a larger one: a config.json with that vocab_size in "
+    "model.hf_assets_path (configs/README.md)";
+
 std::shared_ptr<const data::TokenSource> open_source(const std::string& path,
                                                      const data::SourceOptions& options,
                                                      const model::ModelSpec& spec) {
     auto source = std::make_shared<const data::TokenSource>(path, options);
     if (source->vocab_size() <= spec.vocab_size) return source;
-    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
-                    path, source->vocab_size(), spec.vocab_size);
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; {}", path,
+                    source->vocab_size(), spec.vocab_size, kLargerVocabulary);
 }
 
 void check_vocabulary(const fs::path& path, const model::ModelSpec& spec) {
     const int64_t vocab_size = tokenizer::open_tokenizer(path)->info().vocab_size;
     if (vocab_size <= spec.vocab_size) return;
-    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
-                    path.string(), vocab_size, spec.vocab_size);
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; {}", path.string(), vocab_size,
+                    spec.vocab_size, kLargerVocabulary);
 }
 
 [[noreturn]] void refuse_tokenizer(const data::StoredTokens& file, const fs::path& path,
@@ -62,7 +66,8 @@ void check_tokenizer(const config::Model& model, const std::vector<data::Weighte
     if (!is_known) check_vocabulary(*path, spec);
 }
 
-std::vector<data::WeightedSource> open_sources(const config::JobConfig& config,
+/// `key`: the option that names the files.
+std::vector<data::WeightedSource> open_sources(const config::JobConfig& config, const char* key,
                                                const std::vector<config::MixtureSource>& named,
                                                const model::ModelSpec& spec) {
     constexpr size_t kMaxOpenFiles = 128;  // of all sources; a process may often have 1024 descriptors
@@ -71,7 +76,13 @@ std::vector<data::WeightedSource> open_sources(const config::JobConfig& config,
         .vocab_size = spec.vocab_size,
         .max_open_files = std::max<size_t>(1, kMaxOpenFiles / named.size())};
     std::vector<data::WeightedSource> sources;
-    for (const auto& [path, weight] : named) sources.push_back({open_source(path, options, spec), weight});
+    for (const auto& [path, weight] : named) {
+        std::error_code ignored;
+        const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
+        if (!is_pattern && fs::status(path, ignored).type() == fs::file_type::not_found)
+            throw UserError("{}: there is no file {}; make it with prepare-data tokenize", key, path);
+        sources.push_back({open_source(path, options, spec), weight});
+    }
     check_tokenizer(config.model, sources, spec);
     return sources;
 }
@@ -87,7 +98,8 @@ data::Loader training_data(const config::JobConfig& config, const model::ModelSp
             "neither training.dataset_path nor data.mixture is set; make a token file with prepare-data "
             "tokenize");
     }
-    return {open_sources(config, named, spec),
+    return {open_sources(config, training.dataset_path.empty() ? "data.mixture" : "training.dataset_path",
+                         named, spec),
             {.seq_len = training.seq_len,
              .seed = static_cast<uint64_t>(config.debug.seed),
              .shuffle = training.shuffle,
@@ -104,10 +116,11 @@ std::optional<train::Validation> make_validation(const config::JobConfig& config
             spdlog::info("[validation] has no effect: validation.enable is false");
         return {};
     }
-    data::Loader loader(open_sources(config, {{validation.dataset_path}}, options.spec),
-                        {.seq_len = validation.seq_len.value_or(config.training.seq_len),
-                         .shuffle = false,
-                         .attend_across_documents = config.training.attend_across_documents});
+    data::Loader loader(
+        open_sources(config, "validation.dataset_path", {{validation.dataset_path}}, options.spec),
+        {.seq_len = validation.seq_len.value_or(config.training.seq_len),
+         .shuffle = false,
+         .attend_across_documents = config.training.attend_across_documents});
     if (const auto* known = training.file_with_tokenizer()) loader.check_tokenizer(*known);
     return train::Validation(std::move(loader), options, validation_batch_sizes(config, mesh.shape()),
                              validation.steps, trainer, mesh);

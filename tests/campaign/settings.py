@@ -69,7 +69,7 @@ ROWS_ABOUT_SEVERAL = [
     ({"parallelism.data_parallel_replicate_degree": 4}, "dp_replicate 4"),
     ({"parallelism.data_parallel_shard_degree": 2}, "dp_shard 2"),
     ({"parallelism.data_parallel_shard_degree": 0}, "data_parallel_shard_degree"),
-    ({"parallelism.data_parallel_shard_degree": 2**30, "parallelism.tensor_parallel_degree": 2**30}, "were started"),
+    ({"parallelism.data_parallel_shard_degree": 2**30, "parallelism.tensor_parallel_degree": 2**30}, "but the run has"),
     ({"parallelism.pipeline_parallel_schedule": "1f1b"}, "1f1b"),
     ({"parallelism.pipeline_parallel_schedule": ""}, "pipeline_parallel_schedule"),
     ({"checkpoint.exclude_from_loading": "dataloadr"}, "exclude_from_loading"),

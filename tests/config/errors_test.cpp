@@ -358,8 +358,11 @@ TEST(Errors, MixturesAreListsOfSources) {
                              "[{path=a,share=1}]", "[{path=a,weight=x}]", "[{path=a}", "[{path=a},]", ""}) {
         EXPECT_EQ(error_of({"--" + key, word}), key + " on the command line" + wanted + "'" + word + "'");
     }
-    for (const char* entry :
-         {"weight = 1", "path = 1", "path = \"a\"\nshare = 1", "path = \"a\"\nweight = \"1\""}) {
+    EXPECT_EQ(file_error("[data]\nmixture = [{path=\"a\", wieght=2}]\n"),
+              key + " in F:2" + wanted + "a list with the unknown key wieght; did you mean weight?");
+    EXPECT_EQ(file_error("[[data.mixture]]\npath = \"a\"\nshare = 1\n"),
+              key + " in F:1" + wanted + "a list with the unknown key share");
+    for (const char* entry : {"weight = 1", "path = 1", "path = \"a\"\nweight = \"1\""}) {
         EXPECT_EQ(file_error(std::string("[[data.mixture]]\n") + entry + "\n"),
                   key + " in F:1" + wanted + "a list with elements of another type");
     }

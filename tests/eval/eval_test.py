@@ -205,7 +205,8 @@ class Eval(EvalTest):
     def test_weights_that_are_not_finite(self):
         write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)
         task = self.task([[1, 2], [3, 4, 5]])
-        self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, parts=[f"{task}:1", "nan"])
+        self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, code=3,
+                          parts=[f"{task}:1", "nan"])
 
     def test_a_flipped_bit_of_a_checkpoint(self):
         values = write_model(self.model)

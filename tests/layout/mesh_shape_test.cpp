@@ -32,19 +32,16 @@ TEST(Resolve, TakesTheRestForTheShardAxis) {
 }
 
 TEST(Resolve, NamesTheProductAndTheNumberOfRanks) {
-    expect_refused(
-        {.replicate = 4, .shard = 1, .tensor = 3}, 16,
-        {"dp_replicate 4 x tp 3 = 12 ranks", "16 were started", "[parallelism]", "start 12 ranks"});
-    expect_refused({.shard = 1}, 3, {"all degrees 1 = 1 ranks", "3 were started"});
+    expect_refused({.replicate = 4, .shard = 1, .tensor = 3}, 16,
+                   {"dp_replicate 4 x tp 3 = 12 ranks", "but the run has 16;", "[parallelism]",
+                    "start 12 ranks (in a plan: --gpus 12)"});
+    expect_refused({.shard = 1}, 3,
+                   {"all degrees 1 = 1 rank, but the run has 3;", "start 1 rank (in a plan"});
 }
 
 TEST(Resolve, NamesTheDegreesThatDoNotDivide) {
     expect_refused({.pipeline = 2, .tensor = 3}, 16,
-                   {"pp 2 x tp 3 takes a multiple of 6 ranks, but 16 were started", "start a multiple of 6"});
-}
-
-TEST(Resolve, CountsOneRankInTheSingular) {
-    expect_refused({.tensor = 2}, 1, {"tp 2 takes a multiple of 2 ranks, but 1 was started"});
+                   {"pp 2 x tp 3 takes a multiple of 6 ranks, but the run has 16;", "start a multiple of 6"});
 }
 
 TEST(Resolve, NamesTheKeyOfADegreeBelowOne) {
@@ -57,8 +54,8 @@ TEST(Resolve, NamesTheKeyOfADegreeBelowOne) {
 
 TEST(Resolve, RefusesProductsThatNoIntegerHolds) {
     expect_refused({.pipeline = 65536, .tensor = 65536}, 4,
-                   {"pp 65536 x tp 65536 takes a multiple of 4294967296 ranks", "4 were started"});
-    expect_refused({.pipeline = 65536, .shard = 65537, .tensor = 65536}, 65536, {"65536 were started"});
+                   {"pp 65536 x tp 65536 takes a multiple of 4294967296 ranks", "but the run has 4;"});
+    expect_refused({.pipeline = 65536, .shard = 65537, .tensor = 65536}, 65536, {"but the run has 65536;"});
 }
 
 TEST(AxisSet, NamesItsAxesInOrder) {

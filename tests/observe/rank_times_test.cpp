@@ -94,6 +94,15 @@ TEST(SlowRanks, AHostIsNamedOnce) {
                      "rank 4 (host n2, GPU 0) computes 18 %" + rest}));
 }
 
+TEST(SlowRanks, TwoRanksOfOneHostAreComparedWithEachOther) {
+    const auto window = computing({500, 600});
+    SlowRanks slow({{"n1"}, {0, 0}, {-1, -1}}, layout::MeshShape{{1, 1, 2, 1, 1}}, layout::Axis::Pipeline);
+    slow.add(window);
+    EXPECT_EQ(slow.add(window),
+              Texts{"rank 1 (host n1) computes 20 % slower than rank 0: check what else runs "
+                    "on its cores or GPU"});
+}
+
 TEST(SlowRanks, ManyHostsAreCounted) {
     RankHosts hosts;
     std::vector<RankStep> window;

@@ -52,7 +52,7 @@ class UsersMistakes(run.PretrainTest):
 
     def test_dump_folder_that_cannot_be(self):
         (self.folder / "file").write_text("in the way")
-        for dump, reason in (("file", "File exists"), ("file/run", "Not a directory"), ("/proc/run", "No such file")):
+        for dump, reason in (("file", "/file is a file"), ("file/run", "Not a directory"), ("/proc/run", "No such file")):
             self.expect([f"{self.folder / dump}/run.lock'", reason, "Set job.dump_folder"], (2, self.small(dump)))
         self.expect(["job.dump_folder is empty"], (2, self.small(job__dump_folder="")))
 
@@ -68,7 +68,7 @@ class UsersMistakes(run.PretrainTest):
 
     def test_degrees_whose_product_is_not_the_number_of_ranks(self):
         self.expect_on(MANY, ["tp 3 takes a multiple of 3 ranks, but ", "start a multiple of 3"], parallelism__tensor_parallel_degree=3)
-        self.expect_on([4], ["dp_shard 3 x tp 2 = 6 ranks, but 4 were started", "start 6 ranks"],
+        self.expect_on([4], ["dp_shard 3 x tp 2 = 6 ranks, but the run has 4", "start 6 ranks"],
                        parallelism__data_parallel_shard_degree=3, parallelism__tensor_parallel_degree=2)
 
     def test_heads_that_the_tensor_axis_cannot_split(self):
