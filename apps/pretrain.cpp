@@ -110,6 +110,7 @@ struct Run {
             reason = take_step();
             context.end_start_up(config.comm);
         }
+        metrics.end();
         checkpoints.finish(position);
         const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
         diagnosis.end();
