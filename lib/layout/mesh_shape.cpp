@@ -133,7 +133,8 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
     if (const int64_t wanted = product(shape.degrees); wanted != num_ranks) {
         throw UserError(
             "{} = {}, but the run has {}; change a degree under [parallelism] (dp_shard = -1 takes the "
-            "rest), or start {} (in a plan: --gpus {})",
+            "rest), "
+            "or start {} (in a plan: --gpus {})",
             spelled_out(shape.degrees), ranks_text(wanted), num_ranks, ranks_text(wanted), wanted);
     }
     return shape;
