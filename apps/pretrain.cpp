@@ -102,13 +102,15 @@ struct Run {
     account::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
 
     ExitCode train() {
-        setup::log_job(config, spec, mesh.shape(), sizes, context.device);
-        setup::record_start(config, spec, context, {position.step + 1, limits.final_step()});
+        const setup::StepRange steps{position.step + 1, limits.final_step()};
+        setup::log_job(config, spec, context, loader, steps);
+        setup::record_start(config, spec, context, steps);
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {
             reason = take_step();
             context.end_start_up(config.comm);
         }
+        metrics.end();
         checkpoints.finish(position);
         const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
         diagnosis.end();

@@ -220,7 +220,7 @@ show_stages() {
 }
 
 # try_stage ROW: runs a stage. The samples per step grow with the ranks of data parallelism, so that the work of a rank stays
-# the same where these are all that grows. Nothing is saved.
+# the same where these are all that grows. Nothing is saved; the folder of steps is set, because pretrain refuses one that has some.
 try_stage() {
     local ranks=${ranks_of[$1]} some=1 name job degrees
     name=$(name_of "$ranks")
@@ -233,7 +233,7 @@ try_stage() {
     job=$(ARGOSY_CALLER_CANCELS=yes "$ARGOSY_JOBS/submit.sh" "${config_of[$1]}" --nodes "$some" --ranks-per-node $((ranks / some)) \
         "${words[@]}" --template configured --sbatch "$(first "$some") --no-requeue $more" \
         "${options[@]}" "${degrees[@]}" --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
-        --job.dump_folder "$own") && succeeded "$job" "$own/job.sbatch" || stop "$name; see $own/logs"
+        --checkpoint.folder checkpoint --job.dump_folder "$own") && succeeded "$job" "$own/job.sbatch" || stop "$name; see $own/logs"
     tokens=$(speed "$own")
     [ -n "$tokens" ] || stop "$name left no speed in $own/metrics.jsonl: --steps $steps may be too few"
     judge_speed "$1" "$name"

@@ -19,9 +19,10 @@ from run_record import newest_lines, objects, read_config
 from slow_variants import Job, variants_of
 
 BASELINE = "baseline"
-# What a run does beside training: it would add to the time of single steps.
-TURNED_OFF = {"checkpoint.enable": "false", "validation.enable": "false", "evaluation.tasks": "[]", "metrics.baseline": "",
-              "metrics.enable_tensorboard": "false", "profiling.enable_profiling": "false",
+# What a run does beside training: it would add to the time of single steps. Without checkpoint.enable, pretrain refuses a
+# folder with saved steps, which a checkpoint.folder outside job.dump_folder may be.
+TURNED_OFF = {"checkpoint.enable": "false", "checkpoint.folder": "checkpoint", "validation.enable": "false",
+              "evaluation.tasks": "[]", "metrics.baseline": "", "metrics.enable_tensorboard": "false", "profiling.enable_profiling": "false",
               "profiling.enable_memory_snapshot": "false", "checkpoint.initial_load_path": "",
               "checkpoint.initial_load_in_hf": "false", "checkpoint.last_save_in_hf": "false"}
 

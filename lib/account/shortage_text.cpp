@@ -65,6 +65,21 @@ std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) 
     return found;
 }
 
+/// Whether a step's data alone is larger than all tensors. Settings of the model would not help then.
+bool is_data_too_large(const ShortageFacts& facts, const Shortage& found) {
+    return facts.reads_data && found.requested_bytes.value_or(0) > found.tensor_bytes.value_or(0);
+}
+
+std::vector<std::string> remedies_for_data(const config::Training& training) {
+    std::vector<std::string> found;
+    if (training.local_batch_size > 1)
+        found.push_back(fmt::format("training.local_batch_size below {}", training.local_batch_size));
+    if (training.global_batch_size > 1)
+        found.push_back(fmt::format("training.global_batch_size below {}", training.global_batch_size));
+    found.push_back(fmt::format("training.seq_len below {}", training.seq_len));
+    return found;
+}
+
 /// Changes of settings that would save memory, each with the current value of the setting.
 std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) {
     std::vector<std::string> found;
@@ -132,6 +147,10 @@ bool is_beside_the_model(const Shortage& found, bool on_gpu) {
 
 std::string shortage_text(const config::JobConfig& config, const ShortageFacts& facts, const Shortage& found,
                           bool on_gpu) {
+    if (is_data_too_large(facts, found)) {
+        return fmt::format("out of memory{}{}. What would need less: {}", request_text(found), facts.place,
+                           fmt::join(remedies_for_data(config.training), "; "));
+    }
     if (is_beside_the_model(found, on_gpu)) {
         return fmt::format("out of memory{}{}{}. What would need less: {}", request_text(found), facts.place,
                            host_memory(found), fmt::join(remedies_for_the_host(config), "; "));

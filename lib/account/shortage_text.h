@@ -15,7 +15,8 @@ namespace argosy::account {
 
 /// Facts of the run that the Shortage does not have.
 struct ShortageFacts {
-    std::string place = {};  // " in the optimizer"; empty: not known
+    std::string place = {};   // " in the optimizer"; empty: not known
+    bool reads_data = false;  // whether that place is the reading of a step's data
     /// Bytes that the model would have held, if its construction failed, and that it holds, once it is made.
     std::optional<plan::HeldBytes> planned = {}, held = {};
     std::span<const LargeTensor> tensors = {};  // those whose size a request may have

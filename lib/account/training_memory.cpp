@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "account/shortage_text.h"
 #include "base/error.h"
+#include "observe/step_timer.h"
 #include "setup/process.h"
 #include "watch/watchdog.h"
 
@@ -119,8 +121,12 @@ void MemoryAccount::explain() const {
     const auto found = observe::find_shortage();
     if (!found) throw;
     const bool on_gpu = setup::computes_on_gpu();
+    const bool reads_data =
+        !under_way_ && phase_ && std::string_view(phase_) == observe::describe(observe::Phase::Data);
     const std::string text = shortage_text(
-        config_, {.place = place(), .planned = planned_, .held = held_, .tensors = tensors_}, *found, on_gpu);
+        config_,
+        {.place = place(), .reads_data = reads_data, .planned = planned_, .held = held_, .tensors = tensors_},
+        *found, on_gpu);
     throw RunError("{}{}", text, is_beside_the_model(*found, on_gpu) ? "" : write_failure(*found));
 }
 

@@ -97,8 +97,9 @@ void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) fail("read");
         if (done == 0) {
-            throw UserError("{} is truncated: it ends at byte {}, but {} more bytes were expected",
-                            path_.string(), offset, bytes.size());
+            throw DamageError(
+                "{} is truncated: it has {} bytes, but byte {} was to be read. Copy or make it again",
+                path_.string(), size_bytes(), offset + static_cast<int64_t>(bytes.size()) - 1);
         }
         bytes = bytes.subspan(done);
         offset += done;

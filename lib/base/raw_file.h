@@ -49,7 +49,7 @@ class RawFile {
     /// Counts work on files without bytes, such as a removed file, as a byte.
     static void count_progress();
 
-    /// UserError (a truncated file) if the file ends before the range does.
+    /// DamageError (a truncated file) if the file ends before the range does.
     void read_at(int64_t offset, std::span<std::byte> bytes) const;
     void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 

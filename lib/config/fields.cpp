@@ -51,9 +51,12 @@ std::vector<Section> make_schema() {
             "lr_scheduler", &JobConfig::lr_scheduler,
             "the learning rate over the steps: warm-up, plateau, decay",
             {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
-                 "Number of steps in which the learning rate rises linearly to optimizer.lr."),
+                 "Number of steps in which the learning rate rises linearly; the step after them has "
+                 "optimizer.lr."),
              key("total_steps", &LrScheduler::total_steps, at_least(1),
-                 "Step at which the decay ends; unset: the run's last step.", "the run's steps"),
+                 "Last step of the decay; the steps after it have the lowest rate. Unset: the run's last "
+                 "step.",
+                 "the run's steps"),
              key("decay_ratio", &LrScheduler::decay_ratio, within(0, 1),
                  "Share of total_steps, at the end, in which the learning rate decays; 0: constant after the "
                  "warm-up.",
@@ -61,7 +64,8 @@ std::vector<Section> make_schema() {
              key("decay_type", &LrScheduler::decay_type, any(),
                  "Shape of the decay; sqrt: 1 minus the square root of the part of the decay that is done."),
              key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
-                 "Learning rate at the end of the decay, as a share of optimizer.lr.")}),
+                 "Learning rate that the decay approaches and the steps after total_steps have, as a share "
+                 "of optimizer.lr.")}),
         section(
             "training", &JobConfig::training, "data, batches, length and number types",
             {key("dataset_path", &Training::dataset_path, any(),

@@ -22,8 +22,8 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {"gpus", "gpu", "gpus-per-node", "product-share",
-                                               "links", "json"};
+const std::vector<std::string> kPlanOptions = {"gpus",          "gpu",   "gpus-per-node",
+                                               "product-share", "links", "json"};
 const std::map<std::string, ForeignProgram> kForeignPrograms = {
     {"from-torchtitan", ForeignProgram::TorchTitan}, {"from-litgpt", ForeignProgram::LitGpt}};
 

@@ -28,11 +28,14 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
     if (options.live_line) live_line_.emplace(options.columns);
 }
 
-MetricsWriter::~MetricsWriter() {
+void MetricsWriter::end() {
     live_line_.reset();
-    if (window_.num_steps == 0) return;
+    if (window_.num_steps > 0) end_window();
+}
+
+MetricsWriter::~MetricsWriter() {
     try {
-        end_window();
+        end();
     } catch (const Error& error) {
         spdlog::warn("{}", error.what());
     }

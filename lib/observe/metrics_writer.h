@@ -34,13 +34,17 @@ class MetricsWriter {
     MetricsWriter(const MetricsOptions& options, const JobFigures& job, int rank);
 
     MetricsWriter(const MetricsWriter&) = delete;
-    /// Writes the log line of the last steps, wherever the run stopped.
+    /// Calls end(), if the run did not come to it.
     ~MetricsWriter();
 
     /// REQUIRES: called once after each step. The line has left the process when write() returns. Throws
     /// RunError if the line cannot be written; the file then ends with the previous step. A rank logs one
     /// warning, at the first step by which its GPU allocator had to retry.
     void write(const StepMetrics& metrics);
+
+    /// Writes the log line of the last steps, wherever the run stopped, and removes the live line. Nothing is
+    /// written after it.
+    void end();
 
   private:
     std::filesystem::path path() const;

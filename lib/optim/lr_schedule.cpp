@@ -7,13 +7,8 @@
 namespace argosy::optim {
 namespace {
 
-int64_t count_decay_steps(const LrScheduleOptions& options) {
-    const int64_t after_warmup = std::max<int64_t>(0, options.total_steps - options.warmup_steps);
-    if (!options.decay_ratio) return after_warmup;
-    // Rounds halves to even like Python's round(), so that a TorchTitan configuration gives the same steps.
-    const double decay_steps =
-        std::nearbyint(static_cast<double>(options.total_steps) * *options.decay_ratio);
-    return std::min(after_warmup, static_cast<int64_t>(decay_steps));
+int64_t steps_after_warmup(const LrScheduleOptions& options) {
+    return std::max<int64_t>(0, options.total_steps - options.warmup_steps);
 }
 
 /// The decay factor: 1 at progress 0, 0 at progress 1.
@@ -31,8 +26,16 @@ double decay_factor(DecayShape shape, double progress) {
 
 }  // namespace
 
+int64_t requested_decay_steps(const LrScheduleOptions& options) {
+    if (!options.decay_ratio) return steps_after_warmup(options);
+    // Rounds halves to even like Python's round(), so that a TorchTitan configuration gives the same steps.
+    return static_cast<int64_t>(
+        std::nearbyint(static_cast<double>(options.total_steps) * *options.decay_ratio));
+}
+
 LrSchedule::LrSchedule(const LrScheduleOptions& options)
-    : options_(options), decay_steps_(count_decay_steps(options)) {}
+    : options_(options),
+      decay_steps_(std::min(steps_after_warmup(options), requested_decay_steps(options))) {}
 
 double LrSchedule::at_step(int64_t step) const {
     if (step <= options_.warmup_steps) {

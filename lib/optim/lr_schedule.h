@@ -15,12 +15,17 @@ struct LrScheduleOptions {
     /// Share of total_steps with decay. None: all steps after the warm-up; 0: no decay.
     std::optional<double> decay_ratio;
     DecayShape shape = DecayShape::Linear;
-    double min_factor = 0;  // the rate at the end of the decay, as a share of the peak
+    double min_factor = 0;  // the rate of the steps after total_steps, as a share of the peak
 };
+
+/// The steps that decay_ratio asks for; the warm-up may leave fewer.
+int64_t requested_decay_steps(const LrScheduleOptions& options);
 
 class LrSchedule {
   public:
     explicit LrSchedule(const LrScheduleOptions& options);
+
+    int64_t decay_steps() const { return decay_steps_; }
 
     /// The rate of step 1, 2, ... The warm-up reaches the peak at step warmup_steps + 1. The decay would end
     /// one step after the last step, so that no step has a rate of zero.

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/raw_file.h"
 #include "base/units.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
@@ -82,6 +83,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
+        require_space_for_step();
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;
         // An occupied path should fail the run at once rather than at its end.
@@ -106,6 +108,18 @@ void Checkpointer::before_step() {
 void Checkpointer::after_step(const train::Position& position) {
     advance();
     if (is_due(position.step)) begin(position);
+}
+
+/// A disk without room for the next step should fail the run at once, and not after checkpoint.interval
+/// steps.
+void Checkpointer::require_space_for_step() const {
+    const int64_t done = options_->initial_step, interval = options_->checkpoint.interval;
+    if (done >= options_->final_step) return;
+    const bool first_is_last = (done / interval + 1) * interval >= options_->final_step;
+    int64_t num_bytes = 0;
+    for (const auto& tensor : plan_of(first_is_last && options_->checkpoint.last_save_model_only).tensors)
+        num_bytes += tensor.info.num_bytes();
+    require_space(options_->folder, num_bytes, "the next checkpoint of this run");
 }
 
 checkpoint::Plan Checkpointer::plan_of(bool model_only) const {

@@ -39,8 +39,8 @@ class Checkpointer {
   public:
     /// COLLECTIVE over `control`, like all functions of this class except saves(). `control` carries no
     /// training data. Makes the folder. Throws UserError if the folder cannot be made, or if something else
-    /// occupies the path for the export of the last step. Throws JobError if the disk is full. REQUIRES:
-    /// control and state outlive this object.
+    /// occupies the path for the export of the last step. Throws JobError if the disk has no room for a step.
+    /// REQUIRES: control and state outlive this object.
     Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state);
 
     /// Whether the run saves. Without checkpoint.enable, or with checkpoint.load_only, it does not, and the
@@ -92,6 +92,7 @@ class Checkpointer {
     [[noreturn]] void give_up();
     void log_memory();
     void log_end() const;
+    void require_space_for_step() const;
     checkpoint::Plan plan_of(bool model_only) const;
     void export_last(int64_t step);
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
+#include "resume/collectives.h"
 #include "setup/options.h"
 #include "train/run_limits.h"
 
@@ -43,29 +44,29 @@ LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
 
 /// Converts the saved position to samples of `seq_len` tokens, so that the number of tokens before the
 /// position stays the same. The next token stays the same only if the samples come in the file's order.
-int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled, const std::string& place) {
+int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, const std::string& place) {
     if (scalars.seq_len == seq_len) return scalars.position.samples;
     const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;
     spdlog::info("{} has samples of {} tokens, this run of {}: sample {} there is sample {} here", place,
                  scalars.seq_len, seq_len, scalars.position.samples, samples);
-    if (shuffled) {
-        spdlog::warn(
-            "training.seq_len was {} and is now {}: this is NOT THE SAME PLACE IN THE DATA. With "
-            "training.shuffle, samples of another length come in another order, so that in this epoch some "
-            "tokens come a second time and others not at all",
-            scalars.seq_len, seq_len);
-    }
     return samples;
 }
 
-void warn_of_other_data(const Scalars& scalars, const std::string& data, const std::string& place) {
-    if (scalars.data.empty() || scalars.data == data) return;
-    spdlog::warn(
-        "{} was saved by a run on OTHER DATA: other files, of other lengths or in another order, or other "
-        "weights "
-        "of data.mixture. Sample {} of this run's data comes next; to begin with its first sample, set "
-        "checkpoint.exclude_from_loading = dataloader for this start",
-        place, scalars.position.samples);
+/// The changed settings that bring the samples in another order. Without training.shuffle, neither their
+/// length nor the seed does.
+std::vector<std::string> changes_of_order(const config::JobConfig& config, const std::string& saved_config) {
+    const std::vector<std::string> all = config::differences(saved_config, config::print_toml(config));
+    const auto changes_of = [&](const std::vector<std::string_view>& keys) {
+        std::vector<std::string> lines;
+        for (const std::string& line : all) {
+            if (std::ranges::find(keys, std::string_view(line).substr(0, line.find(':'))) != keys.end())
+                lines.push_back(line);
+        }
+        return lines;
+    };
+    const auto shuffle = changes_of({"training.shuffle"});
+    if (!shuffle.empty() || !config.training.shuffle) return shuffle;
+    return changes_of({"training.seq_len", "debug.seed"});
 }
 
 void check(const TensorSource& source, const HeldSlab& held) {
@@ -123,14 +124,13 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
         place, has_state ? "weights without moments" : "the weights alone");
 }
 
-train::Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
-                                const std::string& place, const LoadedParts& parts, RunState& state) {
+train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
+                                const LoadedParts& parts, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
     train::Position position;
     if (parts.optimizer) state.restore_optimizer(scalars);
     if (parts.dataloader) {
-        position.samples = samples_of_length(scalars, state.seq_len(), config.training.shuffle, place);
-        warn_of_other_data(scalars, state.data(), place);
+        position.samples = samples_of_length(scalars, state.seq_len(), place);
     }
     if (parts.train_state) {
         position.step = scalars.position.step;
@@ -138,6 +138,32 @@ train::Position restore_scalars(const config::JobConfig& config, const checkpoin
         state.restore_guard(scalars);
     }
     return position;
+}
+
+void warn_of_other_samples(const config::JobConfig& config, const checkpoint::Description& then,
+                           const std::string& place, const RunState& state, comm::Communicator& control) {
+    // The data is compared on every rank, because a node may have files of its own.
+    const std::vector<std::string> data = all_gather_texts(control, state.data());
+    if (control.rank() != 0) return;
+    if (const auto changes = changes_of_order(config, then.config); !changes.empty()) {
+        spdlog::warn(
+            "{}: this is NOT THE SAME PLACE IN THE DATA. The samples come in another order, so that in this "
+            "epoch some tokens come a second time and others not at all",
+            fmt::join(changes, "; "));
+    }
+    const Scalars scalars = parse_scalars(then.state, place);
+    std::vector<size_t> others;
+    for (size_t rank = 0; rank < data.size(); ++rank) {
+        if (data[rank] != scalars.data) others.push_back(rank);
+    }
+    if (scalars.data.empty() || others.empty()) return;
+    spdlog::warn(
+        "{} was saved by a run on OTHER DATA{}: other files, of other lengths or in another order, or other "
+        "weights of data.mixture. Sample {} of this run's data comes next; to begin with its first sample, "
+        "set checkpoint.exclude_from_loading = dataloader for this start",
+        place,
+        others.size() == data.size() ? "" : fmt::format(" than that of rank {}", fmt::join(others, ", ")),
+        scalars.position.samples);
 }
 
 void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,

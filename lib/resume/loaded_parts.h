@@ -7,6 +7,7 @@
 
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
+#include "comm/communicator.h"
 #include "config/job_config.h"
 #include "layout/mesh_shape.h"
 #include "resume/run_state.h"
@@ -37,8 +38,14 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
 
 /// Restores the numbers of the chosen parts into `state` and returns the run's position. Logs a change of the
 /// sample length. `place` is the checkpoint's path, for messages.
-train::Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
-                                const std::string& place, const LoadedParts& parts, RunState& state);
+train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
+                                const LoadedParts& parts, RunState& state);
+
+/// COLLECTIVE over `control`, for a run that loads its position in the data. Warns on rank 0 if the next
+/// samples are not those that came next when the position was saved: their order has changed, or some rank
+/// reads other data.
+void warn_of_other_samples(const config::JobConfig& config, const checkpoint::Description& then,
+                           const std::string& place, const RunState& state, comm::Communicator& control);
 
 /// Logs a line for each key of the configuration whose value differs from the saved one, and for the mesh if
 /// it differs. Keys that do not affect training, such as folders, are left out.

@@ -18,6 +18,7 @@
 #include "gpu/device.h"
 #include "interop/byte_progress.h"
 #include "interop/model_source.h"
+#include "interop/safetensors.h"
 #include "model/model_spec.h"
 #include "resume/collectives.h"
 #include "resume/joint_work.h"
@@ -46,6 +47,7 @@ class Restorer {
           work_(control, config.comm.init_timeout_seconds) {}
 
     std::optional<Start> resume();
+    void refuse_steps();
     Start begin_with(const fs::path& path);
     void load_weights(const fs::path& path);
 
@@ -242,7 +244,21 @@ std::optional<Start> Restorer::resume() {
              "choose another as checkpoint.load_step");
     }
     fail(fmt::format("none of the {} steps in {} is intact", steps.size(), folder.string()),
-         "to start afresh, remove them, or set checkpoint.folder to another folder");
+         "to start afresh, remove them, or set checkpoint.folder to another folder; if only moments are "
+         "damaged, convert-checkpoint --model-only saves the weights of a step, for "
+         "checkpoint.initial_load_path of a new run");
+}
+
+/// COLLECTIVE: throws UserError if the run's folder has steps, for a run without checkpoint.enable. That run
+/// would ignore the steps and add its lines, from step 1 on, to the metrics of the run that saved them.
+void Restorer::refuse_steps() {
+    const fs::path folder = steps_folder(config_);
+    const std::vector<int64_t> steps = newest_first(folder);
+    if (steps.empty()) return;
+    throw UserError(
+        "{} has steps up to {} of an earlier run, but checkpoint.enable is false, so this run would ignore "
+        "them; set checkpoint.enable = true to resume, or job.dump_folder to another folder to start afresh",
+        folder.string(), steps.front());
 }
 
 Start Restorer::begin_with(const fs::path& path) {
@@ -306,7 +322,9 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
         return start;
     }
     if (parts.any()) {
-        start.position = restore_scalars(config_, *source.description, source.path.string(), parts, *state_);
+        const std::string place = source.path.string();
+        start.position = restore_scalars(*source.description, place, parts, *state_);
+        if (parts.dataloader) warn_of_other_samples(config_, *source.description, place, *state_, control_);
         log_differences(config_, mesh_, *source.description);
     }
     work_.run([&] {
@@ -317,6 +335,19 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
                  parts.any() ? "resumed from" : "began with the weights of", source.path.string(), at.step,
                  at.samples, at.tokens, cost);
     return start;
+}
+
+/// For a run that begins with random weights.
+void warn_of_unused_weights(const fs::path& folder) {
+    std::error_code unreadable;
+    for (const char* const name : {interop::kSafetensorsName, interop::kSafetensorsIndexName}) {
+        if (folder.empty() || !fs::exists(folder / name, unreadable)) continue;
+        spdlog::warn(
+            "the weights in {} (model.hf_assets_path) are not loaded: the run begins with random ones. "
+            "checkpoint.initial_load_in_hf = true loads them",
+            folder.string());
+        return;
+    }
 }
 
 }  // namespace
@@ -340,12 +371,16 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
             if (!path.empty()) spdlog::info("{} is not loaded: the run has steps of its own", path);
             return *std::move(start);
         }
+    } else {
+        restorer.refuse_steps();
     }
     Start start;
     if (!path.empty()) {
         start = restorer.begin_with(path);
-    } else if (checkpoint.enable) {
-        spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
+    } else {
+        if (checkpoint.enable)
+            spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
+        if (control.rank() == 0) warn_of_unused_weights(config.model.hf_assets_path);
     }
     if (checkpoint.enable) start.last_own_step = 0;
     return start;

@@ -32,9 +32,9 @@ std::filesystem::path steps_folder(const config::JobConfig& config);
 /// COLLECTIVE over `control`. Finds and loads a checkpoint as [checkpoint] says; the ranks share the work of
 /// verifying it. Logs which checkpoint was found, which ones were skipped and why, and which settings differ
 /// from the saved ones. Throws UserError if the requested checkpoint is missing, damaged, or of another
-/// model, or if all steps of the run are damaged: a run with steps never starts afresh. Throws JobError if no
-/// intact checkpoint was found and some checkpoint could not be read: such a failure may be temporary, so the
-/// job should be started again.
+/// model, if all steps of the run are damaged, or if there are steps but checkpoint.enable is false: a run
+/// with steps never starts afresh. Throws JobError if no intact checkpoint was found and some checkpoint
+/// could not be read: such a failure may be temporary, so the job should be started again.
 Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
               RunState& state);
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "model/parameter.h"
 #include "observe/append_file.h"
 #include "ops/gpu_float8.h"
+#include "optim/lr_schedule.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
@@ -123,6 +125,33 @@ void log_idle_profiling_keys(const config::Profiling& given) {
     }
 }
 
+/// Warns of a schedule whose last steps train nothing, that never reaches optimizer.lr, or whose parts
+/// overlap. A run that ends before total_steps is a part of a longer one, which may be all warm-up.
+void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
+    const optim::LrScheduleOptions options = lr_schedule_options(config, steps.last);
+    const optim::LrSchedule schedule(options);
+    const int64_t after_decay = std::max(options.total_steps + 1, steps.first);
+    if (options.peak == 0 || steps.first > steps.last) return;
+    if (after_decay <= steps.last && schedule.at_step(after_decay) == 0) {
+        spdlog::warn(
+            "steps {} to {} have a learning rate of 0 and train nothing: lr_scheduler.total_steps = {} ends "
+            "the decay before the run; raise it, or set lr_scheduler.min_lr_factor",
+            after_decay, steps.last, options.total_steps);
+    }
+    if (steps.last <= options.warmup_steps && options.total_steps <= steps.last) {
+        spdlog::warn(
+            "lr_scheduler.warmup_steps = {} leaves no step at optimizer.lr = {}: the run ends with step {}, "
+            "whose learning rate is {:.3g}; lower it",
+            options.warmup_steps, options.peak, steps.last, schedule.at_step(steps.last));
+    } else if (schedule.decay_steps() < optim::requested_decay_steps(options)) {
+        spdlog::warn(
+            "the decay has {} steps and not the {} of lr_scheduler.decay_ratio = {}: warmup_steps = {} of "
+            "{} leaves no more; lower one of the two",
+            schedule.decay_steps(), optim::requested_decay_steps(options), *options.decay_ratio,
+            options.warmup_steps, options.total_steps);
+    }
+}
+
 }  // namespace
 
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
@@ -131,14 +160,24 @@ void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     log_idle_profiling_keys(config.profiling);
 }
 
-void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
-             const train::BatchSizes& sizes, c10::Device device) {
+void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,
+             const data::Loader& loader, StepRange steps) {
+    if (context.control->rank() != 0) return;
+    const layout::MeshShape& mesh = context.mesh.shape();
+    const train::BatchSizes sizes = batch_sizes(config, mesh);
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
                  model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
     spdlog::info("{}", number_types_line(config.training));
-    log_product_casts(config, spec, mesh, ops::product_target(at::empty({0}, device)));
-    if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
+    log_product_casts(config, spec, mesh, ops::product_target(at::empty({0}, context.device)));
+    if (!config.job.description.empty()) spdlog::info("description: \"{}\"", config.job.description);
+    warn_of_schedule(config, steps);
+    if (loader.num_samples() < sizes.global_batch) {
+        spdlog::warn(
+            "a step has {} samples and the data {}, so each step trains on some of them more than once; add "
+            "data, or lower training.global_batch_size or local_batch_size",
+            sizes.global_batch, loader.num_samples());
+    }
 }
 
 void record_start(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,

@@ -3,16 +3,13 @@
 // configuration and facts of each start (FORMAT.md). People and jobs/report.py read the files.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 
 #include "comm/mesh.h"
 #include "config/job_config.h"
-#include "layout/mesh_shape.h"
+#include "data/loader.h"
 #include "model/model_spec.h"
 #include "setup/rank_context.h"
-#include "train/position.h"
 
 namespace argosy::setup {
 
@@ -20,14 +17,15 @@ namespace argosy::setup {
 /// these devices or with the other settings.
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh);
 
-/// Logs the model, the mesh, the batch sizes, the casts of products on the device, and job.description.
-void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
-             const train::BatchSizes& sizes, c10::Device device);
-
 /// The steps that this start is to train.
 struct StepRange {
     int64_t first, last;
 };
+
+/// Logs on rank 0 the model, the mesh, the batch sizes, the casts of products on the device, and
+/// job.description; warns of steps without effect on the weights and of samples that a step repeats.
+void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,
+             const data::Loader& loader, StepRange steps);
 
 /// Rank 0 writes both files; on other ranks nothing happens. If a file cannot be written, logs a warning: the
 /// run does not need it. REQUIRES: this job holds the run's lock.

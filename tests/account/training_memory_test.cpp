@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "expect_error.h"
+#include "observe/step_timer.h"
 
 namespace argosy::account {
 namespace {
@@ -19,6 +20,26 @@ void explain(const config::JobConfig& config, const std::function<void()>& fail)
     } catch (...) {
         account.explain();
     }
+}
+
+TEST(MemoryAccount, OnlyASmallerStepHelpsIfItsDataAloneIsTooLarge) {
+    config::JobConfig config;
+    config.training.local_batch_size = 8;
+    config.training.global_batch_size = 64;
+    const auto explain_data = [&](size_t tensor_bytes) {
+        MemoryAccount account(config);
+        account.enter_phase(observe::describe(observe::Phase::Data));
+        try {
+            throw MemoryError({size_t{3} << 29, tensor_bytes}, "none");
+        } catch (...) {
+            account.explain();
+        }
+    };
+    EXPECT_ERROR(explain_data(size_t{1} << 30), RunError,
+                 "1.5 GiB requested in the reading of a step's data. What would need less: "
+                 "training.local_batch_size below 8; training.global_batch_size below 64; "
+                 "training.seq_len below 2048");
+    EXPECT_ERROR(explain_data(size_t{1} << 31), RunError, "of a step's data", "activation_checkpoint.mode");
 }
 
 TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {

@@ -9,8 +9,11 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM = pathlib.Path(sys.argv.pop(1))
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
+import run  # noqa: E402
+
+PROGRAM = pathlib.Path(sys.argv.pop(1))
 QUICK = ("-b", "64", "-e", "4K", "-f", "8", "-n", "3")
 
 
@@ -197,4 +200,4 @@ done
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run.main(workers=3)

@@ -7,12 +7,16 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
 
 BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
+import run  # noqa: E402
+
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv", "scatter",
                "gather")
 OF_HALF_THE_SIZE = ("all_gather", "reduce_scatter", "alltoall", "scatter", "gather")  # on two ranks
@@ -250,4 +254,4 @@ class NcclBench(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run.main(workers=3)

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "comm/backends.h"
@@ -142,7 +144,11 @@ TEST_P(MissingRanks, NoneIfARankSubmitsAnotherOperation) {
     expect_in(message, " over dp_shard, where rank 0, 1, 3 submitted all-reduce of 1 int64. The ");
     if (GetParam() == Backend::SharedMemory) expect_in(message, " over dp_shard (operation 0) of ranks ");
     EXPECT_EQ(num_reporters(), 1);
+    // The watchdog's thread writes the file; this thread may learn of the error before.
     const auto path = folder / ("flight/rank-" + std::to_string(rank_) + ".json");
+    const double start = seconds_now();
+    while (!std::filesystem::exists(path) && seconds_now() - start < kTimeoutSeconds)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const auto file = parse_json(read_file(path), path.string());
     EXPECT_EQ(file["rank"], rank_);
     EXPECT_EQ(file["operations"].back()["state"], "under way");

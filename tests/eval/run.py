@@ -76,9 +76,9 @@ class EvalTest(unittest.TestCase):
         path.write_text("".join(json.dumps({"tokens": record}) + "\n" for record in records))
         return path
 
-    def run_program(self, *arguments, program="eval", code=0, stdout=subprocess.PIPE):
+    def run_program(self, *arguments, program="eval", code=0, stdout=subprocess.PIPE, **environment):
         done = subprocess.run([*self.launcher, BIN / program, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"} | self.environment)
+                              env=os.environ | {"OMP_NUM_THREADS": "1"} | self.environment | environment)
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
@@ -90,7 +90,9 @@ class EvalTest(unittest.TestCase):
         return self.evaluate(*arguments, **others)[0]["results"]["task"]["token_perplexity,none"]
 
     def expect_error(self, *arguments, code=2, parts, program="eval"):
-        done = self.run_program(*arguments, code=code, program=program)
+        # mpirun waits a second after its ranks have failed before it checks that they have exited; a mistake fails on all.
+        environment = {"OMPI_MCA_odls_base_sigkill_timeout": "0"} if code == 2 else {}
+        done = self.run_program(*arguments, code=code, program=program, **environment)
         self.assertEqual(done.stdout, "")
         error = [line for line in done.stderr.splitlines() if line.startswith("eval: error")]
         self.assertEqual(len(error), 1, done.stderr)

@@ -112,7 +112,8 @@ TEST(Safetensors, AFileThatShrinksLaterIsTruncated) {
     write_file(path, safetensors_bytes("{" + entry("a", 0, 100) + "}", 100));
     const Safetensors file(path);
     std::filesystem::resize_file(path, 90);
-    EXPECT_ERROR(read(file, "a", {{0}, {100}}), UserError, "x.safetensors", "truncated");
+    EXPECT_ERROR(read(file, "a", {{0}, {100}}), DamageError, "x.safetensors is truncated: it has 90 bytes",
+                 "Copy or make it again");
 }
 
 /// A folder with an index of that map, and the files one (a, b) and two (c).

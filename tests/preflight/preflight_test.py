@@ -7,17 +7,21 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
 
 BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
+import run  # noqa: E402
+
 CONFIG = SOURCE / "configs" / "debug_cpu.toml"
 LIMIT_SECONDS = 150
 
 
-class Preflight(unittest.TestCase):
+class PreflightTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -69,6 +73,32 @@ class Preflight(unittest.TestCase):
             self.assertIn(failed[0][part], out)
         return failed[0]
 
+    @staticmethod
+    def rank(number, session):
+        """The process of that rank."""
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if os.getsid(int(path.name)) == session and (path / "comm").read_text().strip() == "preflight":
+                    if f"OMPI_COMM_WORLD_RANK={number}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                        return int(path.name)
+        raise AssertionError(f"rank {number} is not there")
+
+
+class Alone(PreflightTest):
+    """Compares the speeds of ranks, so nothing runs beside it."""
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and are not compared then")
+    def test_a_slow_rank(self):
+        """Its kernels are those for any processor, several times slower than what the others run."""
+        bf16 = ("--training.mixed_precision_param", "bfloat16")
+        finding = self.expect_failure("matrix products", (1, self.words(*bf16)),
+                                      (1, ["env", "ARGOSY_CPU_KERNELS=portable", *self.words(*bf16)]))
+        self.assertTrue(finding["where"].startswith("rank 1 on "), finding)
+        report = json.loads(self.json.read_text())
+        self.assertEqual(report["bad_nodes"], [report["nodes"][0]["name"]])
+
+
+class Preflight(PreflightTest):
     @unittest.skipIf(os.cpu_count() > 8, "so many ranks are no small test")
     def test_nodes_without_faults_pass(self):
         """More ranks than cores: their speeds are shown and not compared."""
@@ -139,16 +169,6 @@ class Preflight(unittest.TestCase):
         code, out, err = self.run_ranks((1, self.words()), (1, self.words(program=other)))
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, "FAIL  .*(program|executable)")
-
-    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and are not compared then")
-    def test_a_slow_rank(self):
-        """Its kernels are those for any processor, several times slower than what the others run."""
-        bf16 = ("--training.mixed_precision_param", "bfloat16")
-        finding = self.expect_failure("matrix products", (1, self.words(*bf16)),
-                                      (1, ["env", "ARGOSY_CPU_KERNELS=portable", *self.words(*bf16)]))
-        self.assertTrue(finding["where"].startswith("rank 1 on "), finding)
-        report = json.loads(self.json.read_text())
-        self.assertEqual(report["bad_nodes"], [report["nodes"][0]["name"]])
 
     def test_a_history_and_figures_for_prometheus(self):
         """Each line is one of Prometheus's text format: a comment of a metric, or a sample of the newest one."""
@@ -293,34 +313,27 @@ class Preflight(unittest.TestCase):
         self.assertEqual(err.count("preflight: error"), 1, err)
         self.assertIn("; missing: rank 2.", err)
 
-    @staticmethod
-    def rank(number, session):
-        """The process of that rank."""
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if os.getsid(int(path.name)) == session and (path / "comm").read_text().strip() == "preflight":
-                    if f"OMPI_COMM_WORLD_RANK={number}".encode() in (path / "environ").read_bytes().split(b"\0"):
-                        return int(path.name)
-        raise AssertionError(f"rank {number} is not there")
-
     def test_mistakes_end_with_2_and_one_message(self):
-        for words, part in ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
-                            (self.words("--training.steps", "many"), "training.steps"),
-                            (self.words("--parallelism.context_parallel_degree", 2, "--training.seq_len", 255),
-                             "training.seq_len = 255"),
-                            (self.words("--timeout", 0), "--timeout 0"),
-                            (self.words("--sustain", -1), "--sustain"),
-                            (self.words("--deadline", -1), "--deadline"),
-                            (self.words("--only-warn", "MIG,GPU PCIe lnk"), "no check is called 'GPU PCIe lnk'"),
-                            ([BIN / "preflight"], "--config is required"),
-                            ([BIN / "preflight", "--confg", CONFIG], "unknown option --confg; did you mean --config?"),
-                            (self.words("--susatin", 1), "unknown option --susatin; did you mean --sustain?"),
-                            (self.words("--print-config"), "unknown option --print-config"),
-                            ([BIN / "nccl-bench", "--preflight"], "--config is required"),
-                            ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
-                            ([BIN / "preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such")):
+        mistakes = ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
+                    (self.words("--training.steps", "many"), "training.steps"),
+                    (self.words("--parallelism.context_parallel_degree", 2, "--training.seq_len", 255),
+                     "training.seq_len = 255"),
+                    (self.words("--timeout", 0), "--timeout 0"),
+                    (self.words("--sustain", -1), "--sustain"),
+                    (self.words("--deadline", -1), "--deadline"),
+                    (self.words("--only-warn", "MIG,GPU PCIe lnk"), "no check is called 'GPU PCIe lnk'"),
+                    ([BIN / "preflight"], "--config is required"),
+                    ([BIN / "preflight", "--confg", CONFIG], "unknown option --confg; did you mean --config?"),
+                    (self.words("--susatin", 1), "unknown option --susatin; did you mean --sustain?"),
+                    (self.words("--print-config"), "unknown option --print-config"),
+                    ([BIN / "nccl-bench", "--preflight"], "--config is required"),
+                    ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
+                    ([BIN / "preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such"))
+        # mpirun waits a second after its ranks have failed before it checks that they have exited.
+        environment = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
+        calls = [lambda words=words: self.run_ranks((2, words), environment=environment) for words, _ in mistakes]
+        for (_, part), (code, out, err) in zip(mistakes, run.at_once(calls, workers=2)):
             with self.subTest(part):
-                code, out, err = self.run_ranks((2, words))
                 self.assertEqual(code, 2, out + err)
                 self.assertEqual(err.count("preflight: error"), 1, err)
                 self.assertIn(part, err)
@@ -334,4 +347,4 @@ class Preflight(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run.main(workers=3)  # most ranks wait: for a rank that is late or stopped, or for a file

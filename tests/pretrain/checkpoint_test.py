@@ -41,8 +41,11 @@ class Saving(saved.SavedTest):
         self.assertFalse(self.folder_of().exists())
         self.assertIn("checkpoint.interval has no effect: checkpoint.enable is false", done.stderr)
         self.train(1, training__steps=4)
-        done = self.train(1, checkpoint__enable=False)
-        self.assertNotIn("resumed", done.stderr)
+        metrics = (self.folder / "run/metrics.jsonl").read_text()
+        done = self.run_ranks(1, *self.saving(checkpoint__enable=False))
+        self.assert_one_error(done, 2, f"{self.folder_of()} has steps up to 4 of an earlier run", "checkpoint.enable = true",
+                              "job.dump_folder")
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_text(), metrics)
 
     def test_load_only_resumes_and_saves_nothing(self):
         self.train(1, training__steps=4)
@@ -91,11 +94,15 @@ class LastSave(saved.SavedTest):
             done = self.train(1, dump, checkpoint__enable=False, training__steps=2,
                               checkpoint__initial_load_path=path, **more)
             self.assertRegex(done.stderr, r"began with the weights of .* [0-9.]+ s for [0-9.]+ [kMG]?B on this rank")
+            self.assertNotIn("are not loaded", done.stderr)
             begun.append(self.numbers(dump, str))
         self.assertEqual(begun[0], begun[1])
         self.assertEqual(begun[0], begun[2])
-        fresh = self.steps_of(1, "fresh", training__steps=1)
-        self.assertLess(float(begun[0][0][0]), fresh[0]["loss"] - 1, "these weights have learned something")
+        done = self.run_ranks(2, *self.small("fresh", training__steps=1, model__hf_assets_path=folder))
+        self.assert_code(done, 0)
+        self.assertEqual(done.stderr.count(f"the weights in {folder} (model.hf_assets_path) are not loaded"), 1, done)
+        self.assertIn("checkpoint.initial_load_in_hf = true loads them", done.stderr)
+        self.assertLess(float(begun[0][0][0]), self.steps("fresh")[0]["loss"] - 1, "these weights have learned something")
 
     def test_hugging_faces_folder_is_made_later_too(self):
         self.train(1, training__steps=2)
@@ -199,8 +206,13 @@ class Loading(saved.SavedTest):
             self.flip(step, "shard-00000-of-00002.h5")
         done = self.run_ranks(2, *self.saving())
         self.assert_one_error(done, 2, "none of the 3 steps in", "is intact", "shard-00000-of-00002.h5",
-                              "to start afresh, remove them")
+                              "to start afresh, remove them", "convert-checkpoint --model-only")
         self.assertEqual(self.whole_steps(), [2, 4, 6])
+        # Moments are damaged. The message names the way to keep the weights.
+        subprocess.run([run.PRETRAIN.parent / "convert-checkpoint", self.step_folder(6), self.folder / "weights.h5", "--to", "full",
+                        "--model-only"], check=True, capture_output=True)
+        done = self.train(2, "saved", checkpoint__initial_load_path=self.folder / "weights.h5", training__steps=2)
+        self.assertIn("began with the weights of", done.stderr)
 
     def test_without_verifying_a_damaged_manifest_is_still_skipped(self):
         self.flip(6, "checkpoint.h5", at=100)

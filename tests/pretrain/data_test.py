@@ -1,6 +1,8 @@
 """The data of a run: mixtures go on exactly, on any mesh, and Megatron's files are read as they are."""
 import json
+import os
 import pathlib
+import shutil
 import struct
 import unittest
 
@@ -52,9 +54,9 @@ class Data(run.PretrainTest):
         for one, other in zip(parts, whole, strict=True):
             self.assertAlmostEqual(one / other, 1, delta=LOSS_TOLERANCE)
         settings |= self.mixture(0.6, 0.4)
-        done = self.run_ranks(1, *self.small(training__steps=7, **settings))
+        done = self.run_ranks(2, *self.small(training__steps=7, **settings))
         self.assert_code(done, 0)
-        self.assertIn("OTHER DATA", done.stderr)
+        self.assertEqual(done.stderr.count("OTHER DATA"), 1, done)
 
     def test_a_loss_mask_trains_the_same_on_any_mesh(self):
         """The first step has no token that counts, the second step none on one of two ranks. A mixture of masked
@@ -94,6 +96,14 @@ class Data(run.PretrainTest):
         done = self.run_ranks(1, *self.small("parts", training__steps=5, **settings))
         self.assert_code(done, 0)
         self.assertIn("OTHER DATA", done.stderr)
+
+    def test_a_file_that_is_cut_during_the_run_is_damaged(self):
+        cut = self.folder / "cut.h5"
+        shutil.copy(self.tokens, cut)
+        job = self.start(2, *self.small(training__dataset_path=cut, training__steps=1000000))
+        self.wait_for_step(job, 2)
+        os.truncate(cut, 9000)
+        self.assert_one_error(job.finish(), 3, f"{cut} is truncated: it has 9000 bytes", "Copy or make it again")
 
     def test_a_file_names_the_sources_of_a_mixture(self):
         settings = self.mixture(2, 1)

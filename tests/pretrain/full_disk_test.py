@@ -21,6 +21,16 @@ def unmount(disk):
 
 
 class FullDisk(saved.SavedTest):
+    def test_a_disk_without_room_for_one_step_ends_the_run_before_it_trains(self):
+        disk = self.folder_of()
+        disk.mkdir(parents=True)
+        self.assertTrue(mount(disk, "size=5m"))
+        self.addCleanup(unmount, disk)
+        done = self.run_ranks(2, *self.saving())
+        self.assert_one_error(done, 1, "the next checkpoint of this run needs 10", "has 5", "free; make room on that file system")
+        self.assertNotIn("step  1/", done.stderr)
+        self.assertFalse((disk / "metrics.jsonl").exists() and (disk / "metrics.jsonl").read_text())
+
     def test_a_disk_without_room_ends_the_run_and_loses_nothing(self):
         """Room for two steps of 10 MiB and not for a third; later for more."""
         disk = self.folder_of()

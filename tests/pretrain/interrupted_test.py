@@ -30,6 +30,8 @@ class Signals(saved.SavedTest):
         step = int(re.search(r"stopped by a signal after step (\d+) of 400, which is saved: exit 75", done.stderr)[1])
         self.assertEqual(self.whole_steps(dump), [step])
         self.assertEqual(len(self.numbers(dump)), step)
+        lines = [line for line in done.stderr.splitlines() if " I " in line]
+        self.assertIn(" stopped by a signal ", lines[-1], done)
         return step
 
     def test_a_stopped_run_resumes_bit_for_bit(self):

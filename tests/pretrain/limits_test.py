@@ -36,6 +36,24 @@ class Limits(run.PretrainTest):
             self.assertEqual([step["lr"] for step in steps], [step["lr"] for step in by_steps], "the schedule")
             self.assertEqual([step["loss"] for step in steps], [step["loss"] for step in by_steps])
 
+    def test_steps_that_do_not_train_as_set_are_said_once(self):
+        def schedule(**more):
+            return {f"lr_scheduler__{key}": value for key, value in more.items()}
+        zero, peak, cut, twice = ("have a learning rate of 0", "leaves no step at optimizer.lr", "the decay has", "more than once")
+        rows = ((schedule(total_steps=3), [zero], "steps 4 to 4 have"), (schedule(total_steps=3, min_lr_factor=0.1), [], ""),
+                (schedule(total_steps=3, decay_ratio=0), [], ""), (schedule(total_steps=9), [], ""),
+                (schedule(warmup_steps=4), [peak], "step 4, whose learning rate is 0.008;"),
+                (schedule(warmup_steps=4, total_steps=9), [], ""), (schedule(warmup_steps=3), [], ""),
+                (schedule(decay_ratio=0.75), [cut], "2 steps and not the 3 of lr_scheduler.decay_ratio = 0.75"),
+                ({"training__seq_len": 256, "training__global_batch_size": 80}, [twice], "80 samples and the data 74,"),
+                ({"training__seq_len": 256, "training__global_batch_size": 74}, [], ""))
+        for settings, said, text in rows:
+            done = self.run_ranks(2, *self.small(training__steps=4, training__local_batch_size=1, **settings))
+            self.assert_code(done, 0)
+            self.assertEqual([done.stderr.count(part) for part in (zero, peak, cut, twice)],
+                             [int(part in said) for part in (zero, peak, cut, twice)], f"{settings}\n{done}")
+            self.assertIn(text, done.stderr)
+
     def test_time_ends_all_ranks_at_the_same_step(self):
         for num_ranks in (1, 2):
             began = time.monotonic()

@@ -60,7 +60,9 @@ class Answers(run.PretrainTest):
         file = self.folder / "printed.toml"
         file.write_text(self.ask(*command, "--print-config"))
         self.assertEqual(self.ask("--config", file, "--print-config"), file.read_text())
-        self.assert_code(self.run_ranks(1, *command), 0)
+        done = self.run_ranks(1, *command)
+        self.assert_code(done, 0)
+        self.assertIn('description: "a "quoted" \\ word"\n', done.stderr)
         expected = self.steps()
         subprocess.run([run.PRETRAIN, "--config", file], check=True, capture_output=True, timeout=run.LIMIT_SECONDS)
         both = self.steps()  # a second run appends to the file

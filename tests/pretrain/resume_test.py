@@ -90,6 +90,19 @@ class Resume(saved.SavedTest):
             self.assertEqual(self.state(5, dump)["samples"], 4 + 2)
             self.assertNotIn(warning, self.train(1, dump, training__steps=6, training__seq_len=64, **more).stderr)
 
+    def test_another_order_of_the_samples_warns_once(self):
+        self.train(2, "shuffled", training__steps=2)
+        self.train(2, "in_order", training__steps=2, training__shuffle=False)
+        order = {"training__shuffle": False}
+        for dump, more, said in (("shuffled", {"debug__seed": 7}, "debug.seed: 0 then, 7 now"),
+                                 ("shuffled", order, "training.shuffle: true then, false now"),
+                                 ("in_order", {}, "training.shuffle: false then, true now"), ("in_order", order, None),
+                                 ("in_order", order | {"debug__seed": 7}, None)):
+            done = self.train(2, dump, checkpoint__load_only=True, training__steps=3, **more)
+            warnings = [line for line in done.stderr.splitlines() if "NOT THE SAME PLACE IN THE DATA" in line]
+            self.assertEqual(len(warnings), said is not None, done)
+            self.assertTrue(said is None or said in warnings[0], done)
+
     def test_tokens_seen_count_towards_the_limit(self):
         """Steps have 128 tokens first, then 256: 768 + 3 x 256 reach 1500."""
         self.train(2, training__steps=6, training__max_tokens=1500)

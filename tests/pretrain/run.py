@@ -4,13 +4,17 @@ A test derives from PretrainTest, which has a folder of its own and a token file
 jobs that do not depend on each other may run at the same time (at_once).
 """
 import concurrent.futures
+import io
+import itertools
 import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -249,5 +253,40 @@ class ShownAtOnce(unittest.TextTestResult):
         pass
 
 
-def main():
-    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=ShownAtOnce))
+class Runner:
+    """Runs up to `workers` tests of a class at the same time, for scripts whose tests mostly wait. What a test prints comes
+    when it ends."""
+
+    def __init__(self, workers):
+        self.workers, self.total, self.lock = workers, unittest.TestResult(), threading.Lock()
+
+    def run(self, suite):
+        for cls, tests in itertools.groupby(flat(suite), type):
+            cls.setUpClass()
+            try:
+                with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
+                    list(pool.map(self.run_one, tests))
+            finally:
+                cls.tearDownClass()
+                cls.doClassCleanups()
+        return self.total
+
+    def run_one(self, test):
+        stream = io.StringIO()
+        result = unittest.TextTestRunner(stream, verbosity=2, resultclass=ShownAtOnce).run(test)
+        with self.lock:
+            sys.stderr.write(stream.getvalue())
+            sys.stderr.flush()
+            self.total.testsRun += result.testsRun
+            for kind in ("failures", "errors", "unexpectedSuccesses"):
+                getattr(self.total, kind).extend(getattr(result, kind))
+
+
+def flat(suite):
+    """The single tests of a suite of suites."""
+    return itertools.chain(*map(flat, suite)) if isinstance(suite, unittest.TestSuite) else [suite]
+
+
+def main(workers=1):
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=ShownAtOnce) if workers == 1 else Runner(workers)
+    unittest.main(testRunner=runner)

@@ -22,7 +22,9 @@ namespace {
 
 using comm::OpKind;
 
-constexpr int kNumSteps = 50;
+// Sums in another order differ in some element of the first step already; later steps show that copies stay
+// equal.
+constexpr int kNumSteps = 15;
 
 /// The rank in the world of the group's first member.
 int first_member(comm::Communicator& group) {
@@ -110,7 +112,7 @@ void expect_equal_copies(comm::Communicator& ranks) {
                          .precision = {at::kFloat, at::kFloat, at::kFloat, bf16_gradients}},
                         ranks);
             const NamedTensors initial = run.weights();
-            const int num_steps = bf16_gradients ? kNumSteps / 5 : kNumSteps;
+            const int num_steps = bf16_gradients ? kNumSteps / 3 : kNumSteps;
             for (int step = 0; step < num_steps; ++step) run.train(step);
             EXPECT_GT(largest_difference(run.weights(), initial).relative, 1e-3);
             expect_copies_of_the_owner(run);
@@ -120,7 +122,7 @@ void expect_equal_copies(comm::Communicator& ranks) {
 
 class Copies : public ::testing::TestWithParam<comm::Backend> {};
 
-TEST_P(Copies, AreEqualBitForBitAfterFiftySteps) {
+TEST_P(Copies, AreEqualBitForBitAfterTraining) {
     const ops::OpsContext tensors(ops::Path::Plain);
     const auto ranks = comm::all_ranks(GetParam(), "world", {.timeout_seconds = kTimeoutSeconds});
     expect_equal_copies(*ranks);

@@ -1,4 +1,4 @@
-// Every layout computes what one rank computes: gradients at the first step, then twenty steps.
+// Every layout computes what one rank computes: gradients at the first step, then ten or twenty steps.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -119,7 +119,10 @@ TinyRunOptions one_rank(const std::string& family, const Precision& precision) {
     return {.family = family, .precision = precision, .microbatch_size = TinyRun::kGlobalBatch};
 }
 
-constexpr int kNumSteps = 20, kNumBatches = 2;  // few batches, so that the loss falls
+/// Steps of the reference, and of layouts in fp32. In fp64 an error shows in the first step that has it,
+/// above rounding by many orders of magnitude, and half as many steps repeat each batch five times.
+constexpr int kNumSteps = 20, kNumStepsInDouble = 10;
+constexpr int kNumBatches = 2;  // few, so that the loss falls
 
 /// Largest distance allowed between a loss with gradients in bf16 and the loss in fp32.
 constexpr double kRoundedBand = 0.05;
@@ -237,13 +240,14 @@ TEST_P(Layouts, RoundedGradientsAreNearOneRanks) {
 
 /// Trains with gradient accumulation and recompute. In fp32 layouts round differently, and twenty steps of
 /// AdamW amplify the difference.
-void expect_twenty_equal_steps(const std::string& family, const Precision& precision, double tolerance) {
+void expect_equal_steps(const std::string& family, const Precision& precision, int num_steps,
+                        double tolerance) {
     const at::Tensor& expected = reference(family, precision).steps;
     EXPECT_LT(expected[kNumSteps - 1][0].item<double>(), expected[0][0].item<double>() - 0.1);
     for (const Layout& layout : layouts(family)) {
         SCOPED_TRACE(layout.name);
         TinyRun run({family, layout, precision, RecomputeMode::Selective}, world());
-        for (int step = 0; step < kNumSteps; ++step) {
+        for (int step = 0; step < num_steps; ++step) {
             const train::StepResult result = run.train(step % kNumBatches);
             const double loss = expected[step][0].item<double>(), norm = expected[step][1].item<double>();
             ASSERT_NEAR(result.loss / loss, 1, tolerance) << "step " << step;
@@ -252,17 +256,17 @@ void expect_twenty_equal_steps(const std::string& family, const Precision& preci
     }
 }
 
-TEST_P(Layouts, TwentyStepsEqualOneRanks) { expect_twenty_equal_steps(GetParam(), kDouble, 1e-10); }
+TEST_P(Layouts, TenStepsEqualOneRanks) { expect_equal_steps(GetParam(), kDouble, kNumStepsInDouble, 1e-10); }
 
 TEST(LayoutsInSinglePrecision, TwentyStepsEqualOneRanks) {
-    expect_twenty_equal_steps("llama3", kFloat, 1e-5);
+    expect_equal_steps("llama3", kFloat, kNumSteps, 1e-5);
 }
 
 TEST(LayoutsInSinglePrecision, PlainOperationsTakeTheSameSteps) {
     if (world().size() > 2) GTEST_SKIP() << "two ranks show it, and more outnumber the cores";
     reference("llama3", kFloat);  // with own kernels
     const ops::OpsContext context(ops::Path::Plain);
-    expect_twenty_equal_steps("llama3", kFloat, 1e-5);
+    expect_equal_steps("llama3", kFloat, kNumSteps, 1e-5);
 }
 
 /// The losses of one rank in fp32, the same on all ranks.
@@ -278,14 +282,16 @@ at::Tensor losses_of_one_rank(int num_steps) {
 
 // With gradients in bf16 and a microbatch for each sample, each layout's losses stay in a band around those
 // of one rank in fp32.
-TEST(LayoutsWithRoundedGradients, SixtyStepsStayInTheBandOfOneRanksFp32) {
+TEST(LayoutsWithRoundedGradients, LossesStayInTheBandOfOneRanksFp32) {
     constexpr int kManySteps = 60;
+    const int num_steps =
+        world().size() <= 4 ? kManySteps : 20;  // more ranks outnumber the cores, and combine the same axes
     const at::Tensor expected = losses_of_one_rank(kManySteps);
     EXPECT_LT(expected[kManySteps - 1].item<double>(), expected[0].item<double>() / 2);
     for (const Layout& layout : layouts("llama3")) {
         SCOPED_TRACE(layout.name);
         TinyRun run({"llama3", layout, kRounded, RecomputeMode::Selective}, world());
-        for (int step = 0; step < kManySteps; ++step) {
+        for (int step = 0; step < num_steps; ++step) {
             const double loss = run.train(step % kNumBatches).loss;
             ASSERT_NEAR(loss, expected[step].item<double>(), kRoundedBand) << "step " << step;
         }
