@@ -126,6 +126,9 @@ class Regression(saved.SavedTest):
             self.assertIn(f"metrics.baseline = {self.folder / baseline}: ", done.errors[0])
             self.assertIn(part, done.errors[0])
             self.assertFalse((self.folder / "run" / "metrics.jsonl").exists(), "the run has started")
+        alone = self.run_ranks(1, *self.saving(metrics__baseline=self.folder / "empty"))
+        self.assert_code(alone, 2)
+        self.assertNotIn("MPI_ABORT", alone.stderr)  # nothing waits for a rank that is alone
 
     def test_too_few_steps_are_a_warning(self):
         done = self.compared(self.made("fast", 10), 0, training__steps=8)

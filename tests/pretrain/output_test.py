@@ -231,8 +231,6 @@ class Metrics(run.PretrainTest):
             self.assertEqual(len(done.errors), 1, done)
             for part in (str(self.folder / "file"), "Set job.dump_folder"):
                 self.assertIn(part, done.errors[0])
-            if num_ranks == 1:
-                self.assertNotIn("MPI_ABORT", done.stderr)  # nothing waits for a rank that is alone
             self.assertLess(done.seconds, 10)
 
     def test_folder_of_events_that_cannot_be_written(self):
