@@ -64,8 +64,8 @@ std::vector<Section> make_schema() {
              key("decay_type", &LrScheduler::decay_type, any(),
                  "Shape of the decay; sqrt: 1 minus the square root of the part of the decay that is done."),
              key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
-                 "Learning rate that the decay approaches and the steps after total_steps have, as a share "
-                 "of optimizer.lr.")}),
+                 "Learning rate that the decay approaches and steps after total_steps have, as a share of "
+                 "optimizer.lr.")}),
         section(
             "training", &JobConfig::training, "data, batches, length and number types",
             {key("dataset_path", &Training::dataset_path, any(),
