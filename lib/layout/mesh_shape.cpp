@@ -124,8 +124,7 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
         if (num_ranks % others != 0) {
             throw UserError(
                 "{} takes a multiple of {} ranks, but the run has {}; change a degree under [parallelism], "
-                "or "
-                "start a multiple of {} ranks (in a plan: --gpus)",
+                "or start a multiple of {} ranks (in a plan: --gpus)",
                 spelled_out(shape.degrees), others, num_ranks, others);
         }
         shape.degrees[shard_axis] = static_cast<int>(num_ranks / others);
@@ -133,8 +132,7 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
     if (const int64_t wanted = product(shape.degrees); wanted != num_ranks) {
         throw UserError(
             "{} = {}, but the run has {}; change a degree under [parallelism] (dp_shard = -1 takes the "
-            "rest), "
-            "or start {} (in a plan: --gpus {})",
+            "rest), or start {} (in a plan: --gpus {})",
             spelled_out(shape.degrees), ranks_text(wanted), num_ranks, ranks_text(wanted), wanted);
     }
     return shape;
