@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shlex
 import statistics
 import sys
@@ -101,7 +102,8 @@ def diagnoses(path):
 
 
 def is_of_ranks(sentence):
-    return " slower than the median of " in sentence or " more than the median of " in sentence
+    """Whether it compares ranks: with the median, or one of two with the other (lib/observe/rank_times.cpp)."""
+    return re.match(r"ranks? \d.* (slower|more) than (the median of|rank) ", sentence) is not None
 
 
 def slow_ranks(paths, warmup):
