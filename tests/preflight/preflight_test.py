@@ -42,17 +42,9 @@ class PreflightTest(unittest.TestCase):
                                 env=os.environ | (environment or {}))
 
     def end(self, process):
-        try:
-            out, err = process.communicate(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-            self.fail(f"no end within {LIMIT_SECONDS} s\n{out}{err}")
-        # Open MPI 4.1's mpirun sometimes crashes at its own end, after it has said how the ranks ended.
-        said = re.search(r"Exit code: +(\d+)", err)
-        if process.returncode == -signal.SIGSEGV and "PMIx_server_finalize" in err and said:
-            return int(said[1]), out, err
-        return process.returncode, out, err
+        code, out, err = run.end_of_job(process, LIMIT_SECONDS)
+        self.assertIsNotNone(code, f"no end within {LIMIT_SECONDS} s\n{out}{err}")
+        return code, out, err
 
     def run_ranks(self, *groups, environment=None):
         return self.end(self.start(*groups, environment=environment))

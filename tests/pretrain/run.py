@@ -106,6 +106,25 @@ class Job:
             self.mpirun.wait()
 
 
+def end_of_job(process, limit):
+    """Of a job of jobs/mpirun.sh that has pipes and a session of its own: (exit code, stdout, stderr). The code is None if it
+    takes longer than `limit` seconds, and is killed. The mpirun of Open MPI 4.1 sometimes crashes or hangs in
+    PMIx_server_finalize, after the last rank has ended and it has said how: that code is the job's."""
+    lost = False
+    try:
+        out, err = process.communicate(timeout=limit)
+        code = process.returncode
+        lost = code == -signal.SIGSEGV
+    except subprocess.TimeoutExpired:
+        listed = subprocess.run(["ps", "-o", "stat=,comm=", "-g", str(process.pid)], stdout=subprocess.PIPE, text=True).stdout
+        lost = all(line.startswith("Z") or line.endswith(" mpirun") for line in listed.splitlines())
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        code = None
+    said = re.search(r"Exit code: +(\d+)", err) if lost else None
+    return int(said[1]) if said else code, out, err
+
+
 def send(pid, number):
     try:
         os.kill(pid, number)
