@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/output.h"
 #include "base/program.h"
 

@@ -56,7 +56,8 @@ class UserError : public Error {
     UserError(ExitCode code, const std::string& message) : Error(code, Reach::AllRanks, message) {}
 };
 
-/// An input whose bytes disagree with the checks that were saved with them, or that lacks its end.
+/// An input whose bytes disagree with the checks that were saved with them, that lacks its end, or whose
+/// numbers are not finite.
 class DamageError : public UserError {
   public:
     template <class... Args>

@@ -1,12 +1,10 @@
 // For main(): the function that turns an error into a message and an exit code (mpi/program.h has the one for
-// ranks), the word that a user meant, the signals that ask a program to stop, and the version of this build.
+// ranks), the signals that ask a program to stop, and the version of this build.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/error.h"
 
@@ -21,14 +19,6 @@ Error as_error(const std::exception& error);
 
 /// A message without line breaks and other control characters, which words, files and libraries may hold.
 std::string on_one_line(std::string message);
-
-/// The number of letters to insert, remove or replace, and of neighbours to swap, to turn one word into the
-/// other.
-int edit_distance(std::string_view one, std::string_view other);
-
-/// The candidate ("section.name", or a bare name) nearest to `word`; the right name in a wrong section counts
-/// as near. Empty if none is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 /// After this call, exceeding a limit on file sizes makes the write fail instead of ending the process.
 void survive_file_size_limit();

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/program.h"
+#include "base/nearest.h"
 
 namespace argosy::config {
 namespace {

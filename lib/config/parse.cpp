@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/program.h"
 #include "config/arrival.h"
 #include "config/job_config.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/program.h"
+#include "base/nearest.h"
 #include "config/arrival.h"
 
 namespace argosy::config {

@@ -1,4 +1,4 @@
-#include "base/program.h"
+#include "base/nearest.h"
 
 #include <gtest/gtest.h>
 
