@@ -19,7 +19,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/program.h"
+#include "base/nearest.h"
 #include "config/arrival.h"
 #include "config/schema.h"
 
@@ -140,10 +140,10 @@ Value value_of(const toml::node& node) {
     }
 }
 
-/// A list that is no value of any key. The keys of tables in a list are those of a mixture's sources.
-std::string words_of_list(const toml::array& array) {
+/// A list that is no value of any key.
+std::string words_of_list(const std::string& key_of_list, const toml::array& array) {
     for (const toml::node& element : array) {
-        if (!element.is_table()) break;
+        if (!element.is_table() || key_of_list != "data.mixture") break;
         for (const auto& [key, node] : *element.as_table()) {
             if (key == "path" || key == "weight") continue;
             const std::string meant = nearest(key.str(), {"path", "weight"});
@@ -154,7 +154,7 @@ std::string words_of_list(const toml::array& array) {
     return "a list with elements of another type";
 }
 
-std::string in_words(const toml::node& node) {
+std::string in_words(const std::string& key, const toml::node& node) {
     const Value value = value_of(node);
     switch (node.type()) {
         case toml::node_type::boolean:
@@ -166,7 +166,7 @@ std::string in_words(const toml::node& node) {
         case toml::node_type::string:
             return "the string " + toml_text(value);
         case toml::node_type::array:
-            return is_set(value) ? "the list " + toml_text(value) : words_of_list(*node.as_array());
+            return is_set(value) ? "the list " + toml_text(value) : words_of_list(key, *node.as_array());
         case toml::node_type::table:
             return "a table";
         default:
@@ -175,8 +175,8 @@ std::string in_words(const toml::node& node) {
 }
 
 Setting setting(std::string key, const toml::node& node, const std::string& path) {
-    return {std::move(key), value_of(node), in_words(node),
-            fmt::format("in {}:{}", path, node.source().begin.line)};
+    const std::string words = in_words(key, node);
+    return {std::move(key), value_of(node), words, fmt::format("in {}:{}", path, node.source().begin.line)};
 }
 
 /// REQUIRES: no section is called `name`, or `node` is no table.
