@@ -17,12 +17,11 @@ UserBlock read_block(const RawFile& file) {
     const std::string place = file.path().string();
     const int64_t size = file.size_bytes();
     std::string text(kUserBlockBytes, '\0');
-    if (size < kUserBlockBytes) {
-        throw DamageError(
-            "{} is not a checkpoint file, or is truncated: it has {} bytes, but at least {} were expected",
-            place, size, kUserBlockBytes);
+    file.read_at(0, std::as_writable_bytes(std::span(text)).first(std::min(size, kUserBlockBytes)));
+    if (size < kUserBlockBytes && kMagic.starts_with(text.substr(0, std::min<size_t>(size, kMagic.size())))) {
+        throw DamageError("{} is truncated: it has {} bytes, but at least {} were expected", place, size,
+                          kUserBlockBytes);
     }
-    file.read_at(0, std::as_writable_bytes(std::span(text)));
     const UserBlock block = parse_user_block(text, place);
     if (block.num_bytes != size) {
         throw DamageError("{} is {}: it has {} bytes, but {} were expected", place,

@@ -53,17 +53,6 @@ std::vector<Found> folders_in(const fs::path& folder) {
     return all;
 }
 
-/// Removes the remains of killed saves: partial folders (also `step-N.replaced.partial`), and replaced
-/// folders whose successor is in place.
-void remove_remains(const fs::path& folder) {
-    for (const Found& found : folders_in(folder)) {
-        const fs::path place = folder / step_name(found.step);
-        const fs::path path = place.string() + found.suffix;
-        const bool partial = found.suffix.starts_with('.') && found.suffix.ends_with(".partial");
-        if (partial || (path == replaced_path(place) && fs::exists(place))) remove_quietly(path);
-    }
-}
-
 /// The manifest's entry for a shard. UserError if the file is not a shard of this save.
 StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, int num_writers) {
     const std::string name = shard_name(writer, num_writers);
@@ -126,6 +115,15 @@ std::vector<int64_t> whole_steps(const fs::path& folder) {
         if (path == step_path(folder, found.step)) steps.insert(found.step);
     }
     return {steps.begin(), steps.end()};
+}
+
+void remove_remains(const fs::path& folder) {
+    for (const Found& found : folders_in(folder)) {
+        const fs::path place = folder / step_name(found.step);
+        const fs::path path = place.string() + found.suffix;
+        const bool partial = found.suffix.starts_with('.') && found.suffix.ends_with(".partial");
+        if (partial || (path == replaced_path(place) && fs::exists(place))) remove_quietly(path);
+    }
 }
 
 fs::path start_step(const fs::path& folder, int64_t step, int num_writers) {

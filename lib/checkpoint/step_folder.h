@@ -28,6 +28,10 @@ std::filesystem::path step_path(const std::filesystem::path& folder, int64_t ste
 /// The steps with a whole folder in `folder`, ascending. Empty if `folder` is missing.
 std::vector<int64_t> whole_steps(const std::filesystem::path& folder);
 
+/// Removes the remains of killed saves: partial folders (also `step-N.replaced.partial`), and replaced
+/// folders whose successor is in place. REQUIRES: no save is under way in `folder`.
+void remove_remains(const std::filesystem::path& folder);
+
 /// Removes the remains of killed saves in `folder`, makes `folder/step-N.partial` with the empty folders that
 /// the shards of `num_writers` need, and returns its path. REQUIRES: no other save is under way in `folder`.
 std::filesystem::path start_step(const std::filesystem::path& folder, int64_t step, int num_writers);

@@ -53,8 +53,14 @@ int64_t count_at(const RawFile& index, int64_t offset, int64_t element_bytes) {
 
 int64_t check_header(const RawFile& index) {
     std::array<char, kMagic.size()> magic{};
-    if (index.size_bytes() >= kHeaderBytes) index.read_at(0, std::as_writable_bytes(std::span(magic)));
-    if (magic != kMagic) {
+    const auto first = std::span(magic).first(std::min<size_t>(index.size_bytes(), magic.size()));
+    index.read_at(0, std::as_writable_bytes(first));
+    const bool begins_well = std::ranges::equal(first, std::span(kMagic).first(first.size()));
+    if (begins_well && index.size_bytes() < kHeaderBytes) {
+        throw DamageError("{} is truncated: it has {} bytes, and its header has {}. Copy it again",
+                          index.path().string(), index.size_bytes(), kHeaderBytes);
+    }
+    if (!begins_well) {
         throw UserError(
             "{} is not the index of an indexed dataset of Megatron: it does not begin with MMIDIDX",
             index.path().string());

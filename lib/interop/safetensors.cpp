@@ -18,10 +18,8 @@ constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     const std::string place = file.path().string();
-    if (file.size_bytes() < kSafetensorsLengthBytes) {
-        throw UserError("{} is no safetensors file: it has {} bytes, fewer than the length of its header",
-                        place, file.size_bytes());
-    }
+    if (file.size_bytes() < kSafetensorsLengthBytes)
+        throw DamageError("{} is truncated: it has {} bytes", place, file.size_bytes());
     std::array<unsigned char, kSafetensorsLengthBytes> raw{};
     file.read_at(0, std::as_writable_bytes(std::span(raw)));
     uint64_t length = 0;

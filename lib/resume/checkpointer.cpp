@@ -83,6 +83,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
+        checkpoint::remove_remains(options_->folder);
         require_space_for_step();
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;
@@ -115,7 +116,7 @@ void Checkpointer::after_step(const train::Position& position) {
 void Checkpointer::require_space_for_step() const {
     const int64_t done = options_->initial_step, interval = options_->checkpoint.interval;
     if (done >= options_->final_step) return;
-    const bool first_is_last = (done / interval + 1) * interval >= options_->final_step;
+    const bool first_is_last = (done / interval + 1) * interval >= options_->final_step && !is_due(done + 1);
     int64_t num_bytes = 0;
     for (const auto& tensor : plan_of(first_is_last && options_->checkpoint.last_save_model_only).tensors)
         num_bytes += tensor.info.num_bytes();

@@ -1,11 +1,14 @@
 #include "resume/joint_work.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
@@ -118,6 +121,42 @@ void JointWork::run(std::function<void()> work) {
     if (failure_->code != ExitCode::Failed)
         throw Error(failure_->code, Reach::AllRanks, place + failure_->reason);
     throw JobError("{}{}", place, failure_->reason);
+}
+
+Faults JointWork::find_faults(const std::function<std::vector<std::string>()>& search) {
+    std::vector<std::string> own;
+    Faults found;
+    bool damaged = false;
+    try {
+        run([&] {
+            try {
+                own = search();
+                damaged = !own.empty();
+            } catch (const UserError& error) {
+                own = {error.what()};
+                damaged = error.code() == ExitCode::CheckFailed;
+            } catch (const std::exception& error) {
+                own = {error.what()};
+                throw;
+            }
+        });
+    } catch (const JobError&) {
+        found.unreadable = true;
+    }
+    found.damaged = maximum(control_, damaged ? 1 : 0) != 0;
+    std::set<std::string> texts;
+    for (const std::string& text : all_gather_texts(control_, fmt::format("{}", fmt::join(own, "\n")))) {
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) texts.insert(line);
+    }
+    found.texts.assign(texts.begin(), texts.end());
+    return found;
+}
+
+void Faults::refuse() const {
+    if (unreadable) throw JobError("{}", texts.front());
+    if (damaged) throw DamageError("{}", texts.front());
+    throw UserError("{}", texts.front());
 }
 
 }  // namespace argosy::resume

@@ -10,11 +10,22 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/communicator.h"
 
 namespace argosy::resume {
+
+/// What all ranks together found wrong in files.
+struct Faults {
+    std::vector<std::string> texts;  // each once, the same on all ranks
+    bool unreadable = false;         // some rank could not read a file, which may still be intact
+    bool damaged = false;            // bytes are not those that were saved
+
+    /// Throws the first fault. REQUIRES: there is one.
+    [[noreturn]] void refuse() const;
+};
 
 class JointWork {
   public:
@@ -66,6 +77,10 @@ class JointWork {
     /// JobError, which names the lowest such rank. `work` may use the caller's variables, because run() waits
     /// for this rank's work, without a limit, even if waiting for the other ranks fails.
     void run(std::function<void()> work);
+
+    /// COLLECTIVE: run() of `search`, which returns damage. A DamageError is damage, another UserError
+    /// another fault; any other exception is a fault that sets `unreadable`.
+    Faults find_faults(const std::function<std::vector<std::string>()>& search);
 
   private:
     void learn_failure(const std::optional<Failure>& own);

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -95,6 +96,15 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
     held.elements.copy_(elements);
 }
 
+/// "rank 3", or "rank 3, 5, 7 and 9 more".
+std::string some_of(const std::vector<int>& ranks) {
+    constexpr size_t kMaxNamed = 8;
+    const size_t num_named = std::min(ranks.size(), kMaxNamed);
+    const std::string more =
+        num_named < ranks.size() ? fmt::format(" and {} more", ranks.size() - num_named) : "";
+    return fmt::format("rank {}{}", fmt::join(std::span(ranks).first(num_named), ", "), more);
+}
+
 }  // namespace
 
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
@@ -141,7 +151,8 @@ train::Position restore_scalars(const checkpoint::Description& description, cons
 }
 
 void warn_of_other_samples(const config::JobConfig& config, const checkpoint::Description& then,
-                           const std::string& place, const RunState& state, comm::Communicator& control) {
+                           const std::string& place, int64_t next_sample, const RunState& state,
+                           comm::Communicator& control) {
     // The data is compared on every rank, because a node may have files of its own.
     const std::vector<std::string> data = all_gather_texts(control, state.data());
     if (control.rank() != 0) return;
@@ -151,19 +162,17 @@ void warn_of_other_samples(const config::JobConfig& config, const checkpoint::De
             "epoch some tokens come a second time and others not at all",
             fmt::join(changes, "; "));
     }
-    const Scalars scalars = parse_scalars(then.state, place);
-    std::vector<size_t> others;
-    for (size_t rank = 0; rank < data.size(); ++rank) {
-        if (data[rank] != scalars.data) others.push_back(rank);
+    const std::string data_then = parse_scalars(then.state, place).data;
+    std::vector<int> others;
+    for (int rank = 0; std::cmp_less(rank, data.size()); ++rank) {
+        if (data[rank] != data_then) others.push_back(rank);
     }
-    if (scalars.data.empty() || others.empty()) return;
+    if (data_then.empty() || others.empty()) return;
     spdlog::warn(
         "{} was saved by a run on OTHER DATA{}: other files, of other lengths or in another order, or other "
         "weights of data.mixture. Sample {} of this run's data comes next; to begin with its first sample, "
         "set checkpoint.exclude_from_loading = dataloader for this start",
-        place,
-        others.size() == data.size() ? "" : fmt::format(" than that of rank {}", fmt::join(others, ", ")),
-        scalars.position.samples);
+        place, others.size() == data.size() ? "" : " than that of " + some_of(others), next_sample);
 }
 
 void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,

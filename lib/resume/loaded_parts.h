@@ -43,9 +43,10 @@ train::Position restore_scalars(const checkpoint::Description& description, cons
 
 /// COLLECTIVE over `control`, for a run that loads its position in the data. Warns on rank 0 if the next
 /// samples are not those that came next when the position was saved: their order has changed, or some rank
-/// reads other data.
+/// reads other data. `next_sample`: the first sample of this run.
 void warn_of_other_samples(const config::JobConfig& config, const checkpoint::Description& then,
-                           const std::string& place, const RunState& state, comm::Communicator& control);
+                           const std::string& place, int64_t next_sample, const RunState& state,
+                           comm::Communicator& control);
 
 /// Logs a line for each key of the configuration whose value differs from the saved one, and for the mesh if
 /// it differs. Keys that do not affect training, such as folders, are left out.

@@ -6,8 +6,6 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <set>
-#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
@@ -59,9 +57,8 @@ class Restorer {
     std::vector<fs::path> places_to_try(const fs::path& path);
     std::optional<Start> load_first_intact(const std::vector<fs::path>& places, Want want,
                                            const ChooseParts& choose);
-    std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& search);
-    std::vector<std::string> open(const fs::path& path, Want want, ModelSource& source);
-    std::vector<std::string> load_tensors(const ModelSource& source, const LoadedParts& parts);
+    Faults open(const fs::path& path, Want want, ModelSource& source);
+    Faults load_tensors(const ModelSource& source, const LoadedParts& parts);
     Start load_rest(const ModelSource& source, const LoadedParts& parts, double started);
     void check_model(const ModelSource& source) const;
     void note_faults(const fs::path& place, bool aloud);
@@ -75,9 +72,8 @@ class Restorer {
     HeldWeights& weights_;
     RunState* state_;  // null: only weights are loaded
     JointWork work_;
-    std::vector<std::string> faults_;  // faults of the checkpoint that was tried last; empty: none
-    int64_t loaded_bytes_ = 0;         // of the tensors that this rank has loaded
-    bool unreadable_ = false;          // that checkpoint could not be read; it may still be intact
+    Faults faults_;             // of the checkpoint that was tried last
+    int64_t loaded_bytes_ = 0;  // of the tensors that this rank has loaded
     /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be intact.
     std::optional<std::string> unreadable_fault_;
 };
@@ -120,38 +116,11 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     return places_of(newest_first(folder), folder);
 }
 
-/// COLLECTIVE: runs `search` on every rank and returns the faults that any rank found, each once, the same on
-/// all ranks. An exception in `search` is a fault, too. Any exception except UserError sets unreadable_.
-std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& search) {
-    std::vector<std::string> own;
-    unreadable_ = false;
-    try {
-        work_.run([&] {
-            try {
-                own = search();
-            } catch (const UserError& error) {
-                own = {error.what()};
-            } catch (const std::exception& error) {
-                own = {error.what()};
-                throw;
-            }
-        });
-    } catch (const JobError&) {
-        unreadable_ = true;
-    }
-    std::set<std::string> faults;
-    for (const std::string& text : all_gather_texts(control_, fmt::format("{}", fmt::join(own, "\n")))) {
-        std::istringstream lines(text);
-        for (std::string line; std::getline(lines, line);) faults.insert(line);
-    }
-    return {faults.begin(), faults.end()};
-}
-
 /// COLLECTIVE: opens the checkpoint on every rank and verifies all of its bytes; without
 /// checkpoint.verify_on_load, verifies only that its files can be opened and belong to the save. Returns the
 /// faults; none if the checkpoint is intact.
-std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSource& source) {
-    return gather_faults([&]() -> std::vector<std::string> {
+Faults Restorer::open(const fs::path& path, Want want, ModelSource& source) {
+    return work_.find_faults([&]() -> std::vector<std::string> {
         source = interop::open_model(path, {config_.model.accept_config_keys});
         if (want == Want::OwnStep) {
             if (!source.description) return {path.string() + " is a model, not a step of a run"};
@@ -170,11 +139,12 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSo
 
 /// Records, and logs if `aloud`, the faults of a checkpoint that was not loaded.
 void Restorer::note_faults(const fs::path& place, bool aloud) {
-    if (unreadable_ && !unreadable_fault_) unreadable_fault_ = faults_.front();
+    const std::vector<std::string>& texts = faults_.texts;
+    if (faults_.unreadable && !unreadable_fault_) unreadable_fault_ = texts.front();
     if (!aloud || !is_rank_0()) return;
     spdlog::error("{} is not intact:", place.string());
-    for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
-    if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
+    for (size_t i = 0; i < std::min(texts.size(), kFaultsInLog); ++i) spdlog::error("  {}", texts[i]);
+    if (texts.size() > kFaultsInLog) spdlog::error("  and {} more", texts.size() - kFaultsInLog);
 }
 
 /// Ends the run because no intact checkpoint was found. Throws JobError if a checkpoint could not be read,
@@ -185,7 +155,7 @@ void Restorer::fail(const std::string& what, const std::string& remedy) const {
         throw JobError("{}, but not all could be read ({}); start the job again once it can be read", what,
                        *unreadable_fault_);
     }
-    throw UserError("{} ({}); {}", what, faults_.front(), remedy);
+    throw UserError("{} ({}); {}", what, faults_.texts.front(), remedy);
 }
 
 /// Warns of settings that are wrong in a job that is started again, because each start applies them again.
@@ -214,11 +184,11 @@ std::optional<Start> Restorer::load_first_intact(const std::vector<fs::path>& pl
         ModelSource source;
         const double started = seconds_now();
         faults_ = open(place, want, source);
-        if (faults_.empty()) {
+        if (faults_.texts.empty()) {
             check_model(source);
             const LoadedParts parts = choose(source);
             faults_ = load_tensors(source, parts);
-            if (faults_.empty()) return load_rest(source, parts, started);
+            if (faults_.texts.empty()) return load_rest(source, parts, started);
         }
         note_faults(place, want == Want::OwnStep || places.size() > 1);
     }
@@ -273,16 +243,14 @@ Start Restorer::begin_with(const fs::path& path) {
         return parts_to_begin_with(config_, source.description, source.path.string());
     });
     if (start) return *std::move(start);
-    if (places.size() == 1 && unreadable_) throw JobError("{}", faults_.front());
-    if (places.size() == 1) throw UserError("{}", faults_.front());
+    if (places.size() == 1) faults_.refuse();
     fail(fmt::format("none of the {} steps in {} is intact", places.size(), path.string()),
          "name another checkpoint.initial_load_path");
 }
 
 void Restorer::load_weights(const fs::path& path) {
     if (load_first_intact({path}, Want::AnyModel, [](const ModelSource&) { return LoadedParts{}; })) return;
-    if (unreadable_) throw JobError("{}", faults_.front());
-    throw DamageError("{}", faults_.front());
+    faults_.refuse();
 }
 
 void Restorer::check_model(const ModelSource& source) const {
@@ -293,15 +261,15 @@ void Restorer::check_model(const ModelSource& source) const {
 }
 
 /// Returns the faults of the tensors' bytes; none if all tensors are loaded.
-std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const LoadedParts& parts) {
+Faults Restorer::load_tensors(const ModelSource& source, const LoadedParts& parts) {
     std::vector<HeldSlab> slabs = weights_.slabs();
     if (parts.optimizer) slabs.insert(slabs.end(), state_->moments().begin(), state_->moments().end());
     work_.run([&] { check_tensors(*source.tensors, slabs); });
-    std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
+    Faults faults = work_.find_faults([&]() -> std::vector<std::string> {
         load_slabs(*source.tensors, slabs);
         return {};
     });
-    if (!faults.empty()) return faults;
+    if (!faults.texts.empty()) return faults;
     loaded_bytes_ = 0;
     for (const HeldSlab& slab : slabs) loaded_bytes_ += slab.num_bytes();
     weights_.changed();
@@ -324,7 +292,10 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
     if (parts.any()) {
         const std::string place = source.path.string();
         start.position = restore_scalars(*source.description, place, parts, *state_);
-        if (parts.dataloader) warn_of_other_samples(config_, *source.description, place, *state_, control_);
+        if (parts.dataloader) {
+            warn_of_other_samples(config_, *source.description, place, start.position.samples, *state_,
+                                  control_);
+        }
         log_differences(config_, mesh_, *source.description);
     }
     work_.run([&] {

@@ -117,6 +117,10 @@ TEST_F(MegatronTest, RefusesDamagedFiles) {
     std::filesystem::resize_file(idx_, 100);
     EXPECT_ERROR(opens(), DamageError, ".idx is truncated: it has 100 bytes", "documents end at byte 146");
     std::filesystem::resize_file(idx_, 33);
+    EXPECT_ERROR(opens(), DamageError, ".idx is truncated: it has 33 bytes, and its header has 34");
+    std::filesystem::resize_file(idx_, 0);
+    EXPECT_ERROR(opens(), DamageError, ".idx is truncated: it has 0 bytes");
+    write_file(idx_, "MMI and more");
     EXPECT_ERROR(opens(), UserError, "does not begin with MMIDIDX");
     std::filesystem::remove(idx_);
     EXPECT_ERROR(opens(), UserError, "a_text_document.idx", "No such file");

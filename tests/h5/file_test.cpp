@@ -200,6 +200,8 @@ TEST(File, RefusesWhatItCannotOpen) {
     EXPECT_ERROR(File::open(folder / "pipe.h5"), UserError, "pipe.h5", "not a regular file");
     write_file(folder / "text.h5", "not at all HDF5");
     EXPECT_ERROR(File::open(folder / "text.h5"), UserError, "text.h5", "not an HDF5 file");
+    write_file(folder / "empty.h5", "");
+    EXPECT_ERROR(File::open(folder / "empty.h5"), DamageError, "empty.h5 is truncated: it has 0 bytes");
     write_sample(folder / "a.h5");
     const std::string whole = read_file(folder / "a.h5");
     write_file(folder / "half.h5", whole.substr(0, whole.size() / 2));

@@ -86,7 +86,7 @@ TEST(Safetensors, RefusesFilesThatAreNone) {
     const auto path = folder / "x.safetensors";
     EXPECT_ERROR(Safetensors{path}, UserError, "x.safetensors", "No such file");
     write_file(path, "1234567");
-    EXPECT_ERROR(Safetensors{path}, UserError, "x.safetensors", "7 bytes");
+    EXPECT_ERROR(Safetensors{path}, DamageError, "x.safetensors is truncated: it has 7 bytes");
     const std::string sound = safetensors_bytes("{" + entry("a", 0, 4) + "}", 4);
     write_file(path, sound);
     EXPECT_EQ(Safetensors{path}.tensors().size(), 1u);

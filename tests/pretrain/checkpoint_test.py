@@ -250,7 +250,7 @@ class Loading(saved.SavedTest):
             self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 is not intact")
             self.assertIn("4 steps are done", done.stderr)
         done = self.run_ranks(2, *self.saving("named", checkpoint__initial_load_path=self.step_folder(6)))
-        self.assert_one_error(done, 2, "shard-00001-of-00002.h5")
+        self.assert_one_error(done, 3, "shard-00001-of-00002.h5")
         for step in (2, 4):
             self.flip(step, "shard-00000-of-00002.h5")
         done = self.run_ranks(2, *self.saving("none", **elsewhere))
@@ -317,6 +317,15 @@ class Loading(saved.SavedTest):
             done = self.run_ranks(1, *self.small("new", checkpoint__initial_load_path=folder,
                                                  model__accept_config_keys=accepted))
             self.assert_one_error(done, 2, *parts)
+
+    def test_truncated_weights_to_start_from(self):
+        folder = self.folder / "theirs"
+        shutil.copytree(run.SOURCE / "tests/reference/llama", folder)
+        weights = folder / "model.safetensors"
+        for size in (weights.stat().st_size - 1, 0):
+            os.truncate(weights, size)
+            done = self.run_ranks(2, *self.small("new", checkpoint__initial_load_path=folder))
+            self.assert_one_error(done, 3, f"{weights} is truncated")
 
     def test_paths_without_a_model_are_refused(self):
         for path, parts, more in (

@@ -29,7 +29,20 @@ class FullDisk(saved.SavedTest):
         done = self.run_ranks(2, *self.saving())
         self.assert_one_error(done, 1, "the next checkpoint of this run needs 10", "has 5", "free; make room on that file system")
         self.assertNotIn("step  1/", done.stderr)
-        self.assertFalse((disk / "metrics.jsonl").exists() and (disk / "metrics.jsonl").read_text())
+        metrics = self.folder / "run" / "metrics.jsonl"
+        self.assertFalse(metrics.exists() and metrics.read_text())
+
+    def test_the_remains_of_a_killed_save_are_room_for_the_next(self):
+        disk = self.folder_of()
+        disk.mkdir(parents=True)
+        self.assertTrue(mount(disk, "size=25m"))
+        self.addCleanup(unmount, disk)
+        self.train(2, training__steps=2)
+        remains = disk / "step-00000004.partial"
+        remains.mkdir()
+        (remains / "shard").write_bytes(bytes(10 << 20))
+        self.train(2, training__steps=4)
+        self.assertEqual(self.names(), ["step-00000002", "step-00000004"])
 
     def test_a_disk_without_room_ends_the_run_and_loses_nothing(self):
         """Room for two steps of 10 MiB and not for a third; later for more."""
