@@ -112,8 +112,8 @@ struct Run {
         }
         metrics.end();
         checkpoints.finish(position);
-        const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
         diagnosis.end();
+        const ExitCode code = limits.end(reason, position, start.position, checkpoints.saves());
         return code == ExitCode::Done ? baseline.compare_run(control) : code;
     }
 
@@ -210,7 +210,9 @@ ExitCode print_plan(const config::CommandLine& line) {
     const plan::Plan plan = plan::make_plan(config, request.num_ranks, machine);
     if (!choice.empty()) spdlog::info("{}", choice);
     print_text(request.json ? plan::plan_json(plan) : plan::plan_text(plan), stdout);
-    return plan.fits() ? ExitCode::Done : ExitCode::CheckFailed;
+    if (plan.fits()) return ExitCode::Done;
+    spdlog::info("the run does not fit: --search in place of --plan lists configurations that do");
+    return ExitCode::CheckFailed;
 }
 
 /// Answers --from-torchtitan and --from-litgpt. 3: a key of theirs is missing here.

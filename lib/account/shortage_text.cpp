@@ -147,13 +147,17 @@ bool is_beside_the_model(const Shortage& found, bool on_gpu) {
 
 std::string shortage_text(const config::JobConfig& config, const ShortageFacts& facts, const Shortage& found,
                           bool on_gpu) {
-    if (is_data_too_large(facts, found)) {
-        return fmt::format("out of memory{}{}. What would need less: {}", request_text(found), facts.place,
-                           fmt::join(remedies_for_data(config.training), "; "));
-    }
+    std::vector<std::string> for_data;
+    if (is_data_too_large(facts, found)) for_data = remedies_for_data(config.training);
     if (is_beside_the_model(found, on_gpu)) {
+        std::vector<std::string> found_remedies = remedies_for_the_host(config);
+        std::ranges::copy(for_data, std::back_inserter(found_remedies));
         return fmt::format("out of memory{}{}{}. What would need less: {}", request_text(found), facts.place,
-                           host_memory(found), fmt::join(remedies_for_the_host(config), "; "));
+                           host_memory(found), fmt::join(found_remedies, "; "));
+    }
+    if (!for_data.empty()) {
+        return fmt::format("out of memory{}{}. What would need less: {}", request_text(found), facts.place,
+                           fmt::join(for_data, "; "));
     }
     return fmt::format("out of memory{}{}{}. What would need less: {}", request(facts, found), facts.place,
                        breakdown(facts, found), fmt::join(remedies(config, on_gpu), "; "));

@@ -73,7 +73,7 @@ void MemoryAccount::plan_memory(const train::TrainerOptions& options, const comm
 
 MemoryAccount::Recorder::~Recorder() {
     record();
-    // has_called_: there is a watchdog.
+    // call_others() sets has_called_ only if there is a watchdog.
     if (account_.has_called_) account_.world_->watchdog()->wait_for_answers(kMaxSecondsOfAnswers);
 }
 

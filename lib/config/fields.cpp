@@ -54,8 +54,8 @@ std::vector<Section> make_schema() {
                  "Number of steps in which the learning rate rises linearly; the step after them has "
                  "optimizer.lr."),
              key("total_steps", &LrScheduler::total_steps, at_least(1),
-                 "Last step of the decay; the steps after it have the lowest rate. Unset: the run's last "
-                 "step.",
+                 "Last step of the decay; the steps after it have the decay's lowest rate. Unset: the run's "
+                 "last step.",
                  "the run's steps"),
              key("decay_ratio", &LrScheduler::decay_ratio, within(0, 1),
                  "Share of total_steps, at the end, in which the learning rate decays; 0: constant after the "
@@ -64,7 +64,7 @@ std::vector<Section> make_schema() {
              key("decay_type", &LrScheduler::decay_type, any(),
                  "Shape of the decay; sqrt: 1 minus the square root of the part of the decay that is done."),
              key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
-                 "Learning rate that the decay approaches and steps after total_steps have, as a share of "
+                 "Lowest rate: the decay approaches it, and steps after the decay have it; a share of "
                  "optimizer.lr.")}),
         section(
             "training", &JobConfig::training, "data, batches, length and number types",

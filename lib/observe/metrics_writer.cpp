@@ -29,17 +29,15 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
 }
 
 void MetricsWriter::end() {
-    live_line_.reset();
-    if (window_.num_steps > 0) end_window();
-}
-
-MetricsWriter::~MetricsWriter() {
     try {
-        end();
+        live_line_.reset();
+        if (window_.num_steps > 0) end_window();
     } catch (const Error& error) {
         spdlog::warn("{}", error.what());
     }
 }
+
+MetricsWriter::~MetricsWriter() { end(); }
 
 std::filesystem::path MetricsWriter::path() const {
     return std::filesystem::path(options_.dump_folder) / "metrics.jsonl";

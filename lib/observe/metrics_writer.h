@@ -43,7 +43,7 @@ class MetricsWriter {
     void write(const StepMetrics& metrics);
 
     /// Writes the log line of the last steps, wherever the run stopped, and removes the live line. Nothing is
-    /// written after it.
+    /// written after it. Only warns of an error, because the run's last step is saved after it.
     void end();
 
   private:

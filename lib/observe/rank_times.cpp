@@ -48,10 +48,12 @@ std::string range_text(const std::vector<float>& shares) {
     return from == to ? fmt::format("{} %", to) : fmt::format("{} to {} %", from, to);
 }
 
-/// What a slow rank is compared with, among the ranks with work equal to its own: "rank 1", "the median of 8
-/// ranks". `num_works`: the number of different works.
-std::string others_text(int rank, const std::vector<int>& equals, size_t num_works) {
-    if (equals.size() == 2) return fmt::format("rank {}", equals[0] == rank ? equals[1] : equals[0]);
+/// What each of the slow ranks is compared with: the other of two ranks with the same work ("rank 1"), or the
+/// median of such ranks ("the median of 8 ranks"). `equals`: the ranks with the work of slow[0]; other works
+/// have as many. `num_works`: the number of different works.
+std::string others_text(std::span<const int> slow, const std::vector<int>& equals, size_t num_works) {
+    if (equals.size() == 2 && slow.size() > 1) return "the other rank with the same work";
+    if (equals.size() == 2) return fmt::format("rank {}", equals[0] == slow[0] ? equals[1] : equals[0]);
     return num_works == 1 ? fmt::format("the median of {} ranks", equals.size())
                           : fmt::format("the median of the {} ranks with the same work", equals.size());
 }
@@ -198,15 +200,17 @@ std::vector<std::string> SlowRanks::sentences(Kind kind, std::span<const int> ra
         }
         std::vector<float> found;
         for (const int rank : slow) found.push_back(shares[rank]);
-        const std::string others = others_text(slow[0], equals_[equals_of_rank_[slow[0]]], equals_.size());
+        const std::string others = others_text(slow, equals_[equals_of_rank_[slow[0]]], equals_.size());
         const bool one_host = hosts_.names.size() == 1;  // the ranks differ in what they use of it
+        const bool has_gpu = hosts_.gpu_of_rank[slow[0]] >= 0;
         const char* const plural = slow.size() == 1 ? "s" : "";
         texts.push_back(
             kind == Compute
                 ? fmt::format("{} compute{} {} slower than {}{}: {}", subject(host, slow), plural,
                               range_text(found), others, end,
-                              one_host ? "check what else runs on its cores or GPU"
-                                       : "check that node's clocks, temperature and other programs")
+                              !one_host ? "check that node's clocks, temperature and other programs"
+                              : has_gpu ? "check the GPU's clocks and temperature, and what else runs here"
+                                        : "check what else runs on its cores")
                 : fmt::format("{} wait{} for data in {} of the step, more than {}{}: {}", subject(host, slow),
                               plural, range_text(found), others, end,
                               one_host ? "check what else runs on its cores"

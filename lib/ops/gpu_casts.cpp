@@ -86,8 +86,8 @@ Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, 
                         values);
     }
     const at::TensorOptions options = x.options().dtype(type);
-    // An emulated product reads either order. The cast does not know of Accumulation::Float32, with which a
-    // GPU that needs both writes one that is not read.
+    // An emulated product reads either order. With Accumulation::Float32 the second order is written in vain,
+    // because the cast does not know how its product is summed.
     const cublas::Target target = product_target(x);
     const bool both =
         summed == SumOver::Either && target.multiplies_float8() && !target.reads_float8_in_either_order();

@@ -74,7 +74,7 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
         write_product(sum, widened_to_bf16(a), widened_to_bf16(b));
     }
     for (const at::Tensor& scale : {a.scale, b.scale}) {
-        if (scale.scalar_type() != at::kFloat) continue;  // the operand's numbers have it
+        if (scale.scalar_type() != at::kFloat) continue;  // scales of blocks are applied already
         note_pass({sum, sum});
         sum.mul_(scale);
     }

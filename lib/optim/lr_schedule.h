@@ -15,7 +15,7 @@ struct LrScheduleOptions {
     /// Share of total_steps with decay. None: all steps after the warm-up; 0: no decay.
     std::optional<double> decay_ratio;
     DecayShape shape = DecayShape::Linear;
-    double min_factor = 0;  // the rate of the steps after total_steps, as a share of the peak
+    double min_factor = 0;  // the rate of the steps after a decay, as a share of the peak
 };
 
 /// The steps that decay_ratio asks for; the warm-up may leave fewer.

@@ -202,10 +202,9 @@ std::string plan_text(const Plan& plan) {
             gib(plan.score_bytes));
     }
     if (plan.room_bytes() > 0) {
-        text += fmt::format("          {}: a device has {}, of which {} are left for tensors{}\n",
+        text += fmt::format("          {}: a device has {}, of which {} are left for tensors\n",
                             plan.fits() ? "fits" : "DOES NOT FIT", gib(plan.machine.memory_bytes),
-                            gib(plan.room_bytes()),
-                            plan.fits() ? "" : "; --search in place of --plan lists configurations that fit");
+                            gib(plan.room_bytes()));
     }
     text += fmt::format("step      {:.3g} s (estimate): {}\n", slowest.time.total, time_parts(slowest.time));
     text +=

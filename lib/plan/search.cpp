@@ -322,7 +322,7 @@ class Searcher {
                 Plan plan = make_rough_plan(variant, num_ranks_, machine_);
                 const auto order = [](const Plan& of) { return std::pair(!of.fits(), of.seconds); };
                 if (!best || order(plan) < order(best->plan)) best = Candidate{variant, {}, std::move(plan)};
-            } catch (const UserError& error) {  // as 32 does not divide the tokens of a rank
+            } catch (const UserError& error) {  // for example, 32 does not divide a rank's tokens
                 refusal = error.what();
             }
         }

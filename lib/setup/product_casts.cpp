@@ -59,7 +59,8 @@ struct SortedMatrices {
 
     std::string kept() const {
         std::set<std::string> all;
-        for (const auto* names : {&filtered, &indivisible, &narrow}) all.insert(names->begin(), names->end());
+        for (const auto* layers : {&filtered, &indivisible, &narrow})
+            all.insert(layers->begin(), layers->end());
         return fmt::format("{}", fmt::join(all, ", "));
     }
 };

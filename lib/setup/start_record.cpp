@@ -135,7 +135,7 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
     if (after_decay <= steps.last && schedule.at_step(after_decay) == 0) {
         spdlog::warn(
             "steps {} to {} have a learning rate of 0 and train nothing: lr_scheduler.total_steps = {} ends "
-            "the decay before the run; raise it, or set lr_scheduler.min_lr_factor",
+            "the decay before the run ends; raise it, or set lr_scheduler.min_lr_factor",
             after_decay, steps.last, options.total_steps);
     }
     if (steps.last <= options.warmup_steps && options.total_steps <= steps.last) {
@@ -145,10 +145,11 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
             options.warmup_steps, options.peak, steps.last, schedule.at_step(steps.last));
     } else if (schedule.decay_steps() < optim::requested_decay_steps(options)) {
         spdlog::warn(
-            "the decay has {} steps and not the {} of lr_scheduler.decay_ratio = {}: warmup_steps = {} of "
+            "the decay has {} step{} and not the {} of lr_scheduler.decay_ratio = {}: warmup_steps = {} of "
             "{} leaves no more; lower one of the two",
-            schedule.decay_steps(), optim::requested_decay_steps(options), *options.decay_ratio,
-            options.warmup_steps, options.total_steps);
+            schedule.decay_steps(), schedule.decay_steps() == 1 ? "" : "s",
+            optim::requested_decay_steps(options), *options.decay_ratio, options.warmup_steps,
+            options.total_steps);
     }
 }
 

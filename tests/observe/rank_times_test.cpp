@@ -100,7 +100,26 @@ TEST(SlowRanks, TwoRanksOfOneHostAreComparedWithEachOther) {
     slow.add(window);
     EXPECT_EQ(slow.add(window),
               Texts{"rank 1 (host n1) computes 20 % slower than rank 0: check what else runs "
-                    "on its cores or GPU"});
+                    "on its cores"});
+}
+
+TEST(SlowRanks, RanksOfPairsAreComparedEachWithItsOwn) {
+    const auto window = computing({500, 900, 600, 1080});
+    SlowRanks slow({{"n1", "n2"}, {0, 0, 1, 1}, {-1, -1, -1, -1}}, layout::MeshShape{{1, 1, 2, 2, 1}},
+                   layout::Axis::Context);
+    slow.add(window);
+    EXPECT_EQ(slow.add(window),
+              Texts{"all ranks of host n2 (2, 3) compute 20 % slower than the other rank with the same work: "
+                    "check that node's clocks, temperature and other programs"});
+}
+
+TEST(SlowRanks, AGpuOfOneHostMayBeHot) {
+    const auto window = computing({500, 600});
+    SlowRanks slow({{"n1"}, {0, 0}, {0, 1}}, layout::MeshShape{{1, 1, 2, 1, 1}}, layout::Axis::Pipeline);
+    slow.add(window);
+    EXPECT_EQ(slow.add(window),
+              Texts{"rank 1 (host n1, GPU 1) computes 20 % slower than rank 0: check the GPU's "
+                    "clocks and temperature, and what else runs here"});
 }
 
 TEST(SlowRanks, ManyHostsAreCounted) {
