@@ -220,7 +220,8 @@ show_stages() {
 }
 
 # try_stage ROW: runs a stage. The samples per step grow with the ranks of data parallelism, so that the work of a rank stays
-# the same where these are all that grows. Nothing is saved; the folder of steps is set, because pretrain refuses one that has some.
+# the same where these are all that grows. Nothing is saved. checkpoint.folder is set, because a configured folder outside the
+# stage may hold steps, which pretrain refuses.
 try_stage() {
     local ranks=${ranks_of[$1]} some=1 name job degrees
     name=$(name_of "$ranks")

@@ -2,9 +2,9 @@
 """merge_traces.py FOLDER [--output FILE]: merges the traces of a step's ranks (profiling.enable_profiling), checks them, and writes
 one file for chrome://tracing or ui.perfetto.dev.
 
-FOLDER is a step's folder, RUN/profile_traces/step-N, where N has eight digits (step-00000010). The check: spans of a rank nest, times of a rank ascend, each
-operation between ranks ends once, each flow has its beginning and its ends, the curve of memory has no negative value,
-and each rank occurs once. Exit codes: 0 done, 2 bad arguments, 3 a trace breaks a rule.
+FOLDER is a step's folder, RUN/profile_traces/step-N, where N has eight digits (step-00000010). The check: spans of a rank nest,
+times of a rank ascend, each operation between ranks ends once, each flow has its beginning and its ends, the curve of memory has
+no negative value, and each rank occurs once. Exit codes: 0 done, 2 bad arguments, 3 a trace breaks a rule.
 """
 import argparse
 import collections
@@ -99,7 +99,7 @@ def read(folder):
     files = sorted(pathlib.Path(folder).glob("rank-*.json"))
     if not files:
         folder = pathlib.Path(folder)
-        steps = sorted({file.parent for base in (folder, folder.parent) for file in base.glob("step-*/rank-*.json")})
+        steps = sorted({file.parent for base in (folder, folder.parent, folder / "profile_traces") for file in base.glob("step-*/rank-*.json")})
         there = ": " + ", ".join(map(str, steps[-5:])) if steps else ", RUN/profile_traces/step-N"
         raise ValueError(f"{folder} holds no rank-*.json; name the folder of a step{there}")
     traces = {file.name: json.loads(file.read_text()) for file in files}

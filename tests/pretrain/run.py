@@ -274,7 +274,7 @@ class ShownAtOnce(unittest.TextTestResult):
 
 class Runner:
     """Runs up to `workers` tests of a class at the same time, for scripts whose tests mostly wait. What a test prints comes
-    when it ends."""
+    when it ends, and a summary of all tests at the end."""
 
     def __init__(self, workers):
         self.workers, self.total, self.lock = workers, unittest.TestResult(), threading.Lock()
@@ -288,6 +288,8 @@ class Runner:
             finally:
                 cls.tearDownClass()
                 cls.doClassCleanups()
+        bad = [str(test) for test, _ in self.total.failures + self.total.errors]
+        sys.stderr.write(f"{self.total.testsRun} tests, {len(bad)} failed{': ' if bad else ''}{', '.join(bad)}\n")
         return self.total
 
     def run_one(self, test):
