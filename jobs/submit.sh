@@ -114,6 +114,18 @@ check_plan() {
          "ARGOSY_PLAN=no submits it without this check"
 }
 [ "$ARGOSY_PLAN" = no ] || [ -n "$points" ] || check_plan
+
+# Only a warning, because the nodes may have file systems that this machine lacks.
+warn_of_missing_data() {
+    local section path
+    grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" || return 0
+    for section in training validation; do
+        path=$(value "$section" dataset_path <<<"$settings")
+        [ -z "$path" ] || compgen -G "$path" >/dev/null ||
+            say "warning: $section.dataset_path = $path is not on this machine; the job fails at its start if its nodes lack it too"
+    done
+}
+warn_of_missing_data
 use_scripts_of "$run"
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 time=$(option time "$script") signal=$(option signal "$script")

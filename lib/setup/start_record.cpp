@@ -166,9 +166,11 @@ void log_job(const config::JobConfig& config, const model::ModelSpec& spec, cons
     if (context.control->rank() != 0) return;
     const layout::MeshShape& mesh = context.mesh.shape();
     const train::BatchSizes sizes = batch_sizes(config, mesh);
-    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
-                 model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
-                 mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
+    const std::string ranks =
+        mesh.num_ranks() == 1 ? "one rank" : fmt::format("{} ranks ({})", mesh.num_ranks(), mesh.name());
+    spdlog::info("{}: {:.3g} parameters on {}, {} sequences of {} tokens per step",
+                 model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)), ranks,
+                 sizes.global_batch, config.training.seq_len);
     spdlog::info("{}", number_types_line(config.training));
     log_product_casts(config, spec, mesh, ops::product_target(at::empty({0}, context.device)));
     if (!config.job.description.empty()) spdlog::info("description: \"{}\"", config.job.description);

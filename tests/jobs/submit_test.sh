@@ -47,6 +47,16 @@ llama3_70b_3d 32 3d
 llama3_405b 64 4d
 RUNS
 
+# Data that is not here is a warning, also as a pattern; what is there is none.
+touch "$folder/there.h5"
+for path in nowhere.h5 'nowhere/*.h5' there.h5 't*e.h5'; do
+    said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --training.dataset_path "$folder/$path" --dry-run 2>&1 >/dev/null)
+    case $path in
+        nowhere*) grep -qF "warning: training.dataset_path = $folder/$path is not on this machine" <<<"$said" ;;
+        *) ! grep -q "dataset_path" <<<"$said" ;;
+    esac || fail "data at $path: $said"
+done
+
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
 NCCL_DEBUG="INFO now" ARGOSY_RESTART=3 ARGOSY_RECORD=/another/job.json dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
