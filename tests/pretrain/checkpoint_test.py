@@ -1,5 +1,6 @@
 """The keys of [checkpoint]: which steps are saved, kept, found and loaded; and that damaged steps are skipped."""
 import json
+import os
 import re
 import shutil
 import subprocess
