@@ -44,12 +44,12 @@ require_count 'the number of ranks, N,' "$1"
 ranks=$1
 shift
 
-# is_program WORD: whether mpirun finds a program of that name: in this folder, at that path, or in PATH.
-is_program() { { [ -f "$1" ] && [ -x "$1" ]; } || type -P -- "$1" >/dev/null; }
-
 # A word with a dash is an option of mpirun.
-[[ $1 == -* ]] || is_program "$1" ||
-    fail "$([ -f "$1" ] && echo "'$1' cannot be executed" || echo "there is no program '$1'"); $usage"
+if [[ $1 != -* ]] && ! type -P -- "$1" >/dev/null; then
+    [ -f "$1" ] || fail "there is no program '$1'; $usage"
+    [[ $1 == */* ]] || fail "'$1' is not in PATH; the file in this folder is ./$1"
+    fail "'$1' cannot be executed"
+fi
 export OMP_NUM_THREADS=$threads OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none
        -n "$ranks")
@@ -57,7 +57,7 @@ start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca b
 # starts_pretrain WORD: whether the word is the program pretrain. A folder or a file of that name does not count.
 starts_pretrain() {
     case ${1##*/} in
-        pretrain | pretrain_*) is_program "$1" ;;
+        pretrain | pretrain_*) type -P -- "$1" >/dev/null ;;
         *) return 1 ;;
     esac
 }

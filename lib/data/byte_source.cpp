@@ -109,8 +109,8 @@ class ByteSource::Decoder {
 
   protected:
     [[noreturn]] void refuse(const char* what) const {
-        throw UserError("{} is damaged or incomplete: {} (near byte {})", input_.name(), what,
-                        input_.num_read());
+        throw DamageError("{} is damaged or incomplete: {} (near byte {})", input_.name(), what,
+                          input_.num_read());
     }
 
     Input& input_;

@@ -80,13 +80,13 @@ TEST_F(ByteSourceTest, ReadsSeveralMembersAndFrames) {
 TEST_F(ByteSourceTest, RefusesDamagedAndTruncatedBytes) {
     for (const auto& compress : {gzip, zstandard}) {
         const std::string whole = compress(text_of(100'000));
-        EXPECT_ERROR(read(whole.substr(0, whole.size() - 5)), UserError, "/a is damaged or incomplete",
+        EXPECT_ERROR(read(whole.substr(0, whole.size() - 5)), DamageError, "/a is damaged or incomplete",
                      "ends within");
-        EXPECT_ERROR(read(whole + "x"), UserError, "/a is damaged or incomplete");
+        EXPECT_ERROR(read(whole + "x"), DamageError, "/a is damaged or incomplete");
     }
     std::string damaged = gzip(text_of(100'000));
     damaged[damaged.size() / 2] ^= 0x55;
-    EXPECT_ERROR(read(damaged), UserError, "/a is damaged or incomplete");
+    EXPECT_ERROR(read(damaged), DamageError, "/a is damaged or incomplete");
 }
 
 TEST_F(ByteSourceTest, RefusesWhatCannotBeRead) {

@@ -33,6 +33,10 @@ class Arguments(run.PretrainTest):
                 self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
                 self.assertIn(part, done.stderr)
                 self.assertIn("usage: mpirun.sh [--threads T] N COMMAND", done.stderr)
+        (self.folder / "own").write_text("")
+        for word, part in (("own", "'own' is not in PATH; the file in this folder is ./own"), ("./own", "'./own' cannot be executed")):
+            done = subprocess.run([run.MPIRUN, "1", word], capture_output=True, text=True, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stderr), (2, f"mpirun.sh: error: {part}\n"))
         done = subprocess.run([run.MPIRUN, "--help"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("usage: mpirun.sh", done.stdout)
