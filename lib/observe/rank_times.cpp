@@ -48,9 +48,9 @@ std::string range_text(const std::vector<float>& shares) {
     return from == to ? fmt::format("{} %", to) : fmt::format("{} to {} %", from, to);
 }
 
-/// What each of the slow ranks is compared with: the other of two ranks with the same work ("rank 1"), or the
-/// median of such ranks ("the median of 8 ranks"). `equals`: the ranks with the work of slow[0]; other works
-/// have as many. `num_works`: the number of different works.
+/// Names what each of the slow ranks is compared with: the other of two ranks with the same work ("rank 1"),
+/// or the median of such ranks ("the median of 8 ranks"). `equals`: the ranks with the work of slow[0]; other
+/// works have as many. `num_works`: the number of different works.
 std::string others_text(std::span<const int> slow, const std::vector<int>& equals, size_t num_works) {
     if (equals.size() == 2 && slow.size() > 1) return "the other rank with the same work";
     if (equals.size() == 2) return fmt::format("rank {}", equals[0] == slow[0] ? equals[1] : equals[0]);

@@ -17,7 +17,7 @@
 
 namespace argosy::resume {
 
-/// What all ranks together found wrong in files.
+/// The faults that all ranks together found in files.
 struct Faults {
     std::vector<std::string> texts;  // each once, the same on all ranks
     bool unreadable = false;         // some rank could not read a file, which may still be intact
