@@ -132,8 +132,8 @@ void add_generate_options(CLI::App& app, Options& options) {
 void add_options(CLI::App& app, Options& options) {
     app.description(kAbout);
     app.footer(
-        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 the checkpoint is "
-        "damaged\nor its weights are not finite. "
+        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 a checkpoint or task "
+        "file is\ndamaged, or the weights are not finite. "
         "Unless the code is 0, --output is not written, except if only writing\nto stdout failed.\n"
         "\n"
         "A shell has a command of the name eval, so call this one by its path:\n"

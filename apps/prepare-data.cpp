@@ -316,7 +316,7 @@ ExitCode run(int argc, char** argv, const Environment& environment, const Team& 
     catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
     line.app.footer(
-        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 --verify found damage.");
+        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input; 3 an input is damaged.");
     line.app.add_option("--verify", line.verified,
                         "read these token files wholly and verify their checksums and their tokens;\n"
                         "prints a line of JSON for each, and goes on after one that is damaged or missing");

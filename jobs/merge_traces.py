@@ -99,7 +99,8 @@ def read(folder):
     files = sorted(pathlib.Path(folder).glob("rank-*.json"))
     if not files:
         folder = pathlib.Path(folder)
-        steps = sorted({file.parent for base in (folder, folder.parent, folder / "profile_traces") for file in base.glob("step-*/rank-*.json")})
+        places = folder, folder.parent, folder / "profile_traces"
+        steps = sorted({file.parent for place in places for file in place.glob("step-*/rank-*.json")})
         there = ": " + ", ".join(map(str, steps[-5:])) if steps else ", RUN/profile_traces/step-N"
         raise ValueError(f"{folder} holds no rank-*.json; name the folder of a step{there}")
     traces = {file.name: json.loads(file.read_text()) for file in files}

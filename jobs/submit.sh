@@ -115,11 +115,13 @@ check_plan() {
 }
 [ "$ARGOSY_PLAN" = no ] || [ -n "$points" ] || check_plan
 
-# Only a warning, because the nodes may have file systems that this machine lacks.
+# Only a warning, because the nodes may have file systems that this machine lacks. A point of a sweep may set another path, and
+# the job that this one waits for may make the data.
 warn_of_missing_data() {
     local section path
-    grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" || return 0
+    [ -z "$points$after" ] && grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" || return 0
     for section in training validation; do
+        [ "$section" = training ] || [ "$(value validation enable <<<"$settings")" = true ] || continue
         path=$(value "$section" dataset_path <<<"$settings")
         [ -z "$path" ] || compgen -G "$path" >/dev/null ||
             say "warning: $section.dataset_path = $path is not on this machine; the job fails at its start if its nodes lack it too"

@@ -102,7 +102,7 @@ def diagnoses(path):
 
 
 def is_of_ranks(sentence):
-    """Whether it compares ranks: with the median, or one of two with the other (lib/observe/rank_times.cpp)."""
+    """Whether the sentence compares ranks: with the median, or one of two with the other (lib/observe/rank_times.cpp)."""
     return re.match(r"(all )?ranks? .* (slower|more) than (the median of|the other rank|rank) ", sentence) is not None
 
 

@@ -29,7 +29,7 @@ num_launched= # the number of ranks that the launcher starts
 warned=       # not empty: SIGUSR1 has arrived, the warning that the time limit is near
 ended=        # not empty: SIGTERM has arrived: scancel, preemption, a failed node
 interrupted=  # not empty: a signal has interrupted `wait`
-preflight_failed=  # not empty: this start's pre-flight has failed (3). pretrain ends with 3 if its token file is damaged
+preflight_failed=  # not empty: this start's pre-flight has failed (3). pretrain ends with 3 if its data is damaged
 
 # set_launch_words RANKS PROGRAM: sets `words`, which start a command on this number of ranks: all ranks of the job, or one.
 # pretrain starts with SIGUSR1 blocked and unblocks it when its handler is installed. Older versions of env have no

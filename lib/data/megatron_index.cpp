@@ -3,9 +3,11 @@
 // tokens of each sequence; i64 offset in the .bin of each sequence; i64 document entries, each the number of
 // a document's first sequence, and at last the number of sequences. A mode of each sequence may follow. The
 // .bin holds the tokens of all sequences, one after the other. The .bin is read as one stream of tokens.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/raw_file.h"

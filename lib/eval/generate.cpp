@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/strict_json.h"
 #include "checkpoint/hash.h"
+#include "eval/task_result.h"
 
 namespace argosy::eval {
 namespace {
@@ -61,7 +62,8 @@ size_t settled_size(std::string_view text) {
 
 uint32_t next_token(std::span<const float> logits, const SamplingOptions& options, uint64_t index) {
     if (!std::ranges::all_of(logits, [](float value) { return std::isfinite(value); })) {
-        throw UserError("the model's logits are not finite; its weights are not, or too large for --dtype");
+        throw NotFiniteError(
+            "the model's logits are not finite; its weights are not, or too large for --dtype");
     }
     return choose_token(logits, options, index);
 }

@@ -1,6 +1,7 @@
 #include "observe/metrics_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -65,9 +66,9 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
 }
 
 void MetricsWriter::end_window() {
-    if (events_) events_->write(window_.newest.step, tensorboard_scalars(window_, job_));
-    spdlog::info("{}", log_line(window_, job_));
-    window_ = {};
+    const StepWindow window = std::exchange(window_, {});  // also if writing fails
+    spdlog::info("{}", log_line(window, job_));
+    if (events_) events_->write(window.newest.step, tensorboard_scalars(window, job_));
 }
 
 /// Each rank warns at most once.

@@ -209,7 +209,7 @@ std::vector<std::string> SlowRanks::sentences(Kind kind, std::span<const int> ra
                 ? fmt::format("{} compute{} {} slower than {}{}: {}", subject(host, slow), plural,
                               range_text(found), others, end,
                               !one_host ? "check that node's clocks, temperature and other programs"
-                              : has_gpu ? "check the GPU's clocks and temperature, and what else runs here"
+                              : has_gpu ? "check clocks and temperature of the GPU, and what else runs here"
                                         : "check what else runs on its cores")
                 : fmt::format("{} wait{} for data in {} of the step, more than {}{}: {}", subject(host, slow),
                               plural, range_text(found), others, end,

@@ -83,7 +83,8 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
-        checkpoint::remove_remains(options_->folder);
+        checkpoint::remove_remains(
+            options_->folder);  // of earlier starts: they use the space that is checked
         require_space_for_step();
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;
@@ -116,6 +117,7 @@ void Checkpointer::after_step(const train::Position& position) {
 void Checkpointer::require_space_for_step() const {
     const int64_t done = options_->initial_step, interval = options_->checkpoint.interval;
     if (done >= options_->final_step) return;
+    // enable_first_step_checkpoint makes step 1 the first save.
     const bool first_is_last = (done / interval + 1) * interval >= options_->final_step && !is_due(done + 1);
     int64_t num_bytes = 0;
     for (const auto& tensor : plan_of(first_is_last && options_->checkpoint.last_save_model_only).tensors)

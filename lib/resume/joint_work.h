@@ -79,7 +79,8 @@ class JointWork {
     void run(std::function<void()> work);
 
     /// COLLECTIVE: run() of `search`, which returns damage. A DamageError is damage, another UserError
-    /// another fault; any other exception is a fault that sets `unreadable`.
+    /// another fault, and a failure of the machine a fault that sets `unreadable`. Throws UserError if a
+    /// std::filesystem call fails because of its path.
     Faults find_faults(const std::function<std::vector<std::string>()>& search);
 
   private:

@@ -39,7 +39,8 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
               RunState& state);
 
 /// COLLECTIVE over `control`. Loads the weights of checkpoint.initial_load_path, which names one checkpoint
-/// and not a folder of several, as restore() does. Throws DamageError if it is damaged.
+/// and not a folder of several, as restore() does. Throws DamageError if its bytes are
+/// damaged or one of its files is missing, UserError if it is no checkpoint.
 void load_weights(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
                   HeldWeights& weights);
 

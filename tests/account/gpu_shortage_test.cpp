@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "expect_error.h"
 #include "gpu/device.h"
+#include "observe/step_timer.h"
 #include "support/fake_gpus.h"
 
 namespace argosy::account {
@@ -20,8 +21,9 @@ class GpuShortage : public ::testing::Test {
     GpuShortage() { gpu::use(0); }
     ~GpuShortage() override { testing::fake_gpus() = usual_; }
 
-    void explain(const std::function<void()>& fail) const {
-        const MemoryAccount account(config_);
+    void explain(const std::function<void()>& fail, const char* phase = nullptr) const {
+        MemoryAccount account(config_);
+        if (phase != nullptr) account.enter_phase(phase);
         try {
             fail();
         } catch (...) {
@@ -43,6 +45,12 @@ TEST_F(GpuShortage, OnTheHostHasOtherRemedies) {
                  "1.5 GiB requested, in the host's memory, beside 1 GiB of tensors there. " + remedies);
     EXPECT_ERROR(explain([] { throw std::bad_alloc(); }), RunError,
                  "out of memory, in the host's memory. " + remedies);
+}
+
+TEST_F(GpuShortage, OfDataOnTheHostHasTheRemediesOfBoth) {
+    const auto counted = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
+    EXPECT_ERROR(explain(counted, observe::describe(observe::Phase::Data)), RunError,
+                 "fewer ranks per node; ", "; training.seq_len below");
 }
 
 TEST_F(GpuShortage, OutsideTensorsReportsTheGpusMemory) {

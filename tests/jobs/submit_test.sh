@@ -56,6 +56,8 @@ for path in nowhere.h5 'nowhere/*.h5' there.h5 't*e.h5'; do
         *) ! grep -q "dataset_path" <<<"$said" ;;
     esac || fail "data at $path: $said"
 done
+said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --validation.dataset_path "$folder/nowhere.h5" --dry-run 2>&1 >/dev/null)
+! grep -q nowhere <<<"$said" || fail "data of a validation that is off: $said"
 
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
 NCCL_DEBUG="INFO now" ARGOSY_RESTART=3 ARGOSY_RECORD=/another/job.json dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4

@@ -118,8 +118,8 @@ TEST(SlowRanks, AGpuOfOneHostMayBeHot) {
     SlowRanks slow({{"n1"}, {0, 0}, {0, 1}}, layout::MeshShape{{1, 1, 2, 1, 1}}, layout::Axis::Pipeline);
     slow.add(window);
     EXPECT_EQ(slow.add(window),
-              Texts{"rank 1 (host n1, GPU 1) computes 20 % slower than rank 0: check the GPU's "
-                    "clocks and temperature, and what else runs here"});
+              Texts{"rank 1 (host n1, GPU 1) computes 20 % slower than rank 0: check clocks "
+                    "and temperature of the GPU, and what else runs here"});
 }
 
 TEST(SlowRanks, ManyHostsAreCounted) {

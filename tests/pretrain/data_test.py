@@ -105,7 +105,7 @@ class Data(run.PretrainTest):
         os.truncate(cut, 9000)
         done = job.finish()
         self.assert_code(done, 3)
-        # Samples of one rank may lie before the cut: it waits for the other then, whose error is one of one rank.
+        # If all samples of one rank lie before the cut, only the other rank fails, and its message names that rank.
         self.assertRegex(done.errors[0], rf"^pretrain: error(?: on rank \d of 2)?: {cut} is truncated: it has 9000 bytes, "
                                          r".*Copy or make it again", done)
 

@@ -107,14 +107,15 @@ class Job:
 
 
 def end_of_job(process, limit):
-    """Of a job of jobs/mpirun.sh that has pipes and a session of its own: (exit code, stdout, stderr). The code is None if it
-    takes longer than `limit` seconds, and is killed. The mpirun of Open MPI 4.1 sometimes crashes or hangs in
-    PMIx_server_finalize, after the last rank has ended and it has said how: that code is the job's."""
+    """Waits for a job of jobs/mpirun.sh that has pipes and a session of its own: (exit code, stdout, stderr). A job that takes
+    longer than `limit` seconds is killed and has the code None. The mpirun of Open MPI 4.1 sometimes crashes or hangs in
+    PMIx_server_finalize, after the last rank has ended. If a rank had failed, mpirun has said its code before: that is the
+    job's. If none had, the job counts as failed."""
     lost = False
     try:
         out, err = process.communicate(timeout=limit)
         code = process.returncode
-        lost = code == -signal.SIGSEGV
+        lost = code == -signal.SIGSEGV and "PMIx_server_finalize" in err
     except subprocess.TimeoutExpired:
         listed = subprocess.run(["ps", "-o", "stat=,comm=", "-g", str(process.pid)], stdout=subprocess.PIPE, text=True).stdout
         lost = all(line.startswith("Z") or line.endswith(" mpirun") for line in listed.splitlines())
