@@ -189,7 +189,7 @@ void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
 void add_tokenize(CommandLine& line) {
     CLI::App* command = line.app.add_subcommand(
         "tokenize",
-        "make a token file from JSONL or text; prints its counts, and its entropies in nats\nper token");
+        "make a token file from JSONL or text; prints its counts, and its entropies\nin nats per token");
     line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     add_input_options(command, line.tokenize);
     command
