@@ -224,17 +224,20 @@ class Preflight(PreflightTest):
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and keep no history then")
     def test_a_history_in_slow_files(self):
-        """The limit is for each file, and two take 6 s each to be read."""
+        """The second file takes 6 s to open, which is within the limit."""
         nodes = ["n1", "n2"]
-        pipes = [self.folder / f"{node}.jsonl" for node in nodes]
+        pipes = first, second = [self.folder / f"{node}.jsonl" for node in nodes]
         for pipe in pipes:
             os.mkfifo(pipe)
+        end_of_second = self.folder / "end"
+        end_of_second.hardlink_to(second)
 
         def answer_slowly():
-            for pipe in pipes:
-                with pipe.open("w"):  # as soon as it is read
-                    pipe.unlink()
-                    time.sleep(6)
+            with first.open("w"):  # as soon as it is read
+                first.unlink()
+                time.sleep(6)
+            second.unlink()  # the program is in open(), and must find no pipe when it writes
+            end_of_second.open("w").close()
 
         threading.Thread(target=answer_slowly, daemon=True).start()
         code, out, err = self.run_ranks(*((1, ["env", f"SLURMD_NODENAME={node}", *self.words("--history", self.folder)])
@@ -242,7 +245,7 @@ class Preflight(PreflightTest):
         self.assertIn(code, (0, 3), out + err)  # other programs may make a rank slow
         self.assertTrue(json.loads(self.json.read_text())["speeds"]["judged"])
         self.assertNotIn("--history is left out", err)
-        self.assertTrue(all(pipe.is_file() for pipe in pipes), "written, because all were read")
+        self.assertTrue(all(pipe.is_file() for pipe in pipes), f"not written, although all were read\n{out}{err}")
 
     def test_a_deadline_that_has_passed(self):
         """Nothing is measured: a warning says so, and the settings are checked."""
