@@ -163,8 +163,9 @@ TEST_F(RunLocks, ARunEndsIfAnotherRunTakesItsFolder) {
     if (is_first()) fs::remove_all(config_.job.dump_folder);
     barrier();
     const RunLock other(config_, Environment(), world());
-    if (is_first())
+    if (is_first()) {
         EXPECT_ERROR(lock.check(), Error, "was removed during this run, and another run (", "now uses it");
+    }
     barrier();
     if (is_first()) EXPECT_TRUE(fs::exists(path())) << "the other run's";
 }
