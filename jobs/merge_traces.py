@@ -96,9 +96,9 @@ def faults_of(traces):
 
 def read(folder):
     """{file name: events}. ValueError if the folder holds no traces, or those of different runs."""
-    files = sorted(pathlib.Path(folder).glob("rank-*.json"))
+    folder = pathlib.Path(folder)
+    files = sorted(folder.glob("rank-*.json"))
     if not files:
-        folder = pathlib.Path(folder)
         places = folder, folder.parent, folder / "profile_traces"
         steps = sorted({file.parent for place in places for file in place.glob("step-*/rank-*.json")})
         there = ": " + ", ".join(map(str, steps[-5:])) if steps else ", RUN/profile_traces/step-N"

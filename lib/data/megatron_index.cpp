@@ -4,10 +4,11 @@
 // a document's first sequence, and at last the number of sequences. A mode of each sequence may follow. The
 // .bin holds the tokens of all sequences, one after the other. The .bin is read as one stream of tokens.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/raw_file.h"
@@ -16,7 +17,7 @@
 namespace argosy::data {
 namespace {
 
-constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
+constexpr std::string_view kMagic{"MMIDIDX\0\0", 9};
 constexpr int64_t kHeaderBytes = 34;
 
 /// Bytes of a token of this type; none for types that cannot hold every token, or hold fractions. A negative
@@ -54,18 +55,16 @@ int64_t count_at(const RawFile& index, int64_t offset, int64_t element_bytes) {
 }
 
 int64_t check_header(const RawFile& index) {
-    std::array<char, kMagic.size()> magic{};
-    const auto first = std::span(magic).first(std::min<size_t>(index.size_bytes(), magic.size()));
-    index.read_at(0, std::as_writable_bytes(first));
-    const bool begins_well = std::ranges::equal(first, std::span(kMagic).first(first.size()));
-    if (begins_well && index.size_bytes() < kHeaderBytes) {
-        throw DamageError("{} is truncated: it has {} bytes, and its header has {}. Copy it again",
-                          index.path().string(), index.size_bytes(), kHeaderBytes);
-    }
-    if (!begins_well) {
+    std::string first(std::min<size_t>(index.size_bytes(), kMagic.size()), '\0');
+    index.read_at(0, std::as_writable_bytes(std::span(first)));
+    if (!kMagic.starts_with(first)) {
         throw UserError(
             "{} is not the index of an indexed dataset of Megatron: it does not begin with MMIDIDX",
             index.path().string());
+    }
+    if (index.size_bytes() < kHeaderBytes) {
+        throw DamageError("{} is truncated: it has {} bytes, and its header has {}. Copy it again",
+                          index.path().string(), index.size_bytes(), kHeaderBytes);
     }
     if (const auto version = number_at<uint64_t>(index, 9); version != 1)
         throw UserError("{} has version {}; this program reads 1", index.path().string(), version);

@@ -107,8 +107,8 @@ File File::create(const std::filesystem::path& path, int64_t user_block_bytes) {
 
 File File::open(const std::filesystem::path& path) {
     start_library();
-    const RawFile file =
-        RawFile::open_to_read(path);  // names what HDF5 does not: a missing file, a folder, a pipe
+    // Names what HDF5 does not: a missing file, a folder, a pipe.
+    const RawFile file = RawFile::open_to_read(path);
     if (file.size_bytes() == 0) throw DamageError("{} is truncated: it has 0 bytes", path.string());
     if (H5Fis_hdf5(path.c_str()) <= 0) throw UserError("{} is not an HDF5 file", path.string());
     const Handle access = access_properties(path.string());

@@ -86,7 +86,7 @@ Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, 
                         values);
     }
     const at::TensorOptions options = x.options().dtype(type);
-    // An emulated product reads either order. With Accumulation::Float32 the second order is written in vain,
+    // An emulated product reads either order. The second order is written in vain with Accumulation::Float32,
     // because the cast does not know how its product is summed.
     const cublas::Target target = product_target(x);
     const bool both =

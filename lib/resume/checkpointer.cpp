@@ -83,8 +83,8 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
-        checkpoint::remove_remains(
-            options_->folder);  // of earlier starts: they use the space that is checked
+        // The remains of earlier starts use the space that is checked.
+        checkpoint::remove_remains(options_->folder);
         require_space_for_step();
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;

@@ -147,8 +147,9 @@ TEST(Errors, WrongTypeInAFile) {
     EXPECT_EQ(file_error("[parallelism]\npipeline_parallel_layers_per_stage = [1, \"x\"]\n"),
               "parallelism.pipeline_parallel_layers_per_stage in F:2 must be a list of integers, but is a "
               "list with elements of another type");
-    EXPECT_EQ(file_error("[model]\nconverters = [{name = \"x\"}]\n"),
-              "model.converters in F:2 must be a list of strings, but is a list with elements of another type");
+    EXPECT_EQ(
+        file_error("[model]\nconverters = [{name = \"x\"}]\n"),
+        "model.converters in F:2 must be a list of strings, but is a list with elements of another type");
 }
 
 TEST(Errors, WrongTypeOnTheCommandLine) {

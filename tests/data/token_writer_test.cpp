@@ -109,7 +109,8 @@ TEST(TokenWriter, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
 
 TEST(TokenWriter, RefusesPathsThatCannotBeWritten) {
     const ScratchFolder folder;
-    EXPECT_ERROR(TokenWriter(folder / "none/a.h5", 1000), UserError, "none/a.h5", "none does not exist; make it first");
+    EXPECT_ERROR(TokenWriter(folder / "none/a.h5", 1000), UserError, "none/a.h5",
+                 "none does not exist; make it first");
     write_file(folder / "plain", "");
     EXPECT_ERROR(TokenWriter(folder / "plain/a.h5", 1000), UserError, "plain/a.h5", "Not a directory");
     std::filesystem::create_directory(folder / "a.h5");

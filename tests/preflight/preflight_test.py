@@ -37,9 +37,7 @@ class PreflightTest(unittest.TestCase):
         words = []
         for number, command in groups:
             words += [":", "-n", number, *command] if words else [number, *command]
-        return subprocess.Popen([SOURCE / "jobs/mpirun.sh", *map(str, words)], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
-                                env=os.environ | (environment or {}))
+        return run.start_job(*words, environment=environment)
 
     def end(self, process):
         code, out, err = run.end_of_job(process, LIMIT_SECONDS)

@@ -21,11 +21,16 @@ def unmount(disk):
 
 
 class FullDisk(saved.SavedTest):
-    def test_a_disk_without_room_for_one_step_ends_the_run_before_it_trains(self):
+    def disk(self, options):
+        """The folder of steps as a file system of its own."""
         disk = self.folder_of()
         disk.mkdir(parents=True)
-        self.assertTrue(mount(disk, "size=5m"))
+        self.assertTrue(mount(disk, options))
         self.addCleanup(unmount, disk)
+        return disk
+
+    def test_a_disk_without_room_for_one_step_ends_the_run_before_it_trains(self):
+        disk = self.disk("size=5m")
         done = self.run_ranks(2, *self.saving())
         self.assert_one_error(done, 1, "the next checkpoint of this run needs 10", "has 5", "free; make room on that file system")
         self.assertNotIn("step  1/", done.stderr)
@@ -33,10 +38,7 @@ class FullDisk(saved.SavedTest):
         self.assertFalse(metrics.exists() and metrics.read_text())
 
     def test_the_remains_of_a_killed_save_are_room_for_the_next(self):
-        disk = self.folder_of()
-        disk.mkdir(parents=True)
-        self.assertTrue(mount(disk, "size=25m"))
-        self.addCleanup(unmount, disk)
+        disk = self.disk("size=25m")
         self.train(2, training__steps=2)
         remains = disk / "step-00000004.partial"
         remains.mkdir()
@@ -46,10 +48,7 @@ class FullDisk(saved.SavedTest):
 
     def test_a_disk_without_room_ends_the_run_and_loses_nothing(self):
         """Room for two steps of 10 MiB and not for a third; later for more."""
-        disk = self.folder_of()
-        disk.mkdir(parents=True)
-        self.assertTrue(mount(disk, "size=25m"))
-        self.addCleanup(unmount, disk)
+        disk = self.disk("size=25m")
         done = self.run_ranks(2, *self.saving())
         self.assert_one_error(done, 1, "the checkpoint of step 6 was not written: rank ", "step-00000006.partial",
                               "No space left on device", "Earlier checkpoints are unchanged")

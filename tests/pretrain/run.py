@@ -106,11 +106,16 @@ class Job:
             self.mpirun.wait()
 
 
+def start_job(*words, environment=None):
+    """jobs/mpirun.sh with pipes and a session of its own, for end_of_job()."""
+    return subprocess.Popen([MPIRUN, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True, env=os.environ | (environment or {}))
+
+
 def end_of_job(process, limit):
-    """Waits for a job of jobs/mpirun.sh that has pipes and a session of its own: (exit code, stdout, stderr). A job that takes
-    longer than `limit` seconds is killed and has the code None. The mpirun of Open MPI 4.1 sometimes crashes or hangs in
-    PMIx_server_finalize, after the last rank has ended. If a rank had failed, mpirun has said its code before: that is the
-    job's. If none had, the job counts as failed."""
+    """Waits for a job of start_job(): (exit code, stdout, stderr). A job that takes longer than `limit` seconds is killed and has
+    the code None. The mpirun of Open MPI 4.1 sometimes crashes or hangs in PMIx_server_finalize, after the last rank has ended.
+    If a rank had failed, mpirun has said its code before: that is the job's. If none had, the job counts as failed."""
     lost = False
     try:
         out, err = process.communicate(timeout=limit)

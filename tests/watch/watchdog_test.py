@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -26,9 +25,7 @@ class Watchdog(unittest.TestCase):
 
     def run_ranks(self, scenario, ranks=3, **environment):
         """(exit code, stderr)."""
-        job = subprocess.Popen([SOURCE / "jobs/mpirun.sh", str(ranks), PROGRAM, scenario, self.flight], text=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               start_new_session=True, env=os.environ | environment)
+        job = run.start_job(ranks, PROGRAM, scenario, self.flight, environment=environment)
         code, _, text = run.end_of_job(job, MAX_SECONDS)
         self.assertIsNotNone(code, f"no end within {MAX_SECONDS} s\n{text}")
         return code, text
