@@ -3,15 +3,19 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "resume/joint_work.h"
+#include "resume/restore.h"
 
 namespace argosy::resume {
 namespace {
@@ -33,111 +37,150 @@ bool make_folder(const fs::path& folder, std::error_code& error) {
     return !error && fs::create_directory(folder, error);
 }
 
+/// Whether `path` is `folder` or lies in it, after links.
+bool lies_in(const fs::path& path, const fs::path& folder) {
+    const fs::path way = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
+    return !way.empty() && *way.begin() != "..";
+}
+
+}  // namespace
+
+/// The lock of one folder.
+class RunLock::Folder {
+  public:
+    /// `setting` names the folder in messages. Waits at most `patience_seconds` for an earlier start of this
+    /// job.
+    Folder(std::string setting, const fs::path& folder, const Environment& environment,
+           double patience_seconds);
+    Folder(const Folder&) = delete;
+    ~Folder();
+    void check();
+
+  private:
+    FileLock open();
+    void wait_for(const std::string& holder, double deadline) const;
+
+    std::string setting_;
+    fs::path path_;             // of the lock file
+    std::string job_, holder_;  // job_name() and the text for the file
+    bool made_folder_ = false;
+    std::optional<FileLock> file_;
+};
+
 /// Makes the folder and opens the lock file in it. Tries again if another run, at its end, removes the folder
-/// before the file is opened. Sets `made_folder` if the folder did not exist before.
-FileLock open_lock(const fs::path& path, bool& made_folder) {
+/// before the file is opened.
+FileLock RunLock::Folder::open() {
+    const fs::path folder = path_.parent_path();
     for (int attempt = 1;; ++attempt) {
         std::error_code error;
-        if (make_folder(path.parent_path(), error)) made_folder = true;
+        if (make_folder(folder, error)) made_folder_ = true;
         try {
-            return FileLock(path);
+            return FileLock(path_);
         } catch (const std::system_error& failure) {
             if (failure.code() == std::errc::no_such_file_or_directory && attempt < kMaxAttempts) {
                 std::this_thread::sleep_for(kBetweenAttempts);
                 continue;
             }
-            if (made_folder) rmdir(path.parent_path().c_str());
+            if (made_folder_) rmdir(folder.c_str());
             const std::error_code reason = error ? error : failure.code();
-            const fs::path folder = path.parent_path();
             std::error_code ignored;
             const bool is_file = fs::exists(folder, ignored) && !fs::is_directory(folder, ignored);
-            throw PathError(reason.value(),
-                            "cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
-                            path.string(), is_file ? folder.string() + " is a file" : reason.message());
+            throw PathError(reason.value(), "cannot make '{}': {}. Set {} to a folder that can be written",
+                            path_.string(), is_file ? folder.string() + " is a file" : reason.message(),
+                            setting_);
         }
     }
 }
 
 /// Sleeps for a moment if the holder is an earlier start of this job. Throws UserError if the holder is
 /// another job, and RunError if the deadline has passed.
-void wait_for(const std::string& holder, const fs::path& path, const Environment& environment,
-              double deadline) {
-    const std::string own_job = job_name(environment), folder = path.parent_path().string();
-    if (own_job.empty() || !holder.starts_with(own_job)) {
+void RunLock::Folder::wait_for(const std::string& holder, double deadline) const {
+    const std::string folder = path_.parent_path().string();
+    if (job_.empty() || !holder.starts_with(job_)) {
         throw UserError(
-            "job.dump_folder = {} is in use by another run ({}); two runs would overwrite each other's "
-            "steps. Wait for its end, or set job.dump_folder to another folder",
-            folder, holder.empty() ? "which has just begun" : holder);
+            "{} = {} is in use by another run ({}); two runs would overwrite each other's "
+            "steps. Wait for its end, or set {} to another folder",
+            setting_, folder, holder.empty() ? "which has just begun" : holder, setting_);
     }
     if (seconds_now() < deadline) return std::this_thread::sleep_for(kBetweenLooks);
     throw RunError(
-        "job.dump_folder = {} is still locked by an earlier start of this job ({}), which should have ended "
+        "{} = {} is still locked by an earlier start of this job ({}), which should have ended "
         "by now: its disk or its node hangs. End that process, then start the job again",
-        folder, holder);
+        setting_, folder, holder);
 }
 
-FileLock take(const fs::path& path, const Environment& environment, double patience_seconds,
-              bool& made_folder) {
+RunLock::Folder::Folder(std::string setting, const fs::path& folder, const Environment& environment,
+                        double patience_seconds)
+    : setting_(std::move(setting)),
+      path_(folder / "run.lock"),
+      job_(job_name(environment)),
+      holder_(job_ + this_process()) {
     const double deadline = seconds_now() + patience_seconds;
     for (bool said = false;;) {
-        FileLock file = open_lock(path, made_folder);
-        const FileLock::Attempt attempt = file.try_to_lock(job_name(environment) + this_process());
-        if (attempt == FileLock::Attempt::Taken) return file;
+        file_.emplace(open());
+        const FileLock::Attempt attempt = file_->try_to_lock(holder_);
+        if (attempt == FileLock::Attempt::Taken) return;
         if (attempt == FileLock::Attempt::NoLocks) {
             spdlog::warn(
                 "'{}' is on a file system without locks: nothing prevents a second job from writing here",
-                path.string());
-            return file;
+                path_.string());
+            return;
         }
         if (attempt == FileLock::Attempt::Gone) continue;
-        const std::string holder = file.holder();
-        wait_for(holder, path, environment, deadline);
+        const std::string holder = file_->holder();
+        wait_for(holder, deadline);
         if (!said) spdlog::info("waiting until an earlier start of this job ends: {}", holder);
         said = true;
     }
 }
 
-}  // namespace
-
-RunLock::RunLock(const config::JobConfig& config, const Environment& environment,
-                 comm::Communicator& control) {
-    holder_ = job_name(environment) + this_process();
-    const double patience_seconds = config.comm.train_timeout_seconds + kSecondsToEnd;
-    JointWork work(control, patience_seconds + config.comm.init_timeout_seconds);
-    work.run([&] {
-        if (control.rank() != 0) return;
-        file_ =
-            take(fs::path(config.job.dump_folder) / "run.lock", environment, patience_seconds, made_folder_);
-    });
-}
-
-void RunLock::check() {
+void RunLock::Folder::check() {
     if (!file_ || !file_->is_gone()) return;
-    const fs::path path = file_->path();
-    const std::string folder = path.parent_path().string();
+    const std::string folder = path_.parent_path().string();
     for (;;) {
-        file_.emplace(open_lock(path, made_folder_));
+        file_.emplace(open());
         const FileLock::Attempt attempt = file_->try_to_lock(holder_);
         if (attempt == FileLock::Attempt::Gone) continue;
         if (attempt != FileLock::Attempt::Held) break;
         const std::string holder = file_->holder();
         file_.reset();
-        throw Error(
-            ExitCode::BadInput, Reach::OneRank,
-            fmt::format("job.dump_folder = {} was removed during this run, and another run ({}) now uses it. "
-                        "This run ends, because two runs would overwrite each other's steps",
-                        folder, holder));
+        throw Error(ExitCode::BadInput, Reach::OneRank,
+                    fmt::format("{} = {} was removed during this run, and another run ({}) now uses it. "
+                                "This run ends, because two runs would overwrite each other's steps",
+                                setting_, folder, holder));
     }
     spdlog::error(
         "'{}' was removed during this run. The files that were in {} may be lost; the run goes on and makes "
         "new ones",
-        path.string(), folder);
+        path_.string(), folder);
 }
 
-RunLock::~RunLock() {
+RunLock::Folder::~Folder() {
     if (!file_ || file_->is_gone()) return;  // another run may have a lock of this name
     file_->remove();
-    if (made_folder_) rmdir(file_->path().parent_path().c_str());  // fails if the folder is not empty
+    if (made_folder_) rmdir(path_.parent_path().c_str());  // fails if the folder is not empty
 }
+
+RunLock::RunLock(const config::JobConfig& config, const Environment& environment,
+                 comm::Communicator& control) {
+    const double patience_seconds = config.comm.train_timeout_seconds + kSecondsToEnd;
+    JointWork work(control, patience_seconds + config.comm.init_timeout_seconds);
+    work.run([&] {
+        if (control.rank() != 0) return;
+        const auto lock = [&](const std::string& setting, const fs::path& folder) {
+            folders_.push_back(std::make_unique<Folder>(setting, folder, environment, patience_seconds));
+        };
+        const fs::path steps = steps_folder(config);
+        lock("job.dump_folder", config.job.dump_folder);
+        if (config.checkpoint.enable && !lies_in(steps, config.job.dump_folder))
+            lock("checkpoint.folder", steps);
+    });
+}
+
+void RunLock::check() {
+    for (const auto& folder : folders_) folder->check();
+}
+
+RunLock::~RunLock() = default;
 
 }  // namespace argosy::resume

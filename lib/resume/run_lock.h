@@ -1,14 +1,14 @@
-// Ensures that only one job at a time writes to a run's folder. Rank 0 keeps the file `run.lock` in that
-// folder locked (flock) while the run lasts; the file's content names the holder. The lock ends with the
-// process, however the process ends. NFS and Lustre exclude other nodes only if they are mounted with locks
-// for the whole cluster. A mount with locks within a node (Lustre's localflock) cannot be detected; a file
-// system without locks causes a warning. The lock does not cover a checkpoint.folder outside job.dump_folder.
+// Ensures that only one job at a time writes to a run's folders: job.dump_folder, and checkpoint.folder if it
+// lies elsewhere. Rank 0 keeps the file `run.lock` in them locked (flock) while the run lasts; the file's
+// content names the holder. The lock ends with the process, however the process ends. NFS and Lustre exclude
+// other nodes only if they are mounted with locks for the whole cluster. A mount with locks within a node
+// (Lustre's localflock) cannot be detected; a file system without locks causes a warning.
 #pragma once
 
-#include <optional>
+#include <memory>
+#include <vector>
 
 #include "base/environment.h"
-#include "base/output.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
 
@@ -19,25 +19,24 @@ class RunLock {
     /// Seconds within which a rank ends after its wait for its peers has timed out.
     static constexpr double kSecondsToEnd = 30;
 
-    /// COLLECTIVE over `control`. Makes job.dump_folder if it does not exist. Throws UserError if another run
+    /// COLLECTIVE over `control`. Makes the folders if they do not exist. Throws UserError if another run
     /// holds the lock. If a process of an earlier start of this same job holds the lock (a rank on a node
     /// that Slurm gave up), waits until that process must have timed out and ended: train_timeout_seconds +
     /// kSecondsToEnd. Throws JobError if the process holds the lock even then.
     RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control);
     RunLock(const RunLock&) = delete;
 
-    /// Rank 0 takes the lock again if the file or its folder has been removed during the run, and logs an
+    /// Rank 0 takes a lock again if the file or its folder has been removed during the run, and logs an
     /// error. Throws an error with the exit code of a UserError if another run holds the new file.
     void check();
 
-    /// Removes the file. Also removes the folder if the constructor made it and it is empty, so that a run
+    /// Removes the files. Also removes a folder if the constructor made it and it is empty, so that a run
     /// that fails before it writes anything leaves no folder behind.
     ~RunLock();
 
   private:
-    std::string holder_;            // the text for the file
-    std::optional<FileLock> file_;  // on rank 0
-    bool made_folder_ = false;      // on rank 0
+    class Folder;
+    std::vector<std::unique_ptr<Folder>> folders_;  // on rank 0
 };
 
 }  // namespace argosy::resume

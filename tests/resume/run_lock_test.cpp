@@ -59,6 +59,32 @@ TEST_F(RunLocks, ASecondJobIsRefused) {
     const RunLock again(config_, environment_, world());
 }
 
+TEST_F(RunLocks, StepsElsewhereAreLockedToo) {
+    config_.checkpoint.enable = true;
+    config_.checkpoint.folder = folder_ / "steps";
+    {
+        const RunLock lock(config_, environment_, world());
+        barrier();
+        config_.job.dump_folder = folder_ / "other";
+        EXPECT_ERROR(RunLock(config_, Environment(), world()), UserError, "checkpoint.folder",
+                     "steps is in use by another run");
+        if (is_first()) {
+            EXPECT_FALSE(fs::exists(config_.job.dump_folder));
+        }
+        config_.checkpoint.enable = false;
+        { const RunLock without_steps(config_, Environment(), world()); }
+        config_.checkpoint = {.enable = true, .folder = "checkpoint"};
+        const RunLock other_steps(config_, Environment(), world());
+        if (is_first()) {
+            EXPECT_FALSE(fs::exists(folder_ / "other" / "checkpoint"));
+        }
+        barrier();
+    }
+    barrier();
+    EXPECT_FALSE(fs::exists(folder_ / "steps"));
+    barrier();
+}
+
 TEST_F(RunLocks, LeaveNothingWhereNothingElseIs) {
     { const RunLock lock(config_, environment_, world()); }
     barrier();
@@ -167,7 +193,9 @@ TEST_F(RunLocks, ARunEndsIfAnotherRunTakesItsFolder) {
         EXPECT_ERROR(lock.check(), Error, "was removed during this run, and another run (", "now uses it");
     }
     barrier();
-    if (is_first()) EXPECT_TRUE(fs::exists(path())) << "the other run's";
+    if (is_first()) {
+        EXPECT_TRUE(fs::exists(path())) << "the other run's";
+    }
 }
 
 TEST_F(RunLocks, AFolderThatCannotBe) {
