@@ -132,12 +132,11 @@ Faults JointWork::find_faults(const std::function<std::vector<std::string>()>& s
             try {
                 own = search();
                 damaged = !own.empty();
-            } catch (const UserError& error) {
+            } catch (const std::exception& exception) {
+                const Error error = as_error(exception);
                 own = {error.what()};
                 damaged = error.code() == ExitCode::CheckFailed;
-            } catch (const std::exception& error) {
-                own = {error.what()};
-                throw;
+                if (!damaged && error.code() != ExitCode::BadInput) throw;
             }
         });
     } catch (const JobError&) {

@@ -78,9 +78,8 @@ class JointWork {
     /// for this rank's work, without a limit, even if waiting for the other ranks fails.
     void run(std::function<void()> work);
 
-    /// COLLECTIVE: run() of `search`, which returns damage. A DamageError is damage, another UserError
-    /// another fault, and a failure of the machine a fault that sets `unreadable`. Throws UserError if a
-    /// std::filesystem call fails because of its path.
+    /// COLLECTIVE: run() of `search`, which returns damage. An error with the exit code of damage is damage,
+    /// one of a mistake another fault, and a failure of the machine a fault that sets `unreadable`.
     Faults find_faults(const std::function<std::vector<std::string>()>& search);
 
   private:

@@ -3,12 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <span>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include "base/raw_file.h"
 #include "expect_error.h"
@@ -19,6 +24,7 @@
 namespace argosy::resume {
 namespace {
 
+namespace fs = std::filesystem;
 using ::argosy::testing::world;
 
 bool is_last() { return world().rank() == world().size() - 1; }
@@ -46,6 +52,45 @@ TEST(JointWork, ARankMayHaveNoPart) {
         work.wait();
         EXPECT_EQ(done, is_last() ? i : 0);
     }
+}
+
+TEST(JointWork, AllLearnOfTheFaultsOfEachRank) {
+    JointWork work(world());
+    const int last = world().size() - 1;
+    const auto find = [&](const auto& fail) {
+        return work.find_faults([&]() -> std::vector<std::string> {
+            if (is_last()) fail();
+            return {fmt::format("rank {} of {}", world().rank(), last), "of all"};
+        });
+    };
+    std::vector<std::string> of_others =
+        last == 0 ? std::vector<std::string>{} : std::vector<std::string>{"of all"};
+    for (int rank = 0; rank < last; ++rank) of_others.push_back(fmt::format("rank {} of {}", rank, last));
+    const auto with = [&](const std::string& text) {
+        std::vector<std::string> all = of_others;
+        all.push_back(text);
+        std::ranges::sort(all);
+        return all;
+    };
+
+    const Faults path = find([] {
+        throw fs::filesystem_error("", "gone", make_error_code(std::errc::no_such_file_or_directory));
+    });
+    EXPECT_EQ(path.texts, with("cannot use gone: No such file or directory"));
+    EXPECT_EQ(path.damaged, last > 0);
+    EXPECT_FALSE(path.unreadable);
+
+    const Faults bytes = find([] { throw DamageError("a byte"); });
+    EXPECT_EQ(bytes.texts, with("a byte"));
+    EXPECT_TRUE(bytes.damaged);
+    EXPECT_FALSE(bytes.unreadable);
+    EXPECT_ERROR(bytes.refuse(), DamageError, "a byte");
+
+    const Faults machine = find([] { throw RunError("a disk"); });
+    EXPECT_EQ(machine.texts, with("a disk"));
+    EXPECT_TRUE(machine.unreadable);
+
+    EXPECT_TRUE(work.find_faults([] { return std::vector<std::string>{}; }).texts.empty());
 }
 
 TEST(JointWork, AllLearnOfTheFirstFailure) {
