@@ -293,17 +293,17 @@ class Searcher {
             JobConfig config = base;
             casts->set(config);
             if (config == base) continue;
-            std::string refusal;
-            const std::optional<Candidate> rough = with_faster_overlap(config, refusal);
-            if (!rough) {
-                found_.reason += fmt::format("{}: refused: {}.\n", casts->meaning, refusal);
-                continue;
-            }
-            if (rough->plan.fits() && rough->plan.seconds < 0.99 * base_plan.seconds) {
-                Narrower found = narrower(casts->meaning, rough->config);
-                if (found.candidate.plan.fits()) gaining.push_back(std::move(found));
-            } else {
-                found_.reason += fmt::format("{}: {}.\n", casts->meaning, difference(rough->plan, base_plan));
+            try {
+                const Candidate rough = with_faster_overlap(config);
+                if (rough.plan.fits() && rough.plan.seconds < 0.99 * base_plan.seconds) {
+                    Narrower found = narrower(casts->meaning, rough.config);
+                    if (found.candidate.plan.fits()) gaining.push_back(std::move(found));
+                } else {
+                    found_.reason +=
+                        fmt::format("{}: {}.\n", casts->meaning, difference(rough.plan, base_plan));
+                }
+            } catch (const UserError& refusal) {  // for example, 32 does not divide a rank's tokens
+                found_.reason += fmt::format("{}: refused: {}.\n", casts->meaning, refusal.what());
             }
         }
         std::ranges::stable_sort(gaining, {}, [](const Narrower& one) { return one.candidate.plan.seconds; });
@@ -311,10 +311,11 @@ class Searcher {
     }
 
     /// The better of the configuration with and without asynchronous tensor parallelism, by rough plans: one
-    /// that fits, and the faster of two. None if runs with both are refused; `refusal` says why.
-    std::optional<Candidate> with_faster_overlap(const JobConfig& config, std::string& refusal) const {
+    /// that fits, and the faster of two. Throws UserError if runs with both are refused.
+    Candidate with_faster_overlap(const JobConfig& config) const {
         throw_if_stop_requested();
         std::optional<Candidate> best;
+        std::optional<UserError> refusal;
         std::vector<JobConfig> variants = {config};
         if (has_tensor_axis(config)) variants.push_back(with_other_overlap(config));
         for (const JobConfig& variant : variants) {
@@ -322,11 +323,12 @@ class Searcher {
                 Plan plan = make_rough_plan(variant, num_ranks_, machine_);
                 const auto order = [](const Plan& of) { return std::pair(!of.fits(), of.seconds); };
                 if (!best || order(plan) < order(best->plan)) best = Candidate{variant, {}, std::move(plan)};
-            } catch (const UserError& error) {  // for example, 32 does not divide a rank's tokens
-                refusal = error.what();
+            } catch (const UserError& error) {
+                refusal = error;
             }
         }
-        return best;
+        if (!best) throw UserError(*refusal);
+        return std::move(*best);
     }
 
     static bool has_tensor_axis(const JobConfig& config) {

@@ -223,10 +223,6 @@ TEST(ArrivalRules, ValuesThatChangeTheRunAreNotPassedOver) {
         const std::string answer = fate_of(arrival, key);
         return answer.substr(0, answer.find(':'));
     };
-    const auto titan_fate = [&](const char* section, const char* key, const char* value) {
-        return fate(titan(fmt::format("[{}]\n{} = {}\n", section, key, value)),
-                    fmt::format("{}.{}", section, key).c_str());
-    };
     for (const bool emulate : {false, true}) {
         const Arrival arrival = titan(fmt::format(
             "[model]\nconverters = [\"float8\"]\n[quantize.linear.float8]\nemulate = {}\n", emulate));
