@@ -108,7 +108,7 @@ def page_data_of(run, max_points, max_bars):
             "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
             "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
             "starts": starts_of(run), "num_starts": len(run.starts), "config_changes": run.config_changes()[-MAX_JOBS:],
-            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run), "mesh": mesh,
+            "skipped": skipped_of(run), "checkpoints": checkpoints_of(run.folder, run.config), "mesh": mesh,
             "traces": step_traces.traces_of(run, mesh.get("degrees", {}).get("pp", 1), max_bars), "rank_times": ranks_of(run),
             "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
             "logs": run.log["files"], "config": run.config, "config_file": run.config_file}

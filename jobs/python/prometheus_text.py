@@ -102,7 +102,7 @@ def figures_of(run):
         yield from figures_of_evaluation(evaluated[-1])
     if run.total_steps() is not None:
         yield "argosy_planned_steps", {}, run.total_steps()
-    saved = [one["step"] for one in checkpoints_of(run)["listed"] if one["whole"]]
+    saved = [one["step"] for one in checkpoints_of(run.folder, run.config)["listed"] if one["whole"]]
     if saved:
         yield "argosy_checkpoint_step", {}, saved[-1]
     if run.jobs:

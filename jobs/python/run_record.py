@@ -231,10 +231,10 @@ def product(factors):
     return result
 
 
-def checkpoints_of(run, max_listed=20):
-    """The newest checkpoints, whole and partial: {step, whole, time, bytes}."""
+def checkpoints_of(folder, config, max_listed=20):
+    """The newest checkpoints of a run, whole and partial, by step: {step, whole, time, bytes}."""
     found = []
-    for path in (run.folder / run.config.get("checkpoint.folder", "checkpoint")).glob("step-*"):
+    for path in (folder / config.get("checkpoint.folder", "checkpoint")).glob("step-*"):
         match = re.fullmatch(r"step-(\d+)(\.partial)?", path.name)
         if match:
             found.append((int(match[1]), match[2] is None, path))

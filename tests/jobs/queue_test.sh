@@ -327,6 +327,14 @@ said=$("$jobs/status.sh" "$run")
 says "Slurm does not answer"
 says "cancelled with exit code 75 (17, restart 1, 2 ranks on n1)"
 cp "$folder/squeue" "$folder/bin/squeue"
+echo '{"config":"[checkpoint]\nfolder = \"elsewhere\"\n"}' >"$run/starts.jsonl"
+mkdir -p "$run/elsewhere/step-00000009" "$run/elsewhere/step-00000010" "$run/elsewhere/step-00000011.partial"
+said=$("$jobs/status.sh" "$run")
+says "checkpoint step 10, 0 steps and 0 min ago"
+rm -r "$run/starts.jsonl" "$run/elsewhere"
+status=0
+said=$("$jobs/status.sh" "$run" "$folder/no" 2>&1) || status=$?
+[ "$status" = 2 ] && [ "$said" = "status: there is no folder $folder/no" ] || fail "status.sh on a missing folder: status $status: $said"
 printf '%s\n' "--a 1" "--a 2" "--a 3" >"$run/points"
 mkdir "$run/point-0000"
 echo "{\"job\":\"19_0\",$end}" >"$run/point-0000/jobs.jsonl"
