@@ -2,13 +2,13 @@
 //
 // A file has the times of one collective by size, in groups of ranks of one node, of one rank of each node,
 // or of several ranks of each node. A group of the first kind gives the links in a node, the others those
-// between nodes; of two groups the larger one counts in a node, and the one with one rank of each node
-// between nodes, because all adapters are then in use. The links between nodes are taken to be the
-// slowest part of a ring through several ranks of each node. An operation is taken to need (Machine)
+// between nodes. Within a node the largest group counts. Between nodes the group with one rank of each node
+// counts, because it uses all adapters. The links between nodes are taken to be the slowest part of a ring
+// through several ranks of each node. An operation is taken to need (Machine)
 //   hops * latency + bytes over the slowest link / bandwidth.
 // The latency is the median over the three smallest sizes and the bandwidth the median over the three
-// largest, each after the other part of the time is taken off. Sizes between them change neither, so that a
-// library's change of protocol does not either; nor does one slow row.
+// largest; for each, the time of the other part is subtracted first. Neither a change of the library's
+// protocol at a size between them nor one slow row changes them.
 #pragma once
 
 #include <string>
