@@ -37,9 +37,9 @@ std::string layer_name(const model::Parameter& parameter);
 /// others.
 int64_t multiple_of_sides(const ops::Recipe& recipe);
 
-/// The width of a layer: out * in / (out + in), where [out, in] are the sizes of a rank's part, of a join
-/// those of its one product. A product in float8 saves time with out * in, and its casts take time with
-/// out + in.
+/// The width of a layer: out * in / (out + in), where [out, in] are the sizes of a rank's part of the matrix;
+/// the matrices of a join count as one. A product in float8 saves time with out * in, and its casts take time
+/// with out + in.
 double width_of_layer(const std::vector<model::Parameter>& unit, const model::Parameter& layer,
                       const layout::MeshShape& mesh);
 /// The width from which on products by the recipe, with their casts, are faster than in bf16 on an H200.

@@ -25,8 +25,8 @@ struct Plan {
     layout::MeshShape mesh;
     Machine machine;
     std::vector<RankPlan> ranks;  // one of each pipeline stage
-    /// On a GPU: the scores of attention that FlashAttention does not serve, about, of a rank. They are not
-    /// in the traces, because tensors without data take the way of tensors of processors.
+    /// On a GPU, where FlashAttention cannot be used: about the bytes of a rank's attention scores. The
+    /// traces lack them, because operations on tensors without data take the code path of processors.
     int64_t score_bytes = 0;
     int64_t tokens = 0;      // of a step
     double seconds = 0;      // of a step

@@ -212,7 +212,8 @@ std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int
 }
 
 /// COLLECTIVE over kStepAxes, before each step and at the end: whether one of these ranks takes another step.
-/// `own` says it of this rank. Includes any_group_is_unfinished() if for one of them it is time.
+/// `own` says whether this rank does. Calls any_group_is_unfinished() if, on one of these ranks, two seconds
+/// have passed since the last call.
 bool MeshModel::any_rank_still_generates(bool own) {
     constexpr double kSecondsBetweenAgreements = 2;
     constexpr int64_t kGenerates = 1, kIsTime = 2;
