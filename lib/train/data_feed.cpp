@@ -84,7 +84,12 @@ at::Tensor DataFeed::take_samples() {
     if (samples.sizes() == sizes) return samples.view({num_rows(), -1});
     at::Tensor all = at::zeros(sizes, at::kLong);
     all[kTargets].fill_(-1);
-    if (gives_positions()) all[kPositions].copy_(at::arange(seq_len()));
+    if (gives_positions()) {
+        // The kernels of attention need documents that follow each other, so padding after the documents of a
+        // sample is a document of its own.
+        const int64_t document = loader_.gives_positions() ? loader_.seq_len() : seq_len();
+        all[kPositions].copy_(at::arange(seq_len()).remainder(document));
+    }
     all.narrow(0, 0, samples.size(0))
         .narrow(1, 0, samples.size(1))
         .narrow(2, 0, samples.size(2))

@@ -1,5 +1,6 @@
 """Validation inside of a run: the same loss on every mesh as `eval` finds on the same windows, and a training that it
 does not change."""
+import itertools
 import json
 import math
 import os
@@ -81,6 +82,23 @@ class Validation(run.PretrainTest):
             self.assertEqual(steps[-1]["validation_tokens"], 3 * 4 * 20)
             loss = math.log(self.perplexity(self.folder / name / "checkpoint" / "step-00000003", 20, 12))
             self.assertAlmostEqual(steps[-1]["validation_loss"] / loss, 1, delta=TOLERANCE, msg=name)
+
+    def test_shorter_samples_of_documents(self):
+        """Attention of the kernels, of plain operations and of other meshes sees the same documents before padding."""
+        records, valid = self.folder / "documents.jsonl", self.folder / "documents.h5"
+        sizes = itertools.cycle([1, 3, 8, 20])
+        starts = list(itertools.takewhile(lambda at: at < NUM_TOKENS, itertools.accumulate(sizes)))
+        records.write_text("".join(json.dumps({"tokens": self.stream[start:end]}) + "\n"
+                                   for start, end in zip([0] + starts, starts)))
+        self.tokenize(records, valid)
+        for length in (30, 24, 6):
+            settings = {"validation__dataset_path": valid, "validation__seq_len": length, "training__steps": 1,
+                        "training__attend_across_documents": False}
+            expected = self.validated(1, f"plain{length}", debug__plain_operations=True, **settings)[-1]["validation_loss"]
+            for num_ranks, layout in ((1, {}), (2, {TENSOR: 2}), (2, {CONTEXT: 2})):
+                name = next(iter(layout), "one") + str(length)
+                loss = self.validated(num_ranks, name, **settings, **layout)[-1]["validation_loss"]
+                self.assertAlmostEqual(loss / expected, 1, delta=TOLERANCE, msg=name)
 
     def test_counts_what_the_loss_mask_counts(self):
         """Of window w the first counted[w] targets count, so the loss is that of `eval` on windows of that length. Whole

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "data/token_files.h"
@@ -326,6 +327,29 @@ TEST_F(DataFeedTest, PaddingDoesNotCount) {
         }
         EXPECT_EQ(counted, samples(0, kEnd));
         EXPECT_EQ(job_counted, kEnd * kSeqLen);
+    }
+}
+
+// Attention needs documents that follow each other.
+TEST_F(DataFeedTest, PaddingIsNoPartOfADocument) {
+    constexpr int64_t kShort = 8, kLength = 13;
+    const data::Loader loader(written_in_documents(folder_ / "documents.h5"),
+                              {.seq_len = kShort, .attend_across_documents = false});
+    comm::Mesh mesh({{1, 1, world().size(), 1, 1}}, world());
+    const BatchSizes sizes{.global_batch = 2 * mesh.degree(layout::kDataAxes),
+                           .microbatch_size = 2,
+                           .num_microbatches = 1,
+                           .seq_len = kLength};
+    DataFeed feed(loader, mesh, sizes, 0, 1, sizes.global_batch - 1);
+    const at::Tensor positions = feed.next().microbatches[0].positions.view({2, kLength});
+    const int64_t first = 2 * mesh.index(layout::kDataAxes);
+    for (int64_t sample = 0; sample < 2; ++sample) {
+        std::vector<int64_t> expected(kShort);
+        std::iota(expected.begin(), expected.end(), 0);
+        if (first + sample < sizes.global_batch - 1)
+            expected = sample_in_parts(loader, first + sample, {{0, kShort}})[2];
+        for (int64_t padding = 0; padding < kLength - kShort; ++padding) expected.push_back(padding);
+        EXPECT_TRUE(positions[sample].equal(at::tensor(expected, at::kLong))) << positions[sample];
     }
 }
 
