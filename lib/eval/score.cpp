@@ -4,7 +4,10 @@
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <set>
+#include <tuple>
 
 #include "eval/kept_attention.h"
 #include "ops/ops_context.h"
@@ -110,6 +113,28 @@ std::vector<RecordScore> score_windows(const LayerwiseModel& model, std::span<co
                                        const std::vector<Window>& windows, const ScoreOptions& options) {
     const ops::OpsContext context;
     return Scorer(model, records, options).run(windows);
+}
+
+std::vector<RecordScore> score_distinct(const ScoreWindows& score, std::span<const Tokens> records,
+                                        const std::vector<Window>& windows) {
+    std::vector<std::vector<Window>> windows_of(records.size());
+    for (const Window& window : windows) {
+        windows_of[window.record].push_back(window);
+        windows_of[window.record].back().record = 0;
+    }
+    const auto is_before = [&](size_t one, size_t other) {
+        return std::tie(records[one], windows_of[one]) < std::tie(records[other], windows_of[other]);
+    };
+    std::set<size_t, decltype(is_before)> distinct(is_before);
+    std::vector<size_t> first(records.size());  // the first record that is equal
+    for (size_t i = 0; i < records.size(); ++i) first[i] = *distinct.insert(i).first;
+    std::vector<Window> distinct_windows;
+    std::ranges::copy_if(windows, std::back_inserter(distinct_windows), [&](const Window& window) {
+        return first[window.record] == static_cast<size_t>(window.record);
+    });
+    std::vector<RecordScore> scores = score(records, distinct_windows);
+    for (size_t i = 0; i < scores.size(); ++i) scores[i] = scores[first[i]];
+    return scores;
 }
 
 RecordScore total(std::span<const RecordScore> scores) {

@@ -30,6 +30,11 @@ struct RecordScore {
 using ScoreWindows = std::function<std::vector<RecordScore>(std::span<const Tokens> records,
                                                             const std::vector<Window>& windows)>;
 
+/// Scores equal records once, so that their scores are equal to the last bit: equal choices then count as
+/// equal, and the first one wins. Records are equal if they have the same tokens in the same windows.
+std::vector<RecordScore> score_distinct(const ScoreWindows& score, std::span<const Tokens> records,
+                                        const std::vector<Window>& windows);
+
 /// The scores of a document: one score for its text, or one for each continuation.
 using DocumentScores = std::span<const RecordScore>;
 

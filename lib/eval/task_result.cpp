@@ -90,7 +90,7 @@ ordered_json sample_of(const TaskResult& result, size_t i, const AnswerFilter* f
 }  // namespace
 
 TaskResult evaluate(const ScoreWindows& score, Task task, const Requests& requests) {
-    const std::vector<RecordScore> all = score(requests.records, requests.windows);
+    const std::vector<RecordScore> all = score_distinct(score, requests.records, requests.windows);
     TaskResult result{
         .task = std::move(task), .num_predicted = total(all).num_predicted, .num_cut = requests.num_cut};
     const std::vector<Document>& documents = result.task.documents;

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,7 +21,7 @@ using Tokens = std::vector<uint32_t>;
 struct Window {
     int64_t record = 0;
     int64_t begin = 0, num_inputs = 0, num_scored = 0;
-    bool operator==(const Window&) const = default;
+    auto operator<=>(const Window&) const = default;
 };
 
 /// Appends windows of at most `max_inputs` inputs. Together the windows predict each token of the record

@@ -203,9 +203,15 @@ void read_window(const Reader& config, ModelSpec& spec) {
     spec.sliding_window = config.size("sliding_window", kMaxTokens, 4096);
 }
 
+/// transformers gives each query head a key head if the key is null, and in Llama also if it is missing.
+int64_t default_kv_heads(const Reader& config, const ModelSpec& spec) {
+    if (spec.name == "llama3" || config.mentions("num_key_value_heads")) return spec.num_heads;
+    return spec.name == "mistral" ? 8 : 32;
+}
+
 void read_heads(const Reader& config, ModelSpec& spec) {
     spec.num_heads = config.size("num_attention_heads", kMaxWidth);
-    spec.num_kv_heads = config.size("num_key_value_heads", kMaxWidth, spec.num_heads);
+    spec.num_kv_heads = config.size("num_key_value_heads", kMaxWidth, default_kv_heads(config, spec));
     if (spec.num_heads % spec.num_kv_heads != 0) {
         throw UserError(
             "{}: \"num_attention_heads\" is {} and \"num_key_value_heads\" is {}; query heads share "

@@ -77,10 +77,12 @@ void AddedTokenSearch::split(std::string_view text, std::vector<Part>& parts) co
         at = end;
         if (token->single_word && is_beside_word(text, begin, end)) continue;
         if (token->lstrip) {
+            begin = std::max(begin, done);
             while (begin > done && spaces_.contains_at(text.data() + character_before(text, begin)))
                 begin = character_before(text, begin);
         }
         if (token->rstrip) end = spaces_.skip(text.data() + end, text.data() + text.size()) - text.data();
+        if (begin >= end) continue;  // white space that the token before includes
         if (done < begin) parts.push_back({text.substr(done, begin - done), nullptr});
         parts.push_back({text.substr(begin, end - begin), token});
         done = end;

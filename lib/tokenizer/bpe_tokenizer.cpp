@@ -1,5 +1,6 @@
 #include "tokenizer/bpe_tokenizer.h"
 
+#include <algorithm>
 #include "base/error.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/unicode.h"
@@ -105,6 +106,8 @@ class BpeTokenizer : public Tokenizer {
             if (normalized && parts.normalize_to_nfc) token.content = to_nfc(token.content, buffer);
             tokens.push_back(std::move(token));
         }
+        // Of tokens that are equal in NFC, a special one is found.
+        std::ranges::stable_partition(tokens, &AddedToken::special);
         return AddedTokenSearch(std::move(tokens));
     }
 

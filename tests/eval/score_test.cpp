@@ -166,6 +166,22 @@ TEST_F(Scores, DoNotDependOnWhatWindowsShare) {
     }
 }
 
+TEST(DistinctScores, EqualRecordsAreScoredOnce) {
+    const std::vector<Tokens> records = {{1, 2, 3}, {1, 2}, {1, 2, 3}, {1, 2, 3}, {1, 2}};
+    const std::vector<Window> windows = {
+        {0, 0, 2, 1}, {1, 0, 1, 1}, {2, 0, 2, 2}, {3, 0, 2, 1}, {4, 0, 1, 1}};
+    const auto score = [&](std::span<const Tokens> all, const std::vector<Window>& asked) {
+        EXPECT_EQ(asked, (std::vector<Window>{windows[0], windows[1], windows[2]}));
+        std::vector<RecordScore> scores(all.size());
+        for (size_t i = 0; i < 3; ++i) scores[i].log_likelihood = -1.0 - static_cast<double>(i);
+        return scores;
+    };
+    std::vector<double> found;
+    for (const RecordScore& each : score_distinct(score, records, windows))
+        found.push_back(each.log_likelihood);
+    EXPECT_EQ(found, (std::vector<double>{-1, -2, -3, -1, -2}));
+}
+
 TEST_F(Scores, ReportsItsProgress) {
     std::vector<double> shares;
     const auto progress = [&](double share) { shares.push_back(share); };

@@ -103,6 +103,23 @@ TEST(HuggingFaceConfig, AbsentKeysHaveHuggingFacesDefaults) {
     EXPECT_FALSE(spec.tied_embeddings);
 }
 
+TEST(HuggingFaceConfig, AMissingNumberOfKeyHeadsIsNotANullOne) {
+    struct Case {
+        const char* type;
+        int64_t missing;
+    };
+    for (const auto& [type, missing] : {Case{"llama", 64}, {"mistral", 8}, {"qwen2", 32}, {"qwen3", 32}}) {
+        json config = llama_8b();
+        config["model_type"] = type;
+        config["num_attention_heads"] = 64;
+        config.erase("attention_bias");
+        config["num_key_value_heads"] = nullptr;
+        EXPECT_EQ(read(config).num_kv_heads, 64) << type;
+        config.erase("num_key_value_heads");
+        EXPECT_EQ(read(config).num_kv_heads, missing) << type;
+    }
+}
+
 struct Refused {
     json change;  // merged into the config; null removes a key
     std::vector<const char*> message;

@@ -131,6 +131,14 @@ class TokenizerJson(unittest.TestCase):
         path = self.save(tokenizer)
         self.compare(path, texts + samples.SENTENCES + pieces)
 
+    def test_added_tokens_that_meet(self):
+        """In white space that two tokens include, and in NFC."""
+        tokenizer = trained(is_nfc=True)
+        tokenizer.add_tokens([AddedToken("é", single_word=True, normalized=True)])
+        tokenizer.add_special_tokens([AddedToken("word", rstrip=True), AddedToken("  ", lstrip=True), AddedToken("e\u0301", normalized=True)])
+        texts = ["x word  y", "x word y", "x  word  word word", "   word", "word  ", "aéb", "ae\u0301b", "é e\u0301"]
+        self.compare(self.save(tokenizer), texts)
+
     def test_splits(self):
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=True)
         for behavior in ("isolated", "removed", "merged_with_previous", "merged_with_next", "contiguous"):
