@@ -77,8 +77,8 @@ void add_task_options(CLI::App& app, Options& options) {
                    "model's max_position_embeddings; the longest record for {\"tokens\"}")
         ->check(at_least_one());
     app.add_option("--batch-tokens", options.score.batch.num_tokens,
-                   "tokens in one batch, padding included, and of the prompts that are read at\n"
-                   "once to generate; results do not depend on it, except for rounding")
+                   "tokens in one batch, padding included, and of the prompts of a task that are\n"
+                   "read at once to generate; results do not depend on it, except for rounding")
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--batch-size", options.score.batch.num_windows,

@@ -47,7 +47,8 @@ class BatchEncoder {
     }
 
     void leave_out(const std::string& error) {
-        if (options_.on_error == OnError::Fail) throw UserError("{}", error);
+        if (options_.on_error == OnError::Fail)
+            throw UserError("{}; --on-error skip leaves such records out", error);
         encoded_.skipped.push_back(error);
     }
 
