@@ -13,9 +13,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/values.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
-#include "resume/collectives.h"
 #include "setup/options.h"
 #include "train/run_limits.h"
 
@@ -154,7 +154,7 @@ void warn_of_other_samples(const config::JobConfig& config, const checkpoint::De
                            const std::string& place, int64_t next_sample, const RunState& state,
                            comm::Communicator& control) {
     // The data is compared on every rank, because a node may have files of its own.
-    const std::vector<std::string> data = all_gather_texts(control, state.data());
+    const std::vector<std::string> data = comm::all_gather_texts(control, state.data());
     if (control.rank() != 0) return;
     if (const auto changes = changes_of_order(config, then.config); !changes.empty()) {
         spdlog::warn(
