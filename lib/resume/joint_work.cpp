@@ -75,10 +75,8 @@ void JointWork::learn_failure(const std::optional<Failure>& own) {
     const int64_t place = own ? control_.rank() : control_.size();
     const auto rank = static_cast<int>(-comm::maximum(control_, -place));
     if (rank == control_.size()) return;
-    const auto codes =
-        comm::all_gather_texts(control_, own ? std::to_string(static_cast<int>(own->code)) : "");
-    const auto reasons = comm::all_gather_texts(control_, own ? own->reason : "");
-    failure_ = Failure{rank, static_cast<ExitCode>(std::stoi(codes[rank])), reasons[rank]};
+    failure_ = Failure{rank, comm::broadcast(control_, own ? own->code : ExitCode::Failed, rank),
+                       comm::broadcast_text(control_, own ? own->reason : "", rank)};
 }
 
 void JointWork::pause() {
