@@ -34,7 +34,7 @@ struct SentHost {
 std::string rounded(float ms) { return ms < 1000 ? fmt::format("{:.4g}", ms) : fmt::format("{:.0f}", ms); }
 
 /// "4..7", or "4, 6".
-std::string listed(std::span<const int> numbers) {
+std::string ranks_text(std::span<const int> numbers) {
     const bool consecutive = numbers.back() - numbers.front() + 1 == std::ssize(numbers);
     if (numbers.size() > 2 && consecutive) return fmt::format("{}..{}", numbers.front(), numbers.back());
     return fmt::format("{}", fmt::join(numbers, ", "));
@@ -180,8 +180,8 @@ std::string SlowRanks::subject(int host, std::span<const int> ranks) const {
                            gpu < 0 ? "" : fmt::format(", GPU {}", gpu));
     }
     if (std::cmp_equal(ranks.size(), ranks_on_host_[host]))
-        return fmt::format("all ranks of host {} ({})", name, listed(ranks));
-    return fmt::format("ranks {} (host {})", listed(ranks), name);
+        return fmt::format("all ranks of host {} ({})", name, ranks_text(ranks));
+    return fmt::format("ranks {} (host {})", ranks_text(ranks), name);
 }
 
 /// One sentence for each host, with `end` after the comparison.
