@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
-#include "base/output.h"
 #include "base/program.h"
 
 namespace argosy {
@@ -100,9 +99,6 @@ inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help
         return false;
     }
 }
-
-/// Prints to stdout. Throws RunError if the text cannot be written.
-inline void print_result(const std::string& text) { print_text(text, stdout); }
 
 /// Adds --accept-config-key, which takes the names of model::AcceptedKeys one by one.
 inline void add_accepted_keys(CLI::App& app, std::vector<std::string>& names) {

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "base/raw_file.h"
@@ -155,7 +156,7 @@ ExitCode inspect(const CommandLine& line) {
         inspection.faults = source.checkpoint ? interop::faults(*source.checkpoint, num_threads(line))
                                               : std::vector<std::string>();
     }
-    print_result(line.json ? inspection_json(inspection) : inspection_text(inspection));
+    print_text(line.json ? inspection_json(inspection) : inspection_text(inspection), stdout);
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 

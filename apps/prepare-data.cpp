@@ -106,7 +106,7 @@ void print_report(const data::TokenizeResult& result) {
         {"bigram_entropy", result.bigram_entropy},
         {"bigram_tokens", result.bigram_tokens},
     };
-    print_result(report.dump() + "\n");
+    print_text(report.dump() + "\n", stdout);
 }
 
 /// Makes the token file together with the other processes.
@@ -283,7 +283,7 @@ bool verify(const std::filesystem::path& path, const Environment& environment) {
         {"tokenizer", file.info().tokenizer},
         {"okay", faults.empty()},
     };
-    print_result(report.dump() + "\n");
+    print_text(report.dump() + "\n", stdout);
     return faults.empty();
 }
 
@@ -298,7 +298,7 @@ ExitCode verify_all(const CommandLine& line, const Environment& environment) {
             spdlog::error("{}", error.what());
             const nlohmann::ordered_json report = {
                 {"file", path.string()}, {"error", error.what()}, {"okay", false}};
-            print_result(report.dump() + "\n");
+            print_text(report.dump() + "\n", stdout);
         }
     }
     const std::string unread =

@@ -1,4 +1,5 @@
-// The element types of files, collectives and benchmarks. This header does not need LibTorch.
+// The element types of files, collectives and benchmarks, and how collectives combine elements. This header
+// does not need LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +35,9 @@ constexpr int64_t size_bytes(ElementType type) {
 constexpr bool is_floating(ElementType type) {
     return type >= ElementType::Float16 && type <= ElementType::Float8E5M2;
 }
+
+/// Average: the mean over the ranks. A library says when it divides, and how it rounds.
+enum class Reduction { Sum, Product, Min, Max, Average };
 
 // Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds
 // to nearest, ties to even. These conversions are slow; kernels/elementwise.h has fast ones.

@@ -28,7 +28,7 @@ struct Call {
     std::byte* out;
     size_t count;  // elements of a chunk
     ElementType type;
-    Reduction reduction;
+    Reduction reduction;  // unused by a collective that reduces nothing
     int root;
 };
 

@@ -85,12 +85,13 @@ void warn_of_nccl_tests_variables() {
 }
 
 std::vector<Case> cases_without_size(const Collective& collective, const Options& options, int group_size) {
-    const std::vector<Reduction> none = {Reduction::None};
+    std::vector<std::optional<Reduction>> reductions = {std::nullopt};
+    if (collective.reduces) reductions.assign(options.reductions.begin(), options.reductions.end());
     std::vector<int> roots = {options.root.value_or(0)};
     if (collective.rooted && !options.root) roots = numbers(0, 1, group_size);
     std::vector<Case> kinds;
     for (const ElementType type : options.types) {
-        for (const Reduction reduction : collective.reduces ? options.reductions : none) {
+        for (const auto reduction : reductions) {
             for (const int root : roots) kinds.push_back({&collective, type, reduction, root, 0, 0});
         }
     }

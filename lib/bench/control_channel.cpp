@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/output.h"
-#include "mpi/rank_list.h"
+#include "base/text.h"
+#include "mpi/start_up.h"
 #include "watch/host_waits.h"
 
 namespace argosy::bench {
@@ -28,15 +30,11 @@ bool finished_within(mpi::Request request, double seconds) {
 }
 
 std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers) {
-    constexpr size_t kMaxNamed = 16;
-    std::string text = numbers.size() == 1 ? "rank " : "ranks ";
-    for (size_t i = 0; i < std::min(numbers.size(), kMaxNamed); ++i) {
-        const RankInfo& rank = ranks[numbers[i]];
-        text +=
-            fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", numbers[i], rank.process, rank.host);
-    }
-    return numbers.size() > kMaxNamed ? fmt::format("{} and {} more", text, numbers.size() - kMaxNamed)
-                                      : text;
+    const auto named = numbers | std::views::transform([&](int number) {
+                           const RankInfo& rank = ranks[number];
+                           return fmt::format("{} (process {} on {})", number, rank.process, rank.host);
+                       });
+    return (numbers.size() == 1 ? "rank " : "ranks ") + listed(named);
 }
 
 ControlChannel::ControlChannel(const mpi::Comm& world, double timeout_seconds)

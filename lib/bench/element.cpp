@@ -44,8 +44,8 @@ struct ReductionRow {
     const char* name;
 };
 constexpr ReductionRow kReductions[] = {
-    {Reduction::None, "none"}, {Reduction::Sum, "sum"}, {Reduction::Product, "prod"},
-    {Reduction::Min, "min"},   {Reduction::Max, "max"}, {Reduction::Average, "avg"},
+    {Reduction::Sum, "sum"}, {Reduction::Product, "prod"}, {Reduction::Min, "min"},
+    {Reduction::Max, "max"}, {Reduction::Average, "avg"},
 };
 
 const TypeRow& row(ElementType type) { return kTypes[static_cast<int>(type)]; }
@@ -120,7 +120,9 @@ void change_each(std::span<std::byte> elements, Change change) {
 }  // namespace
 
 const char* name(ElementType type) { return row(type).name; }
-const char* name(Reduction reduction) { return kReductions[static_cast<int>(reduction)].name; }
+const char* name(std::optional<Reduction> reduction) {
+    return reduction ? kReductions[static_cast<int>(*reduction)].name : "none";
+}
 bool is_signed(ElementType type) { return row(type).is_signed; }
 int largest_exact(ElementType type) { return row(type).exact; }
 int largest_exponent(ElementType type) { return row(type).exponent; }
@@ -134,7 +136,7 @@ std::vector<Reduction> reductions_named(const std::string& wanted) {
         throw UserError(
             "--op mulsum is not supported: it is NCCL's sum of inputs that each rank scales; use sum or avg");
     }
-    return values_named<ReductionRow>(std::span(kReductions).subspan(1), wanted, "--op");  // without None
+    return values_named<ReductionRow>(kReductions, wanted, "--op");
 }
 
 uint64_t bits_of(double value, ElementType type) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,11 +12,8 @@
 
 namespace argosy::bench {
 
-/// None: the collective reduces nothing. Average: the mean over the ranks, rounded once.
-enum class Reduction { None, Sum, Product, Min, Max, Average };
-
-const char* name(ElementType type);  // "bfloat16"
-const char* name(Reduction reduction);
+const char* name(ElementType type);                    // "bfloat16"
+const char* name(std::optional<Reduction> reduction);  // "none" of a collective that reduces nothing
 bool is_signed(ElementType type);
 
 /// The type or operation of this name, or all of them for "all". Throws UserError, which lists the known

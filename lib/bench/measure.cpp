@@ -122,7 +122,7 @@ Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement pl
             .out = output + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
             .count = kind.chunk_elements,
             .type = kind.type,
-            .reduction = kind.reduction,
+            .reduction = kind.reduction.value_or(Reduction::Sum),
             .root = kind.root};
 }
 
@@ -207,7 +207,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
     return samples;
 }
 
-void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
+void Measurement::combine(std::vector<double>& values, Reduction reduction) const {
     control_.wait(
         world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction),
         "the reduction of the ranks' times");
@@ -220,22 +220,22 @@ Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
     switch (options_.across_ranks) {
         case AcrossRanks::FirstRank:
             if (world_.rank() != 0) means.assign(means.size(), 0);
-            combine(means, mpi::Reduction::Sum);
+            combine(means, Reduction::Sum);
             break;
         case AcrossRanks::Mean:
-            combine(means, mpi::Reduction::Sum);
+            combine(means, Reduction::Sum);
             for (double& mean : means) mean /= world_.size();
             break;
         case AcrossRanks::Min:
-            combine(means, mpi::Reduction::Min);
+            combine(means, Reduction::Min);
             break;
         case AcrossRanks::Max:
-            combine(means, mpi::Reduction::Max);
+            combine(means, Reduction::Max);
             break;
     }
     std::vector<double> single = samples.iterations;
     for (double& seconds : single) seconds /= options_.aggregated;
-    combine(single, mpi::Reduction::Max);
+    combine(single, Reduction::Max);
 
     Timing timing{.seconds = means[0], .own_seconds = whole, .start_seconds = means[1]};
     timing.slowest = distribution_of(std::span(single).subspan(options_.skipped));
@@ -274,7 +274,7 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
         Timing timing = evaluate(kind, samples);
         timing.own_wrong = wrong;
         std::vector<double> sum = {static_cast<double>(wrong)};
-        combine(sum, mpi::Reduction::Sum);
+        combine(sum, Reduction::Sum);
         if (options_.checks > 0) timing.num_wrong = static_cast<int64_t>(sum[0]);
         return timing;
     } catch (const WaitTimeout&) {

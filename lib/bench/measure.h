@@ -47,7 +47,7 @@ Distribution distribution_of(std::span<const double> times);
 struct Case {
     const Collective* collective;
     ElementType type;
-    Reduction reduction;
+    std::optional<Reduction> reduction;  // none if the collective reduces nothing
     int root;
     size_t chunk_elements;
     size_t bytes;  // size of the larger of a rank's two buffers
@@ -120,7 +120,7 @@ class Measurement {
     Samples run_to_time(const Case& kind, const std::vector<std::vector<Call>>& calls,
                         const std::string& what) const;
     Timing evaluate(const Case& kind, const Samples& samples) const;
-    void combine(std::vector<double>& values, mpi::Reduction reduction) const;
+    void combine(std::vector<double>& values, Reduction reduction) const;
 
     Backend& backend_;
     const mpi::Comm& world_;

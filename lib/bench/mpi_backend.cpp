@@ -14,17 +14,8 @@ namespace {
 constexpr size_t kAlignment = 4096;
 
 /// An average becomes a sum, which wait() divides.
-mpi::Reduction mpi_reduction(const Call& call) {
-    switch (call.reduction) {
-        case Reduction::Product:
-            return mpi::Reduction::Product;
-        case Reduction::Min:
-            return mpi::Reduction::Min;
-        case Reduction::Max:
-            return mpi::Reduction::Max;
-        default:
-            return mpi::Reduction::Sum;
-    }
+Reduction mpi_reduction(const Call& call) {
+    return call.reduction == Reduction::Average ? Reduction::Sum : call.reduction;
 }
 
 }  // namespace

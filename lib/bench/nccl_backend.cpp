@@ -12,21 +12,6 @@
 namespace argosy::bench {
 namespace {
 
-nccl::Reduction nccl_reduction(const Call& call) {
-    switch (call.reduction) {
-        case Reduction::Product:
-            return nccl::Reduction::Product;
-        case Reduction::Min:
-            return nccl::Reduction::Min;
-        case Reduction::Max:
-            return nccl::Reduction::Max;
-        case Reduction::Average:
-            return nccl::Reduction::Average;
-        default:
-            return nccl::Reduction::Sum;
-    }
-}
-
 cuda::Stream stream_on(int device) {
     cuda::set_device(device);
     return cuda::Stream();
@@ -83,7 +68,7 @@ void NcclBackend::all_gather(const Call& call) {
 
 void NcclBackend::all_reduce(const Call& call) {
     launch("all_reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
-        ranks.all_reduce(call.out, call.in, call.count, call.type, nccl_reduction(call), stream);
+        ranks.all_reduce(call.out, call.in, call.count, call.type, call.reduction, stream);
     });
 }
 
@@ -109,13 +94,13 @@ void NcclBackend::gather(const Call& call) {
 
 void NcclBackend::reduce(const Call& call) {
     launch("reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
-        ranks.reduce(call.out, call.in, call.count, call.type, nccl_reduction(call), call.root, stream);
+        ranks.reduce(call.out, call.in, call.count, call.type, call.reduction, call.root, stream);
     });
 }
 
 void NcclBackend::reduce_scatter(const Call& call) {
     launch("reduce_scatter", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
-        ranks.reduce_scatter(call.out, call.in, call.count, call.type, nccl_reduction(call), stream);
+        ranks.reduce_scatter(call.out, call.in, call.count, call.type, call.reduction, stream);
     });
 }
 

@@ -14,7 +14,7 @@ uint32_t mixed(size_t index, int rank) {
 
 }  // namespace
 
-Pattern::Pattern(ElementType type, Reduction reduction, int num_ranks)
+Pattern::Pattern(ElementType type, std::optional<Reduction> reduction, int num_ranks)
     : type_(type), reduction_(reduction), num_ranks_(num_ranks), periods_(num_ranks + 1) {}
 
 /// A rank's value in a reduction. The rank's turn is (rank + index) modulo the number of ranks. In sums and
@@ -23,7 +23,7 @@ double Pattern::value(int rank, size_t index) const {
     const int turn = static_cast<int>((static_cast<size_t>(rank) + index) % static_cast<size_t>(num_ranks_));
     const double sign = is_signed(type_) && mixed(index, -1) % 2 == 1 ? -1 : 1;
     const int exact = largest_exact(type_);
-    switch (reduction_) {
+    switch (*reduction_) {
         case Reduction::Product: {
             const double own_sign = is_signed(type_) && mixed(index, rank) % 2 == 1 ? -1 : 1;
             return own_sign * (turn < largest_exponent(type_) ? 2 : 1);
@@ -44,7 +44,7 @@ double Pattern::reduced_value(size_t index) const {
     double result = value(0, index);
     for (int rank = 1; rank < num_ranks_; ++rank) {
         const double more = value(rank, index);
-        switch (reduction_) {
+        switch (*reduction_) {
             case Reduction::Product:
                 result *= more;
                 break;
@@ -63,7 +63,7 @@ double Pattern::reduced_value(size_t index) const {
 
 uint64_t Pattern::bits(int rank, size_t index) const {
     if (rank == Part::kReduced) return bits_of(reduced_value(index), type_);
-    if (reduction_ != Reduction::None) return bits_of(value(rank, index), type_);
+    if (reduction_) return bits_of(value(rank, index), type_);
     // Without a reduction: each byte differs from the same byte of all ranks with another `rank % 256`.
     constexpr uint64_t kOneInEachByte = 0x0101010101010101;
     const uint64_t place = static_cast<uint64_t>(mixed(index, 0)) << 32 | mixed(index, 1);

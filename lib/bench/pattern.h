@@ -28,7 +28,8 @@ struct Part {
 
 class Pattern {
   public:
-    Pattern(ElementType type, Reduction reduction, int num_ranks);
+    /// `reduction`: none if the collective reduces nothing.
+    Pattern(ElementType type, std::optional<Reduction> reduction, int num_ranks);
 
     ElementType type() const { return type_; }
 
@@ -46,7 +47,7 @@ class Pattern {
     const std::vector<std::byte>& period_of(int rank) const;
 
     ElementType type_;
-    Reduction reduction_;
+    std::optional<Reduction> reduction_;
     int num_ranks_;
     mutable std::vector<std::vector<std::byte>> periods_;  // by rank, then the reduction's; made on first use
 };

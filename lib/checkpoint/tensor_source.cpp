@@ -1,25 +1,22 @@
 #include "checkpoint/tensor_source.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 namespace {
 
-/// "12 tensors: a, b, c, ...", for messages.
+/// "12 tensors: a, b, c, d and 8 more", for messages.
 std::string listing(const std::vector<TensorInfo>& tensors) {
     constexpr size_t kShown = 4;
-    std::vector<std::string> names;
-    for (const TensorInfo& tensor : tensors) {
-        if (names.size() == kShown)
-            return fmt::format("{} tensors: {}, ...", tensors.size(), fmt::join(names, ", "));
-        names.push_back(tensor.name);
-    }
-    return fmt::format("{} tensors: {}", tensors.size(), fmt::join(names, ", "));
+    return fmt::format("{} tensors: {}", tensors.size(),
+                       listed(tensors | std::views::transform(&TensorInfo::name), kShown));
 }
 
 }  // namespace

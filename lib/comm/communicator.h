@@ -31,7 +31,7 @@ class Watchdog;
 namespace argosy::comm {
 
 enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, Send, Receive };
-enum class Reduction { Sum, Max };
+using argosy::Reduction;
 
 const char* kind_name(OpKind kind);
 
@@ -41,7 +41,8 @@ struct Purpose {
     std::optional<OpKind> part_of = {};  // of a message: the collective that it is a part of
 };
 
-/// One operation along dim 0. The tensors are contiguous and of one type; n is the same on every rank.
+/// One operation along dim 0. The tensors are contiguous and of one type; n is the same on every rank. The
+/// reduction is a sum or a maximum.
 ///   AllGather      out = [size * n, ...] from in = [n, ...]
 ///   ReduceScatter  out = [n, ...] from in = [size * n, ...]
 ///   AllReduce      out = in reduced; out may be in

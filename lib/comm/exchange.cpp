@@ -1,15 +1,12 @@
 #include "comm/exchange.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/values.h"
 
 namespace argosy::comm {
 namespace {
@@ -21,9 +18,7 @@ constexpr int64_t kMinBlocksInRing = 4;
 /// logs it.
 bool all_succeeded(Communicator& peers, const std::string& error) {
     const int64_t own = error.empty() ? 0 : peers.size() - peers.rank();  // the lowest rank has the maximum
-    const at::Tensor max = at::full({1}, own, at::kLong);
-    peers.run({OpKind::AllReduce, max, max, Reduction::Max});
-    const auto of_lowest = max.item<int64_t>();
+    const int64_t of_lowest = maximum(peers, own);
     if (of_lowest != 0 && of_lowest == own) {
         spdlog::warn("{}: shared memory is unavailable, so this node's ranks use MPI instead: {}",
                      peers.name(), error);
@@ -52,18 +47,18 @@ std::shared_ptr<Exchange> Exchange::open(Communicator& peers, int64_t ring_bytes
     const std::string error = error_of([&] { own = SharedBoard::create(ring_bytes); });
     if (!all_succeeded(peers, error)) return nullptr;
 
-    const SharedSegment::Address address = own->address();
-    const at::Tensor mine = at::tensor({address.process, address.descriptor, own->key()}, at::kLong);
-    const at::Tensor all = at::zeros({peers.size(), mine.size(0)}, at::kLong);
-    peers.run({OpKind::AllGather, all, mine});
+    struct Place {
+        SharedSegment::Address address;
+        int64_t key;
+    };
+    const auto places = all_gather(peers, Place{own->address(), own->key()});
 
     std::vector<SharedBoard> boards;
     const auto attach = [&] {
         for (int rank = 0; rank < peers.size(); ++rank) {
-            const int64_t* numbers = all[rank].const_data_ptr<int64_t>();
-            boards.push_back(rank == peers.rank()
-                                 ? std::move(*own)
-                                 : SharedBoard::attach({numbers[0], numbers[1]}, numbers[2], ring_bytes));
+            const auto& [address, key] = places[rank];
+            boards.push_back(rank == peers.rank() ? std::move(*own)
+                                                  : SharedBoard::attach(address, key, ring_bytes));
         }
     };
     if (!all_succeeded(peers, error_of(attach))) return nullptr;

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cuda/device.h"
-#include "mpi/rank_list.h"
 #include "mpi/start_up.h"
 #include "nccl/communicator.h"
 #include "nccl/device_id.h"
@@ -43,13 +43,13 @@ GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
         throw UserError(
             "comm.gpu_path = nccl, but rank {} shares its GPU with another rank, and NCCL needs one GPU per "
             "rank: start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
-            mpi::listed(sharing));
+            listed(sharing));
     }
     if (world.rank() == 0) {
         spdlog::warn(
             "rank {} shares its GPU with another rank, and NCCL needs one GPU per rank: ranks exchange data "
             "through host memory, which is slow",
-            mpi::listed(sharing));
+            listed(sharing));
     }
     return GpuPath::Host;
 }
@@ -67,7 +67,7 @@ bool all_see_gpus(const mpi::Comm& world, int num_own) {
     throw UserError(
         "rank {} sees no GPU, but other ranks do: check nvidia-smi on its node, CUDA_VISIBLE_DEVICES, "
         "ARGOSY_DEVICE and the job's --gpus options",
-        mpi::listed(without));
+        listed(without));
 }
 
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {

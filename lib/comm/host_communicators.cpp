@@ -177,7 +177,6 @@ void MpiCommunicator::check(const Op& op) const {
 }
 
 mpi::Request MpiCommunicator::start_collective(const Op& op) const {
-    const auto reduction = op.reduction == Reduction::Sum ? mpi::Reduction::Sum : mpi::Reduction::Max;
     const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
@@ -186,9 +185,9 @@ mpi::Request MpiCommunicator::start_collective(const Op& op) const {
         case OpKind::AllGather:
             return comm.all_gather(out, in, op.in.numel(), type);
         case OpKind::ReduceScatter:
-            return comm.reduce_scatter(out, in, op.out.numel(), type, reduction);
+            return comm.reduce_scatter(out, in, op.out.numel(), type, op.reduction);
         case OpKind::AllReduce:
-            return comm.all_reduce(out, in, op.out.numel(), type, reduction);
+            return comm.all_reduce(out, in, op.out.numel(), type, op.reduction);
         case OpKind::Broadcast:
             return comm.broadcast(out, op.out.numel(), type, op.peer);
         case OpKind::Send:

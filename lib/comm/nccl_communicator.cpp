@@ -18,7 +18,6 @@ cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream(
 
 /// Puts one operation on the lane's stream. `peer` is a rank number within the lane.
 void start(const Op& op, const watch::Lane& lane, int peer) {
-    const auto reduction = op.reduction == Reduction::Sum ? nccl::Reduction::Sum : nccl::Reduction::Max;
     const ElementType type = element_type(op);
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
     const void* in = op.in.defined() ? op.in.const_data_ptr() : nullptr;
@@ -27,9 +26,9 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
         case OpKind::AllGather:
             return ranks.all_gather(out, in, op.in.numel(), type, lane.stream);
         case OpKind::ReduceScatter:
-            return ranks.reduce_scatter(out, in, op.out.numel(), type, reduction, lane.stream);
+            return ranks.reduce_scatter(out, in, op.out.numel(), type, op.reduction, lane.stream);
         case OpKind::AllReduce:
-            return ranks.all_reduce(out, in, op.out.numel(), type, reduction, lane.stream);
+            return ranks.all_reduce(out, in, op.out.numel(), type, op.reduction, lane.stream);
         case OpKind::Broadcast:
             return ranks.broadcast(out, out, op.out.numel(), type, peer, lane.stream);
         case OpKind::Send:

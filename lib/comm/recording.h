@@ -68,7 +68,6 @@ class Recording {
     int64_t add(const Communicator& group, std::span<const Op> ops);
     /// The program waits for the end of a submission.
     void wait(int64_t number) const;
-    void clear() { counts_.clear(); }
 
     /// How often each operation was submitted.
     const std::map<RecordedOp, int64_t>& counts() const { return counts_; }

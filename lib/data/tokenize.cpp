@@ -303,11 +303,4 @@ void TokenizeJob::show_progress(int64_t done, int64_t all, int64_t num_bytes, co
                       num_bytes, what);
 }
 
-TokenizeResult tokenize(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
-    TokenizeJob job(options, tokenizer);
-    job.begin();
-    job.make_parts(0, 1);
-    return job.finish();
-}
-
 }  // namespace argosy::data

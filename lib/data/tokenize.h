@@ -42,6 +42,7 @@ struct TokenizeResult {
 };
 
 /// One process of several that make a token file together. Every process makes one from the same options.
+/// Texts are tokenized as data/encode.h says; tokens stay unchanged.
 class TokenizeJob {
   public:
     /// Throws UserError for options that do not fit each other and for inputs that cannot be opened.
@@ -58,7 +59,7 @@ class TokenizeJob {
     void begin();
     /// Makes the parts of each piece i with i % num_processes == process, unless they are there.
     void make_parts(int process, int num_processes);
-    /// Joins the parts, in the order of the inputs.
+    /// Joins the parts, in the order of the inputs. Throws UserError if they mix kinds of records.
     TokenizeResult finish();
 
   private:
@@ -78,9 +79,5 @@ class TokenizeJob {
     PartFolder parts_;
     std::unique_ptr<Builder> builder_;  // of process 0
 };
-
-/// Makes the token file in this process alone. Texts are tokenized as data/encode.h says; tokens stay
-/// unchanged. Throws UserError if the inputs mix kinds of records.
-TokenizeResult tokenize(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace argosy::data

@@ -1,8 +1,5 @@
 #include "interop/model_source.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <system_error>
@@ -10,6 +7,7 @@
 #include "base/error.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
+#include "base/text.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "interop/names.h"
@@ -60,9 +58,7 @@ std::string contents(const fs::path& folder) {
         names.push_back(shown(entry.path().filename().string()));
     if (names.empty()) return failed ? failed.message() : "nothing";
     std::ranges::sort(names);
-    const size_t more = names.size() - std::min(names.size(), kShown);
-    names.resize(names.size() - more);
-    return fmt::format("{}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+    return listed(names, kShown);
 }
 
 std::optional<fs::path> newest_step(const fs::path& folder) {

@@ -13,10 +13,9 @@
 
 namespace argosy::mpi {
 
-enum class Reduction { Sum, Product, Min, Max };
-
 /// Return MPI's type and operation. Element types that MPI 3 lacks get a derived type and user-defined
-/// operations, which are made at their first use and kept until the process ends.
+/// operations, which are made at their first use and kept until the process ends. operation() throws RunError
+/// for an average, which MPI lacks.
 MPI_Datatype datatype(ElementType type);
 MPI_Op operation(ElementType type, Reduction reduction);
 

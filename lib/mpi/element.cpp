@@ -56,7 +56,7 @@ void reduce(void* in, void* inout, int* length, MPI_Datatype*) {
 /// MPI's handles for a number format that MPI 3 lacks.
 struct DerivedType {
     MPI_Datatype type;                 // a type of as many bytes
-    std::array<MPI_Op, 4> operations;  // by Reduction
+    std::array<MPI_Op, 4> operations;  // by Reduction, without Average
 };
 
 template <class Number, Reduction kReduction>
@@ -126,6 +126,7 @@ MPI_Datatype datatype(ElementType type) {
 }
 
 MPI_Op operation(ElementType type, Reduction reduction) {
+    ARGOSY_CHECK(reduction != Reduction::Average, "MPI has no operation for an average");
     if (const DerivedType* derived = derived_type(type))
         return derived->operations[static_cast<int>(reduction)];
     switch (reduction) {
@@ -137,6 +138,8 @@ MPI_Op operation(ElementType type, Reduction reduction) {
             return MPI_MIN;
         case Reduction::Max:
             return MPI_MAX;
+        case Reduction::Average:
+            break;
     }
     return MPI_OP_NULL;
 }

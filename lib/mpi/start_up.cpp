@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "mpi/rank_list.h"
+#include "base/text.h"
 
 namespace argosy::mpi {
 namespace {
@@ -108,6 +108,11 @@ Arrivals read_arrivals(const Environment::Start& start) {
 }
 
 }  // namespace
+
+std::string named_missing(std::span<const int> ranks) {
+    constexpr size_t kMaxMissing = 400;
+    return "missing: rank " + listed(ranks, kMaxMissing);
+}
 
 BoundedCall::BoundedCall(std::string what) : what_(std::move(what)) {
     const Environment::Start start = Environment::read().start;

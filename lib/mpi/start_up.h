@@ -44,6 +44,9 @@ class BoundedCall {
     std::thread thread_;
 };
 
+/// "missing: rank 3, 5"; jobs/shell/requeue.sh looks for this format.
+std::string named_missing(std::span<const int> ranks);
+
 /// COLLECTIVE, with the timeout of a BoundedCall: gathers `own` of every rank into `all`, in the order of
 /// ranks. REQUIRES: `own` has the same size on every rank. `what` names the data in messages.
 void all_gather_bytes_at_start(const Comm& ranks, void* all, std::span<const std::byte> own,

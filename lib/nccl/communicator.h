@@ -51,17 +51,15 @@ inline constexpr std::chrono::seconds kTimeToAbort{2};
 using UniqueId = std::array<std::byte, 128>;
 UniqueId make_unique_id();
 
-/// Average over n ranks: floating-point numbers are multiplied by 1/n, rounded to their type, before the sum;
-/// integers are divided by n after the sum, rounding towards zero.
-enum class Reduction { Sum, Product, Min, Max, Average };
-
 /// Runs `calls`, and launches all of its NCCL operations as one group. Sends and receives that wait for each
 /// other must be in one group.
 void launch_together(const std::function<void()>& calls);
 
 /// Counts are elements; each rank passes the same count. An operation is in place if `in` is this rank's part
 /// of `out` (all_gather, gather), if `out` is this rank's part of `in` (reduce_scatter, scatter), or if `in`
-/// and `out` are the same (all_reduce, reduce, broadcast). all_to_all cannot run in place.
+/// and `out` are the same (all_reduce, reduce, broadcast). all_to_all cannot run in place. For an average
+/// over n ranks, floating-point numbers are multiplied by 1/n, rounded to their type, before the sum;
+/// integers are divided by n after the sum, rounding towards zero.
 class Communicator {
   public:
     /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device.

@@ -1,6 +1,5 @@
 #include "observe/baseline.h"
 
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/log.h"
 #include "base/median.h"
 #include "base/strict_json.h"
+#include "comm/values.h"
 
 namespace argosy::observe {
 namespace {
@@ -256,10 +256,7 @@ ExitCode Baseline::compare_run(comm::Communicator& control) const {
         spdlog::log(level, "{}", text);
         if (change == Change::Slower) code = ExitCode::CheckFailed;
     }
-    const at::Tensor agreed = at::full({1}, static_cast<int64_t>(code), at::kLong);
-    control.run(
-        {.kind = comm::OpKind::AllReduce, .out = agreed, .in = agreed, .reduction = comm::Reduction::Max});
-    return static_cast<ExitCode>(agreed.item<int64_t>());
+    return static_cast<ExitCode>(comm::maximum(control, static_cast<int64_t>(code)));
 }
 
 }  // namespace argosy::observe

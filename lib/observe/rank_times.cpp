@@ -1,12 +1,10 @@
 #include "observe/rank_times.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -16,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/median.h"
+#include "comm/values.h"
 #include "observe/step_lines.h"
 
 namespace argosy::observe {
@@ -35,7 +34,7 @@ struct SentHost {
 std::string rounded(float ms) { return ms < 1000 ? fmt::format("{:.4g}", ms) : fmt::format("{:.0f}", ms); }
 
 /// "4..7", or "4, 6".
-std::string listed(std::span<const int> numbers) {
+std::string ranks_text(std::span<const int> numbers) {
     const bool consecutive = numbers.back() - numbers.front() + 1 == std::ssize(numbers);
     if (numbers.size() > 2 && consecutive) return fmt::format("{}..{}", numbers.front(), numbers.back());
     return fmt::format("{}", fmt::join(numbers, ", "));
@@ -181,8 +180,8 @@ std::string SlowRanks::subject(int host, std::span<const int> ranks) const {
                            gpu < 0 ? "" : fmt::format(", GPU {}", gpu));
     }
     if (std::cmp_equal(ranks.size(), ranks_on_host_[host]))
-        return fmt::format("all ranks of host {} ({})", name, listed(ranks));
-    return fmt::format("ranks {} (host {})", listed(ranks), name);
+        return fmt::format("all ranks of host {} ({})", name, ranks_text(ranks));
+    return fmt::format("ranks {} (host {})", ranks_text(ranks), name);
 }
 
 /// One sentence for each host, with `end` after the comparison.
@@ -231,20 +230,16 @@ RankTimes::RankTimes(const RankTimesOptions& options, comm::Communicator& contro
     file_->append_line(ranks_header(hosts_, options_.mesh));
 }
 
-/// COLLECTIVE unless the job has one rank. Empty on other ranks than 0.
+/// COLLECTIVE unless the job has one rank. Empty on other ranks than 0, and for a job of one rank.
 RankHosts RankTimes::gather_hosts() const {
+    RankHosts hosts;
+    if (control_.size() == 1) return hosts;
     SentHost own{.gpu = control_.device().is_cuda() ? control_.device().index() : -1};
     options_.host.copy(own.name, sizeof(own.name) - 1);
-    const at::Tensor mine = at::empty({sizeof(SentHost)}, at::kByte),
-                     all = at::empty({control_.size() * static_cast<int64_t>(sizeof(SentHost))}, at::kByte);
-    std::memcpy(mine.mutable_data_ptr<uint8_t>(), &own, sizeof(own));
-    if (control_.size() > 1) control_.run({.kind = comm::OpKind::AllGather, .out = all, .in = mine});
-    RankHosts hosts;
-    if (control_.rank() != 0 || control_.size() == 1) return hosts;
+    const std::vector<SentHost> all = comm::all_gather(control_, own);
+    if (control_.rank() != 0) return hosts;
     std::map<std::string, int> numbers;
-    for (int rank = 0; rank < control_.size(); ++rank) {
-        SentHost sent;
-        std::memcpy(&sent, all.const_data_ptr<uint8_t>() + rank * sizeof(SentHost), sizeof(SentHost));
+    for (const SentHost& sent : all) {
         const auto [host, is_new] = numbers.emplace(sent.name, static_cast<int>(hosts.names.size()));
         if (is_new) hosts.names.emplace_back(sent.name);
         hosts.host_of_rank.push_back(host->second);
@@ -266,20 +261,13 @@ bool RankTimes::add(int64_t step, const StepTimes& times) {
 }
 
 void RankTimes::exchange(int64_t step) {
-    constexpr int64_t kNumTimes = sizeof(RankStep) / sizeof(float);
-    const at::Tensor own = at::empty({kNumTimes}, at::kFloat),
-                     all = at::empty({control_.size() * kNumTimes}, at::kFloat);
     const auto mean = [&](double sum_ms) {
         return static_cast<float>(sum_ms / static_cast<double>(num_steps_));
     };
-    const RankStep step_times = {mean(window_.total_ms), mean(window_.compute_ms), mean(window_.data_ms),
-                                 mean(window_.all_exposed_ms())};
-    std::memcpy(own.mutable_data_ptr<float>(), &step_times, sizeof(step_times));
-    control_.run({.kind = comm::OpKind::AllGather, .out = all, .in = own});
+    const RankStep own = {mean(window_.total_ms), mean(window_.compute_ms), mean(window_.data_ms),
+                          mean(window_.all_exposed_ms())};
+    const std::vector<RankStep> ranks = comm::all_gather(control_, own);
     if (!file_) return;
-    std::vector<RankStep> ranks(control_.size());
-    std::memcpy(static_cast<void*>(ranks.data()), all.const_data_ptr<float>(),
-                ranks.size() * sizeof(RankStep));
     write(step, ranks);
     // The first step takes longer on some ranks than on others, because they prepare it.
     if (num_windows_ == 0) return;

@@ -1,14 +1,11 @@
 #include "observe/skipped_updates.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "observe/step_lines.h"
 
 namespace argosy::observe {
@@ -16,11 +13,6 @@ namespace {
 
 constexpr const char* kFileName = "skipped_updates.jsonl";
 constexpr size_t kSamplesInLog = 16;  // the file lists all of them
-
-std::string in_words(const std::vector<int64_t>& samples) {
-    const std::span<const int64_t> first(samples.data(), std::min(samples.size(), kSamplesInLog));
-    return fmt::format("{}{}", fmt::join(first, ", "), first.size() < samples.size() ? ", ..." : "");
-}
 
 }  // namespace
 
@@ -52,7 +44,7 @@ void SkippedUpdates::write(const SkippedUpdate& update) {
     if (!file_) file_.emplace(path().string());
     file_->append_line(json_line(update));
     spdlog::warn("step {}: the update is skipped: {}; its {} samples, in {}: {}", update.step, update.reason,
-                 update.samples.size(), kFileName, in_words(update.samples));
+                 update.samples.size(), kFileName, listed(update.samples, kSamplesInLog));
 }
 
 }  // namespace argosy::observe

@@ -1,6 +1,5 @@
 #include "plan/overlap.h"
 
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "comm/values.h"
 #include "cuda/device.h"
 #include "observe/peak_flops.h"
 
@@ -198,15 +198,14 @@ JobConfig with_overlap_chosen(const JobConfig& config, const mpi::Comm& ranks,
     if (!has_choice(config)) return config;
     const int ranks_per_node = ranks.place_on_node().num_ranks;
     comm::Communicator& control = *context.control;
-    const at::Tensor value = at::full({1}, 0, at::kLong);
+    JobConfig with_choice = config;
+    Switch& value = with_choice.parallelism.enable_async_tensor_parallel;
     if (control.rank() == 0) {
         const OverlapChoice choice = choose_for_device(config, context, ranks_per_node);
         spdlog::info("{}", choice.text);
-        value.fill_(static_cast<int64_t>(choice.value));
+        value = choice.value;
     }
-    control.run({.kind = comm::OpKind::Broadcast, .out = value, .in = value, .peer = 0});
-    JobConfig with_choice = config;
-    with_choice.parallelism.enable_async_tensor_parallel = static_cast<Switch>(value.item<int64_t>());
+    value = comm::broadcast(control, value);
     return with_choice;
 }
 

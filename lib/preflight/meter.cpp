@@ -73,7 +73,6 @@ class RankMeter : public Meter {
         const size_t bytes = std::min(kMaxPairBytes, options_.max_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
                                .type = ElementType::Float32,
-                               .reduction = bench::Reduction::None,
                                .chunk_elements = bytes / sizeof(float),
                                .bytes = bytes};
         const Measured measured = measure(kind, *backend_on(pair_of_own(round)));

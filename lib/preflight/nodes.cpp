@@ -1,8 +1,5 @@
 #include "preflight/nodes.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -10,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/text.h"
 #include "preflight/compare_speeds.h"
 
 namespace argosy::preflight {
@@ -38,9 +36,7 @@ std::vector<std::string> names_of(const std::vector<Node>& nodes) {
 
 std::string listed(const std::vector<std::string>& names) {
     constexpr size_t kMaxListed = 8;
-    if (names.size() <= kMaxListed) return fmt::format("{}", fmt::join(names, ", "));
-    return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kMaxListed, ", "),
-                       names.size() - kMaxListed);
+    return argosy::listed(names, kMaxListed);
 }
 
 /// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 
-#include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "cuda/device.h"
@@ -147,7 +146,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     if (options.deadline_seconds > 0)
         look_again(world, control, sources, report.speeds.between_devices(), report.cluster);
     if (world.rank() == 0) set_findings(job, options.deadline_seconds, report);
-    report.time = time_of_day();
+    report.time = seconds_since_1970();
     report.seconds = seconds_now() - started;
     return report;
 }
@@ -168,8 +167,6 @@ void set_findings(const Job& job, double deadline_seconds, Report& report) {
     only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
 }
-
-double time_of_day() { return seconds_since_1970(); }
 
 std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock) {
     constexpr int kRounds = 3;  // the best one counts, because a rank may leave a barrier late

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "bench/control_channel.h"
 #include "mpi/comm.h"
 #include "preflight/diagnose.h"
@@ -52,13 +53,12 @@ struct Report {
 
 /// Returns seconds since 1970. Tests pass clocks that are wrong.
 using Clock = double (*)();
-double time_of_day();
 
 /// COLLECTIVE: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks. Offsets matter
 /// because people compare logs of several nodes, and programs compare the times of files. All ranks read
 /// their clocks after a barrier, so offsets have the error with which ranks leave it: milliseconds if each
 /// rank has a core. Throws TimeoutError, which names the missing ranks.
-std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = time_of_day);
+std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = seconds_since_1970);
 
 /// COLLECTIVE over `world`: rank 0 gets the whole report. The reports of other ranks have no findings, and of
 /// the facts only what measure_stress() needs (speed.h). If a rank cannot use its GPU, the report says so and

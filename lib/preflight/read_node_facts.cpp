@@ -24,7 +24,7 @@ std::string boot_id(const Sources& sources) {
 
 std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
     constexpr std::string_view kKey = "MemAvailable:";
-    const std::string text = read_text(meminfo).value_or("");
+    const std::string text = try_read_text(meminfo).value_or("");
     for (const std::string_view line : split(text, '\n')) {
         const auto kibibytes =
             line.starts_with(kKey) ? leading_integer(line.substr(kKey.size())) : std::nullopt;
@@ -234,7 +234,7 @@ std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seco
 
 std::optional<std::vector<Xid>> read_xids(const Sources& sources) {
     for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
-        const auto text = read_text(sources.root / log, kMaxLogBytes);
+        const auto text = try_read_text(sources.root / log, kMaxLogBytes);
         if (text && !text->empty())
             return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
     }

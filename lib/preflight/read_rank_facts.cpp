@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 /// Adds the "NCCL_NAME=value" lines of a file of NCCL's settings. A variable that is set already keeps its
 /// value.
 void add_settings(const fs::path& file, std::vector<Variable>& variables) {
-    const std::string text = read_text(file).value_or("");
+    const std::string text = try_read_text(file).value_or("");
     for (const std::string_view line : split(text, '\n')) {
         const size_t end = line.find('=');
         if (line.starts_with('#') || !line.starts_with("NCCL_") || end == line.npos) continue;
@@ -77,7 +77,7 @@ int64_t limit_of(__rlimit_resource resource) {
 
 /// The value of "Cpus_allowed_list:" in /proc/self/status.
 std::string allowed_cpus(const Sources& sources) {
-    const std::string status = read_text(sources.root / "proc/self/status").value_or("");
+    const std::string status = try_read_text(sources.root / "proc/self/status").value_or("");
     constexpr std::string_view kKey = "Cpus_allowed_list:";
     for (const std::string_view line : split(status, '\n')) {
         if (line.starts_with(kKey)) return printable(trimmed(line.substr(kKey.size())));

@@ -118,7 +118,7 @@ bool is_address(std::string_view part) { return part.find('/') != part.npos; }
 
 }  // namespace
 
-std::optional<std::string> read_text(const fs::path& path, size_t max_bytes) {
+std::optional<std::string> try_read_text(const fs::path& path, size_t max_bytes) {
     // Opens without blocking, even if the path names a device or a pipe.
     const Descriptor opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const int file = opened.number();
@@ -143,7 +143,7 @@ std::optional<std::string> read_text(const fs::path& path, size_t max_bytes) {
 
 std::string read_line(const fs::path& path) {
     constexpr size_t kMaxBytes = 4096;
-    const std::string text = read_text(path, kMaxBytes).value_or("");
+    const std::string text = try_read_text(path, kMaxBytes).value_or("");
     return printable(trimmed(std::string_view(text).substr(0, text.find('\n'))));
 }
 

@@ -181,11 +181,8 @@ std::vector<StepOperation> step_operations(std::span<const StepLaunches> step, c
     std::vector<StepOperation> operations;
     for (const StepLaunches& one : heaviest) {
         StepOperation operation{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
-        const bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)),
-                               .type = one.type,
-                               .reduction = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
-                                                ? bench::Reduction::Sum
-                                                : bench::Reduction::None};
+        bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)), .type = one.type};
+        if (kind.collective->reduces) kind.reduction = Reduction::Sum;
         const auto measured = bench::case_of(kind, std::min(operation.launch_bytes, max_bytes),
                                              static_cast<int>(operation.groups.front().size()));
         if (!measured) continue;  // less than one element per rank

@@ -14,7 +14,7 @@
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "checkpoint/tensor_file.h"
-#include "resume/collectives.h"
+#include "comm/values.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"
@@ -25,12 +25,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<int64_t> random_numbers() {
+std::array<int64_t, 2> random_numbers() {
     std::random_device device;
     return {static_cast<int64_t>(device()), static_cast<int64_t>(device())};
 }
 
-checkpoint::Hash nonce_of(const std::vector<int64_t>& nonce, int64_t step) {
+checkpoint::Hash nonce_of(const std::array<int64_t, 2>& nonce, int64_t step) {
     const std::string text = fmt::format("{} {}", fmt::join(nonce, " "), step);
     return checkpoint::hash_of(text);
 }
@@ -78,7 +78,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
       state_(state),
       work_(control, options_->stall_seconds) {
     if (!saves()) return;
-    nonce_ = broadcast_from_rank_0(control, random_numbers());
+    nonce_ = comm::broadcast(control, random_numbers());
     weights_ = gather_tensors(state.cut_weights(), state.mesh(), control);
     moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {

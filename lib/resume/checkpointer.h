@@ -4,6 +4,7 @@
 // thread and the copy. Two saves never overlap.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -105,8 +106,9 @@ class Checkpointer {
     comm::Communicator& control_;
     const RunState& state_;
     std::vector<checkpoint::CutTensor> weights_, moments_;  // of all pipeline ranks
-    std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from the saves of others
-    int64_t last_begun_ = 0;      // step of the newest save; 0: none
+    /// Random: distinguishes this process's saves from the saves of others.
+    std::array<int64_t, 2> nonce_ = {};
+    int64_t last_begun_ = 0;  // step of the newest save; 0: none
     bool memory_is_logged_ = false, overlap_is_logged_ = false;
     std::shared_ptr<ShardCopy> copy_ = std::make_shared<ShardCopy>();
     std::shared_ptr<const Save> save_;      // under way

@@ -16,7 +16,7 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "base/raw_file.h"
-#include "resume/collectives.h"
+#include "comm/values.h"
 
 namespace argosy::resume {
 namespace {
@@ -60,7 +60,7 @@ void JointWork::begin(std::function<void()> work) {
 bool JointWork::ended() {
     ARGOSY_CHECK(under_way());
     const bool own_ended = own_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (maximum(control_, own_ended ? kEnded : kUnderWay) != kEnded) return false;
+    if (comm::maximum(control_, own_ended ? kEnded : kUnderWay) != kEnded) return false;
     thread_.join();
     learn_failure(failure_of(own_, control_.rank()));
     return true;
@@ -73,11 +73,10 @@ void JointWork::learn_failure(const std::optional<Failure>& own) {
     // The maximum of the negated ranks is the lowest rank that failed. A rank without a failure contributes
     // -size().
     const int64_t place = own ? control_.rank() : control_.size();
-    const auto rank = static_cast<int>(-maximum(control_, -place));
+    const auto rank = static_cast<int>(-comm::maximum(control_, -place));
     if (rank == control_.size()) return;
-    const auto codes = all_gather_texts(control_, own ? std::to_string(static_cast<int>(own->code)) : "");
-    const auto reasons = all_gather_texts(control_, own ? own->reason : "");
-    failure_ = Failure{rank, static_cast<ExitCode>(std::stoi(codes[rank])), reasons[rank]};
+    failure_ = Failure{rank, comm::broadcast(control_, own ? own->code : ExitCode::Failed, rank),
+                       comm::broadcast_text(control_, own ? own->reason : "", rank)};
 }
 
 void JointWork::pause() {
@@ -142,9 +141,10 @@ Faults JointWork::find_faults(const std::function<std::vector<std::string>()>& s
     } catch (const JobError&) {
         found.unreadable = true;
     }
-    found.damaged = maximum(control_, damaged ? 1 : 0) != 0;
+    found.damaged = comm::maximum(control_, damaged ? 1 : 0) != 0;
     std::set<std::string> texts;
-    for (const std::string& text : all_gather_texts(control_, fmt::format("{}", fmt::join(own, "\n")))) {
+    for (const std::string& text :
+         comm::all_gather_texts(control_, fmt::format("{}", fmt::join(own, "\n")))) {
         std::istringstream lines(text);
         for (std::string line; std::getline(lines, line);) texts.insert(line);
     }

@@ -13,9 +13,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "comm/values.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
-#include "resume/collectives.h"
 #include "setup/options.h"
 #include "train/run_limits.h"
 
@@ -96,15 +97,6 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
     held.elements.copy_(elements);
 }
 
-/// "rank 3", or "rank 3, 5, 7 and 9 more".
-std::string some_of(const std::vector<int>& ranks) {
-    constexpr size_t kMaxNamed = 8;
-    const size_t num_named = std::min(ranks.size(), kMaxNamed);
-    const std::string more =
-        num_named < ranks.size() ? fmt::format(" and {} more", ranks.size() - num_named) : "";
-    return fmt::format("rank {}{}", fmt::join(std::span(ranks).first(num_named), ", "), more);
-}
-
 }  // namespace
 
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
@@ -154,7 +146,7 @@ void warn_of_other_samples(const config::JobConfig& config, const checkpoint::De
                            const std::string& place, int64_t next_sample, const RunState& state,
                            comm::Communicator& control) {
     // The data is compared on every rank, because a node may have files of its own.
-    const std::vector<std::string> data = all_gather_texts(control, state.data());
+    const std::vector<std::string> data = comm::all_gather_texts(control, state.data());
     if (control.rank() != 0) return;
     if (const auto changes = changes_of_order(config, then.config); !changes.empty()) {
         spdlog::warn(
@@ -162,6 +154,7 @@ void warn_of_other_samples(const config::JobConfig& config, const checkpoint::De
             "epoch some tokens come a second time and others not at all",
             fmt::join(changes, "; "));
     }
+    constexpr size_t kMaxRanksNamed = 8;
     const std::string data_then = parse_scalars(then.state, place).data;
     std::vector<int> others;
     for (int rank = 0; std::cmp_less(rank, data.size()); ++rank) {
@@ -172,7 +165,8 @@ void warn_of_other_samples(const config::JobConfig& config, const checkpoint::De
         "{} was saved by a run on OTHER DATA{}: other files, of other lengths or in another order, or other "
         "weights of data.mixture. Sample {} of this run's data comes next; to begin with its first sample, "
         "set checkpoint.exclude_from_loading = dataloader for this start",
-        place, others.size() == data.size() ? "" : " than that of " + some_of(others), next_sample);
+        place, others.size() == data.size() ? "" : " than that of rank " + listed(others, kMaxRanksNamed),
+        next_sample);
 }
 
 void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,

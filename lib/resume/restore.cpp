@@ -12,12 +12,12 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/step_folder.h"
+#include "comm/values.h"
 #include "gpu/device.h"
 #include "interop/byte_progress.h"
 #include "interop/model_source.h"
 #include "interop/safetensors.h"
 #include "model/model_spec.h"
-#include "resume/collectives.h"
 #include "resume/joint_work.h"
 #include "resume/loaded_parts.h"
 
@@ -83,7 +83,7 @@ std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
     work_.run([&] {
         if (is_rank_0()) steps = checkpoint::whole_steps(folder);
     });
-    steps = broadcast_from_rank_0(control_, steps);
+    steps = comm::broadcast(control_, steps);
     std::ranges::reverse(steps);
     return steps;
 }
@@ -110,7 +110,7 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     work_.run([&] {
         if (is_rank_0()) folder = interop::folder_of_steps(path).value_or(fs::path());
     });
-    folder = broadcast_text(control_, folder.string(), 0);
+    folder = comm::broadcast_text(control_, folder.string(), 0);
     if (folder.empty()) return {path};
     return places_of(newest_first(folder), folder);
 }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/table.h"
-#include "resume/collectives.h"
+#include "comm/values.h"
 
 namespace argosy::resume {
 namespace {
@@ -101,7 +101,7 @@ std::vector<CutTensor> gather_tensors(const std::vector<CutTensor>& own, const M
     for (int rank = 0; rank < mesh.degree(Axis::Pipeline); ++rank) {
         layout::Coordinates first{};
         first[static_cast<int>(Axis::Pipeline)] = rank;
-        const std::string plan = broadcast_text(control, own_plan, mesh.rank(first));
+        const std::string plan = comm::broadcast_text(control, own_plan, mesh.rank(first));
         for (CutTensor& tensor : checkpoint::parse_plan(plan, "the plan of a save").tensors)
             if (names.insert(tensor.info.name).second) all.push_back(std::move(tensor));
     }

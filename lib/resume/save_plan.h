@@ -29,7 +29,7 @@ checkpoint::CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const lay
 
 /// COLLECTIVE over `control`, which has the ranks of the mesh. Returns the tensors of all pipeline ranks;
 /// `own` are the tensors of this one. A tensor on two pipeline ranks is listed once. Costs one
-/// broadcast_text() for each pipeline rank.
+/// comm::broadcast_text() for each pipeline rank.
 std::vector<checkpoint::CutTensor> gather_tensors(const std::vector<checkpoint::CutTensor>& own,
                                                   const layout::MeshShape& mesh, comm::Communicator& control);
 

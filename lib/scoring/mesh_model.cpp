@@ -11,10 +11,10 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/strict_json.h"
+#include "comm/values.h"
 #include "config/job_config.h"
 #include "interop/byte_progress.h"
 #include "parallel/tensor_parallel.h"
-#include "resume/collectives.h"
 #include "resume/restore.h"
 #include "resume/run_state.h"
 #include "setup/options.h"
@@ -77,7 +77,7 @@ JobError stopped() { return JobError("stopped by a signal; no unfinished output 
 std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
                                                 size_t num_contexts) {
     std::vector<eval::GeneratedText> texts(num_contexts);
-    for (const std::string& of_rank : resume::all_gather_texts(group, rows.dump())) {
+    for (const std::string& of_rank : comm::all_gather_texts(group, rows.dump())) {
         for (const auto& row : parse_json(of_rank, "the texts of a rank")) {
             texts.at(row[0].get<size_t>()) = {row[1].get<std::string>(), row[2].get<int64_t>()};
         }
@@ -219,11 +219,11 @@ bool MeshModel::any_rank_still_generates(bool own) {
     constexpr int64_t kGenerates = 1, kIsTime = 2;
     comm::Communicator& group = context_.mesh.group(kStepAxes);
     const bool is_time = seconds_now() - last_agreement_seconds_ >= kSecondsBetweenAgreements;
-    const int64_t found = resume::maximum(group, (own ? kGenerates : 0) + (is_time ? kIsTime : 0));
+    const int64_t found = comm::maximum(group, (own ? kGenerates : 0) + (is_time ? kIsTime : 0));
     if (found < kIsTime) return found == kGenerates;
     any_group_is_unfinished(/*own=*/true);
     last_agreement_seconds_ = seconds_now();
-    return resume::maximum(group, own ? kGenerates : 0) == kGenerates;
+    return comm::maximum(group, own ? kGenerates : 0) == kGenerates;
 }
 
 /// COLLECTIVE over all ranks: ends all of them, with a JobError, after a signal to one of them; else returns
@@ -231,7 +231,7 @@ bool MeshModel::any_rank_still_generates(bool own) {
 bool MeshModel::any_group_is_unfinished(bool own) {
     enum State : int64_t { Finished, Unfinished, Stopped };
     const State of_rank = own ? Unfinished : Finished;
-    const int64_t state = resume::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
+    const int64_t state = comm::maximum(*context_.control, stop_requested() ? Stopped : of_rank);
     if (state == Stopped) throw stopped();
     return state == Unfinished;
 }
@@ -279,7 +279,7 @@ int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tok
         if (context_.mesh.index(layout::kDataAxes) == 0)
             num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
         take_steps_until_all_are_done(*model);
-        return resume::maximum(*context_.control, num_tokens);
+        return comm::maximum(*context_.control, num_tokens);
     });
 }
 

@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/values.h"
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "ops/cross_entropy.h"
 #include "ops/documents.h"
-#include "resume/collectives.h"
 #include "train/data_feed.h"
 
 namespace argosy::scoring {
@@ -71,7 +71,7 @@ eval::WindowBatch without_score(const Window& window) {
 /// COLLECTIVE. `own` is what this rank has of `what`, and comes from `files`.
 void require_same(comm::Communicator& control, const std::string& what, const std::string& own,
                   const char* files) {
-    const auto found = resume::all_gather_texts(control, own);
+    const auto found = comm::all_gather_texts(control, own);
     for (size_t rank = 1; rank < found.size(); ++rank) {
         if (found[rank] == found[0]) continue;
         throw UserError(

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "kernels/table.h"
-#include "mpi/rank_list.h"
 #include "mpi/start_up.h"
 #include "ops/numerics.h"
 
@@ -50,11 +50,11 @@ std::string state_in(const std::filesystem::path& file) {
     return state;
 }
 
-/// "all ranks", "this rank" (a job of one rank), or "rank 1, 3, ...".
+/// "all ranks", "this rank" (a job of one rank), or "rank 1, 3".
 std::string describe(const std::vector<int>& ranks, int num_ranks) {
     constexpr size_t kMaxShown = 8;
     if (static_cast<int>(ranks.size()) == num_ranks) return num_ranks == 1 ? "this rank" : "all ranks";
-    return "rank " + mpi::listed(ranks, kMaxShown);
+    return "rank " + listed(ranks, kMaxShown);
 }
 
 }  // namespace

@@ -3,27 +3,22 @@
 #include <ATen/ops/empty.h>
 #include <fmt/core.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/error.h"
 #include "base/output.h"
+#include "base/raw_file.h"
 #include "gpu/device.h"
 #include "observe/append_file.h"
 
 namespace argosy::setup {
 namespace {
 
+constexpr int64_t kMaxBytes = 16 << 20;
+
 bool are_searched(const config::JobConfig& config, const comm::Communicator& world) {
     return config.compile.search_algorithms && !config.debug.plain_operations &&
            gpu::holds(at::empty({0}, world.device()));
-}
-
-/// Content of a file; empty if the file does not exist.
-std::string text_of(const std::filesystem::path& file) {
-    std::ifstream stream(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 }  // namespace
@@ -34,7 +29,7 @@ ProductChoices::ProductChoices(const config::JobConfig& config, const comm::Comm
     if (!are_searched(config, world)) return;
     const std::filesystem::path folder = std::filesystem::path(config.job.dump_folder) / "products";
     file_ = folder / fmt::format("rank-{:05}.txt", world.rank());
-    kept_ = text_of(file_);
+    if (std::filesystem::exists(file_)) kept_ = read_text(file_, kMaxBytes);
     try {
         tensors.multiplier().remember(kept_);
     } catch (const UserError& error) {

@@ -1,6 +1,5 @@
 #include "setup/profiler.h"
 
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/strict_json.h"
+#include "comm/values.h"
 #include "parallel/lowering.h"
 
 namespace argosy::setup {
@@ -31,17 +31,12 @@ struct CommonClock {
 /// COLLECTIVE.
 CommonClock common_clock(comm::Communicator& ranks) {
     Rounds own;
-    const at::Tensor token = at::zeros({1}, at::kFloat);
     for (int i = 0; i < kNumRounds; ++i) {
         own.entered.push_back(seconds_now());
-        ranks.run({.kind = comm::OpKind::AllReduce, .out = token, .in = token});
+        comm::maximum(ranks, 0);
         own.left.push_back(seconds_now());
     }
-    const at::Tensor times = at::zeros({2 * kNumRounds}, at::kDouble);
-    double* const first = times.mutable_data_ptr<double>();
-    std::ranges::copy(own.left, std::ranges::copy(own.entered, first).out);
-    ranks.run({.kind = comm::OpKind::Broadcast, .out = times, .in = times, .peer = 0});
-    const Rounds of_rank_0{{first, first + kNumRounds}, {first + kNumRounds, first + 2 * kNumRounds}};
+    const Rounds of_rank_0{comm::broadcast(ranks, own.entered), comm::broadcast(ranks, own.left)};
     return {ranks.rank() == 0 ? 0 : clock_offset(of_rank_0, own), of_rank_0.entered[0]};
 }
 

@@ -22,9 +22,9 @@ namespace argosy::setup {
 struct Rounds {
     std::vector<double> entered, left;
 };
-/// Seconds to add to the clock of a rank to get rank 0's. No rank leaves a sum before all have entered it, so
-/// each round bounds the offset from both sides, loosely if a rank was held up. The middle of the bounds is
-/// off by at most half the time of the fastest round.
+/// Seconds to add to the clock of a rank to get rank 0's. No rank leaves an all-reduce before all have
+/// entered it, so each round bounds the offset from both sides, loosely if a rank was held up. The middle of
+/// the bounds is off by at most half the time of the fastest round.
 double clock_offset(const Rounds& of_rank_0, const Rounds& of_rank);
 
 /// The time in submissions of and waits for operations between ranks in a trace (base/timeline.h), by group,

@@ -7,7 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "mpi/rank_list.h"
+#include "base/text.h"
+#include "mpi/start_up.h"
 
 namespace argosy::watch {
 namespace {
@@ -99,7 +100,7 @@ class Analysis {
         for (const auto& [operation, ranks] : ranks_of) {
             text += text.empty() ? ". The others wait for " : "; ";
             if (num_left-- == 0) return text + "...";
-            text += fmt::format("{}: rank {}", operation, mpi::listed(ranks));
+            text += fmt::format("{}: rank {}", operation, listed(ranks));
         }
         return text;
     }
@@ -184,7 +185,7 @@ struct RankOp {
 /// "rank 0, 1" or "rank 0 and 6 others".
 std::string some_of(const std::vector<int>& ranks) {
     constexpr size_t kMaxNamed = 4;
-    return ranks.size() <= kMaxNamed ? "rank " + mpi::listed(ranks)
+    return ranks.size() <= kMaxNamed ? "rank " + listed(ranks)
                                      : fmt::format("rank {} and {} others", ranks[0], ranks.size() - 1);
 }
 
@@ -213,7 +214,7 @@ std::string text_of(const std::vector<RankOp>& ops) {
 
 std::string timeout_text(const WaitReport& wait, const std::string& why) {
     return fmt::format("{} of ranks {}: no answer in {} s; {} ({} sets the limit)", wait.operation,
-                       mpi::listed(expand_ranks(wait.members)), wait.limit_seconds, why, wait.limit_name);
+                       listed(expand_ranks(wait.members)), wait.limit_seconds, why, wait.limit_name);
 }
 
 }  // namespace

@@ -117,8 +117,7 @@ TEST(Collectives, BusFactorsAreNcclTests) {
 
 TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
     const auto of = [](const char* name, size_t bytes, int ranks) {
-        return case_of({&collective_named(name), ElementType::Float32, Reduction::None, 0, 0, 0}, bytes,
-                       ranks);
+        return case_of({&collective_named(name), ElementType::Float32, std::nullopt, 0, 0, 0}, bytes, ranks);
     };
     EXPECT_EQ(of("all_reduce", 1023, 3)->bytes, 1020U);
     EXPECT_EQ(of("all_gather", 1024, 3)->chunk_elements, 84U)

@@ -25,8 +25,8 @@ Options quick() {
     return options;
 }
 
-Case kind_of(const Collective& collective, ElementType type, Reduction reduction, int root) {
-    return {&collective, type, collective.reduces ? reduction : Reduction::None, root, 0, 0};
+Case kind_of(const Collective& collective, ElementType type, std::optional<Reduction> reduction, int root) {
+    return {&collective, type, collective.reduces ? reduction : std::nullopt, root, 0, 0};
 }
 
 class MeasurementTest : public ::testing::Test {
@@ -134,8 +134,8 @@ TEST_F(MeasurementTest, CountsTheElementsThatAreWrong) {
     FaultyBackend backend(ranks_.backend(), Fault::LoseLastElement);
     const Options options = quick();
     Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
-    const auto kind = case_of(
-        kind_of(collective_named("all_gather"), ElementType::Float64, Reduction::None, 0), 8000, ranks_.size);
+    const auto kind = case_of(kind_of(collective_named("all_gather"), ElementType::Float64, std::nullopt, 0),
+                              8000, ranks_.size);
     EXPECT_EQ(*measurement.measure(*kind, Placement::InPlace).num_wrong, ranks_.size);
 }
 
@@ -179,7 +179,7 @@ TEST_F(MeasurementTest, ATimeIsMeasuredUntilItIsStable) {
     options.iterations = BatchedBackend::kIterations;
     options.warmup = 0;
     options.across_ranks = AcrossRanks::Max;
-    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, std::nullopt, 0),
                               4000, ranks_.size);
     const auto run = [&](MpiBackend& backend, double relative_error, double max_seconds) {
         Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
@@ -225,7 +225,7 @@ TEST_F(MeasurementTest, IterationsTakeTurnsAtSeveralPlaces) {
     Options options = quick();
     options.iterations = 6;
     constexpr size_t kBytes = 4004, kNextPlace = 4016;  // whole 16 bytes
-    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, std::nullopt, 0),
                               kBytes, ranks_.size);
     for (const size_t num_places : {1, 4, 6, 9}) {
         const size_t room = (num_places - 1) * kNextPlace + kBytes;
@@ -265,7 +265,7 @@ TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
     options.warmup = 0;
     options.checks = 0;
     options.across_ranks = AcrossRanks::Max;
-    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, std::nullopt, 0),
                               4000, ranks_.size);
     double least_seconds = 1, least_p50 = 1;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -299,7 +299,7 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
         options.across_ranks = across;
         Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
         const auto kind = case_of(
-            kind_of(collective_named("broadcast"), ElementType::Float32, Reduction::None, 0), 8, ranks_.size);
+            kind_of(collective_named("broadcast"), ElementType::Float32, std::nullopt, 0), 8, ranks_.size);
         return measurement.measure(*kind, Placement::OutOfPlace).seconds;
     };
     const auto best = [&](AcrossRanks across) {

@@ -179,7 +179,7 @@ TEST(Pattern, EveryRankMattersToSomeElement) {
 
 TEST(Pattern, WhatIsMovedDiffersByRankAndPlace) {
     for (const ElementType type : types_named("all")) {
-        const Pattern pattern(type, Reduction::None, 8);
+        const Pattern pattern(type, std::nullopt, 8);
         std::set<std::vector<std::byte>> seen;
         for (int rank = 0; rank < 8; ++rank) {
             const auto part = part_of(pattern, Part::of_rank(rank, 0), 1);
@@ -194,7 +194,7 @@ TEST(Pattern, WhatIsMovedDiffersByRankAndPlace) {
 }
 
 TEST(Pattern, APieceIsThatOfTheWhole) {
-    const Pattern pattern(ElementType::Int32, Reduction::None, 3);
+    const Pattern pattern(ElementType::Int32, std::nullopt, 3);
     const auto whole = part_of(pattern, Part::of_rank(1, 2), 2000);
     std::vector<std::byte> piece(700 * 4);
     pattern.fill(Part::of_rank(1, 2), 2000, 900, piece);

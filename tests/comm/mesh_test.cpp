@@ -1,8 +1,7 @@
 // The communicators of a mesh have the ranks that MeshShape computes.
 #include "comm/mesh.h"
+#include "comm/values.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -18,13 +17,6 @@ using layout::kDataAxes;
 using layout::kShardAxes;
 using layout::MeshShape;
 
-std::vector<int> members_by_gathering(Communicator& group) {
-    const at::Tensor all = at::zeros({group.size()}, at::kLong);
-    group.run({OpKind::AllGather, all, at::full({1}, world().rank(), at::kLong)});
-    const auto* first = all.const_data_ptr<int64_t>();
-    return {first, first + all.numel()};
-}
-
 TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
     const int half = world().size() > 1 ? world().size() / 2 : 1, rest = world().size() / half;
     for (const auto& degrees :
@@ -35,7 +27,7 @@ TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
             const Axis last = axes.has(Axis::Context) ? Axis::Context : Axis::Shard;
             for (const int parts : {1, mesh.degree(axes.has(last) ? last : axes)}) {
                 Communicator& group = mesh.group(axes, parts);
-                EXPECT_EQ(members_by_gathering(group), shape.group(world().rank(), axes, parts));
+                EXPECT_EQ(all_gather(group, world().rank()), shape.group(world().rank(), axes, parts));
                 EXPECT_EQ(group.name(), shape.used(axes).name());
                 EXPECT_EQ(&group, &mesh.group(axes, parts)) << "made twice";
             }

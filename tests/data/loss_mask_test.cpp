@@ -177,10 +177,6 @@ TEST_F(MaskedMixture, FingerprintsTellMasksApart) {
     EXPECT_ERROR(loader(), UserError, "none of the 100 tokens", "a.h5");
 }
 
-TokenizeResult tokenize_with(const std::string& tokenizer, const TokenizeOptions& options) {
-    return tokenize(options, *tokenizer::open_tokenizer(tokenizer));
-}
-
 TEST(TokenizeLossMask, TheFileDoesNotDependOnPiecesThreadsOrProcesses) {
     const ScratchFolder folder;
     MaskedStream stream(4000);

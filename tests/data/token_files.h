@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "data/token_writer.h"
+#include "data/tokenize.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy::data {
 
@@ -29,6 +32,15 @@ inline std::vector<int64_t> all_tokens(const TokenFile& file) {
     std::vector<int64_t> tokens(file.size());
     file.copy(0, file.size(), tokens.data());
     return tokens;
+}
+
+/// Makes the token file in this process alone.
+inline TokenizeResult tokenize_with(const std::string& tokenizer, const TokenizeOptions& options) {
+    const auto opened = tokenizer::open_tokenizer(tokenizer);
+    TokenizeJob job(options, *opened);
+    job.begin();
+    job.make_parts(0, 1);
+    return job.finish();
 }
 
 }  // namespace argosy::data

@@ -17,7 +17,7 @@ namespace argosy::data {
 namespace {
 
 TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
-    return tokenize(options, *tokenizer::open_tokenizer(tokenizer::kBytes));
+    return tokenize_with(tokenizer::kBytes, options);
 }
 
 TEST(Tokenize, TextBecomesBytesAndEndsOfText) {

@@ -34,7 +34,7 @@ TEST(Libraries, ADeviceKeepsAndAddsUp) {
     const cuda::DeviceMemory memory(sizeof(float) * numbers.size());
     cuda::copy_to_device(memory.data(), std::as_bytes(std::span(numbers)), stream);
     const nccl::Communicator alone(nccl::make_unique_id(), 1, 0);
-    alone.all_reduce(memory.data(), memory.data(), numbers.size(), ElementType::Float32, nccl::Reduction::Sum,
+    alone.all_reduce(memory.data(), memory.data(), numbers.size(), ElementType::Float32, Reduction::Sum,
                      stream);
     std::vector<float> found(numbers.size());
     cuda::copy_to_host(std::as_writable_bytes(std::span(found)), memory.data(), stream);

@@ -34,9 +34,9 @@ TEST(StepOperations, AreTheHeaviestOfEachCollectiveOverEachAxis) {
     EXPECT_EQ(operations[0].axes, "dp_shard");
     EXPECT_EQ(operations[0].groups, (Groups{{0, 1}, {2, 3}}));
     EXPECT_EQ(operations[0].kind.bytes, 4000);
-    EXPECT_EQ(operations[0].kind.reduction, bench::Reduction::None);
+    EXPECT_EQ(operations[0].kind.reduction, std::nullopt);
     EXPECT_EQ(operations[1].kind.bytes, 8000);
-    EXPECT_EQ(operations[1].kind.reduction, bench::Reduction::Sum);
+    EXPECT_EQ(operations[1].kind.reduction, Reduction::Sum);
     EXPECT_EQ(operations[2].groups, (Groups{{0, 2}, {1, 3}}));
     EXPECT_EQ(operations[2].kind.bytes, 40004);
 }

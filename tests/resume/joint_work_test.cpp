@@ -17,7 +17,6 @@
 
 #include "base/raw_file.h"
 #include "expect_error.h"
-#include "resume/collectives.h"
 #include "scratch_folder.h"
 #include "support/world.h"
 
@@ -176,21 +175,6 @@ TEST(JointWork, IsLeftBehindWhereItHangs) {
     EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
     shared->disk_answers.set_value();
     ended.wait();
-}
-
-TEST(TextsOfAll, AreByRankAndWhole) {
-    const auto text_of = [](int rank) { return std::string(rank * 700, 'x') + std::to_string(rank); };
-    const std::vector<std::string> texts = all_gather_texts(world(), text_of(world().rank()));
-    ASSERT_EQ(std::ssize(texts), world().size());
-    for (int rank = 0; rank < world().size(); ++rank) EXPECT_EQ(texts[rank], text_of(rank));
-    for (const std::string& text : all_gather_texts(world(), "")) EXPECT_EQ(text, "");
-}
-
-TEST(AsRank0Knows, WhateverTheOthersThink) {
-    using Numbers = std::vector<int64_t>;
-    const Numbers own = world().rank() == 0 ? Numbers{7, -1, int64_t{1} << 60} : Numbers{5};
-    EXPECT_EQ(broadcast_from_rank_0(world(), own), (Numbers{7, -1, int64_t{1} << 60}));
-    EXPECT_EQ(broadcast_from_rank_0(world(), world().rank() == 0 ? Numbers{} : Numbers{5}), Numbers());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "comm/group.h"
 #include "comm/mesh.h"
+#include "comm/values.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
 #include "parallel/executor.h"
@@ -138,16 +139,9 @@ Measured measure(comm::Communicator& world, const RankActions& actions, const Sc
 
 /// Prints the lines of all ranks in the order of the ranks.
 void print_timelines(comm::Communicator& world, const std::string& own) {
-    for (int rank = 0; rank < world.size(); ++rank) {
-        const auto size = static_cast<int64_t>(
-            over_ranks(world, rank == world.rank() ? own.size() : 0, comm::Reduction::Max));
-        const at::Tensor text = at::full({size}, 0, at::kLong);
-        for (int64_t i = 0; rank == world.rank() && i < size; ++i) text[i] = static_cast<int64_t>(own[i]);
-        world.run({comm::OpKind::AllReduce, text, text, comm::Reduction::Max});
-        std::string line;
-        for (int64_t i = 0; i < size; ++i) line += static_cast<char>(text[i].item<int64_t>());
-        if (world.rank() == 0) std::printf("  %s\n", line.c_str());
-    }
+    const std::vector<std::string> lines = comm::all_gather_texts(world, own);
+    if (world.rank() != 0) return;
+    for (const std::string& line : lines) std::printf("  %s\n", line.c_str());
 }
 
 ExitCode benchmark(bool quick, bool check) {

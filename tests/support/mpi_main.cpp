@@ -1,6 +1,5 @@
 // main of a suite on ranks: GoogleTest on every rank. Rank 0 prints the whole report; the others print only
 // failures. If any rank failed, all exit with an error.
-#include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <string>
 
 #include "comm/group.h"
+#include "comm/values.h"
 #include "mpi/program.h"
 #include "support/world.h"
 
@@ -59,9 +59,7 @@ ExitCode run_suite(const mpi::Comm& ranks) {
     the_self = self.get();
 
     if (ranks.rank() != 0) print_failures_only(ranks.rank());
-    const at::Tensor failed = at::full({1}, RUN_ALL_TESTS(), at::kLong);
-    verdict->run({comm::OpKind::AllReduce, failed, failed, comm::Reduction::Max});
-    const bool any = failed.item<int64_t>() != 0;
+    const bool any = comm::maximum(*verdict, RUN_ALL_TESTS()) != 0;
     if (any && ranks.rank() == 0) std::fprintf(stderr, "FAILED on at least one of %d ranks\n", ranks.size());
     return any ? ExitCode::Failed : ExitCode::Done;
 }

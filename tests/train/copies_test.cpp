@@ -4,13 +4,13 @@
 // order.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <map>
 
 #include "comm/backends.h"
+#include "comm/values.h"
 #include "gpu/device.h"
 #include "ops/ops_context.h"
 #include "support/communicator_double.h"
@@ -25,13 +25,6 @@ using comm::OpKind;
 // Sums in another order differ in some element of the first step already; later steps show that copies stay
 // equal.
 constexpr int kNumSteps = 15;
-
-/// The rank in the world of the group's first member.
-int first_member(comm::Communicator& group) {
-    const at::Tensor ranks = at::empty({group.size()}, at::kLong);
-    group.run({OpKind::AllGather, ranks, at::full({1}, world().rank(), at::kLong)});
-    return static_cast<int>(ranks[0].item<int64_t>());
-}
 
 /// All-reduces by adding the members' parts in the order of their ranks, but beginning with member `begin`.
 void sum_from(comm::Communicator& group, const comm::Op& op, int begin) {
@@ -49,7 +42,10 @@ struct SumsInDifferentOrders {
 
     comm::Pending operator()(comm::Communicator& group, std::span<const comm::Op> ops) {
         const auto [begin, is_new] = begins.try_emplace(&group);
-        if (is_new) begin->second = std::popcount(static_cast<unsigned>(first_member(group))) % group.size();
+        if (is_new) {
+            const int first_member = comm::broadcast(group, world().rank());
+            begin->second = std::popcount(static_cast<unsigned>(first_member)) % group.size();
+        }
         std::vector<comm::Op> others;
         for (const comm::Op& op : ops) {
             if (op.kind == OpKind::AllReduce && op.reduction == comm::Reduction::Sum) {

@@ -4,7 +4,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "comm/values.h"
 #include "data/token_files.h"
 #include "gpu/device.h"
 #include "scratch_folder.h"
@@ -271,12 +271,8 @@ TEST_F(DataFeedTest, AGpusMicrobatchHasTheOffsetsOfItsDocuments) {
                     if (!has_offsets) continue;
                     gpu::synchronize();
                     EXPECT_GE(offsets.numel(), largest);
-                    const at::Tensor room = at::full({}, offsets.numel(), at::kLong);
-                    world().run({.kind = comm::OpKind::AllReduce,
-                                 .out = room,
-                                 .in = room,
-                                 .reduction = comm::Reduction::Max});
-                    EXPECT_EQ(room.item<int64_t>(), offsets.numel()) << "ranks record graphs together";
+                    EXPECT_EQ(comm::maximum(world(), offsets.numel()), offsets.numel())
+                        << "ranks record graphs together";
                     largest = offsets.numel();
                     EXPECT_TRUE(offsets.equal(
                         at::tensor(expected_offsets(microbatch, part, offsets.numel()), at::kInt)))

@@ -1,0 +1,52 @@
+// Collectives on single values, lists and texts in the host's memory, for ranks that agree on something or
+// tell each other what they have. `own` is this rank's value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace argosy::comm {
+
+/// COLLECTIVE: the largest number of all ranks.
+int64_t maximum(Communicator& group, int64_t own);
+
+/// COLLECTIVE: overwrites `bytes` on every rank with those of rank `root`. REQUIRES: all ranks have as many.
+void broadcast_bytes(Communicator& group, std::span<std::byte> bytes, int root);
+
+/// COLLECTIVE: writes the bytes of each rank, by rank, to `all`. REQUIRES: all ranks have as many.
+void all_gather_bytes(Communicator& group, std::span<const std::byte> own, std::span<std::byte> all);
+
+/// COLLECTIVE: returns `own` of rank `root` on every rank. The other ranks' `own` is ignored.
+template <class T>
+requires std::is_trivially_copyable_v<T> T broadcast(Communicator& group, T own, int root = 0) {
+    broadcast_bytes(group, std::as_writable_bytes(std::span(&own, 1)), root);
+    return own;
+}
+
+template <class T>
+std::vector<T> broadcast(Communicator& group, std::vector<T> own, int root = 0) {
+    own.resize(broadcast(group, own.size(), root));
+    broadcast_bytes(group, std::as_writable_bytes(std::span(own)), root);
+    return own;
+}
+
+std::string broadcast_text(Communicator& group, std::string own, int root = 0);
+
+/// COLLECTIVE: the value of each rank, by rank.
+template <class T>
+requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(Communicator& group, const T& own) {
+    std::vector<T> values(group.size());
+    all_gather_bytes(group, std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(values)));
+    return values;
+}
+
+/// COLLECTIVE: the text of each rank, by rank. REQUIRES: no NUL in `own`.
+std::vector<std::string> all_gather_texts(Communicator& group, const std::string& own);
+
+}  // namespace argosy::comm
