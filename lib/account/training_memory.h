@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "account/large_tensors.h"
@@ -47,12 +46,14 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
         phase_ = phase;
         if (memory_) memory_->enter(phase);
     }
-    /// Returns the result of `work`, which is a phase within the current one.
+    /// Returns the result of `work`, which is a phase within the current one. REQUIRES: there is a current
+    /// phase.
     template <class Work>
     auto in_phase(const char* phase, const Work& work) {
-        const char* const outer = std::exchange(phase_, phase);
+        const char* const outer = phase_;
+        enter_phase(phase);
         auto result = work();
-        phase_ = outer;  // not if work() throws: explain() names the phase that failed
+        enter_phase(outer);  // not if work() throws: explain() names the phase that failed
         return result;
     }
 

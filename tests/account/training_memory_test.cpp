@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <new>
 
 #include "base/error.h"
 #include "expect_error.h"
 #include "observe/step_timer.h"
+#include "ops/ops_context.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
 
 namespace argosy::account {
 namespace {
@@ -87,6 +91,20 @@ TEST(MemoryAccount, NamesThePhaseOfTheRun) {
                      return loading([]() -> int { throw MemoryError({size_t{1} << 30, 0}, "none"); });
                  }),
                  RunError, "out of memory: 1 GiB requested in the loading. What");
+}
+
+TEST(MemoryAccount, SnapshotsNameThePhaseOfTheRunToo) {
+    const observe::MemoryMeter memory = observe::MemoryMeter::install();
+    const ops::OpsContext tensors;
+    comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
+    const auto account = std::make_shared<MemoryAccount>(config::JobConfig());
+    const train::TrainerOptions options{.spec = testing::tiny_spec("llama3"),
+                                        .seq_len = testing::TinyRun::kSeqLen};
+    train::Trainer trainer = account->make_trainer(options, mesh, memory);
+    const auto phase = [&] { return memory.snapshot().operation; };
+    EXPECT_EQ(phase(), "the construction of the model");
+    EXPECT_EQ(account->in_phase("the loading", phase), "the loading");
+    EXPECT_EQ(phase(), "the construction of the model");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {
