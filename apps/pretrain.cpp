@@ -85,16 +85,14 @@ struct Run {
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
-    observe::MetricsWriter metrics{
-        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment), figures,
-        control.rank()};
-    observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
-    observe::Diagnosis diagnosis{control.rank() == 0
-                                     ? setup::run_facts(config, options, mesh.shape(), context.slow_settings)
-                                     : observe::RunFacts{},
-                                 setup::rank_times_options(config, mesh.shape(), limits.final_step(),
-                                                           start.last_own_step, environment),
-                                 control};
+    const observe::MetricsOptions metrics_options =
+        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment);
+    observe::MetricsWriter metrics{metrics_options, figures, control.rank()};
+    observe::SkippedUpdates skipped{metrics_options, control.rank()};
+    observe::Diagnosis diagnosis{
+        control.rank() == 0 ? setup::run_facts(config, options, mesh.shape(), context.slow_settings)
+                            : observe::RunFacts{},
+        setup::rank_times_options(config, mesh.shape(), environment), metrics_options, control};
     setup::Profiler profiler{config, context.timeline, control};
     account::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
 

@@ -330,8 +330,9 @@ std::string growth_text(const StepParts& before, const StepParts& now) {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-Diagnosis::Diagnosis(RunFacts facts, const RankTimesOptions& ranks, comm::Communicator& control)
-    : facts_(std::move(facts)), ranks_(ranks, control), explains_(control.rank() == 0) {
+Diagnosis::Diagnosis(RunFacts facts, const RankTimesOptions& ranks, const MetricsOptions& metrics,
+                     comm::Communicator& control)
+    : facts_(std::move(facts)), ranks_(ranks, metrics, control), explains_(control.rank() == 0) {
     facts_.hosts = ranks_.hosts();
 }
 
