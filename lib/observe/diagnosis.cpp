@@ -295,13 +295,8 @@ std::vector<Finding> diagnose(const Observed& observed, const RunFacts& facts) {
 }
 
 StepParts parts_of(const StepTimes& sums, int64_t num_steps) {
-    StepParts parts = {{"data", sums.data_ms},
-                       {"compute", sums.compute_ms},
-                       {"the optimizer", sums.optimizer_ms},
-                       {"saving", sums.checkpoint_ms},
-                       {"validation", sums.validation_ms},
-                       {"evaluation", sums.evaluation_ms},
-                       {"other", sums.other_ms}};
+    StepParts parts;
+    for (const StepPart& part : kStepParts) parts[part.words] = sums.*part.ms;
     for (const auto& [axes, ms] : sums.exposed_ms) parts["exposed " + axes] = ms;
     for (auto& [name, ms] : parts) ms /= static_cast<double>(num_steps);
     return parts;
