@@ -111,7 +111,7 @@ struct Run {
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {
             reason = take_step();
-            context.end_start_up(config.comm);
+            if (position.step == steps.first) context.end_start_up(config.comm);
         }
         metrics.end();
         checkpoints.finish(position);
