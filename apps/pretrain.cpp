@@ -70,13 +70,10 @@ struct Run {
     const data::Loader loader = setup::training_data(config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
-    const account::MemoryAccount::Recorder recorder = account.recorder_of(trainer);
     train::UpdateGuard guard{setup::update_guard_options(config)};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
-    const resume::Start start = account.in_phase("the loading of the run's state", [&] {
-        return resume::restore(config, mesh.shape(), control, state);
-    });
+    const resume::Start start = load();
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
@@ -88,18 +85,24 @@ struct Run {
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
-    observe::MetricsWriter metrics{
-        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment), figures,
-        control.rank()};
-    observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
-    observe::Diagnosis diagnosis{control.rank() == 0
-                                     ? setup::run_facts(config, options, mesh.shape(), context.slow_settings)
-                                     : observe::RunFacts{},
-                                 setup::rank_times_options(config, mesh.shape(), limits.final_step(),
-                                                           start.last_own_step, environment),
-                                 control};
+    const observe::MetricsOptions metrics_options =
+        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment);
+    observe::MetricsWriter metrics{metrics_options, figures, control.rank()};
+    observe::SkippedUpdates skipped{metrics_options, control.rank()};
+    observe::Diagnosis diagnosis{
+        control.rank() == 0 ? setup::run_facts(config, options, mesh.shape(), context.slow_settings)
+                            : observe::RunFacts{},
+        setup::rank_times_options(config, mesh.shape(), environment), metrics_options, control};
     setup::Profiler profiler{config, context.timeline, control};
     account::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
+
+    resume::Start load() {
+        account.record(trainer);
+        account.enter_phase("the loading of the run's state");
+        resume::Start loaded = resume::restore(config, mesh.shape(), control, state);
+        account.enter_phase("the preparation of the first step");
+        return loaded;
+    }
 
     ExitCode train() {
         const setup::StepRange steps{position.step + 1, limits.final_step()};
@@ -108,7 +111,7 @@ struct Run {
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {
             reason = take_step();
-            context.end_start_up(config.comm);
+            if (position.step == steps.first) context.end_start_up(config.comm);
         }
         metrics.end();
         checkpoints.finish(position);
@@ -241,13 +244,16 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     resume::log_idle_checkpoint_keys(line.config);
     const auto account = std::make_shared<account::MemoryAccount>(line.config);
+    std::optional<setup::RankContext> context;  // outlives the run: wait_for_answers() needs its watchdog
     try {
-        setup::RankContext context(ranks, line.config, environment);
-        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, context);
-        Run run{environment, config, *account, context};
-        return mpi::print_errors_first(
-            "pretrain", ranks, [&] { return run.recorder.explain_errors_of([&] { return run.train(); }); });
+        context.emplace(ranks, line.config, environment);
+        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, *context);
+        Run run{environment, config, *account, *context};
+        return mpi::print_errors_first("pretrain", ranks, [&] {
+            return account->explain_errors_of(run.trainer, [&] { return run.train(); });
+        });
     } catch (...) {
+        account->wait_for_answers();
         account->explain();
     }
 }

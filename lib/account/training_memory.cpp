@@ -71,24 +71,19 @@ void MemoryAccount::plan_memory(const train::TrainerOptions& options, const comm
     }
 }
 
-MemoryAccount::Recorder::~Recorder() {
-    record();
-    // call_others() sets has_called_ only if there is a watchdog.
-    if (account_.has_called_) account_.world_->watchdog()->wait_for_answers(kMaxSecondsOfAnswers);
-}
-
-void MemoryAccount::Recorder::record() const {
+void MemoryAccount::record(train::Trainer& trainer) {
     try {
-        account_.record(trainer_);
+        if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
+        const std::lock_guard lock(mutex_);
+        held_ = plan::held_bytes(trainer.model(), trainer.step().optimizer());
+        named_ = named_blocks(trainer.model(), trainer.step().optimizer());
     } catch (const std::exception&) {  // recording may itself run out of memory
     }
 }
 
-void MemoryAccount::record(train::Trainer& trainer) {
-    if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
-    const std::lock_guard lock(mutex_);
-    held_ = plan::held_bytes(trainer.model(), trainer.step().optimizer());
-    named_ = named_blocks(trainer.model(), trainer.step().optimizer());
+void MemoryAccount::wait_for_answers() const {
+    // call_others() sets has_called_ only if there is a watchdog.
+    if (has_called_) world_->watchdog()->wait_for_answers(kMaxSecondsOfAnswers);
 }
 
 /// A sentence with the path of the snapshot; empty if there is none. The snapshot of a processor is that of

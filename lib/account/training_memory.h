@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "account/large_tensors.h"
@@ -47,48 +46,26 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
         phase_ = phase;
         if (memory_) memory_->enter(phase);
     }
-    /// Returns the result of `work`, which is a phase within the current one.
+
+    /// Records what the trainer holds, for later messages and snapshots, and the operation that has failed,
+    /// if one has.
+    void record(train::Trainer& trainer);
+
+    /// Returns the result of `work`, which trains. Explains its errors as explain() does, from a new record.
+    /// If memory has run out, also calls the other ranks, which write their snapshots meanwhile.
     template <class Work>
-    auto in_phase(const char* phase, const Work& work) {
-        const char* const outer = std::exchange(phase_, phase);
-        auto result = work();
-        phase_ = outer;  // not if work() throws: explain() names the phase that failed
-        return result;
+    auto explain_errors_of(train::Trainer& trainer, const Work& work) {
+        try {
+            return work();
+        } catch (...) {
+            record(trainer);
+            call_others();
+            explain();
+        }
     }
-
-    /// The destructor records what the trainer holds and which operation is under way. An exception destroys
-    /// the Recorder before the trainer, so that explain() still finds this record. If explain() has called
-    /// the other ranks, the destructor gives them some seconds for their snapshots.
-    class Recorder {
-      public:
-        Recorder(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
-            account.enter_phase("the preparation of the first step");
-            record();
-        }
-        Recorder(const Recorder&) = delete;
-        ~Recorder();
-
-        /// Returns work(), and explains its errors as MemoryAccount::explain() does.
-        template <class Work>
-        auto explain_errors_of(const Work& work) const {
-            try {
-                return work();
-            } catch (...) {
-                record();
-                account_.call_others();
-                account_.explain();
-            }
-        }
-
-      private:
-        void record() const;
-
-        MemoryAccount& account_;
-        train::Trainer& trainer_;
-    };
-    /// The phase that begins is the preparation of the first step. REQUIRES: the trainer outlives the
-    /// returned Recorder, and the MemoryAccount outlives both.
-    [[nodiscard]] Recorder recorder_of(train::Trainer& trainer) { return {*this, trainer}; }
+    /// If explain_errors_of() has called the other ranks, gives them some seconds for their snapshots: the
+    /// job ends when this rank leaves. REQUIRES: the mesh still exists, if make_trainer() was called.
+    void wait_for_answers() const;
 
     /// Throws RunError with the explanation if the GPU or the host ran out of memory, after writing a memory
     /// snapshot; otherwise rethrows the current exception. REQUIRES: the caller is inside a catch block.
@@ -98,7 +75,6 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
     void call_others();
     void answer();
     void plan_memory(const train::TrainerOptions& options, const comm::Mesh& mesh);
-    void record(train::Trainer& trainer);
     std::string place() const;
     std::string write_failure(const observe::Shortage& found) const;
 

@@ -60,14 +60,8 @@ StepTimes times_of(const Json& line) {
     StepTimes times;
     const auto found = line.find("time_ms");
     if (found == line.end() || !found->is_object()) return times;
-    times = {.total_ms = number_at(*found, "total"),
-             .data_ms = number_at(*found, "data"),
-             .compute_ms = number_at(*found, "compute"),
-             .optimizer_ms = number_at(*found, "optimizer"),
-             .checkpoint_ms = number_at(*found, "checkpoint"),
-             .validation_ms = number_at(*found, "validation"),
-             .evaluation_ms = number_at(*found, "evaluation"),
-             .other_ms = number_at(*found, "other")};
+    times.total_ms = number_at(*found, "total");
+    for (const StepPart& part : kStepParts) times.*part.ms = number_at(*found, part.name);
     const auto exposed = found->find("exposed");
     if (exposed == found->end() || !exposed->is_object()) return times;
     for (const auto& [axes, ms] : exposed->items())

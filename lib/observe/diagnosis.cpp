@@ -295,13 +295,8 @@ std::vector<Finding> diagnose(const Observed& observed, const RunFacts& facts) {
 }
 
 StepParts parts_of(const StepTimes& sums, int64_t num_steps) {
-    StepParts parts = {{"data", sums.data_ms},
-                       {"compute", sums.compute_ms},
-                       {"the optimizer", sums.optimizer_ms},
-                       {"saving", sums.checkpoint_ms},
-                       {"validation", sums.validation_ms},
-                       {"evaluation", sums.evaluation_ms},
-                       {"other", sums.other_ms}};
+    StepParts parts;
+    for (const StepPart& part : kStepParts) parts[part.words] = sums.*part.ms;
     for (const auto& [axes, ms] : sums.exposed_ms) parts["exposed " + axes] = ms;
     for (auto& [name, ms] : parts) ms /= static_cast<double>(num_steps);
     return parts;
@@ -330,8 +325,9 @@ std::string growth_text(const StepParts& before, const StepParts& now) {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-Diagnosis::Diagnosis(RunFacts facts, const RankTimesOptions& ranks, comm::Communicator& control)
-    : facts_(std::move(facts)), ranks_(ranks, control), explains_(control.rank() == 0) {
+Diagnosis::Diagnosis(RunFacts facts, const RankTimesOptions& ranks, const MetricsOptions& metrics,
+                     comm::Communicator& control)
+    : facts_(std::move(facts)), ranks_(ranks, metrics, control), explains_(control.rank() == 0) {
     facts_.hosts = ranks_.hosts();
 }
 

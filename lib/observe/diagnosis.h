@@ -73,7 +73,8 @@ std::string growth_text(const StepParts& before, const StepParts& now);
 class Diagnosis {
   public:
     /// COLLECTIVE over `control`, as RankTimes. The hosts in `facts` are filled in here.
-    Diagnosis(RunFacts facts, const RankTimesOptions& ranks, comm::Communicator& control);
+    Diagnosis(RunFacts facts, const RankTimesOptions& ranks, const MetricsOptions& metrics,
+              comm::Communicator& control);
 
     /// Takes the next step. COLLECTIVE if a window ends with this step. Logs a warning when the throughput of
     /// a window falls below 0.8 of the median of the windows before, once until it has risen again. Saves,

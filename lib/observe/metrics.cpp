@@ -20,15 +20,12 @@ Json tera_flops(const PeakFlops& peak) { return peak.known() ? Json(peak.flops_p
 Json time_object(const StepTimes& times) {
     Json exposed = Json::object();
     for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = ms;
-    return {{"total", times.total_ms},
-            {"data", times.data_ms},
-            {"compute", times.compute_ms},
-            {"optimizer", times.optimizer_ms},
-            {"exposed", std::move(exposed)},
-            {"checkpoint", times.checkpoint_ms},
-            {"validation", times.validation_ms},
-            {"evaluation", times.evaluation_ms},
-            {"other", times.other_ms}};
+    Json object = {{"total", times.total_ms}};
+    for (const StepPart& part : kStepParts) {
+        object[part.name] = times.*part.ms;
+        if (part.ms == &StepTimes::optimizer_ms) object["exposed"] = std::move(exposed);
+    }
+    return object;
 }
 
 Json kinds_object(const std::array<double, kNumComputeKinds>& kinds_ms) {

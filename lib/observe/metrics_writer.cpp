@@ -104,10 +104,9 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     add_to_window(metrics);
     // Update the live line before the log line is written: the log redraws the live line below the log line.
     if (live_line_) live_line_->show(live_text(window_, job_));
-    const bool first = num_written_ == 1, last = metrics.step == options_.final_step;
     if (metrics.validation) report_validation(metrics);
     if (!metrics.evaluation.empty()) report_evaluation(metrics);
-    if (first || last || metrics.step % options_.log_freq == 0) end_window();
+    if (num_written_ == 1 || options_.ends_window(metrics.step)) end_window();
 }
 
 }  // namespace argosy::observe

@@ -15,10 +15,14 @@
 
 namespace argosy::observe {
 
+/// The folder of the files of a run's metrics, and the steps that end their windows: those with a log line.
 struct MetricsOptions {
     std::string dump_folder;
     int64_t log_freq = 10;   // steps between log lines; the first and the last step always have a line
     int64_t final_step = 0;  // the run's last step
+    /// Whether a window ends with `step`, which is not the first step of this start: the first step is a
+    /// window of its own.
+    bool ends_window(int64_t step) const { return step % log_freq == 0 || step == final_step; }
     std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
     bool live_line = false;
     /// Existing lines up to this step belong to this run; none: not known.

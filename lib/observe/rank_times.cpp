@@ -218,14 +218,16 @@ std::vector<std::string> SlowRanks::sentences(Kind kind, std::span<const int> ra
     return texts;
 }
 
-RankTimes::RankTimes(const RankTimesOptions& options, comm::Communicator& control)
+RankTimes::RankTimes(const RankTimesOptions& options, const MetricsOptions& metrics,
+                     comm::Communicator& control)
     : options_(options),
+      metrics_(metrics),
       control_(control),
       hosts_(gather_hosts()),
       slow_ranks_(hosts_, options.mesh, options.unequal_axes) {
     if (control.rank() != 0 || control.size() == 1) return;
-    const std::filesystem::path path = std::filesystem::path(options.dump_folder) / "ranks.jsonl";
-    if (options.last_own_step) set_aside_steps_after(*options.last_own_step, path);
+    const std::filesystem::path path = std::filesystem::path(metrics.dump_folder) / "ranks.jsonl";
+    if (metrics.last_own_step) set_aside_steps_after(*metrics.last_own_step, path);
     file_.emplace(path.string());
     file_->append_line(ranks_header(hosts_, options_.mesh));
 }
@@ -251,8 +253,7 @@ RankHosts RankTimes::gather_hosts() const {
 bool RankTimes::add(int64_t step, const StepTimes& times) {
     window_ += times;
     ++num_steps_;
-    const bool ends = num_windows_ == 0 || step % options_.log_freq == 0 || step == options_.final_step;
-    if (!ends) return false;
+    if (num_windows_ > 0 && !metrics_.ends_window(step)) return false;
     if (control_.size() > 1) exchange(step);
     window_ = {};
     num_steps_ = 0;

@@ -16,6 +16,7 @@
 #include "comm/communicator.h"
 #include "layout/mesh_shape.h"
 #include "observe/append_file.h"
+#include "observe/metrics_writer.h"
 #include "observe/step_timer.h"
 
 namespace argosy::observe {
@@ -97,25 +98,19 @@ class SlowRanks {
 };
 
 struct RankTimesOptions {
-    std::string dump_folder;
-    int64_t log_freq = 10;   // steps of a window; the first step is a window of its own
-    int64_t final_step = 0;  // ends the last window
-    /// Existing lines up to this step belong to this run; none: not known.
-    std::optional<int64_t> last_own_step = {};
     std::string host;  // the name of this rank's node
     layout::MeshShape mesh;
     /// Ranks that differ on these axes have different work: the stages of a pipeline have.
     layout::AxisSet unequal_axes = layout::Axis::Pipeline;
 };
 
-/// The windows are the steps between two log lines (MetricsWriter). A job of one rank exchanges and writes
-/// nothing.
+/// The windows are those of MetricsOptions. A job of one rank exchanges and writes nothing.
 class RankTimes {
   public:
     /// COLLECTIVE over `control`, which has all ranks and outlives this object. On rank 0: moves the lines of
-    /// steps after last_own_step to ranks.jsonl.aside, and writes a header. Throws RunError if the file
-    /// cannot be written.
-    RankTimes(const RankTimesOptions& options, comm::Communicator& control);
+    /// steps after metrics.last_own_step to ranks.jsonl.aside, and writes a header. Throws RunError if the
+    /// file cannot be written.
+    RankTimes(const RankTimesOptions& options, const MetricsOptions& metrics, comm::Communicator& control);
 
     /// Takes the times of this rank's next step. Returns whether a window ends with this step. COLLECTIVE
     /// over `control` if so; rank 0 then warns of the ranks that have become slow. Throws RunError if the
@@ -132,6 +127,7 @@ class RankTimes {
     void write(int64_t step, std::span<const RankStep> ranks);
 
     RankTimesOptions options_;
+    MetricsOptions metrics_;
     comm::Communicator& control_;
     RankHosts hosts_;
     SlowRanks slow_ranks_;

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -32,16 +31,14 @@ std::string json_line(const SkippedUpdate& update) {
     return line.dump();
 }
 
-SkippedUpdates::SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> last_own_step)
-    : dump_folder_(std::move(dump_folder)), rank_(rank) {
-    if (rank_ == 0 && last_own_step) set_aside_steps_after(*last_own_step, path());
+SkippedUpdates::SkippedUpdates(const MetricsOptions& metrics, int rank)
+    : path_(std::filesystem::path(metrics.dump_folder) / kFileName), rank_(rank) {
+    if (rank_ == 0 && metrics.last_own_step) set_aside_steps_after(*metrics.last_own_step, path_);
 }
-
-std::filesystem::path SkippedUpdates::path() const { return std::filesystem::path(dump_folder_) / kFileName; }
 
 void SkippedUpdates::write(const SkippedUpdate& update) {
     if (rank_ != 0) return;
-    if (!file_) file_.emplace(path().string());
+    if (!file_) file_.emplace(path_.string());
     file_->append_line(json_line(update));
     spdlog::warn("step {}: the update is skipped: {}; its {} samples, in {}: {}", update.step, update.reason,
                  update.samples.size(), kFileName, listed(update.samples, kSamplesInLog));

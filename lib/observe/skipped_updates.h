@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "observe/append_file.h"
+#include "observe/metrics_writer.h"
 
 namespace argosy::observe {
 
@@ -31,16 +32,14 @@ std::string json_line(const SkippedUpdate& update);
 
 class SkippedUpdates {
   public:
-    /// Moves lines of steps after `last_own_step` (see MetricsOptions) to skipped_updates.jsonl.aside.
-    SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> last_own_step = {});
+    /// Moves lines of steps after metrics.last_own_step to skipped_updates.jsonl.aside.
+    SkippedUpdates(const MetricsOptions& metrics, int rank);
 
     /// The first call creates the file. Throws RunError if the file cannot be written.
     void write(const SkippedUpdate& update);
 
   private:
-    std::filesystem::path path() const;
-
-    std::string dump_folder_;
+    std::filesystem::path path_;
     int rank_;
     std::optional<AppendFile> file_;
 };

@@ -32,13 +32,7 @@ double StepTimes::all_exposed_ms() const {
 
 StepTimes& StepTimes::operator+=(const StepTimes& more) {
     total_ms += more.total_ms;
-    data_ms += more.data_ms;
-    compute_ms += more.compute_ms;
-    optimizer_ms += more.optimizer_ms;
-    checkpoint_ms += more.checkpoint_ms;
-    validation_ms += more.validation_ms;
-    evaluation_ms += more.evaluation_ms;
-    other_ms += more.other_ms;
+    for (const StepPart& part : kStepParts) this->*part.ms += more.*part.ms;
     for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
     if (more.bubble_ms) bubble_ms = bubble_ms.value_or(0) + *more.bubble_ms;
     if (more.compute_kinds_ms) {
@@ -148,13 +142,7 @@ StepTimes StepTimer::finish_step() {
     in_step_ = false;
     StepTimes times;
     times.total_ms = 1e3 * (last_.seconds - start_.seconds);
-    times.data_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Data)];
-    times.compute_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Compute)];
-    times.optimizer_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Optimizer)];
-    times.checkpoint_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Checkpoint)];
-    times.validation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Validation)];
-    times.evaluation_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Evaluation)];
-    times.other_ms = 1e3 * part_seconds_[kNumPhases];
+    for (size_t i = 0; i < kStepParts.size(); ++i) times.*kStepParts[i].ms = 1e3 * part_seconds_[i];
     if (has_kinds_) {
         const auto seconds =
             gpu_kinds_ ? gpu_kinds_->take(part_seconds_[static_cast<int>(Phase::Compute)]) : kind_seconds_;

@@ -49,6 +49,23 @@ struct StepTimes {
     StepTimes& operator+=(const StepTimes& more);
 };
 
+/// A part of a step that is not exposed communication.
+struct StepPart {
+    const char* name;   // in metrics.jsonl
+    const char* words;  // in sentences: "the optimizer takes 3 ms more"
+    double StepTimes::*ms;
+};
+/// The parts by Phase, then *other*.
+inline constexpr std::array<StepPart, kNumPhases + 1> kStepParts = {{
+    {"data", "data", &StepTimes::data_ms},
+    {"compute", "compute", &StepTimes::compute_ms},
+    {"optimizer", "the optimizer", &StepTimes::optimizer_ms},
+    {"checkpoint", "saving", &StepTimes::checkpoint_ms},
+    {"validation", "validation", &StepTimes::validation_ms},
+    {"evaluation", "evaluation", &StepTimes::evaluation_ms},
+    {"other", "other", &StepTimes::other_ms},
+}};
+
 class StepTimer {
   public:
     /// REQUIRES: `mesh` outlives the timer. `clock` returns seconds and never goes back.
@@ -109,7 +126,7 @@ class StepTimer {
     std::map<std::string, double> exposed_at_start_;  // seconds
     double unsent_at_start_ = 0;
     std::optional<GpuKinds> gpu_kinds_;
-    std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last entry is *other*
+    std::array<double, kStepParts.size()> part_seconds_{};  // as kStepParts
     ComputeKind kind_ = ComputeKind::Other;
     std::array<double, kNumComputeKinds> kind_seconds_{};
     bool has_kinds_ = false;  // in this step

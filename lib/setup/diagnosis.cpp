@@ -1,5 +1,7 @@
 #include "setup/diagnosis.h"
 
+#include <optional>
+
 #include "base/error.h"
 #include "parallel/own_schedule.h"
 #include "parallel/transfers.h"
@@ -58,14 +60,8 @@ observe::PipelineFacts pipeline_facts(const train::TrainerOptions& options, int 
 }  // namespace
 
 observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
-                                             int64_t final_step, std::optional<int64_t> last_own_step,
                                              const Environment& environment) {
-    observe::RankTimesOptions options{.dump_folder = config.job.dump_folder,
-                                      .log_freq = config.metrics.log_freq,
-                                      .final_step = final_step,
-                                      .last_own_step = last_own_step,
-                                      .host = environment.node_name(),
-                                      .mesh = mesh};
+    observe::RankTimesOptions options{.host = environment.node_name(), .mesh = mesh};
     // Without balance, causal attention gives the later parts of a sequence more work.
     if (config.parallelism.context_parallel_load_balancer == config::LoadBalancer::None)
         options.unequal_axes.add(layout::Axis::Context);

@@ -1,8 +1,6 @@
 // The configuration as options of the modules that say why a run is slow.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +13,8 @@
 
 namespace argosy::setup {
 
-/// The parameters are those of metrics_options(). The name of this rank's host is Slurm's, if there is one.
+/// The name of this rank's host is Slurm's, if there is one.
 observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
-                                             int64_t final_step, std::optional<int64_t> last_own_step,
                                              const Environment& environment);
 
 /// The facts for the diagnosis of a run. `slow_settings`: what RankContext has found.

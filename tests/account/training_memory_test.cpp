@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <new>
 
 #include "base/error.h"
 #include "expect_error.h"
 #include "observe/step_timer.h"
+#include "ops/ops_context.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
 
 namespace argosy::account {
 namespace {
@@ -70,23 +74,26 @@ TEST(MemoryAccount, NamesThePhaseOfTheRun) {
     MemoryAccount account(config);
     account.enter_phase("preparing");
     account.enter_phase("the optimizer's update");
-    const auto fail = [&](const std::function<int()>& work) {
-        try {
-            work();
-            throw MemoryError({size_t{1} << 30, 0}, "none");
-        } catch (...) {
-            account.explain();
-        }
-    };
-    const auto loading = [&](const std::function<int()>& work) {
-        return account.in_phase("the loading", work);
-    };
-    EXPECT_ERROR(fail([&] { return loading([] { return 1; }); }), RunError,
-                 "out of memory: 1 GiB requested in the optimizer's update. What");
-    EXPECT_ERROR(fail([&] {
-                     return loading([]() -> int { throw MemoryError({size_t{1} << 30, 0}, "none"); });
-                 }),
-                 RunError, "out of memory: 1 GiB requested in the loading. What");
+    try {
+        throw MemoryError({size_t{1} << 30, 0}, "none");
+    } catch (...) {
+        EXPECT_ERROR(account.explain(), RunError,
+                     "out of memory: 1 GiB requested in the optimizer's update. What");
+    }
+}
+
+TEST(MemoryAccount, SnapshotsNameThePhaseOfTheRunToo) {
+    const observe::MemoryMeter memory = observe::MemoryMeter::install();
+    const ops::OpsContext tensors;
+    comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
+    const auto account = std::make_shared<MemoryAccount>(config::JobConfig());
+    const train::TrainerOptions options{.spec = testing::tiny_spec("llama3"),
+                                        .seq_len = testing::TinyRun::kSeqLen};
+    train::Trainer trainer = account->make_trainer(options, mesh, memory);
+    const auto phase = [&] { return memory.snapshot().operation; };
+    EXPECT_EQ(phase(), "the construction of the model");
+    account->enter_phase("the loading");
+    EXPECT_EQ(phase(), "the loading");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {

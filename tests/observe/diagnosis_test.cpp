@@ -281,7 +281,7 @@ class DiagnosisOfARun : public ::testing::Test, private comm::Communicator {
 
     std::ostringstream log_;
     std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
-    Diagnosis diagnosis_{facts_of({}), {.log_freq = 5, .final_step = 1000}, *this};
+    Diagnosis diagnosis_{facts_of({}), {}, {.log_freq = 5, .final_step = 1000}, *this};
     int64_t step_ = 0;
 };
 

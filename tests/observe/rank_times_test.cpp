@@ -219,12 +219,8 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
 TEST(RankTimes, WindowsEndWithLogLines) {
     const ScratchFolder folder;
     ManyEqualRanks control(4);
-    RankTimes ranks({.dump_folder = (folder / "run").string(),
-                     .log_freq = 3,
-                     .final_step = 8,
-                     .host = "n1",
-                     .mesh = {{1, 1, 4, 1, 1}}},
-                    control);
+    RankTimes ranks({.host = "n1", .mesh = {{1, 1, 4, 1, 1}}},
+                    {.dump_folder = folder / "run", .log_freq = 3, .final_step = 8}, control);
     std::vector<int64_t> ends;
     for (int64_t step = 1; step <= 8; ++step) {
         const auto ms = static_cast<double>(step);
@@ -248,12 +244,8 @@ TEST(RankTimes, OfManyRanksSomeWindowsAreWritten) {
     const ScratchFolder folder;
     constexpr int kRanks = 4096;
     ManyEqualRanks control(kRanks);
-    RankTimes ranks({.dump_folder = (folder / "run").string(),
-                     .log_freq = 1,
-                     .final_step = 33,
-                     .host = "n1",
-                     .mesh = {{1, 1, kRanks, 1, 1}}},
-                    control);
+    RankTimes ranks({.host = "n1", .mesh = {{1, 1, kRanks, 1, 1}}},
+                    {.dump_folder = folder / "run", .log_freq = 1, .final_step = 33}, control);
     for (int64_t step = 1; step <= 33; ++step) ranks.add(step, {.total_ms = 1234.5, .compute_ms = 1000});
     EXPECT_EQ(control.num_bytes, 16 * kRanks);
     const auto lines = lines_of(folder / "run" / "ranks.jsonl");
@@ -268,17 +260,14 @@ TEST(RankTimes, OfManyRanksSomeWindowsAreWritten) {
 TEST(RankTimes, AResumedRunRepeatsItsLines) {
     const ScratchFolder folder;
     ManyEqualRanks control(2);
-    RankTimesOptions options{.dump_folder = (folder / "run").string(),
-                             .log_freq = 2,
-                             .final_step = 6,
-                             .host = "n1",
-                             .mesh = {{1, 1, 2, 1, 1}}};
+    const RankTimesOptions options{.host = "n1", .mesh = {{1, 1, 2, 1, 1}}};
+    MetricsOptions metrics{.dump_folder = folder / "run", .log_freq = 2, .final_step = 6};
     {
-        RankTimes ranks(options, control);
+        RankTimes ranks(options, metrics, control);
         for (int64_t step = 1; step <= 6; ++step) ranks.add(step, {.total_ms = 1});
     }
-    options.last_own_step = 4;
-    RankTimes ranks(options, control);
+    metrics.last_own_step = 4;
+    RankTimes ranks(options, metrics, control);
     for (int64_t step = 5; step <= 6; ++step) ranks.add(step, {.total_ms = 2});
     std::vector<int64_t> steps;
     for (const auto& line : lines_of(folder / "run" / "ranks.jsonl"))
@@ -290,8 +279,7 @@ TEST(RankTimes, AResumedRunRepeatsItsLines) {
 TEST(RankTimes, OneRankNeedsNeitherAFileNorACollective) {
     const ScratchFolder folder;
     ManyEqualRanks control(1);
-    RankTimes ranks({.dump_folder = (folder / "run").string(), .log_freq = 2, .final_step = 3, .host = "n1"},
-                    control);
+    RankTimes ranks({.host = "n1"}, {.dump_folder = folder / "run", .log_freq = 2, .final_step = 3}, control);
     EXPECT_TRUE(ranks.add(1, {}));
     EXPECT_TRUE(ranks.add(2, {}));
     EXPECT_EQ(control.num_collectives, 0);

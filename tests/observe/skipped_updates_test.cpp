@@ -43,7 +43,8 @@ TEST(SkippedUpdates, ALineHasEveryKey) {
 TEST(SkippedUpdates, RankZeroMakesTheFileAtTheFirstSkippedUpdate) {
     const ScratchFolder folder;
     const auto file = folder / "run" / "skipped_updates.jsonl";
-    SkippedUpdates first(folder / "run", 0), second(folder / "run", 1);
+    const MetricsOptions metrics{.dump_folder = folder / "run"};
+    SkippedUpdates first(metrics, 0), second(metrics, 1);
     second.write(sample_update());
     EXPECT_FALSE(std::filesystem::exists(folder / "run"));
     for (int i = 1; i <= 2; ++i) first.write(sample_update());
@@ -54,7 +55,7 @@ TEST(SkippedUpdates, RankZeroMakesTheFileAtTheFirstSkippedUpdate) {
 TEST(SkippedUpdates, AFileThatCannotBeWrittenGivesAClearError) {
     const ScratchFolder folder;
     std::ofstream(folder / "run") << "a file in its place";
-    SkippedUpdates updates(folder / "run", 0);
+    SkippedUpdates updates({.dump_folder = folder / "run"}, 0);
     EXPECT_ERROR(updates.write(sample_update()), PathError, (folder / "run").string(), "job.dump_folder");
 }
 

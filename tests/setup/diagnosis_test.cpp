@@ -111,10 +111,9 @@ TEST(RankTimesOptions, RanksOfAnUnbalancedContextAxisHaveUnequalWork) {
     JobConfig config;
     Environment environment;
     environment.slurm_node_name = "n7";
-    const auto options = [&] { return rank_times_options(config, {}, 100, 20, environment); };
+    const auto options = [&] { return rank_times_options(config, {}, environment); };
     EXPECT_EQ(options().unequal_axes, layout::AxisSet(layout::Axis::Pipeline));
     EXPECT_EQ(options().host, "n7");
-    EXPECT_EQ(options().last_own_step, 20);
     config.parallelism.context_parallel_load_balancer = config::LoadBalancer::None;
     EXPECT_EQ(options().unequal_axes, (layout::AxisSet{layout::Axis::Pipeline, layout::Axis::Context}));
     environment.slurm_node_name = "";
