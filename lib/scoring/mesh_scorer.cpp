@@ -35,13 +35,6 @@ train::TrainerOptions for_one_pass(train::TrainerOptions options, const comm::Me
     return options;
 }
 
-parallel::ExecutorOptions executor_options(
-    std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums) {
-    parallel::ExecutorOptions options = train::forward_executor_options();
-    options.take_softmax_sums = std::move(take_softmax_sums);
-    return options;
-}
-
 /// Whether each sequence is one window from its beginning on, so that causal attention needs no positions.
 bool are_whole_windows(std::span<const eval::Sequence* const> sequences) {
     return std::ranges::all_of(sequences,
@@ -104,8 +97,9 @@ MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptio
       max_windows_(max_windows),
       shares_beginnings_(!gpu::holds(at::empty({0}, mesh.device())) && mesh.degree(Axis::Context) == 1),
       executor_(model, mesh, forward_program(options_, mesh),
-                executor_options(
-                    [this](int microbatch, const ops::SoftmaxSums& sums) { take(microbatch, sums); })) {}
+                {.take_softmax_sums = [this](int microbatch, const ops::SoftmaxSums& sums) {
+                    take(microbatch, sums);
+                }}) {}
 
 int64_t MeshScorer::microbatches_per_pass() const {
     return options_.num_microbatches * mesh_.degree(layout::kDataAxes);

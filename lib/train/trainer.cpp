@@ -97,8 +97,7 @@ parallel::RankActions forward_actions(const parallel::ScheduleShape& shape) {
 }
 
 parallel::ExecutorOptions executor_options(const TrainerOptions& options) {
-    return {.recompute = options.recompute,
-            .graphs = options.graphs,
+    return {.graphs = options.graphs,
             .side_stream = options.side_stream,
             .observer = options.observer,
             .launch_observer = options.launch_observer};
@@ -130,12 +129,9 @@ parallel::Program forward_program(const TrainerOptions& options, const comm::Mes
     const parallel::ModelPlacement placement = place_parameters(options, mesh.shape());
     const parallel::RankActions actions = forward_actions(schedule_shape(options, placement));
     parallel::LoweringOptions lowering = lowering_options(options, mesh, placement);
+    lowering.recompute = model::RecomputeMode::Full;  // forward keeps the least, as no backward follows
     lowering.forward_only = true;
     return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)], lowering);
-}
-
-parallel::ExecutorOptions forward_executor_options() {
-    return {.recompute = model::RecomputeMode::Full, .forward_only = true};
 }
 
 /// Everything that can be refused, made before the model takes memory.

@@ -50,10 +50,9 @@ parallel::ModelOptions model_options(const TrainerOptions& options,
                                      parallel::ModelUse use = parallel::ModelUse::Training);
 
 /// The program of this rank for a forward pass over `options.num_microbatches` microbatches, without backward
-/// passes, and the options of its executor. Groups of as many microbatches as pipeline ranks go through the
-/// stages of a rank, one stage after the other.
+/// passes. Groups of as many microbatches as pipeline ranks go through the stages of a rank, one stage after
+/// the other.
 parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh);
-parallel::ExecutorOptions forward_executor_options();
 
 class Trainer {
   public:
