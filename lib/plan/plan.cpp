@@ -75,7 +75,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
     Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,
-              .tokens = setup::batch_sizes(config, mesh).global_tokens};
+              .tokens = setup::batch_sizes(config, mesh).global_tokens()};
     std::vector<RankTrace> traces;
     for (const int rank : mesh.group(0, layout::Axis::Pipeline))
         traces.push_back(trace_rank(options, mesh, rank, machine));

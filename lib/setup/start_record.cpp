@@ -61,7 +61,7 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
         {"model", model_title(config.model, spec)},
         {"parameters", model::num_parameters(spec)},
         {"sequences_per_step", sizes.global_batch},
-        {"tokens_per_step", sizes.global_tokens},
+        {"tokens_per_step", sizes.global_tokens()},
         {"config", config_text},
     };
     return line.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);

@@ -41,6 +41,7 @@ TEST(BatchSizes, TheGlobalBatchIsReachedByAccumulation) {
     const train::BatchSizes sizes = batch_sizes(with_batches(4, 24), mesh_of(1, 1, 2, 1));
     expect_sizes(sizes, 24, 4, 3);
     EXPECT_EQ(sizes.samples_per_rank(), 12);
+    EXPECT_EQ(sizes.global_tokens(), 24 * JobConfig().training.seq_len);
 }
 
 TEST(BatchSizes, APipelineTakesSmallerMicrobatches) {
@@ -51,6 +52,16 @@ TEST(BatchSizes, APipelineTakesSmallerMicrobatches) {
                  1);  // without a pipeline there are no such microbatches
     config.training.global_batch_size = 48;
     expect_sizes(batch_sizes(config, mesh_of(2, 1, 2, 1)), 48, 2, 12);
+}
+
+TEST(BatchSizes, OfValidationNeedWholeMicrobatchesOnly) {
+    JobConfig config = with_batches(8, 32);
+    expect_sizes(validation_batch_sizes(config, mesh_of(1, 1, 2, 1)), 16, 8, 1);
+    config.validation.local_batch_size = 24;
+    expect_sizes(validation_batch_sizes(config, mesh_of(1, 1, 2, 1)), 48, 8, 3);
+    config.parallelism.pipeline_parallel_microbatch_size = 4;
+    config.validation.local_batch_size = 12;
+    expect_sizes(validation_batch_sizes(config, mesh_of(2, 1, 2, 1)), 24, 4, 3);
 }
 
 TEST(BatchSizes, RefusesAGlobalBatchThatRanksCannotShare) {
