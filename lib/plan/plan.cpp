@@ -56,12 +56,13 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
 /// Three matrices of all scores of a layer, in fp32.
 int64_t score_bytes(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
     const int context = mesh.degree(layout::Axis::Context);
-    const bool narrow = options.precision.compute == at::kBFloat16 || options.precision.compute == at::kHalf;
+    const bool narrow =
+        options.model.precision.compute == at::kBFloat16 || options.model.precision.compute == at::kHalf;
     if (context == 1 && narrow) return 0;
-    const bool at_once = options.context.rotation == parallel::ContextOptions::Rotation::AllGather;
-    const int64_t queries = options.seq_len / context, keys = at_once ? options.seq_len : queries;
+    const bool at_once = options.model.context.rotation == parallel::ContextOptions::Rotation::AllGather;
+    const int64_t queries = options.model.seq_len / context, keys = at_once ? options.model.seq_len : queries;
     const int64_t heads = options.spec.num_heads / mesh.degree(layout::Axis::Tensor);
-    return 3 * int64_t{sizeof(float)} * options.microbatch_size * heads * queries * keys;
+    return 3 * int64_t{sizeof(float)} * options.model.microbatch_size * heads * queries * keys;
 }
 
 /// Plans from a step of at most `max_microbatches`.

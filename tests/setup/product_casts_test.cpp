@@ -77,7 +77,7 @@ std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float
     const train::TrainerOptions options = trainer_options(config, choose_model(config.model), mesh);
     std::set<std::string> names;
     for (const auto& unit : train::place_parameters(options, mesh).units) {
-        const auto recipes = parallel::recipes_of(unit, options.casts, mesh);
+        const auto recipes = parallel::recipes_of(unit, options.model.casts, mesh);
         for (const model::Parameter& each : unit) {
             const std::string name = parallel::layer_name(each);
             if (recipes[each.role] == nullptr) continue;
