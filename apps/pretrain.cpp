@@ -63,7 +63,7 @@ struct Run {
         setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer, context.memory);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
-    const observe::JobFigures figures = setup::job_figures(config, spec, mesh);
+    const observe::JobFigures figures = setup::job_figures(config, options, mesh);
     observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens(),
                                figures, control.rank()};
 
@@ -103,8 +103,8 @@ struct Run {
 
     ExitCode train() {
         const setup::StepRange steps{position.step + 1, limits.final_step()};
-        setup::log_job(config, spec, context, loader, steps);
-        setup::record_start(config, spec, context, steps);
+        setup::log_job(config, options, context, loader, steps);
+        setup::record_start(config, options, context, steps);
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {
             reason = take_step();

@@ -114,7 +114,8 @@ std::string log_of(const config::JobConfig& config, const cublas::Target& target
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
     spdlog::set_pattern("%v");
-    log_product_casts(config, choose_model(config.model), {{1, 1, 1, 1, 1}}, target);
+    const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
+    log_product_casts(config, trainer_options(config, choose_model(config.model), mesh), mesh, target);
     spdlog::set_default_logger(before);
     return log.str();
 }
@@ -137,7 +138,7 @@ TEST(TheNameInRecords, IsThatOfTheRecipeIfAMatrixIsCast) {
     const auto name_with = [&](const char* flavor, std::vector<std::string> filter) {
         config::JobConfig config = small_qwen(std::move(filter), config::Float8Recipe::Rowwise);
         config.model.name = "llama3", config.model.flavor = flavor;
-        return product_casts_name(config, choose_model(config.model), mesh);
+        return product_casts_name(config, trainer_options(config, choose_model(config.model), mesh), mesh);
     };
     EXPECT_EQ(name_with("debugmodel", {"output"}), "float8 rowwise");
     EXPECT_EQ(name_with("debugmodel", {"auto_filter_small_kn"}), "");
