@@ -10,9 +10,9 @@
 #include "base/units.h"
 #include "observe/peak_flops.h"
 #include "plan/links.h"
+#include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
-#include "setup/product_casts.h"
 #include "train/dry_step.h"
 
 namespace argosy::plan {

@@ -6,8 +6,8 @@
 #include "cuda/device.h"
 #include "kernels/table.h"
 #include "observe/peak_flops.h"
+#include "setup/converters.h"
 #include "setup/process.h"
-#include "setup/product_casts.h"
 
 namespace argosy::setup {
 namespace {

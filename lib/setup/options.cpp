@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "parallel/own_schedule.h"
 #include "parallel/placement.h"
+#include "setup/converters.h"
 #include "setup/number_types.h"
-#include "setup/product_casts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {

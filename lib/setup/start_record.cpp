@@ -19,10 +19,10 @@
 #include "observe/append_file.h"
 #include "ops/gpu_float8.h"
 #include "optim/lr_schedule.h"
+#include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
-#include "setup/product_casts.h"
 
 namespace argosy::setup {
 namespace {

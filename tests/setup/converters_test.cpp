@@ -1,5 +1,5 @@
 // What the log says of a run whose products cast their operands.
-#include "setup/product_casts.h"
+#include "setup/converters.h"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>

@@ -1,4 +1,4 @@
-#include "setup/product_casts.h"
+#include "setup/converters.h"
 
 #include <fmt/ranges.h>
 
