@@ -63,9 +63,9 @@ struct Run {
         setup::trainer_options(config, spec, mesh.shape()), context.timeline, timer, context.memory);
     const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
-    const observe::JobFigures figures = setup::job_figures(config, spec, mesh);
-    observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens, figures,
-                               control.rank()};
+    const observe::JobFigures figures = setup::job_figures(config, options, mesh);
+    observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens(),
+                               figures, control.rank()};
 
     const data::Loader loader = setup::training_data(config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
@@ -106,8 +106,8 @@ struct Run {
 
     ExitCode train() {
         const setup::StepRange steps{position.step + 1, limits.final_step()};
-        setup::log_job(config, spec, context, loader, steps);
-        setup::record_start(config, spec, context, steps);
+        setup::log_job(config, options, context, loader, steps);
+        setup::record_start(config, options, context, steps);
         auto reason = stop.agreed();
         while (position.step < limits.final_step() && reason == train::StopReason::None) {
             reason = take_step();
@@ -145,7 +145,7 @@ struct Run {
         // Without a target that counts, loss and norm are 0 and say nothing about other steps.
         if (batch.job_counted_tokens > 0) guard.count(result);
         choices.keep();
-        position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens};
+        position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens()};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
         const auto validated = in(Validation, [&] { return validate(); });
         const auto evaluated = in(Evaluation, [&] { return evaluate(); });
@@ -178,7 +178,7 @@ struct Run {
                                         .loss = result.loss,
                                         .grad_norm = result.grad_norm,
                                         .lr = lr,
-                                        .tokens = sizes.global_tokens,
+                                        .tokens = sizes.global_tokens(),
                                         .memory = context.memory.of_step(),
                                         .skipped_updates = guard.num_skipped(),
                                         .loss_scale = result.loss_scale,

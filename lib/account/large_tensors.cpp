@@ -53,12 +53,12 @@ class LargeTensors {
     }
 
   private:
-    at::ScalarType compute() const { return options_.precision.compute; }
+    at::ScalarType compute() const { return options_.model.precision.compute; }
     at::ScalarType compute(Role role, const std::set<Role>& in_float8) const {
         return in_float8.contains(role) ? at::ScalarType::Float8_e4m3fn : compute();
     }
     int64_t tokens() const {
-        return options_.microbatch_size * options_.seq_len / mesh_.degree(layout::Axis::Context);
+        return options_.model.microbatch_size * options_.model.seq_len / mesh_.degree(layout::Axis::Context);
     }
     /// The rows between layers.
     int64_t own_rows() const { return layout::chunk(tokens(), mesh_.degree(layout::Axis::Tensor), 0).size; }
@@ -74,8 +74,8 @@ class LargeTensors {
 
     /// Adds the tensors of a unit. Equal layers are listed once, under the names of the first of them.
     void add_unit(const std::vector<Parameter>& unit) {
-        const auto recipes = parallel::recipes_of(unit, options_.casts, mesh_.shape());
-        const std::set<Role> in_float8 = parallel::roles_in_float8(unit, recipes, options_.casts);
+        const auto recipes = parallel::recipes_of(unit, options_.model.casts, mesh_.shape());
+        const std::set<Role> in_float8 = parallel::roles_in_float8(unit, recipes, options_.model.casts);
         std::vector<parallel::UnitLayout::Parameter> parameters;
         std::map<at::ScalarType, std::vector<parallel::UnitLayout::Parameter>> by_type;
         model::ByRole<int64_t> rows;
@@ -101,10 +101,10 @@ class LargeTensors {
         const auto add_gradients = [&](at::ScalarType type) {
             add("the gradients of " + name + ", of all shards", {buffer_elements}, type);
         };
-        add_gradients(options_.precision.reduce);
+        add_gradients(options_.model.precision.reduce);
         const bool pipelined = parallel::reduce_after(mesh_.shape()) == parallel::ReduceAfter::Step;
         if (pipelined)
-            add_gradients(options_.precision.gradient());  // with a copy for the reduction if in bf16
+            add_gradients(options_.model.precision.gradient());  // with a copy for the reduction if in bf16
     }
 
     /// Adds the outputs of a unit's matrix products and other tensors of the same shapes. `rows`: the number
@@ -126,7 +126,7 @@ class LargeTensors {
         const int64_t chunk_rows = model::Head::rows_per_chunk(tokens(), columns, here);
         add("a chunk of logits", {chunk_rows, rows[Role::Output]}, compute());
         const int num_ranks = mesh_.degree(layout::Axis::Tensor);
-        if (num_ranks > 1 && options_.tensor.gather_logits) {
+        if (num_ranks > 1 && options_.model.tensor.gather_logits) {
             add("a chunk of all ranks' logits", {chunk_rows, num_ranks * columns}, compute());
         }
     }
@@ -148,15 +148,15 @@ class LargeTensors {
     using Held = std::map<at::ScalarType, std::vector<std::string>>;
 
     Held weights_and_gradient(at::ScalarType computed) const {
-        const at::ScalarType master = options_.precision.master;
+        const at::ScalarType master = options_.model.precision.master;
         Held held = {{master, {"weights"}}};
         if (computed != master) held[computed].push_back("copy for computation");
-        held[options_.precision.gradient()].push_back("gradient");
+        held[options_.model.precision.gradient()].push_back("gradient");
         return held;
     }
 
     void add_moments(Held& held) const {
-        const at::ScalarType master = options_.precision.master;
+        const at::ScalarType master = options_.model.precision.master;
         held[options_.step.adamw.moments.value_or(ops::accumulation_type(master))].push_back("moments");
     }
 
@@ -196,7 +196,7 @@ class LargeTensors {
             names += " to " + matrices.back().spec.name;
             add_held(weights_and_gradient(computed), all, names);
         }
-        if (options_.precision.bf16_gradients) add_wide_gradients(matrices, all, names);
+        if (options_.model.precision.bf16_gradients) add_wide_gradients(matrices, all, names);
     }
 
     /// Adds the fp32 tensors beside gradients in bf16: sums over ranks, and gradients before they are
@@ -207,13 +207,13 @@ class LargeTensors {
             for (const Parameter& parameter : matrices) {
                 add("the sum over ranks of the gradient of " + parameter.spec.name,
                     parallel::shard_shape(parameter.spec, mesh_.shape(), mesh_.coordinates()),
-                    options_.precision.reduce);
+                    options_.model.precision.reduce);
             }
         }
         if (sharded) return;
         const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
         all[0] = model::WeightWork::rows_at_once(all[0], all[1], here);
-        add("the gradient of " + names + " before it is rounded", all, options_.precision.reduce);
+        add("the gradient of " + names + " before it is rounded", all, options_.model.precision.reduce);
     }
 
     const train::TrainerOptions& options_;

@@ -50,6 +50,8 @@ Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& progra
       gradients_(gradient_group(mesh, model.stage_map())),
       tensor_degree_(mesh.degree(layout::Axis::Tensor)),
       parts_(parts_of(program)),
+      recompute_(program.recompute),
+      forward_only_(program.forward_only),
       options_(options),
       recorded_(parts_.size()),
       slots_(program.num_slots) {
@@ -199,8 +201,8 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
     // stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
     slot.stream =
         stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
-                                       microbatches_[op.microbatch], options_.recompute, slot.tapes[op.unit]);
-    if (options_.forward_only) slot.tapes[op.unit] = {};
+                                       microbatches_[op.microbatch], recompute_, slot.tapes[op.unit]);
+    if (forward_only_) slot.tapes[op.unit] = {};
 }
 
 void Executor::forward_loss(const UnitOp& op, Stage& stage, Slot& slot) {

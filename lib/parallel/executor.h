@@ -27,18 +27,15 @@
 namespace argosy::parallel {
 
 struct ExecutorOptions {
-    /// The same as in the program's LoweringOptions.
-    model::RecomputeMode recompute = model::RecomputeMode::None;
     /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
     /// second and all later runs launch the graphs.
     bool graphs = false;
     /// On a GPU: from the second run on, a second stream computes the weights' gradients of a unit beside the
     /// input's gradient of the unit before.
     bool side_stream = false;
-    /// The program has no backward passes: nothing is kept for them.
-    bool forward_only = false;
-    /// Only if forward_only, on a rank with the head: called with the number of each microbatch and the
-    /// result for the tokens of model::head_targets(), in place of the sum of losses. REQUIRES: no graphs.
+    /// Only for a program that is forward_only, on a rank with the head: called with the number of each
+    /// microbatch and the result for the tokens of model::head_targets(), in place of the sum of losses.
+    /// REQUIRES: no graphs.
     std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums = nullptr;
     /// Called with each operation before it runs, with its microbatch counted over the step, and with null
     /// after the last one: for timelines and benchmarks. The launch of a recorded graph makes no calls.
@@ -101,6 +98,8 @@ class Executor {
     comm::Communicator &activations_, &gradients_;  // of the pipeline; one group where that is enough
     int tensor_degree_;
     std::vector<ProgramPart> parts_;
+    model::RecomputeMode recompute_;
+    bool forward_only_;
     std::optional<UnitOp> current_op_;
     ExecutorOptions options_;
     bool has_run_ = false;

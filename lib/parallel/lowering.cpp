@@ -334,7 +334,10 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
     }
     ops = insert_sums(ops, options);
     ops = insert_table_exchange(ops, options);
-    return assign_slots(ops);
+    Program program = assign_slots(ops);
+    program.recompute = options.recompute;
+    program.forward_only = options.forward_only;
+    return program;
 }
 
 std::string describe(const UnitOp& op) {

@@ -108,6 +108,10 @@ bool needs_weights(const UnitOp& op, const LoweringOptions& options);
 struct Program {
     std::vector<UnitOp> ops;
     int num_slots = 0;  // maximum number of (stage, microbatch) pairs whose activations exist at once
+    /// As in the LoweringOptions. `recompute` says what a layer's forward keeps for its backward; a program
+    /// that is forward_only keeps nothing after the layer.
+    model::RecomputeMode recompute = model::RecomputeMode::None;
+    bool forward_only = false;
 };
 
 /// Runs all passes. `actions`: of one rank, with its transfers (parallel/transfers.h).

@@ -26,7 +26,7 @@ comm::Communicator& sum_group(comm::Mesh& mesh, const layout::ParamSpec& spec) {
 }  // namespace
 
 ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
-                             const ModelOptions& options)
+                             const ModelOptions& options, ModelUse use)
     : spec_(spec),
       stage_map_(placement.stages),
       precision_(options.precision),
@@ -52,7 +52,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else {
             own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
         }
-        add_unit(placement, static_cast<int>(unit), mesh, options);
+        add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }
     constexpr layout::AxisSet kParts = {layout::Axis::Shard, layout::Axis::Context, layout::Axis::Tensor};
     if (casts_.gather && mesh.degree(kParts) > 1) matrix_parts_ = &mesh.group(kParts);
@@ -65,10 +65,10 @@ Stage& ParallelModel::stage(int number) {
 }
 
 void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh,
-                             const ModelOptions& options) {
+                             const ModelOptions& options, ModelUse use) {
     const std::set<model::Role> summed = summed_roles(placement, unit);
     const auto recipes = recipes_of(placement.units[unit], casts_, mesh.shape());
-    UnitMemory memory(placement.units[unit], mesh, precision_, options.use,
+    UnitMemory memory(placement.units[unit], mesh, precision_, use,
                       roles_in_float8(placement.units[unit], recipes, casts_));
     std::vector<ShardedUnit::Parameter> parameters;
     for (const model::Parameter& each : placement.units[unit]) {

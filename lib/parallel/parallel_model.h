@@ -44,7 +44,6 @@ struct ModelOptions {
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences
     uint64_t seed = 0;            // of the initial weights
-    ModelUse use = ModelUse::Training;
 };
 
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
@@ -53,7 +52,7 @@ class ParallelModel {
     /// COLLECTIVE: creates this rank's slabs of the parameters that `placement` describes, and builds the
     /// layers that compute with them.
     ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
-                  const ModelOptions& options);
+                  const ModelOptions& options, ModelUse use = ModelUse::Training);
     ParallelModel(const ParallelModel&) = delete;
 
     const model::ModelSpec& spec() const { return spec_; }
@@ -75,7 +74,8 @@ class ParallelModel {
     c10::Device device() const { return device_; }  // device of all tensors of this model
 
   private:
-    void add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, const ModelOptions& options);
+    void add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, const ModelOptions& options,
+                  ModelUse use);
     ShardedParameter* find(const std::string& name) const;
     Stage& stage(int number);
 

@@ -10,9 +10,9 @@
 #include "base/units.h"
 #include "observe/peak_flops.h"
 #include "plan/links.h"
+#include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
-#include "setup/product_casts.h"
 #include "train/dry_step.h"
 
 namespace argosy::plan {
@@ -56,12 +56,13 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
 /// Three matrices of all scores of a layer, in fp32.
 int64_t score_bytes(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
     const int context = mesh.degree(layout::Axis::Context);
-    const bool narrow = options.precision.compute == at::kBFloat16 || options.precision.compute == at::kHalf;
+    const bool narrow =
+        options.model.precision.compute == at::kBFloat16 || options.model.precision.compute == at::kHalf;
     if (context == 1 && narrow) return 0;
-    const bool at_once = options.context.rotation == parallel::ContextOptions::Rotation::AllGather;
-    const int64_t queries = options.seq_len / context, keys = at_once ? options.seq_len : queries;
+    const bool at_once = options.model.context.rotation == parallel::ContextOptions::Rotation::AllGather;
+    const int64_t queries = options.model.seq_len / context, keys = at_once ? options.model.seq_len : queries;
     const int64_t heads = options.spec.num_heads / mesh.degree(layout::Axis::Tensor);
-    return 3 * int64_t{sizeof(float)} * options.microbatch_size * heads * queries * keys;
+    return 3 * int64_t{sizeof(float)} * options.model.microbatch_size * heads * queries * keys;
 }
 
 /// Plans from a step of at most `max_microbatches`.
@@ -75,7 +76,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
     Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,
-              .tokens = setup::batch_sizes(config, mesh).global_tokens};
+              .tokens = setup::batch_sizes(config, mesh).global_tokens()};
     std::vector<RankTrace> traces;
     for (const int rank : mesh.group(0, layout::Axis::Pipeline))
         traces.push_back(trace_rank(options, mesh, rank, machine));

@@ -79,7 +79,7 @@ class Tracer {
     Tracer(train::TrainerOptions options, const layout::MeshShape& shape, int rank, const Machine& machine)
         : options_(std::move(options)), shape_(shape), machine_(machine) {
         trace_.rank = rank;
-        options_.observer = [this](const parallel::UnitOp* op) {
+        options_.executor.observer = [this](const parallel::UnitOp* op) {
             pass_ = observe::name_of(op ? setup::kind_of(op->kind) : observe::ComputeKind::Other);
             if (op) enter(parallel::describe(*op));
         };

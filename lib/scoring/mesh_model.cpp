@@ -167,8 +167,7 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
       stop_(*context_.control),
       options_(setup::trainer_options(config_, source.spec, context_.mesh.shape())),
       placement_(place_parameters(options_, context_.mesh.shape())),
-      model_(options_.spec, placement_, context_.mesh,
-             model_options(options_, parallel::ModelUse::Inference)),
+      model_(options_.spec, placement_, context_.mesh, options_.model, parallel::ModelUse::Inference),
       scorer_(model_, options_, context_.mesh, options.score.batch.num_windows) {
     if (options.device == "gpu" && !on_gpu()) {
         throw UserError(

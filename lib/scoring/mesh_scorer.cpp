@@ -35,13 +35,6 @@ train::TrainerOptions for_one_pass(train::TrainerOptions options, const comm::Me
     return options;
 }
 
-parallel::ExecutorOptions executor_options(
-    std::function<void(int microbatch, const ops::SoftmaxSums&)> take_softmax_sums) {
-    parallel::ExecutorOptions options = train::forward_executor_options();
-    options.take_softmax_sums = std::move(take_softmax_sums);
-    return options;
-}
-
 /// Whether each sequence is one window from its beginning on, so that causal attention needs no positions.
 bool are_whole_windows(std::span<const eval::Sequence* const> sequences) {
     return std::ranges::all_of(sequences,
@@ -104,8 +97,9 @@ MeshScorer::MeshScorer(parallel::ParallelModel& model, const train::TrainerOptio
       max_windows_(max_windows),
       shares_beginnings_(!gpu::holds(at::empty({0}, mesh.device())) && mesh.degree(Axis::Context) == 1),
       executor_(model, mesh, forward_program(options_, mesh),
-                executor_options(
-                    [this](int microbatch, const ops::SoftmaxSums& sums) { take(microbatch, sums); })) {}
+                {.take_softmax_sums = [this](int microbatch, const ops::SoftmaxSums& sums) {
+                    take(microbatch, sums);
+                }}) {}
 
 int64_t MeshScorer::microbatches_per_pass() const {
     return options_.num_microbatches * mesh_.degree(layout::kDataAxes);
@@ -113,16 +107,16 @@ int64_t MeshScorer::microbatches_per_pass() const {
 
 int64_t MeshScorer::num_microbatches() const {
     if (shares_beginnings_) return std::ssize(packed_);
-    return (std::ssize(sequences_) + options_.microbatch_size - 1) / options_.microbatch_size;
+    return (std::ssize(sequences_) + options_.model.microbatch_size - 1) / options_.model.microbatch_size;
 }
 
 void MeshScorer::pack(const std::vector<Window>& windows) {
     if (!shares_beginnings_) {
-        sequences_ = eval::in_sequences(windows, options_.seq_len);
+        sequences_ = eval::in_sequences(windows, options_.model.seq_len);
         return;
     }
-    packed_ = eval::in_packed_batches(windows, records_,
-                                      {options_.seq_len * options_.microbatch_size, max_windows_});
+    packed_ = eval::in_packed_batches(
+        windows, records_, {options_.model.seq_len * options_.model.microbatch_size, max_windows_});
     eval::split_packed_batches(packed_, microbatches_per_pass());
     while (std::ssize(packed_) % microbatches_per_pass() != 0)
         packed_.push_back(without_score(windows.front()));
@@ -138,7 +132,7 @@ MeshScorer::Microbatch MeshScorer::packed_microbatch(int64_t number) const {
     const bool is_padded = mesh_.degree(Axis::Tensor) > 1;
     Microbatch made;
     made.batch = make_batch(packed, records_, mesh_.device(),
-                            is_padded ? options_.seq_len * options_.microbatch_size : 0);
+                            is_padded ? options_.model.seq_len * options_.model.microbatch_size : 0);
     made.attention = std::make_unique<eval::PackedAttention>(packed);
     made.batch.attention = made.attention.get();
     made.batch.head_rows = rows_that_count(made.batch.targets);
@@ -151,14 +145,14 @@ MeshScorer::Microbatch MeshScorer::packed_microbatch(int64_t number) const {
 
 MeshScorer::Microbatch MeshScorer::microbatch_of_sequences(int64_t number) const {
     std::vector<const eval::Sequence*> own;  // null where there are no more
-    for (int64_t i = 0; i < options_.microbatch_size; ++i) {
-        const int64_t sequence = number * options_.microbatch_size + i;
+    for (int64_t i = 0; i < options_.model.microbatch_size; ++i) {
+        const int64_t sequence = number * options_.model.microbatch_size + i;
         own.push_back(sequence < std::ssize(sequences_) ? &sequences_[sequence] : nullptr);
     }
     // 1. the tokens of whole sequences, of which a rank of the context axis keeps its part
-    at::Tensor rows = sequence_rows(own, records_, options_.seq_len);
+    at::Tensor rows = sequence_rows(own, records_, options_.model.seq_len);
     const bool cut = mesh_.degree(Axis::Context) > 1;
-    if (cut) rows = train::own_part(rows, options_.context.balance, mesh_);
+    if (cut) rows = train::own_part(rows, options_.model.context.balance, mesh_);
     const int64_t own_seq_len = rows.size(2);
     rows = rows.view({eval::kNumSequenceRows, -1});
     // 2. the tokens that count
@@ -167,7 +161,7 @@ MeshScorer::Microbatch MeshScorer::microbatch_of_sequences(int64_t number) const
     const at::Tensor on_device = rows.to(mesh_.device());
     model::Batch batch{.tokens = on_device[eval::kTokens],
                        .targets = on_device[eval::kTargets],
-                       .num_sequences = options_.microbatch_size,
+                       .num_sequences = options_.model.microbatch_size,
                        .seq_len = own_seq_len,
                        .head_rows = rows_that_count(targets).to(mesh_.device())};
     if (cut || !are_whole_windows(own)) batch.positions = on_device[eval::kPositions];

@@ -50,7 +50,7 @@ class MeshScorer {
 
     /// COLLECTIVE over the world: as eval::score_windows(), the same on all ranks. Calls `progress`, which
     /// may be empty, after each pass on each rank with the finished share. REQUIRES: all ranks have the same
-    /// arguments, and no window has more than options.seq_len inputs.
+    /// arguments, and no window has more than options.model.seq_len inputs.
     std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
                                          const std::vector<eval::Window>& windows,
                                          const std::function<void(double share)>& progress = {});
@@ -88,7 +88,7 @@ class MeshScorer {
     // State of the score() that runs.
     std::span<const eval::Tokens> records_;
     std::vector<eval::WindowBatch> packed_;  // one for each microbatch; or:
-    std::vector<eval::Sequence> sequences_;  // options_.microbatch_size for each microbatch
+    std::vector<eval::Sequence> sequences_;  // options_.model.microbatch_size for each microbatch
     std::vector<Microbatch> microbatches_;   // of the pass that runs
     std::vector<Found> found_;               // not yet in sums_
     int64_t num_found_ = 0;                  // tokens in found_

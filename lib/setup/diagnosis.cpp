@@ -73,7 +73,7 @@ observe::RunFacts run_facts(const config::JobConfig& config, const train::Traine
     observe::RunFacts facts{
         .mesh = mesh,
         .reshards = options.reshard == parallel::Reshard::EveryPass,
-        .overlaps_products = options.tensor.overlap_products,
+        .overlaps_products = options.model.tensor.overlap_products,
         .rotate_method = std::string(name_of(config.parallelism.context_parallel_rotate_method)),
         .saves_async = config.checkpoint.async_mode == config::AsyncMode::Async,
         .checkpoint_interval = config.checkpoint.interval,

@@ -6,8 +6,8 @@
 #include "cuda/device.h"
 #include "kernels/table.h"
 #include "observe/peak_flops.h"
+#include "setup/converters.h"
 #include "setup/process.h"
-#include "setup/product_casts.h"
 
 namespace argosy::setup {
 namespace {
@@ -70,15 +70,15 @@ std::string slow_type_on_processor(const config::Training& training) {
         kernels::table().name, factor);
 }
 
-observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
+observe::JobFigures job_figures(const config::JobConfig& config, const train::TrainerOptions& options,
                                 const comm::Mesh& mesh) {
     const comm::Communicator& world = mesh.world();
     const config::Training& training = config.training;
     const at::ScalarType compute = scalar_type(training.mixed_precision_param);
     observe::JobFigures figures{.num_devices = world.size(),
-                                .flops_per_token = observe::flops_per_token(spec, training.seq_len),
+                                .flops_per_token = observe::flops_per_token(options.spec, training.seq_len),
                                 .number_types = number_types(training),
-                                .product_casts = product_casts_name(config, spec, mesh.shape())};
+                                .product_casts = product_casts_name(config, options, mesh.shape())};
     const c10::Device device = world.device();
     std::string slow;
     if (computes_on_gpu()) {

@@ -11,8 +11,8 @@
 #include "comm/mesh.h"
 #include "config/job_config.h"
 #include "gpu/element_type.h"
-#include "model/model_spec.h"
 #include "observe/metrics.h"
+#include "train/trainer.h"
 
 namespace argosy::setup {
 
@@ -52,7 +52,7 @@ std::string slow_type_on_processor(const config::Training& training);
 
 /// The figures of a job: the device's peaks for matrix products in the datasheets and, if enabled, measured
 /// and logged. Rank 0 warns of a type that is slow on its device.
-observe::JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec,
+observe::JobFigures job_figures(const config::JobConfig& config, const train::TrainerOptions& options,
                                 const comm::Mesh& mesh);
 
 }  // namespace argosy::setup

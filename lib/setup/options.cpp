@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "parallel/own_schedule.h"
 #include "parallel/placement.h"
+#include "setup/converters.h"
 #include "setup/number_types.h"
-#include "setup/product_casts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {
@@ -169,6 +169,19 @@ bool has_tokenizer_alone(const config::Model& model) {
         folder);
 }
 
+/// Batches of `global_batch` samples, in the microbatches of training.
+train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout::MeshShape& mesh,
+                                   int64_t global_batch) {
+    const bool pipelined = mesh.degree(layout::Axis::Pipeline) > 1;
+    const int64_t microbatch =
+        pipelined ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
+    return {.global_batch = global_batch,
+            .microbatch_size = microbatch,
+            .num_microbatches = global_batch / mesh.degree(layout::kDataAxes) / microbatch,
+            .seq_len = config.training.seq_len,
+            .balance = context_balance(config.parallelism)};
+}
+
 }  // namespace
 
 model::ModelSpec choose_model(const config::Model& model) {
@@ -244,21 +257,12 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
             "training.local_batch_size = {}; change one of them",
             global, data_ranks, local);
     }
-    const bool pipelined = mesh.degree(layout::Axis::Pipeline) > 1;
-    const int64_t microbatch = pipelined ? config.parallelism.pipeline_parallel_microbatch_size : local;
-    return {.global_batch = global,
-            .microbatch_size = microbatch,
-            .num_microbatches = global / data_ranks / microbatch,
-            .global_tokens = global * config.training.seq_len,
-            .balance = context_balance(config.parallelism)};
+    return sizes_of_batches(config, mesh, global);
 }
 
 train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {
-    config::JobConfig of_validation = config;
-    of_validation.training.global_batch_size =
-        config.validation.local_batch_size.value_or(config.training.local_batch_size) *
-        mesh.degree(layout::kDataAxes);
-    return batch_sizes(of_validation, mesh);
+    const int64_t local = config.validation.local_batch_size.value_or(config.training.local_batch_size);
+    return sizes_of_batches(config, mesh, local * mesh.degree(layout::kDataAxes));
 }
 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
@@ -268,24 +272,25 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const parallel::RankActions own = own_schedule(config.parallelism);
     train::TrainerOptions options{
         .spec = spec,
-        .precision = precision(config.training),
-        .casts = product_casts(
-            config, sizes.microbatch_size * config.training.seq_len / mesh.degree(layout::Axis::Context)),
+        .model = {.precision = precision(config.training),
+                  .casts = product_casts(
+                      config, sizes.microbatch_size * sizes.seq_len / mesh.degree(layout::Axis::Context)),
+                  .tensor = {.overlap_products =
+                                 config.parallelism.enable_async_tensor_parallel == config::Switch::On,
+                             .gather_logits = config.parallelism.disable_loss_parallel},
+                  .context = context_options(config.parallelism),
+                  .seq_len = sizes.seq_len,
+                  .microbatch_size = sizes.microbatch_size,
+                  .seed = static_cast<uint64_t>(config.debug.seed)},
         .stage_layers = stage_layers(config.parallelism, own, spec.num_layers),
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .own_schedule = own,
         .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
         .reshard = reshard(config.parallelism),
         .recompute = recompute_mode(config.activation_checkpoint.mode),
-        .graphs = uses_graphs(config),
-        .side_stream = config.compile.side_stream && !config.debug.plain_operations,
-        .tensor = {.overlap_products = config.parallelism.enable_async_tensor_parallel == config::Switch::On,
-                   .gather_logits = config.parallelism.disable_loss_parallel},
-        .context = context_options(config.parallelism),
-        .seq_len = config.training.seq_len,
-        .microbatch_size = sizes.microbatch_size,
         .num_microbatches = sizes.num_microbatches,
-        .seed = static_cast<uint64_t>(config.debug.seed),
+        .executor = {.graphs = uses_graphs(config),
+                     .side_stream = config.compile.side_stream && !config.debug.plain_operations},
         .step = {.max_norm = config.training.max_norm,
                  .decay_all_parameters = optimizer.decay_all_parameters,
                  .unit_grad_norms = config.metrics.layer_grad_norms,
@@ -300,7 +305,7 @@ train::RunLimitsOptions run_limits_options(const config::JobConfig& config, cons
     const config::Training& training = config.training;
     train::RunLimitsOptions options{.steps = training.steps,
                                     .max_tokens = training.max_tokens,
-                                    .tokens_per_step = batch_sizes(config, mesh).global_tokens};
+                                    .tokens_per_step = batch_sizes(config, mesh).global_tokens()};
     if (training.max_time) {
         options.max_time = {.seconds = static_cast<double>(training.max_time->seconds),
                             .text = config::duration_text(*training.max_time)};

@@ -15,7 +15,7 @@
 #include "model/model_spec.h"
 #include "observe/metrics_writer.h"
 #include "optim/lr_schedule.h"
-#include "train/position.h"
+#include "train/data_feed.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -44,9 +44,11 @@ cublas::Search algorithm_search(const config::Compile& compile);
 
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
+/// Throws UserError if the data-parallel ranks cannot share training.global_batch_size.
 train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
 
-/// Batches of validation: as many samples per data-parallel rank as validation.local_batch_size.
+/// Batches of validation, in the microbatches of training: as many samples per data-parallel rank as
+/// validation.local_batch_size.
 train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,

@@ -154,7 +154,7 @@ observe::ComputeKind kind_of(parallel::UnitOpKind op) {
 
 train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& timeline,
                                      observe::StepTimer& timer, const observe::MemoryMeter& memory) {
-    options.observer = [&](const parallel::UnitOp* op) {
+    options.executor.observer = [&](const parallel::UnitOp* op) {
         timer.compute(op ? kind_of(op->kind) : observe::ComputeKind::Other);
         if (!op) return;
         std::string name = parallel::describe(*op);
@@ -163,7 +163,7 @@ train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& ti
         timeline.next_operation(std::move(name));
         if (timeline.recording()) timeline.memory(memory.current_bytes());
     };
-    options.launch_observer = [&](uint64_t graph) { timer.launched(graph); };
+    options.executor.launch_observer = [&](uint64_t graph) { timer.launched(graph); };
     return options;
 }
 

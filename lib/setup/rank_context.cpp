@@ -14,9 +14,9 @@
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/communicator.h"
+#include "setup/converters.h"
 #include "setup/options.h"
 #include "setup/process.h"
-#include "setup/product_casts.h"
 #include "setup/start_record.h"
 #include "train/run_limits.h"
 

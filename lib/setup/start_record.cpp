@@ -19,10 +19,10 @@
 #include "observe/append_file.h"
 #include "ops/gpu_float8.h"
 #include "optim/lr_schedule.h"
+#include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
-#include "setup/product_casts.h"
 
 namespace argosy::setup {
 namespace {
@@ -39,14 +39,14 @@ nlohmann::ordered_json degrees_of(const layout::MeshShape& mesh) {
     return degrees;
 }
 
-std::string start_line(const config::JobConfig& config, const model::ModelSpec& spec,
+std::string start_line(const config::JobConfig& config, const train::TrainerOptions& options,
                        const RankContext& context, StepRange steps, const std::string& config_text) {
     const layout::MeshShape& mesh = context.mesh.shape();
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const bool on_gpu = context.device.is_cuda();
     const auto [compute, master, reduce] = number_types(config.training);
     nlohmann::ordered_json types = {{"compute", compute}, {"master", master}, {"reduce", reduce}};
-    if (const std::string casts = product_casts_name(config, spec, mesh); !casts.empty())
+    if (const std::string casts = product_casts_name(config, options, mesh); !casts.empty())
         types["products"] = casts;
     const nlohmann::ordered_json line = {
         {"time", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
@@ -58,10 +58,10 @@ std::string start_line(const config::JobConfig& config, const model::ModelSpec& 
         {"mesh", degrees_of(mesh)},
         {"device", on_gpu ? cuda::describe_device(cuda::current_device()).name : "cpu"},
         {"number_types", types},
-        {"model", model_title(config.model, spec)},
-        {"parameters", model::num_parameters(spec)},
+        {"model", model_title(config.model, options.spec)},
+        {"parameters", model::num_parameters(options.spec)},
         {"sequences_per_step", sizes.global_batch},
-        {"tokens_per_step", sizes.global_tokens},
+        {"tokens_per_step", sizes.global_tokens()},
         {"config", config_text},
     };
     return line.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
@@ -161,18 +161,19 @@ void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     log_idle_profiling_keys(config.profiling);
 }
 
-void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,
-             const data::Loader& loader, StepRange steps) {
+void log_job(const config::JobConfig& config, const train::TrainerOptions& options,
+             const RankContext& context, const data::Loader& loader, StepRange steps) {
     if (context.control->rank() != 0) return;
     const layout::MeshShape& mesh = context.mesh.shape();
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const std::string ranks =
         mesh.num_ranks() == 1 ? "one rank" : fmt::format("{} ranks ({})", mesh.num_ranks(), mesh.name());
     spdlog::info("{}: {:.3g} parameters on {}, {} sequences of {} tokens per step",
-                 model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)), ranks,
-                 sizes.global_batch, config.training.seq_len);
+                 model_title(config.model, options.spec),
+                 static_cast<double>(model::num_parameters(options.spec)), ranks, sizes.global_batch,
+                 config.training.seq_len);
     spdlog::info("{}", number_types_line(config.training));
-    log_product_casts(config, spec, mesh, ops::product_target(at::empty({0}, context.device)));
+    log_product_casts(config, options, mesh, ops::product_target(at::empty({0}, context.device)));
     if (!config.job.description.empty()) spdlog::info("description: \"{}\"", config.job.description);
     warn_of_schedule(config, steps);
     if (loader.num_samples() < sizes.global_batch) {
@@ -183,8 +184,8 @@ void log_job(const config::JobConfig& config, const model::ModelSpec& spec, cons
     }
 }
 
-void record_start(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,
-                  StepRange steps) {
+void record_start(const config::JobConfig& config, const train::TrainerOptions& options,
+                  const RankContext& context, StepRange steps) {
     if (context.control->rank() != 0) return;
     const std::filesystem::path folder = config.job.dump_folder;
     const std::string config_text = config::print_config(config);
@@ -197,7 +198,7 @@ void record_start(const config::JobConfig& config, const model::ModelSpec& spec,
     };
     try_to_write("starts.jsonl", [&] {
         observe::AppendFile((folder / "starts.jsonl").string())
-            .append_line(start_line(config, spec, context, steps, config_text));
+            .append_line(start_line(config, options, context, steps, config_text));
     });
     try_to_write("effective.toml",
                  [&] { ResultFile(folder / "effective.toml", begins_with(kConfigMark)).write(config_text); });

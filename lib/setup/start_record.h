@@ -8,8 +8,8 @@
 #include "comm/mesh.h"
 #include "config/job_config.h"
 #include "data/loader.h"
-#include "model/model_spec.h"
 #include "setup/rank_context.h"
+#include "train/trainer.h"
 
 namespace argosy::setup {
 
@@ -24,12 +24,12 @@ struct StepRange {
 
 /// Logs on rank 0 the model, the mesh, the batch sizes, the casts of products on the device, and
 /// job.description; warns of steps without effect on the weights and of samples that a step repeats.
-void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,
-             const data::Loader& loader, StepRange steps);
+void log_job(const config::JobConfig& config, const train::TrainerOptions& options,
+             const RankContext& context, const data::Loader& loader, StepRange steps);
 
 /// Rank 0 writes both files; on other ranks nothing happens. If a file cannot be written, logs a warning: the
 /// run does not need it. REQUIRES: this job holds the run's lock.
-void record_start(const config::JobConfig& config, const model::ModelSpec& spec, const RankContext& context,
-                  StepRange steps);
+void record_start(const config::JobConfig& config, const train::TrainerOptions& options,
+                  const RankContext& context, StepRange steps);
 
 }  // namespace argosy::setup

@@ -37,7 +37,7 @@ DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSize
       next_sample_(first_sample),
       num_steps_(num_steps),
       end_sample_(end_sample) {
-    ARGOSY_CHECK(loader.seq_len() <= seq_len(), "samples of {} tokens", loader.seq_len());
+    ARGOSY_CHECK(loader.seq_len() <= sizes.seq_len, "samples of {} tokens", loader.seq_len());
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
     if (!on_gpu) return;
     const int64_t num_device_rows = rows_up_to(gives_positions() ? kDocumentEnds : kTargets);
@@ -75,20 +75,20 @@ void DataFeed::start_reading() {
     });
 }
 
-/// Waits for the samples and adds padding: [num_rows, samples_per_rank() * seq_len()]. Throws what the
+/// Waits for the samples and adds padding: [num_rows, samples_per_rank() * seq_len]. Throws what the
 /// reading has thrown.
 at::Tensor DataFeed::take_samples() {
     reading_.get();
     const at::Tensor samples = std::exchange(samples_, {});
-    const std::vector<int64_t> sizes = {num_rows(), sizes_.samples_per_rank(), seq_len()};
+    const std::vector<int64_t> sizes = {num_rows(), sizes_.samples_per_rank(), sizes_.seq_len};
     if (samples.sizes() == sizes) return samples.view({num_rows(), -1});
     at::Tensor all = at::zeros(sizes, at::kLong);
     all[kTargets].fill_(-1);
     if (gives_positions()) {
         // The kernels of attention need documents that follow each other, so padding after the documents of a
         // sample is a document of its own.
-        const int64_t document = loader_.gives_positions() ? loader_.seq_len() : seq_len();
-        all[kPositions].copy_(at::arange(seq_len()).remainder(document));
+        const int64_t document = loader_.gives_positions() ? loader_.seq_len() : sizes_.seq_len;
+        all[kPositions].copy_(at::arange(sizes_.seq_len).remainder(document));
     }
     all.narrow(0, 0, samples.size(0))
         .narrow(1, 0, samples.size(1))
@@ -116,12 +116,12 @@ at::Tensor DataFeed::with_document_ends(const at::Tensor& own) {
 /// document more. Ranks of a context axis, which read the same samples, make the same room.
 void DataFeed::make_room_for_documents(const at::Tensor& whole) {
     const int64_t num_cuts = context_degree() == 1 ? 0 : sizes_.microbatch_size * std::ssize(own_ranges());
-    const auto size = static_cast<size_t>(sizes_.microbatch_size * seq_len());
+    const auto size = static_cast<size_t>(sizes_.microbatch_size * sizes_.seq_len);
     const auto positions = std::span(whole[kPositions].const_data_ptr<int64_t>(), whole.size(1));
     std::vector<int64_t> ends(size);
     for (size_t begin = 0; begin < positions.size(); begin += size) {
         const int64_t num_documents =
-            ops::write_document_ends(positions.subspan(begin, size), seq_len(), ends);
+            ops::write_document_ends(positions.subspan(begin, size), sizes_.seq_len, ends);
         document_capacity_ = std::max(document_capacity_, ops::document_capacity(num_documents + num_cuts));
     }
 }
@@ -132,7 +132,8 @@ void DataFeed::read_ahead() {
     ahead_ = {.counted_tokens = read[kTargets].ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     if (gives_offsets()) make_room_for_documents(read);
     if (context_degree() > 1) {
-        read = own_part(read.view({num_rows(), -1, seq_len()}), sizes_.balance, mesh_).view({num_rows(), -1});
+        read = own_part(read.view({num_rows(), -1, sizes_.seq_len}), sizes_.balance, mesh_)
+                   .view({num_rows(), -1});
     }
     if (gives_offsets()) read = with_document_ends(read);
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);

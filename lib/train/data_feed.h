@@ -14,10 +14,20 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "data/loader.h"
-#include "train/position.h"
+#include "layout/slab.h"
 #include "train/step.h"
 
 namespace argosy::train {
+
+/// Sizes of a step's batch. The whole job has global_batch = data-parallel ranks x num_microbatches x
+/// microbatch_size sequences of seq_len tokens.
+struct BatchSizes {
+    int64_t global_batch, microbatch_size, num_microbatches;
+    int64_t seq_len;  // the loader's samples may be shorter
+    layout::ContextBalance balance = layout::ContextBalance::HeadTail;
+    int64_t global_tokens() const { return global_batch * seq_len; }
+    int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
+};
 
 /// This rank's part of each whole sequence [..., seq_len] (its last dim), copied.
 at::Tensor own_part(const at::Tensor& whole, layout::ContextBalance balance, const comm::Mesh& mesh);
@@ -69,8 +79,7 @@ class DataFeed {
     };
     void read_ahead();
     int context_degree() const { return mesh_.degree(layout::Axis::Context); }
-    int64_t seq_len() const { return sizes_.seq_len == 0 ? loader_.seq_len() : sizes_.seq_len; }
-    int64_t own_seq_len() const { return seq_len() / context_degree(); }
+    int64_t own_seq_len() const { return sizes_.seq_len / context_degree(); }
     int64_t num_tokens() const { return sizes_.samples_per_rank() * own_seq_len(); }
     /// Ranks of a context axis need the positions of their tokens even if a sequence is one document.
     bool gives_positions() const { return loader_.gives_positions() || context_degree() > 1; }
@@ -84,7 +93,7 @@ class DataFeed {
     void make_room_for_documents(const at::Tensor& whole);
     /// This rank's parts of a sequence are equally long.
     std::vector<layout::Range> own_ranges() const {
-        return layout::context_parts(sizes_.balance, seq_len(), context_degree(),
+        return layout::context_parts(sizes_.balance, sizes_.seq_len, context_degree(),
                                      mesh_.coordinate(layout::Axis::Context));
     }
     void start_reading();

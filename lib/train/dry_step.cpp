@@ -11,8 +11,8 @@ DryRank::DryRank(const TrainerOptions& options, const layout::MeshShape& shape, 
     : world_(rank, shape.num_ranks(), recording),
       mesh_(shape, world_),
       trainer_(options, mesh_),
-      microbatch_size_(options.microbatch_size),
-      seq_len_(options.seq_len / shape.degree(layout::Axis::Context)),
+      microbatch_size_(options.model.microbatch_size),
+      seq_len_(options.model.seq_len / shape.degree(layout::Axis::Context)),
       num_microbatches_(options.num_microbatches) {}
 
 StepBatch DryRank::batch() const {

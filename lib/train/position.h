@@ -1,9 +1,7 @@
-// How far a run has come, and the sizes of a step's batch, by which a step moves on.
+// How far a run has come.
 #pragma once
 
 #include <cstdint>
-
-#include "layout/slab.h"
 
 namespace argosy::train {
 
@@ -16,16 +14,6 @@ struct Position {
     Position& operator+=(const Position& more) {
         return *this = {step + more.step, samples + more.samples, tokens + more.tokens};
     }
-};
-
-/// Sizes of a step's batch. The whole job has global_batch = data-parallel ranks x num_microbatches x
-/// microbatch_size samples.
-struct BatchSizes {
-    int64_t global_batch, microbatch_size, num_microbatches;
-    int64_t global_tokens = 0;  // tokens of global_batch samples
-    layout::ContextBalance balance = layout::ContextBalance::HeadTail;
-    int64_t seq_len = 0;  // of the batch's sequences; 0: that of the loader's samples, which may be shorter
-    int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 
 }  // namespace argosy::train

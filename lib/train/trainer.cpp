@@ -15,20 +15,20 @@ using layout::Axis;
 
 /// Throws UserError unless the sequence can be cut over the context axis, and each rank of the tensor axis
 /// gets a token of a microbatch.
-void check_rows(const TrainerOptions& options, int context_degree, int tensor_degree) {
-    const int num_chunks = context_degree * layout::chunks_per_rank(options.context.balance);
-    if (context_degree > 1 && options.seq_len % num_chunks != 0) {
+void check_rows(const parallel::ModelOptions& model, int context_degree, int tensor_degree) {
+    const int num_chunks = context_degree * layout::chunks_per_rank(model.context.balance);
+    if (context_degree > 1 && model.seq_len % num_chunks != 0) {
         throw UserError(
             "training.seq_len = {} does not divide into {} equal chunks (context_parallel_degree = {} "
             "and its load balancer); make it a multiple of {}",
-            options.seq_len, num_chunks, context_degree, num_chunks);
+            model.seq_len, num_chunks, context_degree, num_chunks);
     }
-    const int64_t tokens = options.microbatch_size * (options.seq_len / context_degree);
+    const int64_t tokens = model.microbatch_size * (model.seq_len / context_degree);
     if (layout::chunk(tokens, tensor_degree, tensor_degree - 1).size > 0) return;
     throw UserError(
         "a microbatch of {} x {} = {} tokens has none for some of the {} ranks of "
         "parallelism.tensor_parallel_degree; make training.seq_len larger",
-        options.microbatch_size, options.seq_len / context_degree, tokens, tensor_degree);
+        model.microbatch_size, model.seq_len / context_degree, tokens, tensor_degree);
 }
 
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
@@ -39,7 +39,7 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
         .reshard = options.reshard,
         .reduce_after = parallel::reduce_after(mesh.shape()),
         .recompute = options.recompute,
-        .sums_in_place = !options.precision.bf16_gradients,
+        .sums_in_place = !options.model.precision.bf16_gradients,
     };
 }
 
@@ -96,46 +96,30 @@ parallel::RankActions forward_actions(const parallel::ScheduleShape& shape) {
     return parallel::with_transfers(ranks, stages);
 }
 
-parallel::ExecutorOptions executor_options(const TrainerOptions& options) {
-    return {.recompute = options.recompute,
-            .graphs = options.graphs,
-            .side_stream = options.side_stream,
-            .observer = options.observer,
-            .launch_observer = options.launch_observer};
-}
-
 /// The optimizer uses the run's seed, too, so that one seed determines all random numbers of a run.
 StepOptions step_options(const TrainerOptions& options) {
     StepOptions step = options.step;
-    step.adamw.seed = options.seed;
+    step.adamw.seed = options.model.seed;
     return step;
 }
 
 }  // namespace
 
 parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh) {
-    check_rows(options, mesh.degree(Axis::Context), mesh.degree(Axis::Tensor));
+    check_rows(options.model, mesh.degree(Axis::Context), mesh.degree(Axis::Tensor));
     const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
     return parallel::place_parameters(options.spec, mesh,
                                       options.stage_layers.empty() ? one_stage : options.stage_layers,
                                       stage_order(options, mesh.degree(Axis::Pipeline)));
 }
 
-parallel::ModelOptions model_options(const TrainerOptions& options, parallel::ModelUse use) {
-    return {options.precision, options.casts,           options.tensor, options.context,
-            options.seq_len,   options.microbatch_size, options.seed,   use};
-}
-
 parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh) {
     const parallel::ModelPlacement placement = place_parameters(options, mesh.shape());
     const parallel::RankActions actions = forward_actions(schedule_shape(options, placement));
     parallel::LoweringOptions lowering = lowering_options(options, mesh, placement);
+    lowering.recompute = model::RecomputeMode::Full;  // forward keeps the least, as no backward follows
     lowering.forward_only = true;
     return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)], lowering);
-}
-
-parallel::ExecutorOptions forward_executor_options() {
-    return {.recompute = model::RecomputeMode::Full, .forward_only = true};
 }
 
 /// Everything that can be refused, made before the model takes memory.
@@ -152,8 +136,8 @@ Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
     : Trainer(options, mesh, Plan(options, mesh)) {}
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
-    : seed_(options.seed),
-      model_(options.spec, plan.placement, mesh, model_options(options)),
-      step_(model_, mesh, {model_, mesh, plan.program, executor_options(options)}, step_options(options)) {}
+    : seed_(options.model.seed),
+      model_(options.spec, plan.placement, mesh, options.model),
+      step_(model_, mesh, {model_, mesh, plan.program, options.executor}, step_options(options)) {}
 
 }  // namespace argosy::train

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/mesh.h"
 #include "model/model_spec.h"
+#include "parallel/executor.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
 #include "parallel/placement.h"
@@ -21,39 +21,25 @@ namespace argosy::train {
 
 struct TrainerOptions {
     model::ModelSpec spec;
-    parallel::Precision precision = {};
-    parallel::ProductCasts casts = {};
+    parallel::ModelOptions model = {};
     std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: one stage has all
     std::string schedule = "1F1B";
     parallel::RankActions own_schedule = {};  // takes the place of `schedule` unless empty
     std::string own_schedule_path = {};       // for messages
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     model::RecomputeMode recompute = model::RecomputeMode::None;
-    bool graphs = false, side_stream = false;  // see parallel::ExecutorOptions
-    parallel::TensorOptions tensor = {};
-    parallel::ContextOptions context = {};
-    int64_t seq_len = 0;
-    int64_t microbatch_size = 1;  // sequences
     int64_t num_microbatches = 1;
-    uint64_t seed = 0;
-    StepOptions step = {};
-    /// See parallel::ExecutorOptions.
-    std::function<void(const parallel::UnitOp*)> observer = nullptr;
-    std::function<void(uint64_t graph)> launch_observer = nullptr;
+    parallel::ExecutorOptions executor = {};
+    StepOptions step = {};  // model.seed takes the place of step.adamw.seed
 };
 
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.
 parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh);
 
-/// The options of the model that the options describe.
-parallel::ModelOptions model_options(const TrainerOptions& options,
-                                     parallel::ModelUse use = parallel::ModelUse::Training);
-
 /// The program of this rank for a forward pass over `options.num_microbatches` microbatches, without backward
-/// passes, and the options of its executor. Groups of as many microbatches as pipeline ranks go through the
-/// stages of a rank, one stage after the other.
+/// passes. Groups of as many microbatches as pipeline ranks go through the stages of a rank, one stage after
+/// the other.
 parallel::Program forward_program(const TrainerOptions& options, const comm::Mesh& mesh);
-parallel::ExecutorOptions forward_executor_options();
 
 class Trainer {
   public:

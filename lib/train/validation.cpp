@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "train/data_feed.h"
 
 namespace argosy::train {
 namespace {
@@ -25,9 +24,7 @@ Validation::Validation(data::Loader loader, const TrainerOptions& options, const
       sizes_(sizes),
       num_batches_((loader_.num_samples() + sizes.global_batch - 1) / sizes.global_batch),
       executor_(trainer.model(), mesh,
-                forward_program(with_microbatches(options, sizes.num_microbatches), mesh),
-                forward_executor_options()) {
-    sizes_.seq_len = options.seq_len;
+                forward_program(with_microbatches(options, sizes.num_microbatches), mesh), {}) {
     if (max_batches != kWholeSet) num_batches_ = std::min(num_batches_, max_batches);
 }
 

@@ -9,7 +9,7 @@
 #include "comm/mesh.h"
 #include "data/loader.h"
 #include "parallel/executor.h"
-#include "train/position.h"
+#include "train/data_feed.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
 

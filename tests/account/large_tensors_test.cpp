@@ -50,11 +50,11 @@ void expect_requests(const model::ModelSpec& spec, const Layout& layout, const p
         testing::world());
     run.train(0);
     const train::TrainerOptions options{.spec = spec,
-                                        .precision = precision,
-                                        .casts = casts,
-                                        .stage_layers = layout.stage_layers,
-                                        .seq_len = testing::TinyRun::kSeqLen,
-                                        .microbatch_size = 2};
+                                        .model = {.precision = precision,
+                                                  .casts = casts,
+                                                  .seq_len = testing::TinyRun::kSeqLen,
+                                                  .microbatch_size = 2},
+                                        .stage_layers = layout.stage_layers};
     const auto listed = large_tensors(options, run.mesh());
     EXPECT_GT(listed.size(), 10u);
     for (const LargeTensor& tensor : listed) {
@@ -96,17 +96,17 @@ TEST(LargeTensors, OfWeightsInFloat8AreRequestedByARun) {
 TEST(LargeTensors, HaveTheNamesOfTheirSize) {
     comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
     const int64_t tokens = 16384, hidden = 18944, dim = 3584, vocab = 152064;
-    const train::TrainerOptions options{.spec = {.name = "llama3",
-                                                 .vocab_size = vocab,
-                                                 .dim = dim,
-                                                 .num_layers = 2,
-                                                 .num_heads = 28,
-                                                 .num_kv_heads = 4,
-                                                 .head_dim = 128,
-                                                 .hidden_dim = hidden},
-                                        .precision = {at::kFloat, at::kBFloat16, at::kFloat},
-                                        .seq_len = 1024,
-                                        .microbatch_size = 16};
+    const train::TrainerOptions options{
+        .spec = {.name = "llama3",
+                 .vocab_size = vocab,
+                 .dim = dim,
+                 .num_layers = 2,
+                 .num_heads = 28,
+                 .num_kv_heads = 4,
+                 .head_dim = 128,
+                 .hidden_dim = hidden},
+        .model = {
+            .precision = {at::kFloat, at::kBFloat16, at::kFloat}, .seq_len = 1024, .microbatch_size = 16}};
     const auto listed = large_tensors(options, mesh);
     const auto named = [&](int64_t bytes) { return names_of_size(listed, bytes); };
     EXPECT_EQ(named(tokens * hidden * 2), "a layer's activation [16384, 18944] of bfloat16");

@@ -282,6 +282,8 @@ TEST(Lower, UnshardedProgramsOnlyCompute) {
     const Program program = lower(actions, one_stage(RecomputeMode::Full));
     EXPECT_EQ(written(program.ops), "F0.0 F1.0 L2.0 C1.0 B1.0 W1.0 B0.0 W0.0");
     EXPECT_EQ(program.num_slots, 1);
+    EXPECT_EQ(program.recompute, RecomputeMode::Full);
+    EXPECT_FALSE(program.forward_only);
 }
 
 TEST(Lower, ShardedProgramsHaveEveryPass) {

@@ -62,7 +62,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
         ParallelModel model(spec(), placement, mesh, {.precision = precision, .seq_len = kSeqLen, .seed = 1});
         const LoweringOptions options{.stages = stage_units(placement),
                                       .recompute = model::RecomputeMode::Selective};
-        Executor executor(model, mesh, program(options), {.recompute = options.recompute});
+        Executor executor(model, mesh, program(options), {});
         const std::vector<model::Batch> batches(kMicrobatches, batch());
 
         reset_gradients(model);

@@ -38,9 +38,8 @@ const std::vector<Types> kTypes = {
 
 train::TrainerOptions options_of(const Layout& layout, const std::string& family, const Types& types) {
     return {.spec = testing::tiny_spec(family),
-            .precision = types.precision,
+            .model = {.precision = types.precision, .seq_len = 12},
             .stage_layers = layout.stage_layers,
-            .seq_len = 12,
             .num_microbatches = 2,
             .step = {.adamw = {.moments = types.moments}}};
 }
@@ -78,7 +77,7 @@ TEST(HeldBytes, AreEightPerParameterWithEverythingInBf16) {
     options.spec = model::preset("qwen2", "7B");
     EXPECT_EQ(planned_bytes(options, mesh.shape(), mesh.world().rank()).total(),
               8 * model::num_parameters(options.spec));
-    options.precision.bf16_gradients = false;
+    options.model.precision.bf16_gradients = false;
     EXPECT_EQ(planned_bytes(options, mesh.shape(), mesh.world().rank()).total(),
               10 * model::num_parameters(options.spec));
 }
@@ -127,11 +126,10 @@ testing::TinyRunOptions step_of(const Layout& layout, bool tied) {
 int64_t planned_peak(const testing::TinyRunOptions& run, const layout::MeshShape& mesh) {
     const train::TrainerOptions options{
         .spec = *run.spec,
-        .precision = run.precision,
+        .model = {.precision = run.precision, .seq_len = run.seq_len},
         .stage_layers = run.layout.stage_layers,
         .schedule = run.layout.schedule,
         .recompute = run.recompute,
-        .seq_len = run.seq_len,
         .num_microbatches = run.global_batch / mesh.degree(layout::kDataAxes)};
     return trace_rank(options, mesh, testing::world().rank(), *find_machine("h100")).peak.bytes;
 }

@@ -27,9 +27,7 @@ train::TrainerOptions trainer(bool overlaps) {
                      .num_kv_heads = 4,
                      .head_dim = 8,
                      .hidden_dim = 160},
-            .tensor = {.overlap_products = overlaps},
-            .seq_len = 64,
-            .microbatch_size = 2,
+            .model = {.tensor = {.overlap_products = overlaps}, .seq_len = 64, .microbatch_size = 2},
             .num_microbatches = kMicrobatches};
 }
 
@@ -65,9 +63,9 @@ const std::tuple<const char*, const char*, OpKind> kBesideProducts[] = {
 
 TEST(TensorCollectives, SumUpToTheBytesAndWaitsOfTheStep) {
     train::TrainerOptions rowwise = trainer(true);
-    rowwise.casts.recipe = ops::find_recipe("rowwise");
+    rowwise.model.casts.recipe = ops::find_recipe("rowwise");
     train::TrainerOptions tensorwise = trainer(false);
-    tensorwise.casts.recipe = ops::find_recipe("tensorwise");
+    tensorwise.model.casts.recipe = ops::find_recipe("tensorwise");
     for (const train::TrainerOptions& options : {trainer(false), trainer(true), rowwise, tensorwise}) {
         for (const layout::MeshShape& mesh :
              {layout::MeshShape{{1, 1, 1, 1, 2}}, layout::MeshShape{{1, 1, 1, 1, 4}},

@@ -23,7 +23,7 @@ model::ModelSpec spec() {
 }
 
 train::TrainerOptions options() {
-    return {.spec = spec(), .seq_len = 64, .microbatch_size = 2, .num_microbatches = 4};
+    return {.spec = spec(), .model = {.seq_len = 64, .microbatch_size = 2}, .num_microbatches = 4};
 }
 
 RankTrace trace(const layout::MeshShape& mesh, const train::TrainerOptions& how, int rank = 0) {
@@ -35,10 +35,11 @@ constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}};
 
 /// Of a rank and a step. The formula's causal attention counts T / 2 keys for a token, a kernel (T + 1) / 2.
 double model_flops(const train::TrainerOptions& how) {
-    const auto tokens = static_cast<double>(how.seq_len * how.microbatch_size * how.num_microbatches);
-    const auto one = observe::flops_per_token(how.spec, how.seq_len);
+    const auto tokens =
+        static_cast<double>(how.model.seq_len * how.model.microbatch_size * how.num_microbatches);
+    const auto one = observe::flops_per_token(how.spec, how.model.seq_len);
     const double attention = one.causal - (2 * one.causal - one.noncausal);
-    return tokens * (one.causal - attention + attention * 7 / 6 * (1 + 1.0 / how.seq_len));
+    return tokens * (one.causal - attention + attention * 7 / 6 * (1 + 1.0 / how.model.seq_len));
 }
 
 TEST(RankTrace, HasTheFlopsOfTheModel) {
@@ -70,7 +71,7 @@ TEST(RankTrace, ComputesAgainWhatRecomputationDrops) {
 TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
     const ops::OpsContext tensors;
     train::TrainerOptions how = options();
-    how.casts.recipe = ops::find_recipe("tensorwise");
+    how.model.casts.recipe = ops::find_recipe("tensorwise");
     Machine machine = *find_machine("h100");
     machine.memory_speed = 1e20;
     machine.launch_seconds = 0;
@@ -80,10 +81,10 @@ TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
     };
     EXPECT_NEAR(seconds(90) / seconds(80), machine.narrow_flops / machine.float8_flops, 1e-9);
     const double of_bf16 = seconds(80);
-    how.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Float32);
+    how.model.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Float32);
     EXPECT_EQ(seconds(90), of_bf16) << "this recipe is emulated on every device";
     // A processor, which has no float8, computes the sums of Hopper in float32.
-    how.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Hopper);
+    how.model.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Hopper);
     const double emulated = seconds(0);
     machine.float8_flops = 0;
     EXPECT_EQ(seconds(0), emulated);

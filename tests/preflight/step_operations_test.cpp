@@ -82,7 +82,7 @@ std::vector<StepOperation> operations_of(const layout::MeshShape& mesh, train::T
                     .num_kv_heads = 2,
                     .head_dim = 8,
                     .hidden_dim = 48};
-    options.seq_len = 16;
+    options.model.seq_len = 16;
     options.num_microbatches = 4;
     const ops::OpsContext tensors;
     std::vector<StepLaunches> step;
@@ -101,9 +101,9 @@ TEST(StepOperations, AreThoseOfARecordedStep) {
               (Names{"dp_replicate all_reduce", "dp_shard all_gather", "dp_shard reduce_scatter"}));
     EXPECT_EQ(names(operations_of({{2, 1, 1, 1, 2}}, {.stage_layers = {2, 2}})),
               (Names{"pp sendrecv", "tp all_gather", "tp all_reduce", "tp reduce_scatter"}));
-    EXPECT_EQ(
-        names(operations_of({{1, 1, 1, 2, 1}}, {.context = {parallel::ContextOptions::Rotation::Ring}})),
-        (Names{"cp all_gather", "cp reduce_scatter", "cp sendrecv"}))
+    EXPECT_EQ(names(operations_of({{1, 1, 1, 2, 1}},
+                                  {.model = {.context = {parallel::ContextOptions::Rotation::Ring}}})),
+              (Names{"cp all_gather", "cp reduce_scatter", "cp sendrecv"}))
         << "the parameters, and attention's ring";
 }
 

@@ -62,12 +62,12 @@ std::vector<Layout> layouts() {
 
 train::TrainerOptions options_of(const Layout& layout, const model::ModelSpec& spec, at::ScalarType type) {
     return {.spec = spec,
-            .precision = {type, type, type},
+            .model = {.precision = {type, type, type},
+                      .context = layout.context,
+                      .seq_len = kSeqLen,
+                      .microbatch_size = kMicrobatch},
             .stage_layers = layout.stage_layers,
-            .schedule = layout.schedule,
-            .context = layout.context,
-            .seq_len = kSeqLen,
-            .microbatch_size = kMicrobatch};
+            .schedule = layout.schedule};
 }
 
 /// A model for inference on a mesh, with the weights of a source.
@@ -76,8 +76,8 @@ struct Loaded {
            at::ScalarType type)
         : mesh(layout::resolve(layout.mesh, world().size()), world()),
           options(options_of(layout, spec, type)),
-          model(spec, place_parameters(options, mesh.shape()), mesh,
-                model_options(options, parallel::ModelUse::Inference)),
+          model(spec, place_parameters(options, mesh.shape()), mesh, options.model,
+                parallel::ModelUse::Inference),
           scorer(model, options, mesh) {
         resume::HeldWeights weights(model);
         resume::load_slabs(source, weights.slabs());

@@ -33,7 +33,7 @@ struct Dry405b : ::testing::TestWithParam<int> {
     const train::TrainerOptions options = setup::trainer_options(job, spec, mesh);
 
     /// Tokens of a microbatch on a rank of the context axis.
-    int64_t num_tokens() const { return options.microbatch_size * options.seq_len / context; }
+    int64_t num_tokens() const { return options.model.microbatch_size * options.model.seq_len / context; }
     /// Bytes of a message: a rank's share of the tokens of a microbatch, in bf16.
     int64_t activation_bytes() const { return num_tokens() / 8 * spec.dim * 2; }
     /// Elements of a block on a rank of the tensor axis, before the cut over the shards. Norms are not cut.

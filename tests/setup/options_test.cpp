@@ -41,6 +41,7 @@ TEST(BatchSizes, TheGlobalBatchIsReachedByAccumulation) {
     const train::BatchSizes sizes = batch_sizes(with_batches(4, 24), mesh_of(1, 1, 2, 1));
     expect_sizes(sizes, 24, 4, 3);
     EXPECT_EQ(sizes.samples_per_rank(), 12);
+    EXPECT_EQ(sizes.global_tokens(), 24 * JobConfig().training.seq_len);
 }
 
 TEST(BatchSizes, APipelineTakesSmallerMicrobatches) {
@@ -51,6 +52,16 @@ TEST(BatchSizes, APipelineTakesSmallerMicrobatches) {
                  1);  // without a pipeline there are no such microbatches
     config.training.global_batch_size = 48;
     expect_sizes(batch_sizes(config, mesh_of(2, 1, 2, 1)), 48, 2, 12);
+}
+
+TEST(BatchSizes, OfValidationNeedWholeMicrobatchesOnly) {
+    JobConfig config = with_batches(8, 32);
+    expect_sizes(validation_batch_sizes(config, mesh_of(1, 1, 2, 1)), 16, 8, 1);
+    config.validation.local_batch_size = 24;
+    expect_sizes(validation_batch_sizes(config, mesh_of(1, 1, 2, 1)), 48, 8, 3);
+    config.parallelism.pipeline_parallel_microbatch_size = 4;
+    config.validation.local_batch_size = 12;
+    expect_sizes(validation_batch_sizes(config, mesh_of(2, 1, 2, 1)), 24, 4, 3);
 }
 
 TEST(BatchSizes, RefusesAGlobalBatchThatRanksCannotShare) {
@@ -194,10 +205,10 @@ TEST(TrainerOptions, CarryTheConfiguration) {
         .beta1 = 0.7, .beta2 = 0.8, .eps = 1e-4, .weight_decay = 0.3, .decay_all_parameters = true};
     const train::TrainerOptions options = options_of(config);
     EXPECT_EQ(options.spec, model::preset("llama3", "debugmodel"));
-    EXPECT_EQ(options.seq_len, 77);
-    EXPECT_EQ(options.microbatch_size, 3);
+    EXPECT_EQ(options.model.seq_len, 77);
+    EXPECT_EQ(options.model.microbatch_size, 3);
     EXPECT_EQ(options.num_microbatches, 4);
-    EXPECT_EQ(options.seed, 41);
+    EXPECT_EQ(options.model.seed, 41);
     EXPECT_EQ(options.step.max_norm, 0.25);
     EXPECT_TRUE(options.step.decay_all_parameters);
     EXPECT_EQ(options.step.adamw.beta1, 0.7);
@@ -208,25 +219,25 @@ TEST(TrainerOptions, CarryTheConfiguration) {
 
 TEST(TrainerOptions, NumberTypes) {
     JobConfig config;
-    EXPECT_EQ(options_of(config).precision.master, at::kFloat);
-    EXPECT_EQ(options_of(config).precision.compute, at::kBFloat16);
-    EXPECT_EQ(options_of(config).precision.reduce, at::kFloat);
+    EXPECT_EQ(options_of(config).model.precision.master, at::kFloat);
+    EXPECT_EQ(options_of(config).model.precision.compute, at::kBFloat16);
+    EXPECT_EQ(options_of(config).model.precision.reduce, at::kFloat);
     config.training.dtype = config.training.mixed_precision_param = config.training.mixed_precision_reduce =
         config::Precision::Float64;
-    EXPECT_EQ(options_of(config).precision.master, at::kDouble);
-    EXPECT_EQ(options_of(config).precision.compute, at::kDouble);
-    EXPECT_EQ(options_of(config).precision.reduce, at::kDouble);
-    EXPECT_EQ(options_of(config).precision.gradient(), at::kDouble);
+    EXPECT_EQ(options_of(config).model.precision.master, at::kDouble);
+    EXPECT_EQ(options_of(config).model.precision.compute, at::kDouble);
+    EXPECT_EQ(options_of(config).model.precision.reduce, at::kDouble);
+    EXPECT_EQ(options_of(config).model.precision.gradient(), at::kDouble);
 }
 
 TEST(TrainerOptions, GradientsAreOfTheTypeGiven) {
     JobConfig config;
-    EXPECT_EQ(options_of(config).precision.gradient(), at::kFloat);
+    EXPECT_EQ(options_of(config).model.precision.gradient(), at::kFloat);
     config.training.gradient_accumulation_dtype = config::Precision::Float32;
-    EXPECT_EQ(options_of(config).precision.gradient(), at::kFloat);
+    EXPECT_EQ(options_of(config).model.precision.gradient(), at::kFloat);
     config.training.gradient_accumulation_dtype = config::Precision::BFloat16;
-    EXPECT_EQ(options_of(config).precision.gradient(), at::kBFloat16);
-    EXPECT_EQ(options_of(config).precision.reduce, at::kFloat);
+    EXPECT_EQ(options_of(config).model.precision.gradient(), at::kBFloat16);
+    EXPECT_EQ(options_of(config).model.precision.reduce, at::kFloat);
 }
 
 TEST(TrainerOptions, StatesAreOfTheTypeGiven) {
@@ -236,7 +247,7 @@ TEST(TrainerOptions, StatesAreOfTheTypeGiven) {
     config.optimizer.state_dtype = BFloat16;
     EXPECT_EQ(options_of(config).step.adamw.moments, at::kBFloat16);
     config.training.dtype = BFloat16;
-    EXPECT_EQ(options_of(config).precision.master, at::kBFloat16);
+    EXPECT_EQ(options_of(config).model.precision.master, at::kBFloat16);
 }
 
 TEST(TrainerOptions, OnlyFloat16ScalesItsLoss) {
@@ -249,7 +260,7 @@ TEST(TrainerOptions, OnlyFloat16ScalesItsLoss) {
         EXPECT_FALSE(scale());
     }
     config.training.mixed_precision_param = Float16;
-    EXPECT_EQ(options_of(config).precision.compute, at::kHalf);
+    EXPECT_EQ(options_of(config).model.precision.compute, at::kHalf);
     EXPECT_EQ(scale()->init, 8192) << "8 x 1200 tokens, rounded down to a power of two";
     EXPECT_EQ(scale()->growth_interval, 2000);
     config.training.loss_scale_init = 16;

@@ -100,7 +100,7 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
         SCOPED_TRACE(mesh.shape().name());
         const int64_t ranks = mesh.degree(layout::kDataAxes);
         for (const auto& [microbatch, count] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {1, 3}, {2, 2}}) {
-            const BatchSizes sizes{ranks * microbatch * count, microbatch, count};
+            const BatchSizes sizes{ranks * microbatch * count, microbatch, count, kSeqLen};
             DataFeed feed(loader_, mesh, sizes, 0, kNumSteps);
             for (int64_t step = 0; step < kNumSteps; ++step) {
                 const StepBatch batch = feed.next();
@@ -123,7 +123,7 @@ TEST_F(DataFeedTest, AResumedRunReadsTheNextSample) {
         const int64_t ranks = mesh.degree(layout::kDataAxes);
         int64_t next = 0;
         for (const int64_t count : {3, 1, 2}) {
-            const BatchSizes sizes{ranks * count, 1, count};
+            const BatchSizes sizes{ranks * count, 1, count, kSeqLen};
             DataFeed feed(loader_, mesh, sizes, next, 2);
             for (int step = 0; step < 2; ++step, next += sizes.global_batch) {
                 const StepBatch batch = feed.next();
@@ -171,8 +171,7 @@ TEST_F(DataFeedTest, ARankOfAContextAxisGetsItsPartOfEachSample) {
     for (const auto balance : {layout::ContextBalance::HeadTail, layout::ContextBalance::None}) {
         comm::Mesh mesh({{1, 1, world().size() / 2, 2, 1}}, world());
         const int64_t num_groups = world().size() / 2, global_batch = num_groups * kSamples;
-        DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, global_batch * kLength, balance},
-                      0, 1);
+        DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, kLength, balance}, 0, 1);
         const StepBatch batch = feed.next();
         EXPECT_EQ(batch.job_counted_tokens, global_batch * kLength);
         const auto parts = layout::context_parts(balance, kLength, 2, mesh.coordinate(layout::Axis::Context));
@@ -209,7 +208,7 @@ TEST_F(DataFeedTest, TokensThatDoNotCountAreNoTargetsAndNotCounted) {
     for (const layout::MeshRequest& request : meshes()) {
         comm::Mesh mesh(layout::resolve(request, world().size()), world());
         SCOPED_TRACE(mesh.shape().name());
-        const BatchSizes sizes{4 * mesh.degree(layout::kDataAxes), 2, 2};
+        const BatchSizes sizes{4 * mesh.degree(layout::kDataAxes), 2, 2, kSeqLen};
         DataFeed feed(loader, mesh, sizes, 0, kNumSteps);
         for (int64_t step = 0; step < kNumSteps; ++step) {
             const StepBatch batch = feed.next();
@@ -259,8 +258,7 @@ TEST_F(DataFeedTest, AGpusMicrobatchHasTheOffsetsOfItsDocuments) {
             const int context = mesh.degree(layout::Axis::Context);
             const int64_t part = context == 1 ? kLength : kLength / context / 2;
             const int64_t global_batch = mesh.degree(layout::kDataAxes) * kMicrobatchSize * kCount;
-            DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, global_batch * kLength}, 0,
-                          2);
+            DataFeed feed(loader, mesh, {global_batch, kMicrobatchSize, kCount, kLength}, 0, 2);
             int64_t largest = 0;
             for (int step = 0; step < 2; ++step) {
                 const StepBatch batch = feed.next();
@@ -351,7 +349,7 @@ TEST_F(DataFeedTest, PaddingIsNoPartOfADocument) {
 
 TEST_F(DataFeedTest, WithoutStepsReadsNothing) {
     comm::Mesh mesh(layout::resolve(meshes().front(), world().size()), world());
-    DataFeed feed(loader_, mesh, {world().size(), 1, 1}, 5, 0);
+    DataFeed feed(loader_, mesh, {world().size(), 1, 1, kSeqLen}, 5, 0);
     EXPECT_THROW(feed.next(), RunError);
 }
 

@@ -66,17 +66,17 @@ class TrainingAgainstTorchao : public ::testing::TestWithParam<std::string> {
 
     std::unique_ptr<train::Trainer> trainer() {
         train::TrainerOptions options{.spec = recorded().spec(),
-                                      .precision = {at::kFloat, at::kFloat, at::kFloat}};
-        options.casts.recipe = ops::find_recipe(GetParam());
-        if (options.casts.recipe != nullptr && GetParam().starts_with("mx"))
-            options.casts.filter = {"output"};
+                                      .model = {.precision = {at::kFloat, at::kFloat, at::kFloat}}};
+        options.model.casts.recipe = ops::find_recipe(GetParam());
+        if (options.model.casts.recipe != nullptr && GetParam().starts_with("mx"))
+            options.model.casts.filter = {"output"};
         if (GetParam() == "blockwise") {
             options.spec.dim = 128, options.spec.hidden_dim = 256;
             options.spec.num_kv_heads = 4, options.spec.head_dim = 32;
         }
-        options.seq_len = tokens_.size(2);
-        options.microbatch_size = tokens_.size(1);
-        options.seed = recorded().seed();
+        options.model.seq_len = tokens_.size(2);
+        options.model.microbatch_size = tokens_.size(1);
+        options.model.seed = recorded().seed();
         return std::make_unique<train::Trainer>(options, mesh_);
     }
 

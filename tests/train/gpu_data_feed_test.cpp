@@ -17,6 +17,8 @@ namespace argosy::train {
 namespace {
 
 constexpr int64_t kSeqLen = 3, kNumTokens = 100;
+constexpr BatchSizes kSizes{
+    .global_batch = 2, .microbatch_size = 1, .num_microbatches = 2, .seq_len = kSeqLen};
 
 class GpuDataFeed : public ::testing::Test {
   protected:
@@ -51,9 +53,10 @@ class GpuDataFeed : public ::testing::Test {
 
     bool computes_ = false;
     ScratchFolder folder_;
-    data::Loader loader_{write_token_file(folder_ / "tokens.h5"), {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
+    data::Loader loader_{write_token_file(folder_ / "tokens.h5"),
+                         {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
     comm::Mesh mesh_{layout::resolve({}, 1), testing::world()};
-    DataFeed feed_{loader_, mesh_, {.global_batch = 2, .microbatch_size = 1, .num_microbatches = 2}, 0, 3};
+    DataFeed feed_{loader_, mesh_, kSizes, 0, 3};
 };
 
 TEST_F(GpuDataFeed, ReadsWhileTheGpuComputes) {

@@ -23,10 +23,11 @@ using train::TrainerOptions;
 /// The names of all options. A new field breaks these structured bindings; then give it a flip below.
 std::set<std::string> names_of_options() {
     TrainerOptions options;
-    [[maybe_unused]] const auto& [spec, precision, casts, stage_layers, schedule, own_schedule,
-                                  own_schedule_path, reshard, recompute, graphs, side_stream, tensor, context,
-                                  seq_len, microbatch_size, num_microbatches, seed, step, observer,
-                                  launch_observer] = options;
+    [[maybe_unused]] const auto& [spec, model, stage_layers, schedule, own_schedule, own_schedule_path,
+                                  reshard, recompute, num_microbatches, executor, step] = options;
+    [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed] = model;
+    [[maybe_unused]] const auto& [graphs, side_stream, take_softmax_sums, observer, launch_observer] =
+        executor;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
@@ -50,6 +51,7 @@ std::set<std::string> names_of_options() {
             "recompute",
             "graphs",
             "side_stream",
+            "take_softmax_sums",
             "overlap_products",
             "gather_logits",
             "rotation",
@@ -100,26 +102,25 @@ constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}}, kPipeline{{2, 1, 1, 1, 1}}, k
     kContext{{1, 1, 1, 2, 1}}, kTensor{{1, 1, 1, 1, 2}};
 
 TrainerOptions base(const Flip& flip) {
-    TrainerOptions options{.spec = {.name = "llama3",
-                                    .vocab_size = 64,
-                                    .dim = 32,
-                                    .num_layers = 4,
-                                    .num_heads = 4,
-                                    .num_kv_heads = 4,
-                                    .head_dim = 8,
-                                    .hidden_dim = 48},
-                           .seq_len = 16,
-                           .microbatch_size = 2,
-                           .num_microbatches = 4};
-    options.precision = {at::kFloat, at::kBFloat16, at::kFloat};
+    TrainerOptions options{
+        .spec = {.name = "llama3",
+                 .vocab_size = 64,
+                 .dim = 32,
+                 .num_layers = 4,
+                 .num_heads = 4,
+                 .num_kv_heads = 4,
+                 .head_dim = 8,
+                 .hidden_dim = 48},
+        .model = {.precision = {at::kFloat, at::kBFloat16, at::kFloat}, .seq_len = 16, .microbatch_size = 2},
+        .num_microbatches = 4};
     if (flip.shape.degree(layout::Axis::Pipeline) > 1) options.stage_layers = {2, 2};
     if (flip.before) flip.before(options);
     return options;
 }
 
-void compute_in_fp16(TrainerOptions& options) { options.precision.compute = at::kHalf; }
+void compute_in_fp16(TrainerOptions& options) { options.model.precision.compute = at::kHalf; }
 
-void cast_products(TrainerOptions& options) { options.casts.recipe = ops::find_recipe("tensorwise"); }
+void cast_products(TrainerOptions& options) { options.model.casts.recipe = ops::find_recipe("tensorwise"); }
 
 const std::string kArithmetic = "only numbers in the arithmetic change";
 const std::string kProcessor = "processors have neither graphs nor a second stream";
@@ -128,14 +129,14 @@ std::vector<Flip> flips() {
     using parallel::ContextOptions;
     return {
         {"spec", kOne, [](auto& o) { o.spec.num_layers = 3; }},
-        {"master", kOne, [](auto& o) { o.precision.master = at::kBFloat16; }},
-        {"compute", kShard, [](auto& o) { o.precision.compute = at::kFloat; }},
-        {"reduce", kShard, [](auto& o) { o.precision.reduce = at::kBFloat16; }},
-        {"bf16_gradients", kOne, [](auto& o) { o.precision.bf16_gradients = true; }},
-        {"recipe", kTensor, [](auto& o) { o.casts.recipe = ops::find_recipe("rowwise"); }},
-        {"filter", kTensor, [](auto& o) { o.casts.filter = {"attention.wk"}; }, "", cast_products},
-        {"min_width", kTensor, [](auto& o) { o.casts.min_width = 1e6; }, "", cast_products},
-        {"gather", kShard, [](auto& o) { o.casts.gather = true; }, "", cast_products},
+        {"master", kOne, [](auto& o) { o.model.precision.master = at::kBFloat16; }},
+        {"compute", kShard, [](auto& o) { o.model.precision.compute = at::kFloat; }},
+        {"reduce", kShard, [](auto& o) { o.model.precision.reduce = at::kBFloat16; }},
+        {"bf16_gradients", kOne, [](auto& o) { o.model.precision.bf16_gradients = true; }},
+        {"recipe", kTensor, [](auto& o) { o.model.casts.recipe = ops::find_recipe("rowwise"); }},
+        {"filter", kTensor, [](auto& o) { o.model.casts.filter = {"attention.wk"}; }, "", cast_products},
+        {"min_width", kTensor, [](auto& o) { o.model.casts.min_width = 1e6; }, "", cast_products},
+        {"gather", kShard, [](auto& o) { o.model.casts.gather = true; }, "", cast_products},
         {"stage_layers", kPipeline,
          [](auto& o) {
              o.stage_layers = {1, 3};
@@ -149,18 +150,23 @@ std::vector<Flip> flips() {
          "only messages name it"},
         {"reshard", kShard, [](auto& o) { o.reshard = parallel::Reshard::Never; }},
         {"recompute", kTensor, [](auto& o) { o.recompute = model::RecomputeMode::Full; }},
-        {"graphs", kOne, [](auto& o) { o.graphs = true; }, kProcessor},
-        {"side_stream", kOne, [](auto& o) { o.side_stream = true; }, kProcessor},
-        {"overlap_products", kTensor, [](auto& o) { o.tensor.overlap_products = true; }},
-        {"gather_logits", kTensor, [](auto& o) { o.tensor.gather_logits = true; }},
-        {"rotation", kContext, [](auto& o) { o.context.rotation = ContextOptions::Rotation::Ring; }},
-        {"balance", kContext, [](auto& o) { o.context.balance = layout::ContextBalance::None; }},
-        {"seq_len", kOne, [](auto& o) { o.seq_len = 32; }},
-        {"microbatch_size", kOne, [](auto& o) { o.microbatch_size = 1; }},
+        {"graphs", kOne, [](auto& o) { o.executor.graphs = true; }, kProcessor},
+        {"side_stream", kOne, [](auto& o) { o.executor.side_stream = true; }, kProcessor},
+        {"take_softmax_sums", kOne,
+         [](auto& o) { o.executor.take_softmax_sums = [](int, const ops::SoftmaxSums&) {}; },
+         "programs with backward passes do not call it"},
+        {"overlap_products", kTensor, [](auto& o) { o.model.tensor.overlap_products = true; }},
+        {"gather_logits", kTensor, [](auto& o) { o.model.tensor.gather_logits = true; }},
+        {"rotation", kContext, [](auto& o) { o.model.context.rotation = ContextOptions::Rotation::Ring; }},
+        {"balance", kContext, [](auto& o) { o.model.context.balance = layout::ContextBalance::None; }},
+        {"seq_len", kOne, [](auto& o) { o.model.seq_len = 32; }},
+        {"microbatch_size", kOne, [](auto& o) { o.model.microbatch_size = 1; }},
         {"num_microbatches", kOne, [](auto& o) { o.num_microbatches = 2; }},
-        {"seed", kOne, [](auto& o) { o.seed = 5; }, "only random numbers change"},
-        {"observer", kOne, [](auto& o) { o.observer = [](const parallel::UnitOp*) {}; }, "it only watches"},
-        {"launch_observer", kOne, [](auto& o) { o.launch_observer = [](uint64_t) {}; }, "it only watches"},
+        {"seed", kOne, [](auto& o) { o.model.seed = 5; }, "only random numbers change"},
+        {"observer", kOne, [](auto& o) { o.executor.observer = [](const parallel::UnitOp*) {}; },
+         "it only watches"},
+        {"launch_observer", kOne, [](auto& o) { o.executor.launch_observer = [](uint64_t) {}; },
+         "it only watches"},
         {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
          "the norm is computed and reported in any case; clipping is a factor of the update"},
         {"decay_all_parameters", kOne, [](auto& o) { o.step.decay_all_parameters = true; }, kArithmetic},

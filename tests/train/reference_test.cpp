@@ -28,10 +28,11 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
           mesh_(layout::resolve({}, self().size()), self()) {}
 
     std::unique_ptr<train::Trainer> trainer(const parallel::Precision& precision) {
-        train::TrainerOptions options{.spec = reference_.spec(), .precision = precision};
-        options.seq_len = tokens_.size(2);
-        options.microbatch_size = tokens_.size(1);
-        options.seed = reference_.seed();
+        train::TrainerOptions options{.spec = reference_.spec(),
+                                      .model = {.precision = precision,
+                                                .seq_len = tokens_.size(2),
+                                                .microbatch_size = tokens_.size(1),
+                                                .seed = reference_.seed()}};
         return std::make_unique<train::Trainer>(options, mesh_);
     }
 

@@ -28,10 +28,9 @@ train::TrainerOptions options(Reshard reshard = Reshard::EveryPass, std::vector<
                      .num_kv_heads = kKeyHeads,
                      .head_dim = kHeadDim,
                      .hidden_dim = kHidden},
+            .model = {.seq_len = 16, .microbatch_size = 2},
             .stage_layers = std::move(stage_layers),
             .reshard = reshard,
-            .seq_len = 16,
-            .microbatch_size = 2,
             .num_microbatches = kMicrobatches};
 }
 
@@ -85,7 +84,7 @@ TEST(StepBytes, OfShardsAreGathersAndReductionsOfTheParameters) {
 TEST(StepBytes, OfShardsInFloat8AreHalfAsManyOfTheMatrices) {
     constexpr int64_t kNorms = 2 * kDim;
     train::TrainerOptions options = testing::options();
-    options.casts = {ops::find_recipe("tensorwise"), {}, /*gather=*/true};
+    options.model.casts = {ops::find_recipe("tensorwise"), {}, /*gather=*/true};
     const auto recording = recorded(options, {{1, 1, 4, 1, 1}}, 0);
     const int64_t block = (kBlock - kNorms) + 2 * kNorms;
     EXPECT_EQ(whole_bytes(recording, "dp_shard", OpKind::AllGather),
@@ -127,9 +126,9 @@ TEST(StepBytes, OfTheTensorAxisAreActivations) {
 TEST(StepBytes, OfTheTensorAxisAreHalfAsManyInFloat8) {
     train::TrainerOptions options = testing::options();
     for (const char* recipe : {"tensorwise", "rowwise"}) {
-        options.casts.recipe = ops::find_recipe(recipe);
+        options.model.casts.recipe = ops::find_recipe(recipe);
         const auto recording = recorded(options, {{1, 1, 1, 1, 2}}, 1);
-        const bool shared = options.casts.recipe->shares_x();
+        const bool shared = options.model.casts.recipe->shares_x();
         const int64_t layer =
             shared ? 6 * kActivation / 2 : 2 * (kActivation / 2 + 4 * kTokens) + 4 * kActivation;
         EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllGather),
@@ -148,7 +147,7 @@ TEST(StepBytes, OfOverlappedProductsAreThoseOfTheCollectives) {
             train::TrainerOptions options = testing::options();
             options.recompute = recompute;
             const auto plain = recorded(options, {{1, 1, 1, 1, n}}, 1);
-            options.tensor.overlap_products = true;
+            options.model.tensor.overlap_products = true;
             const auto overlapped = recorded(options, {{1, 1, 1, 1, n}}, 1);
             EXPECT_EQ(overlapped.bytes_by_group(), plain.bytes_by_group());
             const int64_t sent = kMicrobatches * kLayers * products * kActivation / n * (n - 1);
@@ -170,7 +169,7 @@ TEST(StepBytes, OfTheContextAxisAreKeysValuesAndTheirGradients) {
         EXPECT_EQ(whole_bytes(gathered, "cp", OpKind::AllGather), kTimes * 2 * 2 * kKeysAndValues);
         EXPECT_EQ(whole_bytes(gathered, "cp", OpKind::ReduceScatter), kTimes * 4 * kKeysAndValues);
         train::TrainerOptions ring = options();
-        ring.context.rotation = parallel::ContextOptions::Rotation::Ring;
+        ring.model.context.rotation = parallel::ContextOptions::Rotation::Ring;
         const int64_t others = kKeysAndValues / n * (n - 1);
         EXPECT_EQ(recorded(ring, shape, 1).bytes_by_group().at("cp"),
                   both_ways(kTimes * (2 * 2 + 4) * others));

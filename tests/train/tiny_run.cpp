@@ -95,28 +95,26 @@ model::Batch make_batch(const TinyRunOptions& options, int64_t step, int64_t fir
 }
 
 train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num_microbatches) {
-    train::TrainerOptions result{.spec = spec_of(options)};
-    result.precision = options.precision;
-    result.casts = options.casts;
-    result.stage_layers = options.layout.stage_layers;
-    result.schedule = options.layout.schedule;
-    result.own_schedule = options.layout.own_schedule;
-    result.own_schedule_path = "own.csv";
-    result.reshard = options.layout.reshard;
-    result.recompute = options.recompute;
-    result.seq_len = options.seq_len;
-    result.microbatch_size = options.microbatch_size;
-    result.num_microbatches = num_microbatches;
-    result.seed = options.seed;
-    result.step.max_norm = options.max_norm;
-    result.step.adamw = options.adamw;
-    result.step.loss_scale = options.loss_scale;
-    result.step.unit_grad_norms = options.unit_grad_norms;
-    result.graphs = options.graphs;
-    result.side_stream = options.side_stream;
-    result.context = options.layout.context;
-    result.tensor = options.layout.tensor;
-    return result;
+    return {.spec = spec_of(options),
+            .model = {.precision = options.precision,
+                      .casts = options.casts,
+                      .tensor = options.layout.tensor,
+                      .context = options.layout.context,
+                      .seq_len = options.seq_len,
+                      .microbatch_size = options.microbatch_size,
+                      .seed = options.seed},
+            .stage_layers = options.layout.stage_layers,
+            .schedule = options.layout.schedule,
+            .own_schedule = options.layout.own_schedule,
+            .own_schedule_path = "own.csv",
+            .reshard = options.layout.reshard,
+            .recompute = options.recompute,
+            .num_microbatches = num_microbatches,
+            .executor = {.graphs = options.graphs, .side_stream = options.side_stream},
+            .step = {.max_norm = options.max_norm,
+                     .unit_grad_norms = options.unit_grad_norms,
+                     .adamw = options.adamw,
+                     .loss_scale = options.loss_scale}};
 }
 
 }  // namespace

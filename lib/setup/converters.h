@@ -7,7 +7,6 @@
 #include "config/job_config.h"
 #include "cublas/matmul.h"
 #include "layout/mesh_shape.h"
-#include "model/model_spec.h"
 #include "parallel/product_casts.h"
 #include "train/trainer.h"
 
@@ -15,7 +14,7 @@ namespace argosy::setup {
 
 /// How products cast their operands, for the run's records: "float8 tensorwise", "mxfp8_cublas". Empty: none
 /// does.
-std::string product_casts_name(const config::JobConfig& config, const model::ModelSpec& spec,
+std::string product_casts_name(const config::JobConfig& config, const train::TrainerOptions& options,
                                const layout::MeshShape& mesh);
 
 /// Throws UserError if a rank's tokens are no whole blocks.
@@ -31,7 +30,7 @@ void refuse_sums_of_processors(const config::JobConfig& config);
 
 /// Logs the recipe, which of its products the device computes in float8 and which are emulated, and why, the
 /// matrices whose products do not cast, and filters without effect.
-void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
+void log_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                        const layout::MeshShape& mesh, const cublas::Target& target);
 
 /// The log's text about the products of this recipe: "outputs, input gradients in float8; weight gradients

@@ -1,5 +1,5 @@
 // What the log says of a run whose products cast their operands.
-#include "setup/product_casts.h"
+#include "setup/converters.h"
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
@@ -77,7 +77,7 @@ std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float
     const train::TrainerOptions options = trainer_options(config, choose_model(config.model), mesh);
     std::set<std::string> names;
     for (const auto& unit : train::place_parameters(options, mesh).units) {
-        const auto recipes = parallel::recipes_of(unit, options.casts, mesh);
+        const auto recipes = parallel::recipes_of(unit, options.model.casts, mesh);
         for (const model::Parameter& each : unit) {
             const std::string name = parallel::layer_name(each);
             if (recipes[each.role] == nullptr) continue;
@@ -114,7 +114,8 @@ std::string log_of(const config::JobConfig& config, const cublas::Target& target
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
     spdlog::set_pattern("%v");
-    log_product_casts(config, choose_model(config.model), {{1, 1, 1, 1, 1}}, target);
+    const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
+    log_product_casts(config, trainer_options(config, choose_model(config.model), mesh), mesh, target);
     spdlog::set_default_logger(before);
     return log.str();
 }
@@ -137,7 +138,7 @@ TEST(TheNameInRecords, IsThatOfTheRecipeIfAMatrixIsCast) {
     const auto name_with = [&](const char* flavor, std::vector<std::string> filter) {
         config::JobConfig config = small_qwen(std::move(filter), config::Float8Recipe::Rowwise);
         config.model.name = "llama3", config.model.flavor = flavor;
-        return product_casts_name(config, choose_model(config.model), mesh);
+        return product_casts_name(config, trainer_options(config, choose_model(config.model), mesh), mesh);
     };
     EXPECT_EQ(name_with("debugmodel", {"output"}), "float8 rowwise");
     EXPECT_EQ(name_with("debugmodel", {"auto_filter_small_kn"}), "");

@@ -1,4 +1,4 @@
-#include "setup/product_casts.h"
+#include "setup/converters.h"
 
 #include <fmt/ranges.h>
 
@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "ops/gpu_float8.h"
 #include "parallel/sharded_parameter.h"
-#include "setup/options.h"
 
 namespace argosy::setup {
 namespace {
@@ -66,7 +65,7 @@ struct SortedMatrices {
 };
 
 SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
-    const parallel::ProductCasts &casts = options.casts, without_filter{.recipe = casts.recipe},
+    const parallel::ProductCasts &casts = options.model.casts, without_filter{.recipe = casts.recipe},
                                  by_name{.recipe = casts.recipe, .filter = casts.filter};
     const double min_width = parallel::min_width_of_gain(*casts.recipe);
     SortedMatrices sorted;
@@ -140,10 +139,9 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
     return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-std::string product_casts_name(const config::JobConfig& config, const model::ModelSpec& spec,
+std::string product_casts_name(const config::JobConfig& config, const train::TrainerOptions& options,
                                const layout::MeshShape& mesh) {
-    if (config.model.converters.empty()) return "";
-    if (sort_matrices(trainer_options(config, spec, mesh), mesh).cast.empty()) return "";
+    if (options.model.casts.recipe == nullptr || sort_matrices(options, mesh).cast.empty()) return "";
     const bool is_float8 = config.model.converters[0] == config::Converter::Float8;
     return fmt::format("{}{}", is_float8 ? "float8 " : "", recipe_name(config));
 }
@@ -181,37 +179,38 @@ void refuse_sums_of_processors(const config::JobConfig& config) {
 
 void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                          const layout::MeshShape& mesh) {
-    if (options.casts.recipe == nullptr) return;
+    if (options.model.casts.recipe == nullptr) return;
     const SortedMatrices matrices = sort_matrices(options, mesh);
     if (!matrices.cast.empty() || !matrices.narrow.empty()) return;
     throw UserError(
         "{} casts the products of no matrix: {}; change filter_fqns, the model or "
         "parallelism.tensor_parallel_degree, or remove model.converters",
-        recipe_name(config), matrices.reasons(*options.casts.recipe));
+        recipe_name(config), matrices.reasons(*options.model.casts.recipe));
 }
 
-void log_product_casts(const config::JobConfig& config, const model::ModelSpec& spec,
+void log_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                        const layout::MeshShape& mesh, const cublas::Target& target) {
-    if (config.model.converters.empty()) return;
-    const train::TrainerOptions options = trainer_options(config, spec, mesh);
+    const parallel::ModelOptions& model = options.model;
+    const ops::Recipe* recipe = model.casts.recipe;
+    if (recipe == nullptr) return;
     const SortedMatrices matrices = sort_matrices(options, mesh);
     const std::string kept = matrices.kept();
-    warn_of_idle_filters(options.casts.filter, matrices.names);
+    warn_of_idle_filters(model.casts.filter, matrices.names);
     if (matrices.cast.empty()) {
         spdlog::warn("{} casts the products of no matrix: {}; this run is as without model.converters",
-                     recipe_name(config), matrices.reasons(*options.casts.recipe));
+                     recipe_name(config), matrices.reasons(*recipe));
         return;
     }
-    const int64_t num_tokens = options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context);
-    spdlog::info(
-        "{}: the products of {} matrices cast their operands to eight bits{}; {}", recipe_name(config),
-        matrices.cast.size(), kept.empty() ? "" : fmt::format(", those of {} do not", kept),
-        config.debug.plain_operations ? "all emulated, because debug.plain_operations is true"
-                                      : ways_of_products(*options.casts.recipe, matrices.cast,
-                                                         options.precision.compute, num_tokens, target));
+    const int64_t num_tokens = model.microbatch_size * model.seq_len / mesh.degree(layout::Axis::Context);
+    spdlog::info("{}: the products of {} matrices cast their operands to eight bits{}; {}",
+                 recipe_name(config), matrices.cast.size(),
+                 kept.empty() ? "" : fmt::format(", those of {} do not", kept),
+                 config.debug.plain_operations
+                     ? "all emulated, because debug.plain_operations is true"
+                     : ways_of_products(*recipe, matrices.cast, model.precision.compute, num_tokens, target));
     const bool native = target.multiplies_float8() && !config.debug.plain_operations &&
-                        options.casts.recipe->accumulation == ops::Accumulation::Native;
-    if (matrices.cast_narrow.empty() || !native || options.casts.recipe->has_blocks()) return;
+                        recipe->accumulation == ops::Accumulation::Native;
+    if (matrices.cast_narrow.empty() || !native || recipe->has_blocks()) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "
         "float8 saves; \"{}\" in quantize.linear.float8.filter_fqns keeps them in bf16",
