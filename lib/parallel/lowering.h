@@ -108,8 +108,8 @@ bool needs_weights(const UnitOp& op, const LoweringOptions& options);
 struct Program {
     std::vector<UnitOp> ops;
     int num_slots = 0;  // maximum number of (stage, microbatch) pairs whose activations exist at once
-    /// As in the LoweringOptions. `recompute` says what a layer's forward keeps for its backward; a program
-    /// that is forward_only keeps nothing after the layer.
+    /// The values of the LoweringOptions: what a layer's forward keeps for its backward, and whether there is
+    /// no backward, so that nothing is kept after the layer.
     model::RecomputeMode recompute = model::RecomputeMode::None;
     bool forward_only = false;
 };

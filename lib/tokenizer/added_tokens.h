@@ -23,8 +23,8 @@ struct AddedToken {
 /// Finds tokens in texts: at each place the longest, from left to right. Immutable.
 class AddedTokenSearch {
   public:
-    /// The content of each token is as it stands in the texts. Of tokens with the same content the first is
-    /// found.
+    /// The content of each token is as it stands in the texts. The first of several tokens with the same
+    /// content is found.
     explicit AddedTokenSearch(std::vector<AddedToken> tokens);
 
     struct Part {

@@ -106,7 +106,7 @@ class BpeTokenizer : public Tokenizer {
             if (normalized && parts.normalize_to_nfc) token.content = to_nfc(token.content, buffer);
             tokens.push_back(std::move(token));
         }
-        // Of tokens that are equal in NFC, a special one is found.
+        // A special token is found before another one that is equal in NFC.
         std::ranges::stable_partition(tokens, &AddedToken::special);
         return AddedTokenSearch(std::move(tokens));
     }

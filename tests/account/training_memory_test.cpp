@@ -88,7 +88,7 @@ TEST(MemoryAccount, SnapshotsNameThePhaseOfTheRunToo) {
     comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
     const auto account = std::make_shared<MemoryAccount>(config::JobConfig());
     const train::TrainerOptions options{.spec = testing::tiny_spec("llama3"),
-                                        .seq_len = testing::TinyRun::kSeqLen};
+                                        .model = {.seq_len = testing::TinyRun::kSeqLen}};
     train::Trainer trainer = account->make_trainer(options, mesh, memory);
     const auto phase = [&] { return memory.snapshot().operation; };
     EXPECT_EQ(phase(), "the construction of the model");
