@@ -30,7 +30,8 @@ requires std::is_trivially_copyable_v<T> T broadcast(Communicator& group, T own,
 }
 
 template <class T>
-std::vector<T> broadcast(Communicator& group, std::vector<T> own, int root = 0) {
+requires std::is_trivially_copyable_v<T> std::vector<T> broadcast(Communicator& group, std::vector<T> own,
+                                                                  int root = 0) {
     own.resize(broadcast(group, own.size(), root));
     broadcast_bytes(group, std::as_writable_bytes(std::span(own)), root);
     return own;

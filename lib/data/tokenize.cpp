@@ -220,7 +220,6 @@ std::string TokenizeJob::plan_text() const {
         {"input_format", static_cast<int>(options_.input.format)},
         {"text_document", static_cast<int>(options_.input.text_document)},
         {"column", options_.input.column},
-        {"on_error", static_cast<int>(options_.on_error)},
         {"vocab_size", options_.vocab_size.value_or(0)},
         {"tokenizer", {info.name, info.digest, info.prefix, info.suffix}},
         {"end_of_text", info.end_of_text ? nlohmann::ordered_json(*info.end_of_text) : nullptr},
@@ -265,6 +264,13 @@ TokenizeResult TokenizeJob::finish() {
             builder_->add(documents);
         };
         const PartSummary part = read_part(parts_.part_path(piece), add_of_piece);
+        if (part.num_skipped > 0 && options_.on_error == OnError::Fail) {
+            throw UserError(
+                "{} is of an earlier run with --on-error skip, which left {} records out; say so again, or "
+                "remove its "
+                "folder",
+                parts_.part_path(piece).string(), part.num_skipped);
+        }
         builder_->count(part.num_skipped, part.num_repaired);
         show_progress(piece, std::ssize(pieces_), 0, "joining");
     }

@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/error.h"
 #include "ops/kernel_calls.h"
 
 namespace argosy::ops {
@@ -86,8 +87,13 @@ std::vector<kernels::AttentionShape> shapes_of(const at::Tensor& q, const at::Te
                                                  .query_offset = shape.q_offset,
                                                  .window = shape.window});
     if (!positions.defined() || positions.is_meta()) return shapes;
-    for (int64_t i = 0; i < shape.num_sequences; ++i)
+    for (int64_t i = 0; i < shape.num_sequences; ++i) {
         shapes[i].positions = positions.const_data_ptr<int64_t>() + i * shape.q_len;
+        for (int64_t query = 1; query < shape.q_len; ++query) {  // or the kernels would leave out masks
+            ARGOSY_CHECK(shapes[i].first_key(query - 1) <= shapes[i].first_key(query),
+                         "the documents of sequence {} overlap at token {}", i, query);
+        }
+    }
     return shapes;
 }
 

@@ -37,12 +37,6 @@ bool make_folder(const fs::path& folder, std::error_code& error) {
     return !error && fs::create_directory(folder, error);
 }
 
-/// Whether `path` is `folder` or lies in it, after links.
-bool lies_in(const fs::path& path, const fs::path& folder) {
-    const fs::path way = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
-    return !way.empty() && *way.begin() != "..";
-}
-
 }  // namespace
 
 /// The lock of one folder.
@@ -167,18 +161,15 @@ RunLock::RunLock(const config::JobConfig& config, const Environment& environment
     JointWork work(control, patience_seconds + config.comm.init_timeout_seconds);
     work.run([&] {
         if (control.rank() != 0) return;
-        const auto lock = [&](const std::string& setting, const fs::path& folder) {
-            folders_.push_back(std::make_unique<Folder>(setting, folder, environment, patience_seconds));
-        };
-        const fs::path steps = steps_folder(config);
-        lock("job.dump_folder", config.job.dump_folder);
-        if (config.checkpoint.enable && !lies_in(steps, config.job.dump_folder))
-            lock("checkpoint.folder", steps);
+        const fs::path dump = config.job.dump_folder, steps = steps_folder(config);
+        dump_ = std::make_unique<Folder>("job.dump_folder", dump, environment, patience_seconds);
+        if (!config.checkpoint.saves() || fs::weakly_canonical(steps) == fs::weakly_canonical(dump)) return;
+        steps_ = std::make_unique<Folder>("checkpoint.folder", steps, environment, patience_seconds);
     });
 }
 
 void RunLock::check() {
-    for (const auto& folder : folders_) folder->check();
+    if (dump_) dump_->check();
 }
 
 RunLock::~RunLock() = default;

@@ -1,12 +1,11 @@
-// Ensures that only one job at a time writes to a run's folders: job.dump_folder, and checkpoint.folder if it
-// lies elsewhere. Rank 0 keeps the file `run.lock` in them locked (flock) while the run lasts; the file's
-// content names the holder. The lock ends with the process, however the process ends. NFS and Lustre exclude
-// other nodes only if they are mounted with locks for the whole cluster. A mount with locks within a node
-// (Lustre's localflock) cannot be detected; a file system without locks causes a warning.
+// Ensures that only one job at a time writes to a run's folder (job.dump_folder) and saves to a folder of
+// steps. Rank 0 keeps the file `run.lock` in both locked (flock) while the run lasts; the file's content
+// names the holder. The lock ends with the process, however the process ends. NFS and Lustre exclude other
+// nodes only if they are mounted with locks for the whole cluster. A mount with locks within a node (Lustre's
+// localflock) cannot be detected; a file system without locks causes a warning.
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "base/environment.h"
 #include "comm/communicator.h"
@@ -26,8 +25,9 @@ class RunLock {
     RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control);
     RunLock(const RunLock&) = delete;
 
-    /// Rank 0 takes a lock again if the file or its folder has been removed during the run, and logs an
-    /// error. Throws an error with the exit code of a UserError if another run holds the new file.
+    /// Rank 0 takes the lock of job.dump_folder again if the file or its folder has been removed during the
+    /// run, and logs an error. (The folder of steps may be on a disk that only saves may wait for.) Throws an
+    /// error with the exit code of a UserError if another run holds the new file.
     void check();
 
     /// Removes the files. Also removes a folder if the constructor made it and it is empty, so that a run
@@ -36,7 +36,7 @@ class RunLock {
 
   private:
     class Folder;
-    std::vector<std::unique_ptr<Folder>> folders_;  // on rank 0
+    std::unique_ptr<Folder> dump_, steps_;  // on rank 0; `steps_` only if the run saves
 };
 
 }  // namespace argosy::resume

@@ -251,7 +251,7 @@ class PrepareData(unittest.TestCase):
         running.wait()
         kept = (self.folder / "t.h5.parts" / "000001.part").stat().st_mtime_ns
         self.assertFalse((self.folder / "t.h5").exists())
-        self.expect_error(*words, "--on-error", "skip", code=2, parts=["t.h5.parts", "other options"])
+        self.expect_error(*words[:-1], "2", code=2, parts=["t.h5.parts", "other options"])
         self.assertEqual((self.folder / "t.h5.parts" / "000001.part").stat().st_mtime_ns, kept)
         self.assertEqual(json.loads(self.run_program(*words).stdout)["documents"], 20000)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["c.jsonl", "t.h5"])

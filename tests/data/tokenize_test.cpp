@@ -159,14 +159,29 @@ TEST_F(Pieces, AnInterruptedJobGoesOn) {
 TEST_F(Pieces, ErrorsNameTheLineOfTheFile) {
     const std::string lines = many_records(1500);
     write_file(folder_ / "a.jsonl", lines + "{\"text\": 5}\n" + lines + "{\"text\": 6}\n");
-    EXPECT_ERROR(tokenize_bytes(options("t.h5", 100'000, 3)), UserError, "a.jsonl:1651:", "but 5");
-    std::filesystem::remove_all(folder_ / "t.h5.parts");
+    EXPECT_ERROR(tokenize_bytes(options("t.h5", 100'000, 3)), UserError, "a.jsonl:1651:", "but 5",
+                 "--on-error skip");
+    ASSERT_TRUE(std::filesystem::exists(folder_ / "t.h5.parts")) << "the next run goes on from there";
 
     TokenizeOptions skips = options("t.h5", 100'000, 3);
     skips.on_error = OnError::Skip;
     const TokenizeResult result = tokenize_bytes(skips);
     EXPECT_EQ(result.num_skipped, 2);
     EXPECT_EQ(result.num_documents, 3021);
+}
+
+TEST_F(Pieces, PartsWithoutSomeRecordsAreRefusedWhereErrorsEndTheRun) {
+    write_file(folder_ / "a.jsonl", many_records(300) + "{\"text\": 5}\n");
+    TokenizeOptions skips = options("t.h5", 100'000, 1);
+    skips.on_error = OnError::Skip;
+    {
+        TokenizeJob interrupted(skips, *tokenizer_);
+        interrupted.begin();
+        interrupted.make_parts(0, 1);
+    }
+    EXPECT_ERROR(tokenize_bytes(options("t.h5", 100'000, 1)), UserError,
+                 "--on-error skip, which left 1 records out");
+    EXPECT_EQ(tokenize_bytes(skips).num_skipped, 1);
 }
 
 TEST_F(Pieces, TheFirstErrorIsReportedWhateverTheNumberOfThreads) {

@@ -345,6 +345,15 @@ TEST_P(AttentionTest, DocumentsWindowsAndPartsOfSequencesMatchMaskedSoftmax) {
     }
 }
 
+TEST_P(AttentionTest, KernelsRefuseDocumentsThatOverlap) {
+    const Case c{1, 4, 1, 1, 8};
+    const std::vector<at::Tensor> in = inputs(c);
+    if (gpu::holds(in[0]) || GetParam().path == Path::Plain) return;
+    // The last token continues the first document.
+    const at::Tensor positions = at::tensor({0, 1, 0, 3}, at::kLong);
+    EXPECT_ERROR(attention(in[0], in[1], in[2], whole(c), positions), RunError, "overlap at token 3");
+}
+
 // The outputs for parts of the keys are merged before they are rounded.
 TEST_P(AttentionTest, OnAGpuRefusesMoreDocumentsThanTheKernelsTake) {
     const Case c{40000, 1, 1, 1, 8};

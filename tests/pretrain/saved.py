@@ -26,7 +26,8 @@ class SavedTest(run.PretrainTest):
         return self.folder_of(dump) / f"step-{step:08}"
 
     def names(self, dump="run"):
-        return sorted(path.name for path in self.folder_of(dump).iterdir())
+        """Of steps; a killed run also leaves run.lock, and one that is stopped before it saves may leave no folder."""
+        return sorted(path.name for path in self.folder_of(dump).glob("*") if path.name != "run.lock")
 
     def whole_steps(self, dump="run"):
         return [int(name[5:]) for name in self.names(dump) if re.fullmatch(r"step-\d{8}", name)]

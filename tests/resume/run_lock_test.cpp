@@ -59,29 +59,26 @@ TEST_F(RunLocks, ASecondJobIsRefused) {
     const RunLock again(config_, environment_, world());
 }
 
-TEST_F(RunLocks, StepsElsewhereAreLockedToo) {
+TEST_F(RunLocks, OneJobSavesToAFolderOfSteps) {
     config_.checkpoint.enable = true;
-    config_.checkpoint.folder = folder_ / "steps";
     {
         const RunLock lock(config_, environment_, world());
-        barrier();
         config_.job.dump_folder = folder_ / "other";
+        config_.checkpoint.folder = folder_ / "run" / "checkpoint";
         EXPECT_ERROR(RunLock(config_, Environment(), world()), UserError, "checkpoint.folder",
-                     "steps is in use by another run");
+                     "checkpoint is in use by another run");
         if (is_first()) {
             EXPECT_FALSE(fs::exists(config_.job.dump_folder));
         }
-        config_.checkpoint.enable = false;
-        { const RunLock without_steps(config_, Environment(), world()); }
-        config_.checkpoint = {.enable = true, .folder = "checkpoint"};
-        const RunLock other_steps(config_, Environment(), world());
-        if (is_first()) {
-            EXPECT_FALSE(fs::exists(folder_ / "other" / "checkpoint"));
-        }
+        barrier();
+        config_.checkpoint.load_only = true;
+        { const RunLock reads(config_, Environment(), world()); }
+        config_.checkpoint = {.enable = true, .folder = "."};
+        const RunLock with_one_folder(config_, Environment(), world());
         barrier();
     }
     barrier();
-    EXPECT_FALSE(fs::exists(folder_ / "steps"));
+    EXPECT_FALSE(fs::exists(folder_ / "run") || fs::exists(folder_ / "other"));
     barrier();
 }
 
