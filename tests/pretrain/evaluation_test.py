@@ -52,9 +52,10 @@ class Evaluation(run.PretrainTest):
                 self.assert_same(one["evaluation"], other["evaluation"], name)
 
     def test_a_signal_ends_it(self):
-        """The run ends with the step, which is saved, and without a result. The whole evaluation takes seconds."""
+        """The run ends with the step, which is saved, and without a result. The whole evaluation of records that all differ takes
+        seconds."""
         texts = self.folder / "long.jsonl"
-        texts.write_text("".join(json.dumps({"tokens": [i % 251 for i in range(n, n + 33)]}) + "\n" for n in range(20_000)))
+        texts.write_text("".join(json.dumps({"tokens": [n // 251] + [i % 251 for i in range(n, n + 32)]}) + "\n" for n in range(20_000)))
         job = self.start(2, *self.small(evaluation__tasks=texts, evaluation__freq=2, training__local_batch_size=1,
                                         training__seq_len=32, training__steps=9, checkpoint__enable=True))
         done = self.stop_in_step_2_of_9(job)
