@@ -267,8 +267,7 @@ TokenizeResult TokenizeJob::finish() {
         if (part.num_skipped > 0 && options_.on_error == OnError::Fail) {
             throw UserError(
                 "{} is of an earlier run with --on-error skip, which left {} records out; say so again, or "
-                "remove its "
-                "folder",
+                "remove its folder",
                 parts_.part_path(piece).string(), part.num_skipped);
         }
         builder_->count(part.num_skipped, part.num_repaired);

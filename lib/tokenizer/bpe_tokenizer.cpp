@@ -1,6 +1,7 @@
 #include "tokenizer/bpe_tokenizer.h"
 
 #include <algorithm>
+
 #include "base/error.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/unicode.h"
