@@ -54,6 +54,13 @@ std::vector<double> work_of_blocks(const kernels::AttentionShape& shape, Blocks 
 /// Hands out the blocks of all groups in order, so that each thread gets about the same work.
 AttentionParts divide(const std::vector<kernels::AttentionShape>& shapes, int64_t num_kv_heads,
                       int num_threads, Blocks blocks, Tokens num_tokens) {
+    const int64_t num_groups = std::ssize(shapes) * num_kv_heads;
+    AttentionParts parts(num_threads);
+    if (num_threads == 1) {
+        for (int64_t group = 0; group < num_groups; ++group)
+            parts[0].push_back({group, {0, shapes[0].*num_tokens}});
+        return parts;
+    }
     std::vector<std::vector<double>> work;  // of each sequence
     double total = 0;
     for (const auto& shape : shapes) {
@@ -61,9 +68,8 @@ AttentionParts divide(const std::vector<kernels::AttentionShape>& shapes, int64_
         work.push_back(same ? work.back() : work_of_blocks(shape, blocks));
         total += std::reduce(work.back().begin(), work.back().end()) * static_cast<double>(num_kv_heads);
     }
-    AttentionParts parts(num_threads);
     double done = 0;
-    for (int64_t group = 0; group < std::ssize(shapes) * num_kv_heads; ++group) {
+    for (int64_t group = 0; group < num_groups; ++group) {
         const int64_t sequence = group / num_kv_heads;
         for (int64_t begin = 0; const double each : work[sequence]) {
             const auto place = static_cast<int64_t>((done + each / 2) / total * num_threads);

@@ -10,17 +10,18 @@ thread_local const WorkObserver::Observe* observer = nullptr;  // of the innermo
 
 /// The pairs of a query and a key that it sees, for one head of one sequence without documents.
 double visible_pairs(const AttentionShape& shape) {
-    double pairs = 0;
-    const auto reach = static_cast<double>(std::min(shape.window, shape.k_len + shape.q_len));
-    // Query i sees the keys from max(0, place - window + 1) to its own place, which may be outside of the
-    // keys.
-    for (int64_t i = 0; i < shape.q_len; ++i) {
-        const auto place = static_cast<double>(shape.q_offset + i);
-        const double first = std::max(0.0, place - reach + 1),
-                     last = std::min(place, static_cast<double>(shape.k_len - 1));
-        pairs += std::max(0.0, last - first + 1);
-    }
-    return pairs;
+    // The query at place p sees the keys up to p, but not those before p - window + 1.
+    const int64_t num_keys = shape.k_len, end = shape.q_offset + shape.q_len;
+    const int64_t window = std::min(shape.window, std::max<int64_t>(end, 0));
+    const auto triangle = [](int64_t n) {
+        return n > 0 ? 0.5 * static_cast<double>(n) * static_cast<double>(n + 1) : 0;
+    };
+    // The pairs of all queries at the places 0 to p - 1. Queries from num_keys + window - 1 on see no key.
+    const auto pairs_before = [&](int64_t p) {
+        p = std::min(p, num_keys + window - 1);
+        return triangle(p) - triangle(p - num_keys) - triangle(p - window);
+    };
+    return pairs_before(end) - pairs_before(shape.q_offset);
 }
 
 }  // namespace

@@ -4,18 +4,24 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 namespace argosy::plan {
 
 /// A block without data: its context alone, which is its size.
 class MetaAllocator final : public c10::Allocator {
   public:
-    explicit MetaAllocator(DryMemory& memory) : memory_(memory) {}
+    static DryMemory& memory() {
+        // Never deleted, because tensors may outlive everything else.
+        thread_local DryMemory* const of_thread = new DryMemory;
+        return *of_thread;
+    }
 
     c10::DataPtr allocate(size_t num_bytes) override {
-        memory_.current_bytes_ += static_cast<int64_t>(num_bytes);
-        memory_.peak_bytes_ = std::max(memory_.peak_bytes_, memory_.current_bytes_);
-        return {nullptr, new Block{memory_, num_bytes}, &free, c10::DeviceType::Meta};
+        DryMemory& own = memory();
+        own.current_bytes_ += static_cast<int64_t>(num_bytes);
+        own.peak_bytes_ = std::max(own.peak_bytes_, own.current_bytes_);
+        return {nullptr, new Block{own, num_bytes}, &free, c10::DeviceType::Meta};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &free; }
     void copy_data(void*, const void*, size_t) const override {}
@@ -32,19 +38,14 @@ class MetaAllocator final : public c10::Allocator {
         block->memory.current_bytes_ -= static_cast<int64_t>(block->num_bytes);
         delete block;
     }
-
-    DryMemory& memory_;
 };
 
 DryMemory& DryMemory::install() {
-    // Never deleted, because tensors may outlive everything else.
-    static DryMemory* const memory = [] {
-        auto* const made = new DryMemory;
-        c10::SetAllocator(c10::DeviceType::Meta, new MetaAllocator(*made),
-                          std::numeric_limits<uint8_t>::max());
-        return made;
-    }();
-    return *memory;
+    static std::once_flag once;
+    std::call_once(once, [] {
+        c10::SetAllocator(c10::DeviceType::Meta, new MetaAllocator, std::numeric_limits<uint8_t>::max());
+    });
+    return MetaAllocator::memory();
 }
 
 }  // namespace argosy::plan

@@ -1,4 +1,5 @@
-// Counts the bytes of tensors without data (LibTorch's device meta), which are those of the real tensors.
+// Counts the bytes of tensors without data (LibTorch's device meta), which are those of the real tensors, for
+// each thread apart.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace argosy::plan {
 class DryMemory {
   public:
     /// Replaces LibTorch's allocator of the device meta, for the rest of the process. Earlier tensors are not
-    /// counted.
+    /// counted. Returns the memory of the calling thread. REQUIRES: the thread that makes a tensor frees it.
     static DryMemory& install();
 
     int64_t current_bytes() const { return current_bytes_; }

@@ -65,6 +65,8 @@ int64_t score_bytes(const train::TrainerOptions& options, const layout::MeshShap
     return 3 * int64_t{sizeof(float)} * options.model.microbatch_size * heads * queries * keys;
 }
 
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+
 /// Plans from a step of at most `max_microbatches`.
 Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Machine& machine,
                        int64_t max_microbatches) {
@@ -107,6 +109,14 @@ int64_t Plan::room_bytes() const {
     return machine.memory_bytes == 0 ? 0 : machine.memory_bytes - machine.reserved_bytes;
 }
 
+void Plan::drop_events() {
+    for (RankPlan& rank : ranks) {
+        rank.trace.events = std::vector<Event>();  // unlike clear(), frees the memory
+        rank.trace.launches = std::vector<Launch>();
+        rank.time.exposed_of_launches = std::vector<double>();
+    }
+}
+
 bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes(); }
 
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
@@ -135,15 +145,18 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
 }
 
 Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
-    return plan_microbatches(config, num_ranks, machine, std::numeric_limits<int64_t>::max());
+    return plan_microbatches(config, num_ranks, machine, kAll);
 }
 
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     const config::Parallelism& mesh = config.parallelism;
-    const bool in_full = mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
+    const bool has_all = mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
                          !mesh.pipeline_parallel_schedule_csv.empty();
-    return in_full ? make_plan(config, num_ranks, machine)
-                   : plan_microbatches(config, num_ranks, machine, 2 * mesh.pipeline_parallel_degree);
+    Plan plan = plan_microbatches(
+        config, num_ranks, machine,
+        has_all ? kAll : std::min(2 * mesh.pipeline_parallel_degree, mesh.pipeline_parallel_degree + 8));
+    plan.drop_events();
+    return plan;
 }
 
 }  // namespace argosy::plan

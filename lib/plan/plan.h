@@ -42,6 +42,8 @@ struct Plan {
         return fullest().trace.peak.bytes + fullest().trace.shared_bytes + score_bytes;
     }
     bool fits() const;
+    /// Drops the events and launches of the traces, which are most of a plan's memory.
+    void drop_events();
     double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
     double utilisation() const { return model_flops / seconds / peak_flops; }
 };
@@ -56,7 +58,8 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 
 /// The same from a step of fewer microbatches, which takes less time: computation and exposed communication
 /// are extended to all of them. Memory is that of make_plan(); FLOPs and bytes are those of the fewer
-/// microbatches. Schedules that keep every microbatch, or name each, are planned in full.
+/// microbatches, and its traces keep no events. Schedules that keep every microbatch, or name each, are
+/// planned from all microbatches.
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 }  // namespace argosy::plan

@@ -22,9 +22,7 @@ namespace argosy::plan {
 namespace {
 
 using config::JobConfig;
-using config::PipelineSchedule;
 using config::Precision;
-using config::RecomputeMode;
 using config::Switch;
 
 constexpr size_t kMaxRows = 6;
@@ -42,78 +40,40 @@ std::vector<std::pair<std::string, std::string>> changes_of(const JobConfig& giv
     return found;
 }
 
+/// Removes the items whose plan is not faster than that of any item with less memory. The fastest comes
+/// first.
+template <class Item, class PlanOf>
+void keep_front(std::vector<Item>& items, const PlanOf& plan_of) {
+    std::ranges::stable_sort(items, {}, [&](const Item& item) { return plan_of(item).seconds; });
+    std::vector<Item> front;
+    for (Item& item : items) {
+        if (!front.empty() && plan_of(item).peak_bytes() >= plan_of(front.back()).peak_bytes()) continue;
+        front.push_back(std::move(item));
+    }
+    items = std::move(front);
+}
+
 class Searcher {
   public:
     Searcher(const JobConfig& given, int num_ranks, const Machine& machine)
-        : given_(given), num_ranks_(num_ranks), machine_(machine), batch_(global_batch(given, num_ranks)) {}
+        : given_(given), num_ranks_(num_ranks), machine_(machine) {}
 
     Search run() {
         plan_given();
-        for (const JobConfig& mesh : meshes(given_, num_ranks_, machine_)) try_microbatches(mesh);
-        if (found_.num_planned == 0) {
+        add(try_meshes(given_, num_ranks_, machine_));
+        if (trials_.empty()) {
             throw UserError("no mesh of {} ranks can train this model: {}", num_ranks_, first_refusal_);
         }
-        keep_front();
-        std::vector<JobConfig> promising;
-        for (const Candidate& candidate : found_.best | std::views::take(kMaxRows))
-            promising.push_back(candidate.config);
-        for (const Tried* tried : fastest([&](const Tried& each) { return !each.fits && could_fit(each); }))
-            promising.push_back(tried->config);
-        for (const Tried* tried :
-             fastest([&](const Tried& each) { return each.fits && has_tensor_axis(each.config); }))
-            promising.push_back(tried->config);
-        for (const JobConfig& config : promising) refine(config);
-        keep_front();
+        add(try_refinements(promising(), num_ranks_, machine_));
         plan_in_full();
-        keep_front();
         narrow_types();
         if (found_.best.empty()) return std::move(found_);
-        found_.nearest.clear();
         found_.reason = reason_for_shards() + reason_for_overlap();
         cast_products();
         return std::move(found_);
     }
 
   private:
-    /// A rough plan, without its events.
-    struct Tried {
-        JobConfig config;
-        bool fits;
-        double seconds;
-        int64_t peak_bytes;
-        HeldBytes held;  // when the memory is largest
-    };
-
-    /// The memory with the types of the row, if a rank saves half of what it holds in wider ones.
-    int64_t bytes_with(const Tried& tried, const NumberTypes& row) const {
-        const JobConfig narrow = with_types(given_, row);
-        const auto saved = [&](auto key, int64_t bytes) { return key(narrow) == key(given_) ? 0 : bytes; };
-        const HeldBytes& held = tried.held;
-        return tried.peak_bytes -
-               saved([](const JobConfig& of) { return of.optimizer.state_dtype; }, held.moments / 2) -
-               saved([](const JobConfig& of) { return of.training.gradient_accumulation_dtype; },
-                     held.gradients / 2) -
-               saved([](const JobConfig& of) { return of.training.dtype; }, held.weights / 2 + held.copies);
-    }
-    int64_t room_bytes() const { return machine_.memory_bytes - machine_.reserved_bytes; }
-    /// Whether the configuration may fit with the narrowest types.
-    bool could_fit(const Tried& tried) const {
-        return tried.fits || (!narrower_.empty() && bytes_with(tried, *narrower_.back()) <= room_bytes());
-    }
-
-    /// The fastest of those for which `holds`.
-    template <class Holds>
-    std::vector<const Tried*> fastest(const Holds& holds) const {
-        std::vector<const Tried*> found;
-        for (const Tried& tried : tried_) {
-            if (holds(tried)) found.push_back(&tried);
-        }
-        std::ranges::stable_sort(found, {}, [](const Tried* tried) { return tried->seconds; });
-        constexpr size_t kMaxTries = 4;
-        if (found.size() > kMaxTries) found.resize(kMaxTries);
-        return found;
-    }
-
     void plan_given() {
         try {
             const JobConfig config = with_overlap_chosen(given_, num_ranks_, machine_).config;
@@ -123,82 +83,83 @@ class Searcher {
         }
     }
 
-    void try_microbatches(const JobConfig& mesh) {
-        for (int64_t microbatch = 1; microbatch <= 16; microbatch *= 2) {
-            JobConfig config = mesh;
-            if (!set_microbatch(config, batch_, microbatch, num_ranks_)) break;
-            bool any_fits = false;
-            for (const RecomputeMode mode :
-                 {RecomputeMode::Full, RecomputeMode::Selective, RecomputeMode::None}) {
-                config.activation_checkpoint.mode = mode;
-                if (!consider(config)) break;
-                any_fits = true;
+    void add(std::vector<Trial> trials) {
+        for (Trial& trial : trials) {
+            if (trial.plan) {
+                ++found_.num_planned;
+                if (!trial.plan->fits()) ++found_.num_too_large;
+                trials_.push_back(std::move(trial));
+            } else if (first_refusal_.empty()) {
+                first_refusal_ = trial.refusal;
             }
-            if (!any_fits) break;
         }
     }
 
-    /// Plans a configuration. Returns whether it fits, with the narrowest types at least.
-    bool consider(const JobConfig& config) {
+    static const Plan& plan_of(const Trial* trial) { return *trial->plan; }
+
+    template <class Holds>
+    std::vector<const Trial*> trials_with(const Holds& holds) const {
+        std::vector<const Trial*> found;
+        for (const Trial& trial : trials_) {
+            if (holds(trial)) found.push_back(&trial);
+        }
+        return found;
+    }
+
+    /// The fastest of those for which `holds`.
+    template <class Holds>
+    std::vector<const Trial*> fastest(const Holds& holds) const {
+        std::vector<const Trial*> found = trials_with(holds);
+        std::ranges::stable_sort(found, {}, [](const Trial* trial) { return plan_of(trial).seconds; });
+        constexpr size_t kMaxTries = 4;
+        if (found.size() > kMaxTries) found.resize(kMaxTries);
+        return found;
+    }
+
+    /// The trials that fit and of which no faster one needs less memory, the fastest first.
+    std::vector<const Trial*> front() const {
+        auto found = trials_with([](const Trial& trial) { return trial.plan->fits(); });
+        keep_front(found, plan_of);
+        return found;
+    }
+
+    std::vector<JobConfig> promising() const {
+        std::vector<JobConfig> configs;
+        for (const Trial* trial : front() | std::views::take(kMaxRows)) configs.push_back(trial->config);
+        for (const Trial* trial : fastest(
+                 [&](const Trial& each) { return !each.plan->fits() && could_fit(*each.plan, given_); })) {
+            configs.push_back(trial->config);
+        }
+        for (const Trial* trial :
+             fastest([](const Trial& each) { return each.plan->fits() && has_tensor_axis(each.config); })) {
+            configs.push_back(trial->config);
+        }
+        return configs;
+    }
+
+    Candidate planned_in_full(const JobConfig& config) const {
         throw_if_stop_requested();
-        try {
-            Candidate candidate{config, changes_of(given_, config),
-                                make_rough_plan(config, num_ranks_, machine_)};
-            const Plan& plan = candidate.plan;
-            ++found_.num_planned;
-            tried_.push_back(
-                {config, plan.fits(), plan.seconds, plan.peak_bytes(), plan.fullest().trace.peak.held});
-            if (plan.fits()) {
-                found_.best.push_back(std::move(candidate));
-            } else {
-                ++found_.num_too_large;
-                keep_nearest(std::move(candidate));
-            }
-            return could_fit(tried_.back());
-        } catch (const UserError& error) {
-            if (first_refusal_.empty()) first_refusal_ = error.what();
-            return false;
-        }
+        Candidate candidate{config, changes_of(given_, config), make_plan(config, num_ranks_, machine_)};
+        candidate.plan.drop_events();
+        return candidate;
     }
 
-    void keep_nearest(Candidate candidate) {
-        const auto bytes = [](const Candidate& one) { return one.plan.peak_bytes(); };
-        if (!found_.nearest.empty() && bytes(found_.nearest[0]) <= bytes(candidate)) return;
-        found_.nearest.clear();
-        found_.nearest.push_back(std::move(candidate));
-    }
-
-    /// Tries asynchronous tensor parallelism and other schedules.
-    void refine(const JobConfig& config) {
-        std::vector<JobConfig> variants = {config};
-        if (machine_.is_gpu && has_tensor_axis(config)) {
-            variants.push_back(with_other_overlap(config));
-            consider(variants.back());
-        }
-        const auto& mesh = config.parallelism;
-        if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) return;
-        for (JobConfig& variant : variants) {
-            for (const PipelineSchedule schedule :
-                 {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
-                variant.parallelism.pipeline_parallel_schedule = schedule;
-                consider(variant);
-            }
-        }
-    }
-
+    /// Plans the front in full. If nothing fits, the smallest trial.
     void plan_in_full() {
-        std::vector<Candidate> rough = std::exchange(found_.best, {});
-        for (Candidate& candidate : rough) {
+        for (const Trial* trial : front()) {
             if (found_.best.size() == kMaxRows) break;
-            throw_if_stop_requested();
-            candidate.plan = make_plan(candidate.config, num_ranks_, machine_);
+            Candidate candidate = planned_in_full(trial->config);
             if (candidate.plan.fits()) {
                 found_.best.push_back(std::move(candidate));
             } else {
                 ++found_.num_too_large;
-                keep_nearest(std::move(candidate));
             }
         }
+        keep_front(found_.best, [](const Candidate& candidate) -> const Plan& { return candidate.plan; });
+        if (!found_.best.empty()) return;
+        const auto smallest = std::ranges::min_element(
+            trials_, {}, [](const Trial& trial) { return trial.plan->peak_bytes(); });
+        found_.nearest.push_back(planned_in_full(smallest->config));
     }
 
     /// For each row of narrower types that makes a step faster: the fastest configuration that fits with it.
@@ -217,10 +178,11 @@ class Searcher {
             any_fits ? found_.best.front().plan.seconds : std::numeric_limits<double>::infinity();
         for (const NumberTypes* row : narrower_) {
             const double max_seconds = 0.99 * to_beat;
-            for (const Tried* tried : fastest([&](const Tried& each) {
-                     return each.seconds < max_seconds && bytes_with(each, *row) <= room_bytes();
+            for (const Trial* trial : fastest([&](const Trial& each) {
+                     return each.plan->seconds < max_seconds &&
+                            bytes_with(*each.plan, given_, *row) <= each.plan->room_bytes();
                  })) {
-                Narrower found = narrower(row->meaning, with_types(tried->config, *row));
+                Narrower found = narrower(row->meaning, with_types(trial->config, *row));
                 const Plan& plan = found.candidate.plan;
                 if (!plan.fits() || plan.seconds >= max_seconds) continue;
                 to_beat = plan.seconds;
@@ -233,8 +195,7 @@ class Searcher {
     }
 
     Narrower narrower(const char* meaning, const JobConfig& config) const {
-        throw_if_stop_requested();
-        return {meaning, {config, changes_of(given_, config), make_plan(config, num_ranks_, machine_)}};
+        return {meaning, planned_in_full(config)};
     }
 
     /// Why the best candidate's shards are spread over its number of ranks: compares it with the candidate
@@ -245,13 +206,13 @@ class Searcher {
             auto& mesh = config.parallelism;
             mesh.data_parallel_shard_degree = mesh.data_parallel_replicate_degree = 1;
             mesh.enable_async_tensor_parallel = Switch::Off;
-            mesh.pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
+            mesh.pipeline_parallel_schedule = config::PipelineSchedule::OneForwardOneBackward;
             return config;
         };
         const JobConfig& best = found_.best.front().config;
         const int shards = best.parallelism.data_parallel_shard_degree;
-        for (const Tried& tried : tried_) {
-            const JobConfig& other = tried.config;
+        for (const Trial& trial : trials_) {
+            const JobConfig& other = trial.config;
             const int other_shards = other.parallelism.data_parallel_shard_degree;
             if (other_shards == shards || without_shards(other) != without_shards(best)) continue;
             JobConfig refined = best;  // the refinements of the best one also apply to the other
@@ -331,14 +292,6 @@ class Searcher {
         return std::move(*best);
     }
 
-    static bool has_tensor_axis(const JobConfig& config) {
-        return config.parallelism.tensor_parallel_degree > 1;
-    }
-    static JobConfig with_other_overlap(JobConfig config) {
-        Switch& overlap = config.parallelism.enable_async_tensor_parallel;
-        overlap = overlap == Switch::On ? Switch::Off : Switch::On;
-        return config;
-    }
     /// "a step would take 2 % more time with these links: 0.1 s more for exposed tp".
     static std::string difference(const Plan& plan, const Plan& from) {
         if (!plan.fits()) return "a rank would need " + observe::gibibytes_text(plan.peak_bytes());
@@ -347,25 +300,12 @@ class Searcher {
                            more < 0 ? "less" : "more", more < 0 ? "" : largest_growth(from, plan));
     }
 
-    /// Keeps the candidates of which no faster one needs less memory, fastest first.
-    void keep_front() {
-        std::ranges::stable_sort(found_.best, {},
-                                 [](const Candidate& candidate) { return candidate.plan.seconds; });
-        std::vector<Candidate> front;
-        for (Candidate& candidate : found_.best) {
-            if (!front.empty() && candidate.plan.peak_bytes() >= front.back().plan.peak_bytes()) continue;
-            front.push_back(std::move(candidate));
-        }
-        found_.best = std::move(front);
-    }
-
     const JobConfig& given_;
     int num_ranks_;
     const Machine& machine_;
-    int64_t batch_;
     std::vector<const NumberTypes*> narrower_ = narrower_types(given_);
     Search found_;
-    std::vector<Tried> tried_;
+    std::vector<Trial> trials_;  // those with plans
     std::string first_refusal_;
 };
 

@@ -1,13 +1,24 @@
 #include "plan/search_space.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/ordered_tasks.h"
+#include "base/program.h"
+#include "ops/ops_context.h"
 
 namespace argosy::plan {
 namespace {
 
 using config::JobConfig;
+using config::PipelineSchedule;
 using config::Precision;
+using config::RecomputeMode;
+using config::Switch;
 
 constexpr int64_t kLongSequence = 32768;  // a context axis is tried from this length on
 
@@ -69,6 +80,12 @@ std::vector<int> shard_degrees(int data, int near) {
     return degrees;
 }
 
+/// Whether the configuration fixes the pipeline's stages.
+bool has_own_stages(const config::Parallelism& mesh) {
+    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty() ||
+           !mesh.module_fqns_per_model_part.empty();
+}
+
 /// The given configuration with these degrees, once for each number of shards. Nothing if the ranks cannot be
 /// divided so, or if the configuration has stages of its own for another number of pipeline ranks.
 std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int context, int pipeline,
@@ -81,7 +98,7 @@ std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int cont
     mesh.tensor_parallel_degree = tensor;
     mesh.context_parallel_degree = context;
     mesh.pipeline_parallel_degree = pipeline;
-    if (tensor > 1) mesh.enable_async_tensor_parallel = config::Switch::Off;  // the search tries On later
+    if (tensor > 1) mesh.enable_async_tensor_parallel = Switch::Off;  // the search tries On later
     std::vector<JobConfig> found;
     for (const int shard : shard_degrees(num_ranks / group, per_node / (tensor * context))) {
         mesh.data_parallel_shard_degree = shard;
@@ -91,19 +108,13 @@ std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int cont
     return found;
 }
 
-}  // namespace
-
+/// The global batch of the given configuration, in samples.
 int64_t global_batch(const JobConfig& config, int num_ranks) {
     if (config.training.global_batch_size != -1) return config.training.global_batch_size;
     const auto& mesh = config.parallelism;
     const int64_t others = int64_t{mesh.tensor_parallel_degree} * mesh.pipeline_parallel_degree;
     const int64_t data = num_ranks / others / mesh.context_parallel_degree;
     return config.training.local_batch_size * std::max<int64_t>(1, data);
-}
-
-bool has_own_stages(const config::Parallelism& mesh) {
-    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty() ||
-           !mesh.module_fqns_per_model_part.empty();
 }
 
 std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
@@ -121,6 +132,7 @@ std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machi
     return found;
 }
 
+/// Sets the number of sequences of a microbatch. Returns whether the global batch divides into them.
 bool set_microbatch(JobConfig& config, int64_t batch, int64_t microbatch, int num_ranks) {
     const auto& mesh = config.parallelism;
     const int64_t data = num_ranks / (mesh.tensor_parallel_degree * mesh.context_parallel_degree *
@@ -133,6 +145,86 @@ bool set_microbatch(JobConfig& config, int64_t batch, int64_t microbatch, int nu
     config.training.local_batch_size = pipelined ? samples : microbatch;
     config.parallelism.pipeline_parallel_microbatch_size = pipelined ? microbatch : 1;
     return true;
+}
+
+Trial try_config(const JobConfig& config, int num_ranks, const Machine& machine) {
+    throw_if_stop_requested();
+    try {
+        return {config, make_rough_plan(config, num_ranks, machine), ""};
+    } catch (const UserError& error) {
+        return {config, std::nullopt, error.what()};
+    }
+}
+
+using Trials = std::vector<Trial>;
+
+/// Calls trials_of(config) for each of the configurations on several threads. The trials of all, in order.
+Trials try_all(const std::vector<JobConfig>& configs,
+               const std::function<Trials(const JobConfig&)>& trials_of) {
+    constexpr int kEnough = 16;
+    OrderedTasks<Trials> tasks(std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough));
+    for (const JobConfig& config : configs) {
+        tasks.add([&trials_of, &config, path = ops::path()] {
+            const ops::OpsContext tensors(path);
+            return trials_of(config);
+        });
+    }
+    Trials all;
+    while (tasks.size() > 0) std::ranges::move(tasks.take(), std::back_inserter(all));
+    return all;
+}
+
+}  // namespace
+
+std::vector<Trial> try_meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
+    const int64_t batch = global_batch(given, num_ranks);
+    return try_all(meshes(given, num_ranks, machine), [&](JobConfig config) {
+        Trials trials;
+        bool any_fits = true;
+        for (int64_t microbatch = 1; microbatch <= 16 && any_fits; microbatch *= 2) {
+            if (!set_microbatch(config, batch, microbatch, num_ranks)) break;
+            any_fits = false;
+            for (const RecomputeMode mode :
+                 {RecomputeMode::Full, RecomputeMode::Selective, RecomputeMode::None}) {
+                config.activation_checkpoint.mode = mode;
+                trials.push_back(try_config(config, num_ranks, machine));
+                const std::optional<Plan>& plan = trials.back().plan;
+                if (!plan || !could_fit(*plan, given)) break;
+                any_fits = true;
+            }
+        }
+        return trials;
+    });
+}
+
+std::vector<Trial> try_refinements(const std::vector<JobConfig>& configs, int num_ranks,
+                                   const Machine& machine) {
+    return try_all(configs, [&](const JobConfig& config) {
+        Trials trials;
+        std::vector<JobConfig> variants = {config};
+        if (machine.is_gpu && has_tensor_axis(config)) {
+            variants.push_back(with_other_overlap(config));
+            trials.push_back(try_config(variants.back(), num_ranks, machine));
+        }
+        const auto& mesh = config.parallelism;
+        if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) return trials;
+        for (JobConfig& variant : variants) {
+            for (const PipelineSchedule schedule :
+                 {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {
+                variant.parallelism.pipeline_parallel_schedule = schedule;
+                trials.push_back(try_config(variant, num_ranks, machine));
+            }
+        }
+        return trials;
+    });
+}
+
+bool has_tensor_axis(const JobConfig& config) { return config.parallelism.tensor_parallel_degree > 1; }
+
+JobConfig with_other_overlap(JobConfig config) {
+    Switch& overlap = config.parallelism.enable_async_tensor_parallel;
+    overlap = overlap == Switch::On ? Switch::Off : Switch::On;
+    return config;
 }
 
 std::vector<const NumberTypes*> narrower_types(const JobConfig& given) {
@@ -160,6 +252,23 @@ std::vector<const NumberTypes*> product_casts(const JobConfig& given, const Mach
 JobConfig with_types(JobConfig config, const NumberTypes& row) {
     for (const NumberTypes* types = kNarrowTypes; types <= &row; ++types) types->set(config);
     return config;
+}
+
+int64_t bytes_with(const Plan& plan, const JobConfig& given, const NumberTypes& row) {
+    const JobConfig narrow = with_types(given, row);
+    const HeldBytes& held = plan.fullest().trace.peak.held;
+    int64_t bytes = plan.peak_bytes();
+    if (narrow.optimizer.state_dtype != given.optimizer.state_dtype) bytes -= held.moments / 2;
+    if (narrow.training.gradient_accumulation_dtype != given.training.gradient_accumulation_dtype)
+        bytes -= held.gradients / 2;
+    if (narrow.training.dtype != given.training.dtype) bytes -= held.weights / 2 + held.copies;
+    return bytes;
+}
+
+bool could_fit(const Plan& plan, const JobConfig& given) {
+    const auto narrower = narrower_types(given);
+    return plan.fits() ||
+           (!narrower.empty() && bytes_with(plan, given, *narrower.back()) <= plan.room_bytes());
 }
 
 }  // namespace argosy::plan

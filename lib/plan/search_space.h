@@ -1,26 +1,37 @@
-// The configurations that a search tries: meshes and microbatches for the same global batch, and narrower
-// number types.
+// The configurations that a search tries, and their rough plans: meshes and microbatches for the same global
+// batch, recomputation, schedules, and narrower number types.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "config/job_config.h"
 #include "plan/machine.h"
+#include "plan/plan.h"
 
 namespace argosy::plan {
 
-/// The global batch of the given configuration, in samples.
-int64_t global_batch(const config::JobConfig& config, int num_ranks);
+/// A configuration with its rough plan, or the reason why no run can have it.
+struct Trial {
+    config::JobConfig config;
+    std::optional<Plan> plan;
+    std::string refusal;
+};
 
-/// Whether the configuration fixes the pipeline's stages.
-bool has_own_stages(const config::Parallelism& mesh);
+/// Tries all meshes, with tensor and context groups inside of a node; on each of them some sizes of
+/// microbatches and all modes of recomputation, until none fits even with the narrowest number types. Plans
+/// on several threads. REQUIRES: an ops::OpsContext exists.
+std::vector<Trial> try_meshes(const config::JobConfig& given, int num_ranks, const Machine& machine);
 
-/// The meshes to try: tensor and context groups inside of a node.
-std::vector<config::JobConfig> meshes(const config::JobConfig& given, int num_ranks, const Machine& machine);
+/// Tries asynchronous tensor parallelism and other schedules in each of the configurations, likewise.
+std::vector<Trial> try_refinements(const std::vector<config::JobConfig>& configs, int num_ranks,
+                                   const Machine& machine);
 
-/// Sets the number of sequences of a microbatch. Returns whether the global batch divides into them.
-bool set_microbatch(config::JobConfig& config, int64_t batch, int64_t microbatch, int num_ranks);
+bool has_tensor_axis(const config::JobConfig& config);
+/// The configuration with asynchronous tensor parallelism in place of none, or without it.
+config::JobConfig with_other_overlap(config::JobConfig config);
 
 /// A row of a table of number types that need less memory than wider ones.
 struct NumberTypes {
@@ -38,5 +49,12 @@ std::vector<const NumberTypes*> product_casts(const config::JobConfig& given, co
 
 /// Sets the types of the row and of all rows before it.
 config::JobConfig with_types(config::JobConfig config, const NumberTypes& row);
+
+/// The memory of a plan with types of `given` after with_types(), if a rank saves half of what it holds in
+/// wider ones.
+int64_t bytes_with(const Plan& plan, const config::JobConfig& given, const NumberTypes& row);
+
+/// Whether a plan fits, or may fit with the narrowest types.
+bool could_fit(const Plan& plan, const config::JobConfig& given);
 
 }  // namespace argosy::plan

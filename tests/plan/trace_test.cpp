@@ -1,6 +1,8 @@
 // The trace of a rank against formulas.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "observe/peak_flops.h"
 #include "ops/ops_context.h"
 #include "plan/rank_trace.h"
@@ -56,6 +58,24 @@ TEST(RankTrace, OfARankHasItsShareOfTheFlops) {
                  second = trace({{2, 1, 1, 1, 1}}, pipelined, 1).flops;
     EXPECT_NEAR((first + second) / all, 1, 1e-9);
     EXPECT_LT(first, second) << "the head is on the last stage";
+}
+
+TEST(RankTrace, OfAContextAxisHasAllFlopsOnce) {
+    using Rotation = parallel::ContextOptions::Rotation;
+    for (const std::optional<int64_t> window : {std::optional<int64_t>(), std::optional<int64_t>(20)}) {
+        train::TrainerOptions how = options();
+        how.spec.sliding_window = window;
+        const double all = trace(kOne, how).flops;
+        for (const Rotation rotation : {Rotation::AllGather, Rotation::Ring}) {
+            how.model.context.rotation = rotation;
+            for (const int degree : {2, 4, 8}) {
+                double sum = 0;
+                for (int rank = 0; rank < degree; ++rank)
+                    sum += trace({{1, 1, 1, degree, 1}}, how, rank).flops;
+                EXPECT_NEAR(sum / all, 1, 1e-9) << degree << " ranks, ring: " << (rotation == Rotation::Ring);
+            }
+        }
+    }
 }
 
 TEST(RankTrace, ComputesAgainWhatRecomputationDrops) {
