@@ -228,8 +228,8 @@ model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tens
 
 std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
     const int64_t wanted = std::clamp(num_tokens_ / kMinTokensOfPiece, kMinPieces, kMaxPieces);
-    const int64_t unit_tokens = std::max(block_tokens_, kMinTokensOfUnit);
-    const int64_t unit_rows = unit_tokens / std::gcd<int64_t>(unit_tokens, group_.size());
+    const int64_t unit_rows =
+        std::lcm(block_tokens_, kMinTokensOfUnit / std::gcd<int64_t>(kMinTokensOfUnit, group_.size()));
     const bool divides = num_rows % unit_rows == 0;
     if (!divides && block_tokens_ > 1) return {{0, num_rows}};
     const int64_t unit = divides ? unit_rows : 1, num_units = num_rows / unit;

@@ -62,8 +62,8 @@ class TensorParallelAxis : public model::TensorAxis {
 
 class OverlappedTensorAxis : public TensorParallelAxis {
   public:
-    /// COLLECTIVE over the group. The tokens of pieces() are whole blocks of `block_tokens`. REQUIRES: the
-    /// groups outlive the object.
+    /// COLLECTIVE over the group. Each rank's rows in pieces() are whole blocks of `block_tokens`, so that a
+    /// block has adjacent tokens. REQUIRES: the groups outlive the object.
     OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts, int64_t num_tokens,
                          int64_t block_tokens = 1);
 

@@ -122,6 +122,24 @@ TEST(Float8Rows, OneOnEachRankHasItsScale) {
     }
 }
 
+// Pieces that cut a rank's block would put rows of two ranks, which are not adjacent, into one block.
+TEST(Float8Blocks, AreWholeInTheRowsOfEachRankInAPiece) {
+    const int num_ranks = world().size();
+    comm::Mesh mesh(layout::resolve({.shard = 1, .tensor = num_ranks}, num_ranks), world());
+    parallel::ProductCasts casts;
+    casts.recipe = ops::find_recipe("mxfp8_cublas");
+    bool overlaps = false;
+    for (const int64_t rows : {16, 32, 48, 64, 96, 512}) {
+        const auto axis =
+            parallel::make_tensor_axis({.overlap_products = true}, mesh, num_ranks * rows, casts);
+        const std::vector<layout::Range> pieces = axis->pieces(rows);
+        for (const layout::Range& piece : pieces)
+            EXPECT_TRUE(pieces.size() == 1 || piece.size % 32 == 0) << piece.size << " of " << rows;
+        overlaps |= pieces.size() > 1;
+    }
+    EXPECT_TRUE(overlaps);
+}
+
 TEST(Float8Weights, ThatAreKeptHaveTheBitsOfACastInEachProduct) {
     if (world().size() != 2) GTEST_SKIP() << "one rank is enough";
     const NamedTensors kept = gradients_of(options_of("gathered"), self()),
