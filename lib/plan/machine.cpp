@@ -27,13 +27,13 @@ namespace {
 constexpr double kTera = 1e12, kGiga = 1e9;
 
 /// Source: NVIDIA's datasheets (dense products; NVLink in one direction). Between nodes: one 400 Gb/s adapter
-/// for each GPU, 200 Gb/s for A100.
+/// for each GPU, 200 Gb/s for A100. The memory is the smallest total that CUDA reported in public logs: it is
+/// one or two GiB less than the datasheet's.
 struct Sheet {
     const char* name;
     int capability;
     double float8_tflops, narrow_tflops, fp32_tflops, fp64_tflops;
-    int64_t memory_gib;
-    double memory_gb_per_second, nvlink_gb_per_second, network_gb_per_second;
+    double memory_gib, memory_gb_per_second, nvlink_gb_per_second, network_gb_per_second;
     double product_share;  // of the peak
 };
 
@@ -55,10 +55,10 @@ struct Sheet {
 // measured.
 constexpr double kPublishedShare = 0.404, kMeasuredShare = 0.7;
 constexpr Sheet kSheets[] = {
-    {"a100", 80, 0, 312, 19.5, 19.5, 80, 2039, 300, 25, kPublishedShare},
-    {"h100", 90, 1979, 989, 67, 67, 80, 3350, 450, 50, kPublishedShare},
-    {"h200", 90, 1979, 989, 67, 67, 141, 4800, 450, 50, kMeasuredShare},
-    {"b200", 100, 4500, 2250, 80, 40, 180, 8000, 900, 50, kPublishedShare},
+    {"a100", 80, 0, 312, 19.5, 19.5, 79.1, 2039, 300, 25, kPublishedShare},
+    {"h100", 90, 1979, 989, 67, 67, 79.1, 3350, 450, 50, kPublishedShare},
+    {"h200", 90, 1979, 989, 67, 67, 139.7, 4800, 450, 50, kMeasuredShare},
+    {"b200", 100, 4500, 2250, 80, 40, 178.3, 8000, 900, 50, kPublishedShare},
 };
 constexpr double kAttentionOfProduct = 0.7, kPassShare = 0.6, kLinkShare = 0.8;
 constexpr double kLaunchSeconds = 3e-6, kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
@@ -202,7 +202,7 @@ std::optional<Machine> find_machine(const std::string& name, double product_shar
     };
     return Machine{.name = name,
                    .is_gpu = true,
-                   .memory_bytes = sheet->memory_gib * kGibi,
+                   .memory_bytes = static_cast<int64_t>(sheet->memory_gib * kGibi),
                    .reserved_bytes = kReservedBytes,
                    .capability = sheet->capability,
                    .float8_flops = sheet->float8_tflops * kTera,

@@ -78,7 +78,7 @@ refused "there is no file /nowhere/site.conf" --site /nowhere/site.conf
 
 # A plan of the run for the site's GPUs: memory, and the number of ranks.
 big=(--model.flavor 70B --training.seq_len 4096)
-ARGOSY_PLAN=h100 refused "DOES NOT FIT: a device has 80 GiB" "${big[@]}"
+ARGOSY_PLAN=h100 refused "DOES NOT FIT: a device has 79.1 GiB" "${big[@]}"
 ARGOSY_PLAN=h100 refused "NONE FITS" "${big[@]}"
 ARGOSY_GPU_TYPE=h100 refused "the run cannot train on 2 GPUs (h100)" "${big[@]}" --nodes 2
 ARGOSY_PLAN=h100 refused "tp 2 takes a multiple of 2 ranks" --parallelism.tensor_parallel_degree 2
