@@ -150,11 +150,15 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     const config::Parallelism& mesh = config.parallelism;
-    const bool has_all = mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
-                         !mesh.pipeline_parallel_schedule_csv.empty();
-    Plan plan = plan_microbatches(
-        config, num_ranks, machine,
-        has_all ? kAll : std::min(2 * mesh.pipeline_parallel_degree, mesh.pipeline_parallel_degree + 8));
+    const int64_t num_stages = mesh.pipeline_parallel_degree;
+    int64_t enough = 2 * num_stages;  // interleaved schedules need a multiple
+    if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::OneForwardOneBackward)
+        enough = std::min(enough, num_stages + 8);
+    if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
+        !mesh.pipeline_parallel_schedule_csv.empty()) {
+        enough = kAll;
+    }
+    Plan plan = plan_microbatches(config, num_ranks, machine, enough);
     plan.drop_events();
     return plan;
 }
