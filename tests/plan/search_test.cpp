@@ -1,5 +1,6 @@
 #include "plan/search.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -249,14 +250,25 @@ TEST(Search, RefusesRanksThatNoMeshCanUse) {
 }
 
 TEST(Search, RoughPlansAreNearToFullOnes) {
+    using config::PipelineSchedule;
     const ops::OpsContext tensors;
     config::JobConfig config = given();
-    config.training.global_batch_size = 64;
-    config.parallelism.pipeline_parallel_degree = 2;
+    config.model.flavor = "70B";
+    config.training.local_batch_size = config.training.global_batch_size = 64;
     const Machine machine = small_machine(1000);
-    const Plan full = make_plan(config, 2, machine), rough = make_rough_plan(config, 2, machine);
-    EXPECT_NEAR(rough.seconds / full.seconds, 1, 0.1);
-    EXPECT_EQ(rough.fullest().trace.peak.bytes, full.fullest().trace.peak.bytes);
+    for (const int num_stages : {2, 16}) {
+        for (const PipelineSchedule schedule :
+             {PipelineSchedule::OneForwardOneBackward, PipelineSchedule::InterleavedOneForwardOneBackward,
+              PipelineSchedule::ZbvZeroBubble}) {
+            config.parallelism.pipeline_parallel_degree = num_stages;
+            config.parallelism.pipeline_parallel_schedule = schedule;
+            const Plan full = make_plan(config, num_stages, machine),
+                       rough = make_rough_plan(config, num_stages, machine);
+            const auto where = fmt::format("{} stages, schedule {}", num_stages, static_cast<int>(schedule));
+            EXPECT_NEAR(rough.seconds / full.seconds, 1, 0.1) << where;
+            EXPECT_EQ(rough.fullest().trace.peak.bytes, full.fullest().trace.peak.bytes) << where;
+        }
+    }
 }
 
 }  // namespace
