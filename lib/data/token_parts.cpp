@@ -61,6 +61,23 @@ void read_elements(const RawFile& file, int64_t offset, std::span<Element> eleme
     file.read_at(offset, std::as_writable_bytes(elements));
 }
 
+Header read_header(const RawFile& file, const std::filesystem::path& path) {
+    Header header;
+    if (file.size_bytes() >= int64_t{sizeof(Header)}) read_elements(file, 0, std::span(&header, 1));
+    if (!std::ranges::equal(header.mark, kPartMark) || file.size_bytes() != header.file_bytes())
+        throw UserError("{} is not a part of this version; remove its folder", path.string());
+    return header;
+}
+
+PartSummary summary_of(const Header& header) {
+    PartSummary summary{.num_tokens = header.num_tokens,
+                        .num_documents = header.num_documents,
+                        .num_skipped = header.num_skipped,
+                        .num_repaired = header.num_repaired};
+    if (header.kind != kNoDocuments) summary.kind = static_cast<RecordKind>(header.kind);
+    return summary;
+}
+
 }  // namespace
 
 PartFolder::PartFolder(std::filesystem::path folder, std::string plan)
@@ -120,21 +137,18 @@ void PartWriter::commit() {
     file_.commit();
 }
 
+PartSummary part_summary(const std::filesystem::path& path) {
+    return summary_of(read_header(RawFile::open_to_read(path), path));
+}
+
 PartSummary read_part(const std::filesystem::path& path,
                       const std::function<void(const EncodedDocuments&)>& take) {
     const RawFile file = RawFile::open_to_read(path);
-    Header header;
-    if (file.size_bytes() >= int64_t{sizeof(Header)}) read_elements(file, 0, std::span(&header, 1));
-    if (!std::ranges::equal(header.mark, kPartMark) || file.size_bytes() != header.file_bytes())
-        throw UserError("{} is not a part of this version; remove its folder", path.string());
+    const Header header = read_header(file, path);
     if (checksum_of(file, header) != header.checksum)
         throw UserError("{} is damaged; remove this file, so that its piece is tokenized again",
                         path.string());
-    PartSummary summary{.num_tokens = header.num_tokens,
-                        .num_documents = header.num_documents,
-                        .num_skipped = header.num_skipped,
-                        .num_repaired = header.num_repaired};
-    if (header.kind != kNoDocuments) summary.kind = static_cast<RecordKind>(header.kind);
+    const PartSummary summary = summary_of(header);
 
     constexpr int64_t kBlockDocuments = 4096;
     int64_t token = 0;

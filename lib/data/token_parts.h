@@ -58,6 +58,9 @@ class PartWriter {
     std::vector<int64_t> sizes_;  // the number of tokens of each document
 };
 
+/// UserError if the file is no part. The checksum is not compared.
+PartSummary part_summary(const std::filesystem::path& path);
+
 /// Reads a part: calls `take` with its documents in order, which have no `first_place`. UserError if the file
 /// is no part.
 PartSummary read_part(const std::filesystem::path& path,

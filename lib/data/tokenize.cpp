@@ -238,7 +238,10 @@ void TokenizeJob::make_parts(int process, int num_processes) {
     std::vector<int64_t> own;
     int64_t bytes_to_read = 0, bytes_read = 0;
     for (int64_t piece = process; piece < std::ssize(pieces_); piece += num_processes) {
-        if (parts_.has(piece)) continue;
+        if (parts_.has(piece)) {
+            refuse_skipped(piece, part_summary(parts_.part_path(piece)));
+            continue;
+        }
         own.push_back(piece);
         bytes_to_read += stored_bytes(pieces_[piece]);
     }
@@ -264,18 +267,21 @@ TokenizeResult TokenizeJob::finish() {
             builder_->add(documents);
         };
         const PartSummary part = read_part(parts_.part_path(piece), add_of_piece);
-        if (part.num_skipped > 0 && options_.on_error == OnError::Fail) {
-            throw UserError(
-                "{} is of an earlier run with --on-error skip, which left {} records out; say so again, or "
-                "remove its folder",
-                parts_.part_path(piece).string(), part.num_skipped);
-        }
+        refuse_skipped(piece, part);
         builder_->count(part.num_skipped, part.num_repaired);
         show_progress(piece, std::ssize(pieces_), 0, "joining");
     }
     const TokenizeResult result = builder_->commit();
     parts_.remove();
     return result;
+}
+
+void TokenizeJob::refuse_skipped(int64_t piece, const PartSummary& part) const {
+    if (part.num_skipped == 0 || options_.on_error != OnError::Fail) return;
+    throw UserError(
+        "{} is of an earlier run with --on-error skip, which left {} records out; say so again, or remove "
+        "its folder",
+        parts_.part_path(piece).string(), part.num_skipped);
 }
 
 /// Parts do not say where their documents come from, so the piece's first documents are encoded again.
