@@ -34,7 +34,15 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const lay
     return setup::trainer_options(config, setup::choose_model(config.model), mesh);
 }
 
-/// One work of each size that the first rank of each stage does.
+/// One rank of each stage: those with the last part of the sequence, whose queries see the most keys if the
+/// parts do not balance (without a load balancer, or with a sliding window).
+std::vector<int> planned_ranks(const layout::MeshShape& mesh) {
+    layout::Coordinates last{};
+    last[static_cast<int>(layout::Axis::Context)] = mesh.degree(layout::Axis::Context) - 1;
+    return mesh.group(mesh.rank(last), layout::Axis::Pipeline);
+}
+
+/// One work of each size that a rank of each stage does.
 std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_ranks) {
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
     train::TrainerOptions options = trainer_options(config, mesh);
@@ -44,7 +52,7 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
     const ops::WorkObserver observer([&](const ops::Work& work) {
         sizes.try_emplace({work.kind, work.rows, work.columns, work.terms}, work);
     });
-    for (const int rank : mesh.group(0, layout::Axis::Pipeline)) {
+    for (const int rank : planned_ranks(mesh)) {
         comm::Recording recording;
         train::record_step(options, mesh, rank, recording);
     }
@@ -80,8 +88,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
               .machine = machine,
               .tokens = setup::batch_sizes(config, mesh).global_tokens()};
     std::vector<RankTrace> traces;
-    for (const int rank : mesh.group(0, layout::Axis::Pipeline))
-        traces.push_back(trace_rank(options, mesh, rank, machine));
+    for (const int rank : planned_ranks(mesh)) traces.push_back(trace_rank(options, mesh, rank, machine));
     const std::vector<RankTime> times = simulate_step(traces);
     for (size_t i = 0; i < traces.size(); ++i) {
         plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});
@@ -151,7 +158,8 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     const config::Parallelism& mesh = config.parallelism;
     const int64_t num_stages = mesh.pipeline_parallel_degree;
-    int64_t enough = 2 * num_stages;  // interleaved schedules need a multiple
+    // Interleaved schedules need a multiple. Without a pipeline, memory is largest in the third microbatch.
+    int64_t enough = std::max<int64_t>(2 * num_stages, 3);
     if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::OneForwardOneBackward)
         enough = std::min(enough, num_stages + 8);
     if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||

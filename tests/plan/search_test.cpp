@@ -254,9 +254,10 @@ TEST(Search, RoughPlansAreNearToFullOnes) {
     const ops::OpsContext tensors;
     config::JobConfig config = given();
     config.model.flavor = "70B";
-    config.training.local_batch_size = config.training.global_batch_size = 64;
+    config.training.global_batch_size = 64;
     const Machine machine = small_machine(1000);
-    for (const int num_stages : {2, 16}) {
+    for (const int num_stages : {1, 2, 16}) {
+        config.training.local_batch_size = num_stages == 1 ? 8 : 64;
         for (const PipelineSchedule schedule :
              {PipelineSchedule::OneForwardOneBackward, PipelineSchedule::InterleavedOneForwardOneBackward,
               PipelineSchedule::ZbvZeroBubble}) {

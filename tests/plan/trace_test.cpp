@@ -1,12 +1,16 @@
 // The trace of a rank against formulas.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "observe/peak_flops.h"
 #include "ops/ops_context.h"
+#include "plan/plan.h"
 #include "plan/rank_trace.h"
 #include "plan/simulate.h"
+#include "setup/options.h"
 
 namespace argosy::plan {
 namespace {
@@ -75,6 +79,34 @@ TEST(RankTrace, OfAContextAxisHasAllFlopsOnce) {
                 EXPECT_NEAR(sum / all, 1, 1e-9) << degree << " ranks, ring: " << (rotation == Rotation::Ring);
             }
         }
+    }
+}
+
+TEST(RankTrace, OfAPlanIsThatOfTheRankWithTheMostWork) {
+    const ops::OpsContext tensors;
+    config::JobConfig config;
+    config.training.seq_len = 256;
+    config.parallelism.context_parallel_degree = 4;
+    config.parallelism.tensor_parallel_degree = 2;
+    for (const auto& [family, balancer] : {std::pair("llama3", config::LoadBalancer::None),
+                                           std::pair("mistral", config::LoadBalancer::HeadTail)}) {
+        config.model.name = family;
+        if (config.model.name == "mistral") {
+            config.model.flavor = "7B";
+            config.training.seq_len = 16384;  // four windows
+        }
+        config.parallelism.context_parallel_load_balancer = balancer;
+        const Plan plan = make_plan(config, 8, *find_machine("h100"));
+        train::TrainerOptions how =
+            setup::trainer_options(config, setup::choose_model(config.model), plan.mesh);
+        double most = 0, least = 1e30;
+        for (int rank = 0; rank < 8; ++rank) {
+            const double flops = trace_rank(how, plan.mesh, rank, plan.machine).flops;
+            most = std::max(most, flops);
+            least = std::min(least, flops);
+        }
+        EXPECT_NEAR(plan.ranks[0].trace.flops / most, 1, 1e-9) << family;
+        EXPECT_LT(least, 0.99 * most) << family;
     }
 }
 
