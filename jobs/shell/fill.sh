@@ -7,9 +7,12 @@ source "$ARGOSY_JOBS/shell/help.sh"
 
 # read_site [FILE]: reads the settings of the site from the file, or from ARGOSY_SITE, and checks them.
 read_site() {
+    local before
     ARGOSY_SITE=$(realpath -m "${1:-${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}}")
     [ -e "$ARGOSY_SITE" ] || fail "there is no file $ARGOSY_SITE; set ARGOSY_SITE or --site to the settings of the site"
-    source_site
+    before=$(compgen -v ARGOSY_)
+    source_site fail
+    check_names "$before"
     [ -n "$ARGOSY_CONTAINER" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
     check_site
 }

@@ -103,6 +103,24 @@ expect_line "#SBATCH --array=0-1"
 echo 'ARGOSY_PARTITION=night' >"$folder/site.conf"
 dry "$configs/llama3_8b_1node.toml" --site "$folder/site.conf"
 expect_line "#SBATCH --partition=night"
+
+# Mistakes in the site's file are refused. Its commands may fail, and may be missing before `||` or in files that it sources.
+wrong_site() { # EXPECTED LINE ...
+    printf '%s\n' "${@:2}" >"$folder/wrong.conf"
+    refused "$1" "$configs/llama3_8b_1node.toml" --site "$folder/wrong.conf"
+}
+wrong_site "$folder/wrong.conf, line 2: a command was not found: ARGOSY_PARTITION = gpu. Write a setting as NAME=VALUE" \
+    "ARGOSY_ACCOUNT=us" "ARGOSY_PARTITION = gpu"
+wrong_site "line 1: a command was not found: module load cuda" "module load cuda"
+wrong_site "sets ARGOSY_RANK_PER_NODE, which nothing reads; did you mean ARGOSY_RANKS_PER_NODE?" "export ARGOSY_RANK_PER_NODE=4"
+wrong_site "$folder/wrong.conf ends the shell that reads it" "exit 0"
+refused "debug_cpu.toml, line " "$configs/llama3_8b_1node.toml" --site "$configs/debug_cpu.toml"
+echo "no-such-command" >"$folder/sourced.sh"
+{ printf '%s\n' 'module() { return 1; }' 'module load cuda' 'no-such-command || true' "source $folder/sourced.sh; false"
+  sed -n '/_RANKS\|_ARRIVALS/d; s/.*_of("\(ARGOSY_[A-Z_]*\)".*/: "${\1:=}"/p' "$ARGOSY_SOURCE/lib/base/environment.cpp"
+  printf '%s\n' 'ARGOSY_QOS=$NOT_SET' return; } >"$folder/right.conf"
+dry "$configs/llama3_8b_1node.toml" --site "$folder/right.conf"
+
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
 refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "--spares two is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares two
