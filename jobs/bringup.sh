@@ -30,6 +30,7 @@ while [ $# -gt 0 ]; do
         --without-collectives) collectives=''; shift; continue ;;
         --dry-run) dry=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
     esac
     case $1 in --sweep | --spares) fail "only submit.sh has the option $1" ;; esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac

@@ -27,6 +27,7 @@ while [ $# -gt 0 ]; do
         --dry-run) dry=yes; shift; continue ;;
         --report) report=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
     esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in

@@ -59,6 +59,11 @@ done
 said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --validation.dataset_path "$folder/nowhere.h5" --dry-run 2>&1 >/dev/null)
 ! grep -q nowhere <<<"$said" || fail "data of a validation that is off: $said"
 
+# An option of pretrain without a value is true.
+dry --compile.enable --training.steps 5 "$configs/llama3_8b_1node.toml" --metrics.layer_grad_norms
+grep -qE "^set -- .*/config.toml --compile.enable true --training.steps 5 --metrics.layer_grad_norms true --job" <<<"$script" ||
+    fail "options without a value: $script"
+
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
 NCCL_DEBUG="INFO now" ARGOSY_RESTART=3 ARGOSY_RECORD=/another/job.json dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
