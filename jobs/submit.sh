@@ -64,10 +64,11 @@ check_path "the working folder" "$PWD"
 if [ -n "$points" ]; then template=${template:-sweep}; fi
 template=${template:-$(template_of "$settings" "$nodes" "$here")}
 [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
-if [ -n "$spares" ]; then
-    grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" && [ "$template" != sweep ] ||
-        fail "--spares is for one training run, not for the template '$template': leave it out"
-fi
+grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" ||
+    fail "the template '$template' does not train: leave out --template, or submit the template itself with sbatch"
+[ "$template" != sweep ] || [ -n "$points" ] || fail "the template 'sweep' needs the points of a sweep: give --sweep POINTS"
+[ "$template" = sweep ] || [ -z "$points" ] || fail "--sweep has a template of its own: leave out --template $template"
+[ "$template" != sweep ] || [ -z "$spares" ] || fail "--spares is for one training run, not for the template 'sweep': leave it out"
 
 sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + ${spares:-0})) ${spares:+--no-kill}
     --ntasks-per-node=$here --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK
@@ -120,7 +121,7 @@ check_plan() {
 # the job that this one waits for may make the data.
 warn_of_missing_data() {
     local section path
-    [ -z "$points$after" ] && grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" || return 0
+    [ -z "$points$after" ] || return 0
     for section in training validation; do
         [ "$section" = training ] || [ "$(value validation enable <<<"$settings")" = true ] || continue
         path=$(value "$section" dataset_path <<<"$settings")

@@ -131,7 +131,11 @@ refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "--spares two is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares two
 refused "--spares  is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares=
 refused "not for the template 'sweep'" "$configs/llama3_8b_1node.toml" --spares 1 --sweep "$folder/points"
-refused "not for the template 'benchmark'" "$configs/llama3_8b_1node.toml" --spares 1 --template benchmark
+for template in convert alternate eval benchmark; do
+    refused "the template '$template' does not train: leave out --template" "$configs/llama3_8b_1node.toml" --template "$template"
+done
+refused "the template 'sweep' needs the points of a sweep" "$configs/llama3_8b_1node.toml" --template sweep
+refused "leave out --template fsdp" "$configs/llama3_8b_1node.toml" --template fsdp --sweep "$folder/points"
 ARGOSY_LAUNCHER=mpirun refused "--spares works with srun only" "$configs/llama3_8b_1node.toml" --spares 1
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
