@@ -60,7 +60,7 @@ if [ -n "$names" ]; then
     nodes=${nodes:-${#named[@]}}
     [ "$nodes" = "${#named[@]}" ] || fail "--nodes $nodes, but --nodelist has ${#named[@]} nodes"
 fi
-[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
+[[ $nodes =~ ^[1-9][0-9]{0,5}$ ]] || fail "--nodes $nodes is not a number of nodes"
 for number in "$gate" "${floor:-0}"; do
     [[ $number =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "$number is not a number (--gate, --floor)"
 done
@@ -68,7 +68,7 @@ check_python
 read_site "$site"
 floor=${floor:-$ARGOSY_BANDWIDTH_FLOOR}
 here=${here:-$ARGOSY_RANKS_PER_NODE}
-[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
+[[ $here =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 folder=$(run_of "$settings")/bringup
 if [ -n "$baseline" ]; then

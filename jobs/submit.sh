@@ -33,7 +33,9 @@ while [ $# -gt 0 ]; do
         --template) template=$2 ;;
         --time) time=$2 ;;
         --sweep) points=$(realpath "$2") ;;
-        --after) after=$2 ;;
+        --after) [[ $2 =~ ^[0-9]+(_[0-9]+)?(:[0-9]+(_[0-9]+)?)*$ ]] ||
+                     fail "--after $2 is not the number of a job; give what submit.sh printed, several with : between them"
+                 after=$2 ;;
         --baseline) baseline=$(realpath "$2") ;;
         --site) site=$2 ;;
         --sbatch) more=$2 ;;
@@ -45,12 +47,12 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 [ -n "$config" ] || fail "the configuration is missing; usage: submit.sh CONFIG --nodes N"
-[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
+[[ $nodes =~ ^[1-9][0-9]{0,5}$ ]] || fail "--nodes $nodes is not a number of nodes"
 read_site "$site"
 [ -z "$spares" ] || [ "$ARGOSY_LAUNCHER" != mpirun ] ||
     fail "--spares works with srun only: leave it out, or set ARGOSY_LAUNCHER=srun"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
-[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
+[[ $here =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
 if [ -n "$baseline" ]; then
     [ -e "$baseline${points:+/points}" ] || fail "--baseline: there is no $baseline${points:+/points of an earlier sweep}"

@@ -89,6 +89,8 @@ expect_line "#SBATCH --partition=night"
 expect_line "#SBATCH --account=us"
 expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+dry "$configs/llama3_8b_1node.toml" --after 12_3:14
+expect_line "#SBATCH --dependency=afterok:12_3:14"
 ARGOSY_SPARES=7 dry "$configs/llama3_8b_multinode.toml" --nodes 4
 if grep -qE "ARGOSY_SPARES|no-kill" <<<"$script"; then fail "takes the spares of another job along"; fi
 dry "$configs/llama3_8b_multinode.toml" --nodes 4 --spares 02
@@ -128,6 +130,11 @@ dry "$configs/llama3_8b_1node.toml" --site "$folder/right.conf"
 
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
 refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
+refused "--nodes 10000000 is not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes 10000000
+refused "--ranks-per-node 10000 is not a number of ranks" "$configs/llama3_8b_1node.toml" --ranks-per-node 10000
+for job in '' abc 12: 12,afterany:13 -1; do
+    refused "--after $job is not the number of a job" "$configs/llama3_8b_1node.toml" --after "$job"
+done
 refused "--spares two is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares two
 refused "--spares  is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares=
 refused "not for the template 'sweep'" "$configs/llama3_8b_1node.toml" --spares 1 --sweep "$folder/points"
