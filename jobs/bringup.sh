@@ -29,6 +29,7 @@ while [ $# -gt 0 ]; do
         --help | -h) print_help; exit 0 ;;
         --without-collectives) collectives=''; shift; continue ;;
         --dry-run) dry=yes; shift; continue ;;
+        --dry-run=* | --without-collectives=*) fail "${1%%=*} takes no value" ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
         --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
     esac

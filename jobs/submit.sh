@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
+        --dry-run=*) fail "${1%%=*} takes no value" ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
         --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
     esac
@@ -32,7 +33,8 @@ while [ $# -gt 0 ]; do
         --ranks-per-node) here=$2 ;;
         --template) template=$2 ;;
         --time) time=$2 ;;
-        --sweep) points=$(realpath "$2") ;;
+        --sweep) points=$(realpath -m "$2")
+                 [ -f "$points" ] || fail "--sweep: there is no file $points; it holds a line of options per run" ;;
         --after) [[ $2 =~ ^[0-9]+(_[0-9]+)?(:[0-9]+(_[0-9]+)?)*$ ]] ||
                      fail "--after $2 is not the number of a job; give what submit.sh printed, several with : between them"
                  after=$2 ;;
@@ -81,7 +83,7 @@ words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 check_points() {
     local number=0 line words
     while read -r line || [ -n "$line" ]; do
-        number=$((number + 1))
+        number=$((number + 1)) line=${line%$'\r'}
         [ -n "$line" ] || continue
         read -r -a words <<<"$line"
         [ -z "$(folder_of "${words[@]}")" ] ||
@@ -161,7 +163,7 @@ if [ -n "$points" ]; then
         python3 -B "$ARGOSY_JOBS/python/sweep_points.py" "$points" "$baseline"
     else
         grep '[^[:space:]]' "$points"
-    fi | keep points
+    fi | tr -d '\r' | keep points
 else
     keep_settings "$settings"
 fi

@@ -31,6 +31,8 @@ settings_of() { ask_pretrain "$@" --print-config; }
 # allocation that task is a step of it.
 ask_pretrain() {
     local container_words container_options container_variables common
+    [ -n "$ARGOSY_CONTAINER" ] || [ -x "$ARGOSY_BIN/pretrain" ] ||
+        fail "ARGOSY_BIN is $ARGOSY_BIN, which has no program pretrain: build Argosy, or set ARGOSY_BIN in $ARGOSY_SITE"
     load_modules
     inside_container "$PWD" "$(dirname "$(realpath "$1")")"
     if [ ${#container_options[@]} -gt 0 ]; then

@@ -149,6 +149,9 @@ refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
 refused "the configuration is missing" --nodes 2
 echo >"$folder/no-points"
 refused "holds no point" "$configs/llama3_8b_1node.toml" --sweep "$folder/no-points"
+refused "--sweep: there is no file $folder/nowhere" "$configs/llama3_8b_1node.toml" --sweep "$folder/nowhere"
+refused "submit: --dry-run takes no value" "$configs/llama3_8b_1node.toml" --dry-run=yes
+ARGOSY_BIN=/nowhere refused "ARGOSY_BIN is /nowhere, which has no program pretrain" "$configs/llama3_8b_1node.toml"
 refused "cannot contain spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
 # The binaries: those of a prefix, else of the preset cuda if it was built and the site has GPUs, else of the preset cpu.
