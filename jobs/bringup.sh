@@ -29,7 +29,9 @@ while [ $# -gt 0 ]; do
         --help | -h) print_help; exit 0 ;;
         --without-collectives) collectives=''; shift; continue ;;
         --dry-run) dry=yes; shift; continue ;;
+        --dry-run=* | --without-collectives=*) fail "${1%%=*} takes no value" ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
     esac
     case $1 in --sweep | --spares) fail "only submit.sh has the option $1" ;; esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
@@ -59,7 +61,7 @@ if [ -n "$names" ]; then
     nodes=${nodes:-${#named[@]}}
     [ "$nodes" = "${#named[@]}" ] || fail "--nodes $nodes, but --nodelist has ${#named[@]} nodes"
 fi
-[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
+[[ $nodes =~ ^[1-9][0-9]{0,5}$ ]] || fail "--nodes $nodes is not a number of nodes"
 for number in "$gate" "${floor:-0}"; do
     [[ $number =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "$number is not a number (--gate, --floor)"
 done
@@ -67,7 +69,7 @@ check_python
 read_site "$site"
 floor=${floor:-$ARGOSY_BANDWIDTH_FLOOR}
 here=${here:-$ARGOSY_RANKS_PER_NODE}
-[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
+[[ $here =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 folder=$(run_of "$settings")/bringup
 if [ -n "$baseline" ]; then

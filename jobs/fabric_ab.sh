@@ -28,6 +28,7 @@ while [ $# -gt 0 ]; do
         --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
         --report) report=yes; shift; continue ;;
+        --dry-run=* | --report=*) fail "${1%%=*} takes no value" ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
     [ $# -gt 1 ] || fail "$1 needs a value; fabric_ab.sh --help lists the options"

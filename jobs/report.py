@@ -19,8 +19,8 @@ import prometheus_text
 import step_traces
 from rank_times import ranks_of
 from run_metrics import flat, lines_of_steps, part, read_metrics, thinned
-from run_record import (checkpoints_of, fail, folders_of, is_number, mesh_of, names_of, newest_lines, objects, read_run,
-                        state_of)
+from run_record import (checkpoints_of, fail, fail_to_read, folders_of, is_number, mesh_of, names_of, newest_lines, objects,
+                        read_run, state_of)
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
 SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "page.js")
@@ -241,4 +241,4 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        fail(f"cannot read {error.filename}: {error.strerror}")
+        fail_to_read(error)

@@ -21,7 +21,9 @@ while [ $# -gt 0 ]; do
     case $1 in
         --help | -h) print_help; exit 0 ;;
         --dry-run) dry=yes; shift; continue ;;
+        --dry-run=*) fail "${1%%=*} takes no value" ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
     esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
@@ -31,8 +33,11 @@ while [ $# -gt 0 ]; do
         --ranks-per-node) here=$2 ;;
         --template) template=$2 ;;
         --time) time=$2 ;;
-        --sweep) points=$(realpath "$2") ;;
-        --after) after=$2 ;;
+        --sweep) points=$(realpath -m "$2")
+                 [ -f "$points" ] || fail "--sweep: there is no file $points; it holds a line of options per run" ;;
+        --after) [[ $2 =~ ^[0-9]+(_[0-9]+)?(:[0-9]+(_[0-9]+)?)*$ ]] ||
+                     fail "--after $2 is not the number of a job; give what submit.sh printed, several with : between them"
+                 after=$2 ;;
         --baseline) baseline=$(realpath "$2") ;;
         --site) site=$2 ;;
         --sbatch) more=$2 ;;
@@ -44,12 +49,12 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 [ -n "$config" ] || fail "the configuration is missing; usage: submit.sh CONFIG --nodes N"
-[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
+[[ $nodes =~ ^[1-9][0-9]{0,5}$ ]] || fail "--nodes $nodes is not a number of nodes"
 read_site "$site"
 [ -z "$spares" ] || [ "$ARGOSY_LAUNCHER" != mpirun ] ||
     fail "--spares works with srun only: leave it out, or set ARGOSY_LAUNCHER=srun"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
-[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
+[[ $here =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
 if [ -n "$baseline" ]; then
     [ -e "$baseline${points:+/points}" ] || fail "--baseline: there is no $baseline${points:+/points of an earlier sweep}"
@@ -63,10 +68,11 @@ check_path "the working folder" "$PWD"
 if [ -n "$points" ]; then template=${template:-sweep}; fi
 template=${template:-$(template_of "$settings" "$nodes" "$here")}
 [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
-if [ -n "$spares" ]; then
-    grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" && [ "$template" != sweep ] ||
-        fail "--spares is for one training run, not for the template '$template': leave it out"
-fi
+grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" ||
+    fail "the template '$template' does not train: leave out --template, or submit the template itself with sbatch"
+[ "$template" != sweep ] || [ -n "$points" ] || fail "the template 'sweep' needs the points of a sweep: give --sweep POINTS"
+[ "$template" = sweep ] || [ -z "$points" ] || fail "--sweep has a template of its own: leave out --template $template"
+[ "$template" != sweep ] || [ -z "$spares" ] || fail "--spares is for one training run, not for the template 'sweep': leave it out"
 
 sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + ${spares:-0})) ${spares:+--no-kill}
     --ntasks-per-node=$here --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK
@@ -77,7 +83,7 @@ words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 check_points() {
     local number=0 line words
     while read -r line || [ -n "$line" ]; do
-        number=$((number + 1))
+        number=$((number + 1)) line=${line%$'\r'}
         [ -n "$line" ] || continue
         read -r -a words <<<"$line"
         [ -z "$(folder_of "${words[@]}")" ] ||
@@ -119,7 +125,7 @@ check_plan() {
 # the job that this one waits for may make the data.
 warn_of_missing_data() {
     local section path
-    [ -z "$points$after" ] && grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" || return 0
+    [ -z "$points$after" ] || return 0
     for section in training validation; do
         [ "$section" = training ] || [ "$(value validation enable <<<"$settings")" = true ] || continue
         path=$(value "$section" dataset_path <<<"$settings")
@@ -157,7 +163,7 @@ if [ -n "$points" ]; then
         python3 -B "$ARGOSY_JOBS/python/sweep_points.py" "$points" "$baseline"
     else
         grep '[^[:space:]]' "$points"
-    fi | keep points
+    fi | tr -d '\r' | keep points
 else
     keep_settings "$settings"
 fi

@@ -10,7 +10,7 @@ import sys
 
 import plot
 from run_metrics import NEWEST_STEPS, first_counted, read_metrics
-from run_record import fail, folders_of, is_number, names_of, read_run
+from run_record import fail, fail_to_read, folders_of, is_number, names_of, read_run
 from sweep_points import line_of_point, options_in_words, settings_of
 
 POINTS = 12  # of a curve
@@ -229,4 +229,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        fail_to_read(error)

@@ -274,6 +274,11 @@ def fail(message):
     sys.exit(2)
 
 
+def fail_to_read(error):
+    """For an OSError that ends a script: a file of a run is a folder, or may not be read."""
+    fail(f"cannot read {error.filename}: {error.strerror}" if error.filename else str(error))
+
+
 def folders_of(names):
     """The folders of the runs; of a sweep (submit.sh --sweep) those of its points."""
     folders = []

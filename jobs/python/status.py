@@ -9,7 +9,7 @@ import sys
 import time
 
 from run_metrics import speed_of
-from run_record import checkpoints_of, config_text, fail, newest_lines, objects, read_config
+from run_record import checkpoints_of, config_text, fail, fail_to_read, newest_lines, objects, read_config
 from sweep_points import line_of_point, options_in_words, same_point
 
 # The columns that squeue prints. The script is the last one, because its path may contain "|".
@@ -238,4 +238,7 @@ def main(baseline, names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    try:
+        main(sys.argv[1], sys.argv[2:])
+    except OSError as error:
+        fail_to_read(error)

@@ -7,9 +7,12 @@ source "$ARGOSY_JOBS/shell/help.sh"
 
 # read_site [FILE]: reads the settings of the site from the file, or from ARGOSY_SITE, and checks them.
 read_site() {
+    local before
     ARGOSY_SITE=$(realpath -m "${1:-${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}}")
     [ -e "$ARGOSY_SITE" ] || fail "there is no file $ARGOSY_SITE; set ARGOSY_SITE or --site to the settings of the site"
-    source_site
+    before=$(compgen -v ARGOSY_)
+    source_site fail
+    check_names "$before"
     [ -n "$ARGOSY_CONTAINER" ] || ARGOSY_BIN=$(realpath -m "$ARGOSY_BIN")
     check_site
 }
@@ -28,6 +31,8 @@ settings_of() { ask_pretrain "$@" --print-config; }
 # allocation that task is a step of it.
 ask_pretrain() {
     local container_words container_options container_variables common
+    [ -n "$ARGOSY_CONTAINER" ] || [ -x "$ARGOSY_BIN/pretrain" ] ||
+        fail "ARGOSY_BIN is $ARGOSY_BIN, which has no program pretrain: build Argosy, or set ARGOSY_BIN in $ARGOSY_SITE"
     load_modules
     inside_container "$PWD" "$(dirname "$(realpath "$1")")"
     if [ ${#container_options[@]} -gt 0 ]; then

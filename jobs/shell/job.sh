@@ -9,7 +9,7 @@ say() { echo "argosy: $(date +%T) $*" >&2; }
 fail() { say "$*"; exit 2; }
 # shellcheck source=jobs/shell/site.sh
 source "$ARGOSY_JOBS/shell/site.sh"
-source_site
+source_site say warning:  # submit.sh has refused mistakes; a node may lack a command that the submitter's machine has
 # shellcheck source=jobs/shell/run_folder.sh
 source "$ARGOSY_JOBS/shell/run_folder.sh"
 # shellcheck source=jobs/shell/requeue.sh

@@ -6,16 +6,47 @@
 # The beginnings of the names of the communication libraries' variables, which a job takes from its submitter.
 library_variables='NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH'
 
-# Reads the settings of the site. The site's file, and the scripts of the machine that it sources, may read unset variables,
-# and their commands may fail. The default settings hold for what the file leaves out.
+# The variables of the programs that a site may set besides the settings in site.conf.
+program_variables='ARGOSY_CPU_KERNELS ARGOSY_DEVICE ARGOSY_LOG ARGOSY_START_SECONDS ARGOSY_SYNCHRONOUS_SENDS ARGOSY_SYSFS'
+
+# source_site COMPLAIN ...: reads the settings of the site. The site's file, and the scripts of the machine that it sources, may
+# read unset variables, and their commands may fail. A command of the file itself that is not found is a mistake, as in
+# `ARGOSY_PARTITION = gpu`; COMPLAIN ... gets the message. The default settings hold for what the file leaves out.
 source_site() {
+    local complain=("$@")
     bash -n "$ARGOSY_SITE" || fail "the settings of the site, $ARGOSY_SITE, are no shell script; see the error above"
+    trap 'fail "$ARGOSY_SITE ends the shell that reads it: replace exit by return there"' EXIT
+    trap 'check_found "$?" "${BASH_SOURCE[0]}" "$LINENO" "$BASH_COMMAND"' ERR
     set +eu
     # shellcheck source=jobs/site.conf
     source "$ARGOSY_SITE"
     set -eu
+    trap - ERR EXIT
     # shellcheck source=jobs/site.conf
     source "$ARGOSY_JOBS/site.conf"
+}
+
+# check_found CODE FILE LINE COMMAND: complains if a command of the site's file ended with 127, the code of a command that
+# is not found. A command before `||` does not come here; one of a file that the site's file sources does not count.
+check_found() {
+    [ "$1" = 127 ] && [ "$2" = "$ARGOSY_SITE" ] || return 0
+    case $4 in "source "* | ". "*) return 0 ;; esac
+    trap - EXIT
+    "${complain[@]}" "$2, line $3: a command was not found: $4. Write a setting as NAME=VALUE without spaces, and" \
+                     "'|| true' after a command that only some machines have"
+}
+
+# check_names NAMES: ends, through `fail`, if this shell has a variable ARGOSY_... that is neither one of these nor a setting.
+check_names() {
+    local known name nearest
+    known=$(grep -oE 'ARGOSY_[A-Z_]+' "$ARGOSY_JOBS/site.conf"; tr ' ' '\n' <<<"$program_variables")
+    for name in $(comm -13 <(sort <<<"$1") <(compgen -v ARGOSY_ | sort)); do
+        if grep -qxF -- "$name" <<<"$known"; then continue; fi
+        # shellcheck disable=SC2086
+        nearest=$(python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1))' \
+                  "$name" $known 2>/dev/null) || nearest=
+        fail "$ARGOSY_SITE sets $name, which nothing reads${nearest:+; did you mean $nearest?} ($ARGOSY_JOBS/site.conf lists the settings)"
+    done
 }
 
 # seconds_of TIME: prints the seconds of a time limit in Slurm's forms: minutes, minutes:seconds, hours:minutes:seconds,

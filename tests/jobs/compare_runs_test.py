@@ -50,6 +50,18 @@ class CompareRuns(unittest.TestCase):
         lines = self.compare(self.first, self.other, "--format", "markdown").splitlines()
         self.assertEqual({line.count("|") for line in lines[:4]}, {14})
 
+    def test_a_file_that_cannot_be_read(self):
+        """One line, also without --compare, here for a folder in place of the file."""
+        for name in ("starts.jsonl", "metrics.jsonl"):
+            path = self.other / name
+            path.unlink(missing_ok=True)
+            path.mkdir()
+            expected = f"cannot read {path}: Is a directory\n"
+            self.assertEqual(self.compare(self.first, self.other, code=2), "compare_runs: " + expected)
+            done = subprocess.run([STATUS, self.other], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (2, "status: " + expected))
+            path.rmdir()
+
     def test_expected_speeds_of_a_sweep(self):
         """The points of a sweep beside expected speeds, by their folders' names, and beside an earlier sweep's CSV."""
         sweep, expected = self.folder / "sweep", self.folder / "expected.csv"

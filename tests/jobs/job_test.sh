@@ -60,8 +60,8 @@ says() { grep -qF -- "$1" "$folder/said" || fail "does not say '$1'"; }
 silent() { if grep -qF -- "$1" "$folder/said"; then fail "says '$1'"; fi; }
 ends() { sed -n 's/.*"event":"end","exit_code":\([^,]*\),"outcome":"\([^"]*\)".*/\1 \2/p' "$run/jobs.jsonl" | paste -sd,; }
 
-# The site's file sources the default one, and has a command that fails.
-printf '%s\n' 'export ARGOSY_FROM_SITE=${NOT_SET}yes' false 'source "$(dirname "${BASH_SOURCE[0]}")/site.conf"' \
+# The site's file sources the default one, and has commands that fail: one of them only on this node, which lacks it.
+printf '%s\n' 'export FROM_SITE=${NOT_SET}yes' false 'if [ -n "${SLURM_JOB_ID:-}" ]; then no-such-command 4; fi' 'source "$(dirname "${BASH_SOURCE[0]}")/site.conf"' \
     'source "$ARGOSY_JOBS/site.conf"' >"$folder/mine.conf"
 cp "$jobs/site.conf" "$folder"
 export ARGOSY_SITE=$folder/mine.conf
@@ -73,6 +73,7 @@ job 0 ARGOSY_LAUNCHER=nothing NCCL_ALGO=Ring ARGOSY_OTHER=1
 [ "$status" = 0 ] || fail "status $status"
 says "NCCL_DEBUG=WARN, topology to ."
 says "algorithm '', preflight 'no', interface '=eth9'"
+says "warning: $run/scripts/own_site.conf, line 3: a command was not found: no-such-command 4."
 silent job.lock  # training does not hold the lock of the job's shell
 silent "changed since"
 echo "# another build" >>"$folder/programs/pretrain"

@@ -109,7 +109,7 @@ mkdir -p "$folder"/earlier/point-000{0,1,2,3,4,5}
 printf '%s\n' "--optimizer.lr 1e-3 --model.flavor x" "--optimizer.lr 0.02e-1" "--metrics.baseline x --optimizer.lr=4e-3" \
     "--compile.enable --job.description a=bc" "--job.description b" "--job.description b" >"$folder/earlier/points"
 for number in 0 1 3 5; do echo '{}' >"$folder/earlier/point-000$number/metrics.jsonl"; done
-printf -- '--optimizer.lr 1e-3\n\n--optimizer.lr 2e-3\n--optimizer.lr 4e-3\n' >"$folder/points"
+printf -- '--optimizer.lr 1e-3\r\n\r\n--optimizer.lr 2e-3\n--optimizer.lr 4e-3\n' >"$folder/points"
 printf -- '--compile.enable true --job.description a=bc\n--job.description b\n' >>"$folder/points"
 said=$("$jobs/submit.sh" "$config" --sweep "$folder/points" --baseline "$folder/earlier" 2>&1) || fail "a sweep with baselines: $said"
 [ "$(cat "$run/points")" = "--optimizer.lr 1e-3

@@ -59,6 +59,11 @@ done
 said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --validation.dataset_path "$folder/nowhere.h5" --dry-run 2>&1 >/dev/null)
 ! grep -q nowhere <<<"$said" || fail "data of a validation that is off: $said"
 
+# An option of pretrain without a value is true.
+dry --compile.enable --training.steps 5 "$configs/llama3_8b_1node.toml" --metrics.layer_grad_norms
+grep -qE "^set -- .*/config.toml --compile.enable true --training.steps 5 --metrics.layer_grad_norms true --job" <<<"$script" ||
+    fail "options without a value: $script"
+
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
 NCCL_DEBUG="INFO now" ARGOSY_RESTART=3 ARGOSY_RECORD=/another/job.json dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
@@ -84,6 +89,8 @@ expect_line "#SBATCH --partition=night"
 expect_line "#SBATCH --account=us"
 expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+dry "$configs/llama3_8b_1node.toml" --after 12_3:14
+expect_line "#SBATCH --dependency=afterok:12_3:14"
 ARGOSY_SPARES=7 dry "$configs/llama3_8b_multinode.toml" --nodes 4
 if grep -qE "ARGOSY_SPARES|no-kill" <<<"$script"; then fail "takes the spares of another job along"; fi
 dry "$configs/llama3_8b_multinode.toml" --nodes 4 --spares 02
@@ -103,18 +110,48 @@ expect_line "#SBATCH --array=0-1"
 echo 'ARGOSY_PARTITION=night' >"$folder/site.conf"
 dry "$configs/llama3_8b_1node.toml" --site "$folder/site.conf"
 expect_line "#SBATCH --partition=night"
+
+# Mistakes in the site's file are refused. Its commands may fail, and may be missing before `||` or in files that it sources.
+wrong_site() { # EXPECTED LINE ...
+    printf '%s\n' "${@:2}" >"$folder/wrong.conf"
+    refused "$1" "$configs/llama3_8b_1node.toml" --site "$folder/wrong.conf"
+}
+wrong_site "$folder/wrong.conf, line 2: a command was not found: ARGOSY_PARTITION = gpu. Write a setting as NAME=VALUE" \
+    "ARGOSY_ACCOUNT=us" "ARGOSY_PARTITION = gpu"
+wrong_site "line 1: a command was not found: module load cuda" "module load cuda"
+wrong_site "sets ARGOSY_RANK_PER_NODE, which nothing reads; did you mean ARGOSY_RANKS_PER_NODE?" "export ARGOSY_RANK_PER_NODE=4"
+wrong_site "$folder/wrong.conf ends the shell that reads it" "exit 0"
+refused "debug_cpu.toml, line " "$configs/llama3_8b_1node.toml" --site "$configs/debug_cpu.toml"
+echo "no-such-command" >"$folder/sourced.sh"
+{ printf '%s\n' 'module() { return 1; }' 'module load cuda' 'no-such-command || true' "source $folder/sourced.sh; false"
+  sed -n '/_RANKS\|_ARRIVALS/d; s/.*_of("\(ARGOSY_[A-Z_]*\)".*/: "${\1:=}"/p' "$ARGOSY_SOURCE/lib/base/environment.cpp"
+  printf '%s\n' 'ARGOSY_QOS=$NOT_SET' return; } >"$folder/right.conf"
+dry "$configs/llama3_8b_1node.toml" --site "$folder/right.conf"
+
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
 refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
+refused "--nodes 10000000 is not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes 10000000
+refused "--ranks-per-node 10000 is not a number of ranks" "$configs/llama3_8b_1node.toml" --ranks-per-node 10000
+for job in '' abc 12: 12,afterany:13 -1; do
+    refused "--after $job is not the number of a job" "$configs/llama3_8b_1node.toml" --after "$job"
+done
 refused "--spares two is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares two
 refused "--spares  is not a number of nodes" "$configs/llama3_8b_1node.toml" --spares=
 refused "not for the template 'sweep'" "$configs/llama3_8b_1node.toml" --spares 1 --sweep "$folder/points"
-refused "not for the template 'benchmark'" "$configs/llama3_8b_1node.toml" --spares 1 --template benchmark
+for template in convert alternate eval benchmark; do
+    refused "the template '$template' does not train: leave out --template" "$configs/llama3_8b_1node.toml" --template "$template"
+done
+refused "the template 'sweep' needs the points of a sweep" "$configs/llama3_8b_1node.toml" --template sweep
+refused "leave out --template fsdp" "$configs/llama3_8b_1node.toml" --template fsdp --sweep "$folder/points"
 ARGOSY_LAUNCHER=mpirun refused "--spares works with srun only" "$configs/llama3_8b_1node.toml" --spares 1
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
 refused "the configuration is missing" --nodes 2
 echo >"$folder/no-points"
 refused "holds no point" "$configs/llama3_8b_1node.toml" --sweep "$folder/no-points"
+refused "--sweep: there is no file $folder/nowhere" "$configs/llama3_8b_1node.toml" --sweep "$folder/nowhere"
+refused "submit: --dry-run takes no value" "$configs/llama3_8b_1node.toml" --dry-run=yes
+ARGOSY_BIN=/nowhere refused "ARGOSY_BIN is /nowhere, which has no program pretrain" "$configs/llama3_8b_1node.toml"
 refused "cannot contain spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
 # The binaries: those of a prefix, else of the preset cuda if it was built and the site has GPUs, else of the preset cpu.
