@@ -47,12 +47,14 @@ void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t term
 
 void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape) {
     if (!observer) return;
-    const int passes = kind == WorkKind::Attention ? 2 : 5;  // products of a head's queries and keys
+    const bool is_forward = kind == WorkKind::Attention;
+    const int products = is_forward ? 2 : 5;  // of a head's queries and keys
+    const int tensors = is_forward ? 2 : 4;   // like q: q, y, dy and dq; like k: k, v, dk and dv
     const auto heads = static_cast<double>(q.size(1) / shape.head_dim * shape.num_sequences);
     (*observer)({.kind = kind,
                  .type = q.scalar_type(),
-                 .flops = 2.0 * passes * visible_pairs(shape) * heads * static_cast<double>(shape.head_dim),
-                 .bytes = passes * static_cast<double>(q.nbytes() + k.nbytes()),
+                 .flops = 2.0 * products * visible_pairs(shape) * heads * static_cast<double>(shape.head_dim),
+                 .bytes = tensors * static_cast<double>(q.nbytes() + k.nbytes()),
                  .rows = shape.q_len,
                  .columns = q.size(1),
                  .terms = shape.head_dim});
