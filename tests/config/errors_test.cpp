@@ -263,6 +263,16 @@ TEST(Errors, CharactersOutsideOfAsciiNeedQuotes) {
     EXPECT_EQ(file_error("[job]\ndump_folder = '''a'ð'''\n"), "no error");
 }
 
+TEST(Errors, TextOnTheCommandLineIsUtf8) {
+    const std::string refused = " on the command line must be text in UTF-8, but is ";
+    EXPECT_EQ(error_of({"--job.description", "d\xff"}), "job.description" + refused + R"("d\ufffd")");
+    EXPECT_EQ(error_of({"--training.dataset_path=/a\xC3/b.h5"}),
+              "training.dataset_path" + refused + R"("/a\ufffd/b.h5")");
+    EXPECT_EQ(error_of({"--data.mixture", "[{path = \xff}]"}),
+              "data.mixture" + refused + R"("[{path = \ufffd}]")");
+    EXPECT_EQ(error_of({"--job.description", "größer"}), "no error");
+}
+
 TEST(Errors, EitherAllOrNoneOfTheTypesAreFloat64) {
     const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
                       reduce = "--training.mixed_precision_reduce=float64";
