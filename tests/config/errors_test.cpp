@@ -287,6 +287,19 @@ TEST(Errors, EitherAllOrNoneOfTheTypesAreFloat64) {
     }
 }
 
+TEST(Errors, EpsIsNotZeroInTheTypeOfTheOptimizer) {
+    const std::vector<std::string> doubles = {"--training.dtype=float64",
+                                              "--training.mixed_precision_param=float64",
+                                              "--training.mixed_precision_reduce=float64"};
+    EXPECT_EQ(error_of({"--optimizer.eps=1e-50"}),
+              "optimizer.eps = 1e-50 is 0 in float32, the optimizer's type with training.dtype = float32; "
+              "set it to 1.4e-45 or more");
+    EXPECT_EQ(error_of({"--optimizer.eps=1.4e-45"}), "no error");
+    std::vector<std::string> words = doubles;
+    words.push_back("--optimizer.eps=1e-50");
+    EXPECT_EQ(error_of(words), "no error");
+}
+
 TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
     const std::vector<std::string> doubles = {"--training.dtype=float64",
                                               "--training.mixed_precision_param=float64",
