@@ -14,6 +14,7 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "base/strict_json.h"
 #include "command_line.h"
 #include "data/records.h"
 #include "data/synthetic.h"
@@ -283,7 +284,7 @@ bool verify(const std::filesystem::path& path, const Environment& environment) {
         {"tokenizer", file.info().tokenizer},
         {"okay", faults.empty()},
     };
-    print_text(report.dump() + "\n", stdout);
+    print_text(json_text(report) + "\n", stdout);
     return faults.empty();
 }
 
@@ -298,7 +299,7 @@ ExitCode verify_all(const CommandLine& line, const Environment& environment) {
             spdlog::error("{}", error.what());
             const nlohmann::ordered_json report = {
                 {"file", path.string()}, {"error", error.what()}, {"okay", false}};
-            print_text(report.dump() + "\n", stdout);
+            print_text(json_text(report) + "\n", stdout);
         }
     }
     const std::string unread =

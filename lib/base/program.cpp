@@ -15,6 +15,7 @@ namespace argosy {
 namespace {
 
 volatile std::sig_atomic_t received_signal = 0;
+bool ranks_agree_to_stop = false;
 
 void remember(int signal) { received_signal = signal; }
 
@@ -55,6 +56,7 @@ void survive_file_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }
 
 void catch_stop_requests(StopSignals which) {
     const bool is_run = which == StopSignals::Scheduler;
+    ranks_agree_to_stop = is_run;
     const std::vector<int> signals =
         is_run ? std::vector{SIGTERM, SIGUSR1} : std::vector{SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {};
@@ -75,7 +77,8 @@ void catch_stop_requests(StopSignals which) {
 bool stop_requested() { return received_signal != 0; }
 
 void throw_if_stop_requested() {
-    if (stop_requested()) throw RunError("stopped by a signal; no unfinished output is left");
+    if (stop_requested() && !ranks_agree_to_stop)
+        throw RunError("stopped by a signal; no unfinished output is left");
 }
 
 }  // namespace argosy

@@ -39,7 +39,7 @@ void catch_stop_requests(StopSignals which);
 /// Whether one of the signals has arrived. Any thread may call this.
 bool stop_requested();
 
-/// Throws RunError if one of the signals has arrived; unwinding then removes the tool's unfinished output.
+/// Throws RunError after a signal to a tool (Terminal); unwinding removes its output. A run goes on.
 void throw_if_stop_requested();
 
 /// Version and commit, as `--version` prints them: "0.1.0 (1a2b3c4d5e6f)".

@@ -108,6 +108,15 @@ std::string shown(std::string_view text) {
            (cut ? "..." : "");
 }
 
+bool is_utf8(std::string_view text) {
+    try {
+        json(text).dump();
+        return true;
+    } catch (const json::type_error&) {
+        return false;
+    }
+}
+
 void StrictJson::read(std::string_view text) {
     text_ = text;
     reached_ = text.data();

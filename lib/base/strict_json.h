@@ -1,7 +1,7 @@
-// The only reader of JSON. The reader refuses what the JSON library accepts in silence: bytes after a zero
-// byte, a key that occurs twice in one object, and very deep nesting. Each error names the file and the
-// position. `parse_json` reads values; `StrictJson` reads events, so that contents are checked before they
-// use memory.
+// The only reader of JSON, and the writer of JSON whose texts come from outside. The reader refuses what the
+// JSON library accepts in silence: bytes after a zero byte, a key that occurs twice in one object, and very
+// deep nesting. Each error names the file and the position. `parse_json` reads values; `StrictJson` reads
+// events, so that contents are checked before they use memory.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +68,7 @@ class StrictJson : private nlohmann::json_sax<nlohmann::json> {
 
     std::string place_;
     std::string_view text_;
-    const char* reached_ = nullptr;            // the end of what the parser has read
+    const char* reached_ = nullptr;                      // the end of what the parser has read
     std::vector<std::unordered_set<std::string>> open_;  // the keys of each open object; none for a list
 };
 
@@ -82,5 +82,15 @@ struct JsonEntries {
 /// Reads a value. UserError, which begins with `place`, if the text is refused.
 nlohmann::ordered_json parse_json(std::string_view text, const std::string& place,
                                   const JsonEntries& entries = {});
+
+/// Whether a text is UTF-8, as JSON and TOML hold it.
+bool is_utf8(std::string_view text);
+
+/// Prints a value with texts from outside, such as the names of files: bytes that are not UTF-8 become
+/// U+FFFD, where dump() throws. `indent` is -1 for one line.
+template <class Json>
+std::string json_text(const Json& value, int indent = -1) {
+    return value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
 
 }  // namespace argosy

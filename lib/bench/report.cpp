@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 
 namespace argosy::bench {
 namespace {
@@ -198,7 +199,7 @@ std::string json_report(const Results& results, const Options& options, const Se
                          {"results", rows},
                          {"axes", axes},
                          {"okay", results.passed(options)}};
-    return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(report, 2) + "\n";
 }
 
 std::string csv_report(const Results& results) {

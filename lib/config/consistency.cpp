@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "base/error.h"
 
@@ -26,6 +27,17 @@ void check_states(const JobConfig& config) {
     if (!states || (*states == Precision::Float64) == (config.training.dtype == Precision::Float64)) return;
     throw UserError("optimizer.state_dtype = {}, but training.dtype = {}: set both to float64, or neither",
                     name_of(*states), name_of(config.training.dtype));
+}
+
+/// The optimizer computes with eps in float32, or in float64 with float64 weights. An eps of 0 there divides
+/// 0 by 0 where a weight never had a gradient.
+void check_eps(const JobConfig& config) {
+    const double eps = config.optimizer.eps;
+    if (config.training.dtype == Precision::Float64 || static_cast<float>(eps) > 0) return;
+    throw UserError(
+        "optimizer.eps = {} is 0 in float32, the optimizer's type with training.dtype = {}; set it to {:.2} "
+        "or more",
+        eps, name_of(config.training.dtype), std::numeric_limits<float>::denorm_min());
 }
 
 void check_gradients(const Training& training) {
@@ -64,6 +76,7 @@ void check_loss_scale(const Training& training) {
 void check_number_types(const JobConfig& config) {
     check_float64(config.training);
     check_states(config);
+    check_eps(config);
     check_gradients(config.training);
     check_pure_bfloat16(config.training);
     check_loss_scale(config.training);

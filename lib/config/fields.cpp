@@ -81,8 +81,8 @@ std::vector<Section> make_schema() {
                  "ranks."),
              key("seq_len", &Training::seq_len, size(), "Tokens per sample."),
              key("max_norm", &Training::max_norm, above_or_infinite(0),
-                 "Gradient clipping: a gradient of a larger norm over all ranks is scaled down to it; inf: "
-                 "no clipping."),
+                 "Gradient clipping: a larger norm over all ranks scales gradients by max_norm / (norm + "
+                 "1e-6); inf: none."),
              key("steps", &Training::steps, at_least(1),
                  "Optimizer steps of the run; max_tokens and max_time may end it sooner."),
              key("max_tokens", &Training::max_tokens, at_least(1),
@@ -332,8 +332,8 @@ std::vector<Section> make_schema() {
                      "runs out.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
-                     "Seconds that a wait for ranks may take until the first step has ended, and a load "
-                     "without progress."),
+                     "Seconds for a wait until step 1 has ended, or a stuck load; MPI's start has "
+                     "ARGOSY_START_SECONDS."),
                  key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take after the first step before the run ends "
                      "and names them."),

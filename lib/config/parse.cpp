@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 #include "config/arrival.h"
 #include "config/job_config.h"
 #include "config/schema.h"
@@ -76,9 +77,18 @@ const std::string& value_of(const Option& option) {
                     meant.empty() ? "--help lists all options" : "did you mean --" + meant + "?");
 }
 
+/// A checkpoint and the files of a run hold the configuration as JSON.
+void check_utf8(const Option& option) {
+    if (option.value && !is_utf8(*option.value)) {
+        throw UserError("{} on the command line must be text in UTF-8, but is {}", option.name,
+                        shown(*option.value));
+    }
+}
+
 Setting setting_of(const Option& option) {
     const Field* field = find_field(option.name);
     if (!field) refuse_unknown(option.name);
+    check_utf8(option);
     if (!option.value && (field->type == ValueType::Boolean || field->type == ValueType::Switch))
         return {option.name, true, "true", "on the command line"};
     const std::string& word = value_of(option);
@@ -127,6 +137,7 @@ void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options,
                         *other);
     for (const Option& option : options) {
         if (option.name.find('.') == std::string::npos) refuse_unknown(option.name);
+        check_utf8(option);
         request.words.insert(request.words.end(), {option.name, option.value.value_or("true")});
     }
     if (!request.output.empty()) return;

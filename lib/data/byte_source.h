@@ -32,8 +32,8 @@ class ByteSource {
     void seek(int64_t offset);
 
     /// Writes as many bytes as are there, and returns their number: 0 only at the end of the input. Throws
-    /// DamageError if compressed bytes are damaged or end too early, and RunError after a signal that asks
-    /// the program to end (base/program.h).
+    /// DamageError if compressed bytes are damaged or end too early, and RunError after a signal that asks a
+    /// tool to end (base/program.h).
     size_t read(std::span<char> bytes);
 
     /// The number of bytes taken from the input so far, as they are stored.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "h5/file.h"
 
 namespace argosy::data {
@@ -47,6 +48,17 @@ TokenInfo read_info(const h5::Dataset& tokens, int64_t version) {
     if (info.vocab_size < 1 || info.vocab_size > kMaxVocabSize) {
         throw UserError("{} has vocab_size {}; it must be in 1 .. {}", tokens.place(), info.vocab_size,
                         kMaxVocabSize);
+    }
+    for (const std::string& text : {info.tokenizer, info.tokenizer_digest}) {
+        if (is_utf8(text)) continue;
+        throw DamageError("{} names its tokenizer {}, not in UTF-8; the file is damaged, make it again",
+                          tokens.place(), shown(text));
+    }
+    const bool is_token = info.end_of_text >= 0 && info.end_of_text < info.vocab_size;
+    if (!is_token && info.end_of_text != kNoEndOfText) {
+        throw DamageError(
+            "{} has end_of_text {}, outside of its vocabulary of {}; the file is damaged, make it again",
+            tokens.place(), info.end_of_text, info.vocab_size);
     }
     return info;
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 #include "data/statistics.h"
 #include "data/token_writer.h"
 
@@ -224,8 +225,7 @@ std::string TokenizeJob::plan_text() const {
         {"tokenizer", {info.name, info.digest, info.prefix, info.suffix}},
         {"end_of_text", info.end_of_text ? nlohmann::ordered_json(*info.end_of_text) : nullptr},
     };
-    constexpr auto kReplace = nlohmann::json::error_handler_t::replace;  // names need not be UTF-8
-    return plan.dump(1, ' ', false, kReplace) + "\n";
+    return json_text(plan, 1) + "\n";
 }
 
 void TokenizeJob::begin() {

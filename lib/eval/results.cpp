@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 
 namespace argosy::eval {
 namespace {
@@ -171,7 +172,7 @@ std::string results_json(const Evaluation& evaluation) {
     out["model_name"] = evaluation.model;
     // The harness writes the time as a string.
     out["total_evaluation_time_seconds"] = std::to_string(evaluation.seconds);
-    return out.dump(2) + '\n';
+    return json_text(out, 2) + '\n';
 }
 
 std::string results_table(const Evaluation& evaluation) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 
 namespace argosy::eval {
 namespace {
@@ -119,7 +120,7 @@ std::string samples_jsonl(const TaskResult& result) {
     std::string lines;
     const auto add = [&](const AnswerFilter* filter) {
         for (size_t i = 0; i < result.task.documents.size(); ++i) {
-            lines += sample_of(result, i, filter).dump() + '\n';
+            lines += json_text(sample_of(result, i, filter)) + '\n';
         }
     };
     const std::vector<AnswerFilter>& filters = result.task.reader->filters;

@@ -10,16 +10,16 @@ namespace argosy::h5 {
 namespace {
 
 std::vector<int64_t> read_shape(const Handle& dataset, const std::string& place) {
-    const Handle space(check(H5Dget_space(dataset.id()), "read its shape", place), H5Sclose);
-    std::vector<hsize_t> sizes(check(H5Sget_simple_extent_ndims(space.id()), "count its dims", place));
-    check(H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr), "read its shape", place);
+    const Handle space(check_read(H5Dget_space(dataset.id()), "read its shape", place), H5Sclose);
+    std::vector<hsize_t> sizes(check_read(H5Sget_simple_extent_ndims(space.id()), "count its dims", place));
+    check_read(H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr), "read its shape", place);
     return {sizes.begin(), sizes.end()};
 }
 
 Handle type_of_scalar(const Handle& attribute, H5T_class_t kind, const char* kind_name,
                       const std::string& place) {
-    const Handle space(check(H5Aget_space(attribute.id()), "read its shape", place), H5Sclose);
-    Handle type(check(H5Aget_type(attribute.id()), "read its type", place), H5Tclose);
+    const Handle space(check_read(H5Aget_space(attribute.id()), "read its shape", place), H5Sclose);
+    Handle type(check_read(H5Aget_type(attribute.id()), "read its type", place), H5Tclose);
     if (H5Tget_class(type.id()) != kind || H5Sget_simple_extent_npoints(space.id()) != 1) {
         throw UserError("{} is not {}", place, kind_name);
     }
@@ -28,7 +28,7 @@ Handle type_of_scalar(const Handle& attribute, H5T_class_t kind, const char* kin
 
 std::string read_variable_string(const Handle& attribute, const Handle& type, const std::string& place) {
     char* text = nullptr;
-    check(H5Aread(attribute.id(), type.id(), &text), "read it", place);
+    check_read(H5Aread(attribute.id(), type.id(), &text), "read it", place);
     const std::string copy = text ? text : "";
     H5free_memory(text);
     return copy;
@@ -38,14 +38,15 @@ std::string read_variable_string(const Handle& attribute, const Handle& type, co
 
 Dataset::Dataset(Handle handle, std::string place)
     : Object(std::move(handle), std::move(place)),
-      type_handle_(check(H5Dget_type(handle_.id()), "read its type", place_), H5Tclose),
+      type_handle_(check_read(H5Dget_type(handle_.id()), "read its type", place_), H5Tclose),
       type_(element_type(type_handle_)),
       shape_(read_shape(handle_, place_)) {}
 
 int64_t Dataset::num_elements() const { return layout::num_elements(shape_); }
 
 bool Dataset::contiguous() const {
-    const Handle properties(check(H5Dget_create_plist(handle_.id()), "read its layout", place_), H5Pclose);
+    const Handle properties(check_read(H5Dget_create_plist(handle_.id()), "read its layout", place_),
+                            H5Pclose);
     return H5Pget_layout(properties.id()) == H5D_CONTIGUOUS && H5Pget_external_count(properties.id()) == 0;
 }
 
@@ -61,8 +62,9 @@ void Dataset::write(std::span<const std::byte> elements) {
 }
 
 void Dataset::read(std::span<std::byte> elements) const {
-    check(H5Dread(handle_.id(), own_type(elements.size()), H5S_ALL, H5S_ALL, H5P_DEFAULT, elements.data()),
-          "read it", place_);
+    check_read(
+        H5Dread(handle_.id(), own_type(elements.size()), H5S_ALL, H5S_ALL, H5P_DEFAULT, elements.data()),
+        "read it", place_);
 }
 
 int64_t Dataset::own_type(size_t num_bytes) const {
@@ -90,7 +92,7 @@ int64_t Object::integer_attribute(const std::string& name) const {
     const std::string place = fmt::format("{}: attribute '{}'", place_, name);
     type_of_scalar(attribute, H5T_INTEGER, "an integer", place);
     int64_t value = 0;
-    check(H5Aread(attribute.id(), H5T_NATIVE_INT64, &value), "read it", place);
+    check_read(H5Aread(attribute.id(), H5T_NATIVE_INT64, &value), "read it", place);
     return value;
 }
 
@@ -100,7 +102,7 @@ std::string Object::string_attribute(const std::string& name) const {
     const Handle type = type_of_scalar(attribute, H5T_STRING, "a string", place);
     if (H5Tis_variable_str(type.id()) > 0) return read_variable_string(attribute, type, place);
     std::string value(H5Tget_size(type.id()), '\0');
-    check(H5Aread(attribute.id(), type.id(), value.data()), "read it", place);
+    check_read(H5Aread(attribute.id(), type.id(), value.data()), "read it", place);
     value.resize(std::min(value.find('\0'), value.size()));
     return value;
 }
@@ -116,8 +118,9 @@ void Object::write_attribute(const std::string& name, const Handle& type, const 
 }
 
 Handle Object::open_attribute(const std::string& name) const {
-    if (H5Aexists(handle_.id(), name.c_str()) <= 0) throw UserError("{} has no attribute '{}'", place_, name);
-    return Handle(check(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), "open its attribute", place_),
+    if (check_read(H5Aexists(handle_.id(), name.c_str()), "search its attributes", place_) == 0)
+        throw UserError("{} has no attribute '{}'", place_, name);
+    return Handle(check_read(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), "open its attribute", place_),
                   H5Aclose);
 }
 

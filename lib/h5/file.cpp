@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <hdf5.h>
 
+#include <algorithm>
+
 #include "base/raw_file.h"
 
 namespace argosy::h5 {
@@ -88,7 +90,11 @@ herr_t append_name(hid_t, const char* name, const H5L_info_t*, void* names) {
             "{} is truncated: it has {} bytes, fewer than its header says. Copy or make it again",
             path.string(), std::filesystem::file_size(path));
     }
-    throw UserError("{}: cannot open the file: {}", path.string(), reason);
+    // "already open" or "unable to lock": the bytes may be sound.
+    const bool is_in_use = reason.starts_with("file is already open") || reason.starts_with("unable to");
+    if (is_in_use) throw UserError("{}: cannot open the file: {}", path.string(), reason);
+    throw DamageError("{}: cannot open the file: {}; it is damaged. Copy or make it again", path.string(),
+                      reason);
 }
 
 std::string dataset_place(const std::string& file, const std::string& name) {
@@ -151,18 +157,27 @@ Dataset File::open_dataset(const std::string& name) const {
     // H5Lexists returns a negative number if a group in the name is missing.
     if (H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT) <= 0) {
         take_error_text();
-        throw UserError("{} has no dataset '{}'; it holds: {}", place_, name, fmt::join(links(), ", "));
+        const std::vector<std::string> names = links();
+        if (std::ranges::find(names, name) != names.end()) {
+            throw DamageError("{}: dataset '{}' cannot be opened; the file is damaged. Copy or make it again",
+                              place_, name);
+        }
+        throw UserError("{} has no dataset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
     }
     const std::string place = dataset_place(place_, name);
+    const Handle object(check_read(H5Oopen(handle_.id(), name.c_str(), H5P_DEFAULT), "open it", place),
+                        H5Oclose);
+    if (H5Iget_type(object.id()) != H5I_DATASET) throw UserError("{}: it is not a dataset", place);
     const int64_t id = H5Dopen2(handle_.id(), name.c_str(), H5P_DEFAULT);
-    return Dataset(Handle(check<UserError>(id, "open it", place), H5Dclose), place);
+    return Dataset(Handle(check_read(id, "open it", place), H5Dclose), place);
 }
 
 std::vector<std::string> File::links(const std::string& group) const {
+    const std::string action = fmt::format("list the group '{}'", group);
+    const Handle opened(check(H5Gopen2(handle_.id(), group.c_str(), H5P_DEFAULT), action, place_), H5Gclose);
     std::vector<std::string> names;
-    check(H5Literate_by_name(handle_.id(), group.c_str(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append_name,
-                             &names, H5P_DEFAULT),
-          fmt::format("list the group '{}'", group), place_);
+    check_read(H5Literate(opened.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append_name, &names), action,
+               place_);
     return names;
 }
 

@@ -30,7 +30,7 @@ class File : public Object {
     static File create(const std::filesystem::path& path, int64_t user_block_bytes = 0);
 
     /// Opens for reading. UserError when the file is missing, unreadable or not HDF5; DamageError when it is
-    /// truncated.
+    /// truncated or damaged.
     static File open(const std::filesystem::path& path);
 
     /// Creates a contiguous dataset whose bytes are allocated at once and not filled. `name` may contain

@@ -20,14 +20,23 @@ herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
     return 0;
 }
 
+constexpr std::string_view kSystemErrorMark = "errno = ";
+
 /// Shortens HDF5's text about a system error. The text fills two lines with the time, addresses and counts,
 /// but only errno is useful.
 std::string shortened(const std::string& text) {
-    constexpr std::string_view kMark = "errno = ";
-    const size_t at = text.find(kMark);
+    const size_t at = text.find(kSystemErrorMark);
     if (at == std::string::npos) return text;
-    const int reason = std::atoi(text.c_str() + at + kMark.size());
+    const int reason = std::atoi(text.c_str() + at + kSystemErrorMark.size());
     return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason), remedy_for(reason));
+}
+
+std::string take_whole_text() {
+    std::string text;
+    // H5E_WALK_UPWARD: from the innermost function outwards.
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
+    H5Eclear2(H5E_DEFAULT);
+    return text.empty() ? "HDF5 gives no reason" : text;
 }
 
 }  // namespace
@@ -39,12 +48,13 @@ void start_library() {
     if (!started || !quiet) throw RunError("HDF5 cannot be started: {}", take_error_text());
 }
 
-std::string take_error_text() {
-    std::string text;
-    // H5E_WALK_UPWARD: from the innermost function outwards.
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
-    H5Eclear2(H5E_DEFAULT);
-    return text.empty() ? "HDF5 gives no reason" : shortened(text);
+std::string take_error_text() { return shortened(take_whole_text()); }
+
+void refuse_read(std::string_view action, std::string_view place) {
+    const std::string text = take_whole_text();
+    if (text.find(kSystemErrorMark) != text.npos)
+        throw RunError("{}: cannot {}: {}", place, action, shortened(text));
+    throw DamageError("{}: cannot {}: {}; the file is damaged. Copy or make it again", place, action, text);
 }
 
 }  // namespace argosy::h5

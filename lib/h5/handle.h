@@ -21,10 +21,21 @@ void start_library();
 /// error stack.
 std::string take_error_text();
 
+/// Throws "<place>: cannot <action>: <HDF5's text>" for a call that failed to read a file: RunError if the
+/// system failed, else DamageError, because HDF5 does not understand the bytes.
+[[noreturn]] void refuse_read(std::string_view action, std::string_view place);
+
 /// Returns the result of an HDF5 call, or throws "<place>: cannot <action>: <HDF5's text>" if it is negative.
 template <class Failure = RunError, class Result>
 Result check(Result result, std::string_view action, std::string_view place) {
     if (result < 0) throw Failure("{}: cannot {}: {}", place, action, take_error_text());
+    return result;
+}
+
+/// Returns the result of an HDF5 call that reads a file, or throws as refuse_read() does if it is negative.
+template <class Result>
+Result check_read(Result result, std::string_view action, std::string_view place) {
+    if (result < 0) refuse_read(action, place);
     return result;
 }
 

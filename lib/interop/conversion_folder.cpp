@@ -114,9 +114,8 @@ void list_conversion(const fs::path& folder) {
         files.push_back(entry.path().filename().string());
     }
     std::sort(files.begin(), files.end());
-    write_text(
-        folder / kListName,
-        json({{"format", kListFormat}, {"files", files}, {"program_version", version()}}).dump(2) + "\n");
+    const json list = {{"format", kListFormat}, {"files", files}, {"program_version", version()}};
+    write_text(folder / kListName, json_text(list, 2) + "\n");
     sync_folder(folder);
 }
 

@@ -165,7 +165,7 @@ std::string inspection_json(const Inspection& inspection) {
     report["optimizer"] = {{"elements", state.elements}, {"bytes", state.bytes}};
     if (inspection.faults && source.checkpoint) report["faults"] = *inspection.faults;
     report["tensors"] = tensors_json(source);
-    return report.dump(2) + "\n";
+    return json_text(report, 2) + "\n";
 }
 
 }  // namespace argosy::interop

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -110,10 +112,12 @@ struct EarlierRun {
 /// device do not count. A killed process leaves incomplete lines, which do not count either.
 EarlierRun read_speeds(const std::string& path, const std::filesystem::path& metrics,
                        const Workload& workload) {
+    errno = 0;
     std::ifstream file(metrics, std::ios::binary | std::ios::ate);
-    if (!file)
-        refuse(path, "{} cannot be read; name the metrics.jsonl or the dump folder of an earlier run",
-               metrics.string());
+    if (!file) {
+        refuse(path, "{} cannot be read: {}; name the metrics.jsonl or the dump folder of an earlier run",
+               metrics.string(), std::strerror(errno));
+    }
     const std::streamoff size = file.tellg();
     file.seekg(std::max<std::streamoff>(0, size - kNewestBytes));
     EarlierRun earlier;
@@ -221,8 +225,8 @@ Baseline::Baseline(const std::string& path, const std::string& own_folder, int64
     if (earlier_->size() > 0) earlier_tokens_per_second_ = earlier_->median();
     if (earlier_->size() >= kMinCounted) return;
     spdlog::warn(
-        "metrics.baseline = {}: only {} steps there count, and {} are needed, so this run will not be "
-        "compared",
+        "metrics.baseline = {}: the number of its steps that count is {}, and {} are needed, so this run "
+        "will not be compared",
         path, earlier_->size(), kMinCounted);
 }
 

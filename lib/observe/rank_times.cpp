@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/median.h"
+#include "base/strict_json.h"
 #include "comm/values.h"
 #include "observe/step_lines.h"
 
@@ -66,7 +67,7 @@ std::string ranks_header(const RankHosts& hosts, const layout::MeshShape& mesh) 
     for (int axis = 0; axis < layout::kNumAxes; ++axis) {
         header["mesh"][layout::AxisSet(static_cast<layout::Axis>(axis)).name()] = mesh.degrees[axis];
     }
-    return header.dump();
+    return json_text(header);
 }
 
 std::string ranks_line(int64_t step, int64_t num_steps, std::span<const RankStep> ranks) {

@@ -124,9 +124,7 @@ namespace {
 
 template <class Facts>
 std::string packed(const Facts& facts) {
-    constexpr int kOneLine = -1;
-    return nlohmann::json(facts).dump(kOneLine, ' ', /*ensure_ascii=*/false,
-                                      nlohmann::json::error_handler_t::replace);
+    return json_text(nlohmann::json(facts));
 }
 
 template <class Facts>

@@ -91,7 +91,7 @@ std::string line_of(const HistoryEntry& entry) {
     const nlohmann::ordered_json line = {{"format", kHistoryFormat}, {"version", kHistoryVersion},
                                          {"time", entry.time},       {"kind", entry.kind},
                                          {"nodes", entry.num_nodes}, {"rates", entry.rates}};
-    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text(line);
 }
 
 std::optional<HistoryEntry> entry_of(const std::string& line, const std::filesystem::path& file) {

@@ -272,7 +272,7 @@ std::string json_report(const Report& report) {
                         {"speeds", speeds_json(report)},
                         {"ranks", facts_json(report.cluster.ranks)},
                         {"nodes", facts_json(report.cluster.nodes)}};
-    return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(whole, 2) + "\n";
 }
 
 std::string prometheus_report(const Report& report) {

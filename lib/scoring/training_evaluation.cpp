@@ -72,7 +72,7 @@ std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model:
 
 TrainingEvaluation::TrainingEvaluation(std::vector<eval::Work> tasks, const train::TrainerOptions& options,
                                        train::Trainer& trainer, comm::Mesh& mesh)
-    : tasks_(std::move(tasks)) {
+    : tasks_(std::move(tasks)), warns_(mesh.world().rank() == 0) {
     if (!tasks_.empty()) scorer_.emplace(trainer.model(), options, mesh);
 }
 
@@ -90,10 +90,10 @@ std::vector<observe::TaskMetrics> TrainingEvaluation::run(train::StopAgreement& 
                 },
                 work.task, work.requests)));
         } catch (const Interrupted&) {
-            spdlog::warn("a signal ends the evaluation of tasks, without a result");
+            if (warns_) spdlog::warn("a signal ends the evaluation of tasks, without a result");
             return {};
         } catch (const eval::NotFiniteError& error) {
-            spdlog::warn("{} is not evaluated: {}", work.task.file.name, error.what());
+            if (warns_) spdlog::warn("{} is not evaluated: {}", work.task.file.name, error.what());
         }
     }
     return metrics;

@@ -37,6 +37,7 @@ class TrainingEvaluation {
 
   private:
     std::vector<eval::Work> tasks_;
+    bool warns_;                        // on rank 0, because all ranks have the same results
     std::optional<MeshScorer> scorer_;  // none without tasks
 };
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 #include "config/print.h"
 #include "cuda/device.h"
 #include "model/parameter.h"
@@ -64,7 +65,7 @@ std::string start_line(const config::JobConfig& config, const train::TrainerOpti
         {"tokens_per_step", sizes.global_tokens()},
         {"config", config_text},
     };
-    return line.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+    return json_text(line);
 }
 
 /// Names the keys of [parallelism] that differ from their defaults and divide work along an axis of one rank.

@@ -33,8 +33,10 @@ std::optional<ValidationResult> Validation::run(StopAgreement& stop) {
     const std::optional<int64_t> num_tokens = add_losses(stop, sum);
     if (!num_tokens) return {};
     if (*num_tokens == 0) {
-        spdlog::warn("no token of the {} validation batches counts as a target, so there is no result",
-                     num_batches_);
+        if (mesh_.world().rank() == 0) {
+            spdlog::warn("no token of the {} validation batches counts as a target, so there is no result",
+                         num_batches_);
+        }
         return {};
     }
     // The ranks of a tensor group computed the same losses, so only one of them adds them to the sum.
@@ -56,7 +58,7 @@ std::optional<int64_t> Validation::add_losses(StopAgreement& stop, at::Tensor& s
         feed.read_meanwhile();
         num_tokens += batch.job_counted_tokens;
         if (stop.finish() == StopReason::Signal && i + 1 < num_batches_) {
-            spdlog::warn("a signal ends the validation, without a result");
+            if (mesh_.world().rank() == 0) spdlog::warn("a signal ends the validation, without a result");
             return {};
         }
     }

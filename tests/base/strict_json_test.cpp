@@ -10,6 +10,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
+TEST(JsonText, ReplacesBytesThatAreNotUtf8) {
+    EXPECT_EQ(json_text(ordered_json{{"b", "\xC3\xA9"}, {"a\xff", 1}}), "{\"b\":\"\xC3\xA9\",\"a\uFFFD\":1}");
+    EXPECT_EQ(json_text(ordered_json{{"a", "\xC3"}}, 1), "{\n \"a\": \"\uFFFD\"\n}");
+    EXPECT_TRUE(is_utf8(""));
+    EXPECT_TRUE(is_utf8("a\xC3\xA9\xF0\x9F\x9A\x80"));
+    for (const char* text : {"\xff", "a\xC3", "\xC3(", "\xED\xA0\x80", "\xC0\x80"})
+        EXPECT_FALSE(is_utf8(text));
+}
+
 TEST(ParseJson, ReadsEveryKindOfValueInOrder) {
     const std::string text = R"({"z": [1, -2, 2.5, true, null, "\u00e9", [], {}], "a": {"b": {"c": [[3]]}}})";
     EXPECT_EQ(parse_json(text, "F"), ordered_json::parse(text));

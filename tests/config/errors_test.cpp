@@ -263,6 +263,16 @@ TEST(Errors, CharactersOutsideOfAsciiNeedQuotes) {
     EXPECT_EQ(file_error("[job]\ndump_folder = '''a'ð'''\n"), "no error");
 }
 
+TEST(Errors, TextOnTheCommandLineIsUtf8) {
+    const std::string refused = " on the command line must be text in UTF-8, but is ";
+    EXPECT_EQ(error_of({"--job.description", "d\xff"}), "job.description" + refused + R"("d\ufffd")");
+    EXPECT_EQ(error_of({"--training.dataset_path=/a\xC3/b.h5"}),
+              "training.dataset_path" + refused + R"("/a\ufffd/b.h5")");
+    EXPECT_EQ(error_of({"--data.mixture", "[{path = \xff}]"}),
+              "data.mixture" + refused + R"("[{path = \ufffd}]")");
+    EXPECT_EQ(error_of({"--job.description", "größer"}), "no error");
+}
+
 TEST(Errors, EitherAllOrNoneOfTheTypesAreFloat64) {
     const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
                       reduce = "--training.mixed_precision_reduce=float64";
@@ -275,6 +285,19 @@ TEST(Errors, EitherAllOrNoneOfTheTypesAreFloat64) {
           std::vector{dtype, reduce}}) {
         EXPECT_NE(error_of(some).find("set all three to float64"), std::string::npos) << some[0];
     }
+}
+
+TEST(Errors, EpsIsNotZeroInTheTypeOfTheOptimizer) {
+    const std::vector<std::string> doubles = {"--training.dtype=float64",
+                                              "--training.mixed_precision_param=float64",
+                                              "--training.mixed_precision_reduce=float64"};
+    EXPECT_EQ(error_of({"--optimizer.eps=1e-50"}),
+              "optimizer.eps = 1e-50 is 0 in float32, the optimizer's type with training.dtype = float32; "
+              "set it to 1.4e-45 or more");
+    EXPECT_EQ(error_of({"--optimizer.eps=1.4e-45"}), "no error");
+    std::vector<std::string> words = doubles;
+    words.push_back("--optimizer.eps=1e-50");
+    EXPECT_EQ(error_of(words), "no error");
 }
 
 TEST(Errors, StatesAreFloat64IfTheWeightsAre) {

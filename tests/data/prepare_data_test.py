@@ -76,6 +76,26 @@ class PrepareData(unittest.TestCase):
         self.assertIn("1 of 3 token files are damaged; copy or make them again. 1 of 3 token files cannot be read",
                       done.stderr)
 
+    def test_verify_goes_on_after_damage_outside_of_the_tokens(self):
+        """The tokenizer's name is no longer UTF-8, and HDF5 cannot list the file."""
+        sound, name, heap = (self.folder / file for file in ("sound.h5", "name.h5", "heap.h5"))
+        self.run_program("tokenize", "--input", TINY, "--output", sound)
+        whole = sound.read_bytes()
+        for path, mark in ((name, b"bytes\0"), (heap, b"HEAP")):
+            damaged = bytearray(whole)
+            damaged[damaged.index(mark)] ^= 0x80
+            path.write_bytes(damaged)
+        done = self.run_program("--verify", name, heap, sound, code=3)
+        self.assertEqual([json.loads(line)["okay"] for line in done.stdout.splitlines()], [False, False, True])
+        self.assertIn(f"{name}: dataset 'tokens' names its tokenizer \"\\ufffdytes\", not in UTF-8", done.stderr)
+        self.assertIn(f"{heap}: cannot list the group '/': bad local heap signature; the file is damaged", done.stderr)
+        self.assertIn("2 of 3 token files are damaged", done.stderr)
+        odd = os.fsencode(self.folder) + b"/\xff.h5"
+        os.rename(sound, odd)
+        done = subprocess.run([PROGRAM, "--verify", odd, name], capture_output=True)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("/\ufffd.h5", json.loads(done.stdout.splitlines()[0])["file"])
+
     def test_unknown_words_are_named_before_missing_options(self):
         for words, part in ((["tokenize", "--inptu", "k.jsonl", "--output", "e.h5"],
                              "unknown option --inptu; did you mean --input?"),

@@ -104,6 +104,15 @@ TEST(TokenFile, RefusesATruncatedFile) {
     EXPECT_ERROR(TokenFile{folder / "a.h5"}, DamageError, "a.h5 is truncated", "Copy or make it again");
 }
 
+TEST(TokenFile, RefusesAnEndOfTextOutsideOfItsVocabulary) {
+    const ScratchFolder folder;
+    for (const int64_t end_of_text : {-2, 10, 1000}) {
+        write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {6}, 1, 10, end_of_text);
+        EXPECT_ERROR(TokenFile{folder / "a.h5"}, DamageError, "a.h5",
+                     fmt::format("has end_of_text {}, outside of its vocabulary of 10", end_of_text));
+    }
+}
+
 int64_t offset_of(const std::filesystem::path& path, const char* dataset) {
     return h5::File::open(path).open_dataset(dataset).offset();
 }

@@ -168,6 +168,12 @@ class Eval(EvalTest):
         self.assertEqual(found | {"alias": "task"}, expected)
         self.assertIn("|token_perplexity|", done.stderr)
 
+    def test_names_that_are_not_utf8_are_reported(self):
+        write_model(self.model)
+        task = os.fsdecode(os.fsencode(self.folder) + b"/\xff.jsonl")
+        os.rename(self.task(random_records(4, 9)), task)
+        self.assertEqual(list(self.evaluate(task)[0]["results"]), ["\ufffd"])
+
     def test_inputs_are_never_replaced(self):
         write_model(self.model)
         task, full = self.task([[1, 2, 3]]), self.convert("full")

@@ -78,7 +78,7 @@ class EvalTest(unittest.TestCase):
 
     def run_program(self, *arguments, program="eval", code=0, stdout=subprocess.PIPE, **environment):
         done = subprocess.run([*self.launcher, BIN / program, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"} | self.environment | environment)
+                              errors="replace", env=os.environ | {"OMP_NUM_THREADS": "1"} | self.environment | environment)
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 

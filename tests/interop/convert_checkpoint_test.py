@@ -130,6 +130,12 @@ class ConvertTest(unittest.TestCase):
         for tensor in report["tensors"]:
             self.assertIn(tensor["slabs"][0]["check"], text)
 
+    def test_names_that_are_not_utf8_are_reported(self):
+        self.convert("full", "f")
+        os.rename(self.folder / "f", os.fsencode(self.folder) + b"/\xff")
+        path = os.fsdecode(os.fsencode(self.folder) + b"/\xff")
+        self.assertIn("/\ufffd", json.loads(self.run_program("--inspect", path, "--json"))["path"])
+
     def test_a_damaged_file_fails_its_check(self):
         self.convert("full", "f")
         tensor = json.loads(self.run_program("--inspect", self.folder / "f", "--json"))["tensors"][3]

@@ -138,7 +138,9 @@ TEST_F(BaselineFile, IsAFileOrItsFolder) {
     file(lines(2000));
     EXPECT_EQ(error(folder_ / "old" / "metrics.jsonl"), "");
     EXPECT_EQ(error(folder_ / "old"), "");
-    const std::string remedy = " cannot be read; name the metrics.jsonl or the dump folder of an earlier run";
+    const std::string remedy =
+        " cannot be read: No such file or directory; name the metrics.jsonl or the dump folder of an earlier "
+        "run";
     EXPECT_EQ(error(folder_ / "none"), (folder_ / "none").string() + remedy);
     std::filesystem::create_directories(folder_ / "empty");
     EXPECT_EQ(error(folder_ / "empty"), (folder_ / "empty" / "metrics.jsonl").string() + remedy);

@@ -3,7 +3,9 @@ that they do not change."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 import unittest
 
 import run
@@ -59,8 +61,20 @@ class Evaluation(run.PretrainTest):
         job = self.start(2, *self.small(evaluation__tasks=texts, evaluation__freq=2, training__local_batch_size=1,
                                         training__seq_len=32, training__steps=9, checkpoint__enable=True))
         done = self.stop_in_step_2_of_9(job)
-        self.assertIn("a signal ends the evaluation of tasks, without a result", done.stderr)
+        self.assertEqual(done.stderr.count("a signal ends the evaluation of tasks, without a result"), 1, done)
         self.assertEqual(["evaluation" in step for step in self.steps()], [False, False])
+
+    def test_a_signal_before_the_tasks_are_read(self):
+        for num_ranks in (1, 2):
+            job = self.start(num_ranks, *self.small(f"early{num_ranks}", evaluation__tasks=TASKS[0], evaluation__tokenizer="bytes",
+                                                    checkpoint__enable=True))
+            while not (pid := job.rank_pids().get(num_ranks - 1)) or not run.catches(pid, signal.SIGTERM):
+                self.assertIsNone(job.mpirun.poll(), "the job ended early")
+                time.sleep(0.01)
+            run.send(pid, signal.SIGTERM)
+            done = job.finish()
+            self.assert_code(done, 75)
+            self.assertIn("stopped by a signal before step 1 of 4", done.stderr)
 
     def test_training_repeats_bit_for_bit(self):
         for num_ranks, layout in ((2, {PIPELINE: 2, SCHEDULE: "ZBVZeroBubble"}), (2, {SHARD: 2})):

@@ -130,9 +130,10 @@ class Validation(run.PretrainTest):
         mask = [0] * (NUM_TOKENS - 1) + [1]
         records.write_text(json.dumps({"tokens": self.stream, "loss_mask": mask}) + "\n")
         self.tokenize(records, valid)
-        done = self.run_ranks(1, *self.small(validation__enable=True, validation__dataset_path=valid, validation__steps=2))
+        done = self.run_ranks(2, *self.small(validation__enable=True, validation__dataset_path=valid, validation__steps=2,
+                                             validation__freq=4))
         self.assert_code(done, 0)
-        self.assertIn("no token of the 2 validation batches counts", done.stderr)
+        self.assertEqual(done.stderr.count("no token of the 2 validation batches counts"), 1, done)
         self.assertFalse(any("validation_loss" in step for step in self.steps()))
 
     def test_a_signal_ends_it(self):
@@ -140,7 +141,8 @@ class Validation(run.PretrainTest):
         job = self.start(2, *self.small(validation__enable=True, validation__dataset_path=self.tokens, validation__freq=2,
                                         validation__seq_len=2, training__local_batch_size=1, training__steps=9,
                                         checkpoint__enable=True))
-        self.stop_in_step_2_of_9(job)
+        done = self.stop_in_step_2_of_9(job)
+        self.assertEqual(done.stderr.count("a signal ends the validation, without a result"), 1, done)
         self.assertEqual(["validation_loss" in step for step in self.steps()], [False, False])
 
     def test_mistakes(self):
