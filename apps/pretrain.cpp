@@ -200,13 +200,13 @@ struct Run {
 
 /// Answers --plan and --search. 3: no plan fits.
 ExitCode print_plan(const config::CommandLine& line) {
+    stop_catching_requests();
     const config::PlanRequest& request = line.plan;
     observe::MemoryMeter::install();
     const ops::OpsContext tensors(setup::operation_path(line.config));
     const plan::Machine machine = plan::choose_machine(line.config, request);
     if (machine.is_gpu) ops::set_num_threads(1);  // threads of processors need memory that a GPU does not
     if (line.command == config::Command::Search) {
-        catch_stop_requests(StopSignals::Terminal);  // one process, which ends at once
         const plan::Search found = plan::search(line.config, request.num_ranks, machine);
         print_text(request.json ? plan::search_json(found) : plan::search_text(found), stdout);
         return found.best.empty() ? ExitCode::CheckFailed : ExitCode::Done;

@@ -56,8 +56,8 @@ class UserError : public Error {
     UserError(ExitCode code, const std::string& message) : Error(code, Reach::AllRanks, message) {}
 };
 
-/// An input whose bytes disagree with the checks that were saved with them, that lacks its end, or whose
-/// numbers are not finite.
+/// An input whose bytes disagree with the checks that were saved with them, that lacks its end, whose form
+/// cannot be read, or whose numbers are not finite or impossible.
 class DamageError : public UserError {
   public:
     template <class... Args>

@@ -81,4 +81,9 @@ void throw_if_stop_requested() {
         throw RunError("stopped by a signal; no unfinished output is left");
 }
 
+void stop_catching_requests() {
+    for (const int signal : {SIGTERM, SIGUSR1}) std::signal(signal, SIG_DFL);
+    if (stop_requested()) std::raise(received_signal);
+}
+
 }  // namespace argosy

@@ -39,8 +39,13 @@ void catch_stop_requests(StopSignals which);
 /// Whether one of the signals has arrived. Any thread may call this.
 bool stop_requested();
 
-/// Throws RunError after a signal to a tool (Terminal); unwinding removes its output. A run goes on.
+/// Throws RunError after a signal to a tool (Terminal); unwinding removes its unfinished output. A run goes
+/// on.
 void throw_if_stop_requested();
+
+/// Gives the signals of a run (Scheduler) their usual effect again, for work without output. One that has
+/// arrived ends the process now.
+void stop_catching_requests();
 
 /// Version and commit, as `--version` prints them: "0.1.0 (1a2b3c4d5e6f)".
 const char* version();

@@ -99,6 +99,11 @@ void locate_loss_mask(const h5::File& file, StoredTokens& stored) {
 
 void check_end(const std::filesystem::path& path, const StoredArray& array) {
     const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+    constexpr int64_t kMaxOffset = int64_t{1} << 60;
+    if (array.offset < 0 || array.offset > kMaxOffset) {
+        throw DamageError("{} is damaged: {} would begin at byte {}. Copy or make it again", path.string(),
+                          array.content, static_cast<uint64_t>(array.offset));
+    }
     if (array.num_elements == 0 || array.end() <= file_bytes) return;
     throw DamageError("{} is truncated: it has {} bytes, and {} end at byte {}. Copy or make it again",
                       path.string(), file_bytes, array.content, array.end());

@@ -267,7 +267,6 @@ TokenizeResult TokenizeJob::finish() {
             builder_->add(documents);
         };
         const PartSummary part = read_part(parts_.part_path(piece), add_of_piece);
-        refuse_skipped(piece, part);
         builder_->count(part.num_skipped, part.num_repaired);
         show_progress(piece, std::ssize(pieces_), 0, "joining");
     }

@@ -84,17 +84,16 @@ herr_t append_name(hid_t, const char* name, const H5L_info_t*, void* names) {
 
 /// Throws the failure of H5Fopen. HDF5 finds by itself that a file is shorter than its header says.
 [[noreturn]] void refuse_to_open(const std::filesystem::path& path) {
-    const std::string reason = take_error_text();
+    const std::string reason = take_whole_error_text();
     if (reason.starts_with("truncated file")) {
         throw DamageError(
             "{} is truncated: it has {} bytes, fewer than its header says. Copy or make it again",
             path.string(), std::filesystem::file_size(path));
     }
-    // "already open" or "unable to lock": the bytes may be sound.
-    const bool is_in_use = reason.starts_with("file is already open") || reason.starts_with("unable to");
+    const bool is_in_use =
+        reason.starts_with("file is already open") || reason.starts_with("unable to lock file");
     if (is_in_use) throw UserError("{}: cannot open the file: {}", path.string(), reason);
-    throw DamageError("{}: cannot open the file: {}; it is damaged. Copy or make it again", path.string(),
-                      reason);
+    refuse_read("open the file", path.string(), reason);
 }
 
 std::string dataset_place(const std::string& file, const std::string& name) {
@@ -156,12 +155,10 @@ Handle File::new_dataset(const std::string& name, ElementType type, const Handle
 Dataset File::open_dataset(const std::string& name) const {
     // H5Lexists returns a negative number if a group in the name is missing.
     if (H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT) <= 0) {
-        take_error_text();
+        const std::string reason = take_whole_error_text();
         const std::vector<std::string> names = links();
-        if (std::ranges::find(names, name) != names.end()) {
-            throw DamageError("{}: dataset '{}' cannot be opened; the file is damaged. Copy or make it again",
-                              place_, name);
-        }
+        if (std::ranges::find(names, name) != names.end())
+            refuse_read("find it", dataset_place(place_, name), reason);
         throw UserError("{} has no dataset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
     }
     const std::string place = dataset_place(place_, name);
@@ -174,7 +171,8 @@ Dataset File::open_dataset(const std::string& name) const {
 
 std::vector<std::string> File::links(const std::string& group) const {
     const std::string action = fmt::format("list the group '{}'", group);
-    const Handle opened(check(H5Gopen2(handle_.id(), group.c_str(), H5P_DEFAULT), action, place_), H5Gclose);
+    const int64_t id = H5Gopen2(handle_.id(), group.c_str(), H5P_DEFAULT);
+    const Handle opened(group == "/" ? check_read(id, action, place_) : check(id, action, place_), H5Gclose);
     std::vector<std::string> names;
     check_read(H5Literate(opened.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append_name, &names), action,
                place_);

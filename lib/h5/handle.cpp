@@ -31,14 +31,6 @@ std::string shortened(const std::string& text) {
     return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason), remedy_for(reason));
 }
 
-std::string take_whole_text() {
-    std::string text;
-    // H5E_WALK_UPWARD: from the innermost function outwards.
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
-    H5Eclear2(H5E_DEFAULT);
-    return text.empty() ? "HDF5 gives no reason" : text;
-}
-
 }  // namespace
 
 void start_library() {
@@ -48,10 +40,21 @@ void start_library() {
     if (!started || !quiet) throw RunError("HDF5 cannot be started: {}", take_error_text());
 }
 
-std::string take_error_text() { return shortened(take_whole_text()); }
+std::string take_whole_error_text() {
+    std::string text;
+    // H5E_WALK_UPWARD: from the innermost function outwards.
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
+    H5Eclear2(H5E_DEFAULT);
+    return text.empty() ? "HDF5 gives no reason" : text;
+}
+
+std::string take_error_text() { return shortened(take_whole_error_text()); }
 
 void refuse_read(std::string_view action, std::string_view place) {
-    const std::string text = take_whole_text();
+    refuse_read(action, place, take_whole_error_text());
+}
+
+void refuse_read(std::string_view action, std::string_view place, const std::string& text) {
     if (text.find(kSystemErrorMark) != text.npos)
         throw RunError("{}: cannot {}: {}", place, action, shortened(text));
     throw DamageError("{}: cannot {}: {}; the file is damaged. Copy or make it again", place, action, text);

@@ -24,11 +24,14 @@ std::string take_error_text();
 /// Throws "<place>: cannot <action>: <HDF5's text>" for a call that failed to read a file: RunError if the
 /// system failed, else DamageError, because HDF5 does not understand the bytes.
 [[noreturn]] void refuse_read(std::string_view action, std::string_view place);
+/// The same for a text that the caller has taken with take_whole_error_text().
+[[noreturn]] void refuse_read(std::string_view action, std::string_view place, const std::string& whole_text);
+std::string take_whole_error_text();
 
 /// Returns the result of an HDF5 call, or throws "<place>: cannot <action>: <HDF5's text>" if it is negative.
-template <class Failure = RunError, class Result>
+template <class Result>
 Result check(Result result, std::string_view action, std::string_view place) {
-    if (result < 0) throw Failure("{}: cannot {}: {}", place, action, take_error_text());
+    if (result < 0) throw RunError("{}: cannot {}: {}", place, action, take_error_text());
     return result;
 }
 

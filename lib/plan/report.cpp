@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/strict_json.h"
 #include "base/units.h"
 #include "observe/shortage.h"
 #include "plan/overlap.h"
@@ -250,7 +251,7 @@ ordered_json value_of(const Plan& plan) {
 
 }  // namespace
 
-std::string plan_json(const Plan& plan) { return value_of(plan).dump(2) + "\n"; }
+std::string plan_json(const Plan& plan) { return json_text(value_of(plan), 2) + "\n"; }
 
 namespace {
 
@@ -355,7 +356,7 @@ std::string search_json(const Search& found) {
                                {"reason", found.reason},
                                {"nearest", listed(found.nearest)},
                                {"narrower", std::move(narrower)}};
-    return json.dump(2) + "\n";
+    return json_text(json, 2) + "\n";
 }
 
 }  // namespace argosy::plan

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/program.h"
 #include "config/schema.h"
 #include "observe/shortage.h"
 #include "plan/overlap.h"
@@ -40,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> changes_of(const JobConfig& giv
     return found;
 }
 
-/// Removes the items whose plan is not faster than that of any item with less memory. The fastest comes
+/// Removes each item for which another one is at least as fast and needs no more memory. The fastest comes
 /// first.
 template <class Item, class PlanOf>
 void keep_front(std::vector<Item>& items, const PlanOf& plan_of) {
@@ -138,10 +137,7 @@ class Searcher {
     }
 
     Candidate planned_in_full(const JobConfig& config) const {
-        throw_if_stop_requested();
-        Candidate candidate{config, changes_of(given_, config), make_plan(config, num_ranks_, machine_)};
-        candidate.plan.drop_events();
-        return candidate;
+        return {config, changes_of(given_, config), make_plan(config, num_ranks_, machine_)};
     }
 
     /// Plans the front in full. If nothing fits, the smallest trial.
@@ -274,7 +270,6 @@ class Searcher {
     /// The better of the configuration with and without asynchronous tensor parallelism, by rough plans: one
     /// that fits, and the faster of two. Throws UserError if runs with both are refused.
     Candidate with_faster_overlap(const JobConfig& config) const {
-        throw_if_stop_requested();
         std::optional<Candidate> best;
         std::optional<UserError> refusal;
         std::vector<JobConfig> variants = {config};

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/ordered_tasks.h"
-#include "base/program.h"
 #include "ops/ops_context.h"
 
 namespace argosy::plan {
@@ -148,7 +147,6 @@ bool set_microbatch(JobConfig& config, int64_t batch, int64_t microbatch, int nu
 }
 
 Trial try_config(const JobConfig& config, int num_ranks, const Machine& machine) {
-    throw_if_stop_requested();
     try {
         return {config, make_rough_plan(config, num_ranks, machine), ""};
     } catch (const UserError& error) {

@@ -56,6 +56,15 @@ class PlanTest(run.PretrainTest):
             shares[compute] = plan["mfu_causal"] / plan["tokens_per_second"]
         self.assertAlmostEqual(shares["float32"], shares["bfloat16"], delta=1e-9 * shares["bfloat16"])
 
+    def test_plans_of_a_search_have_their_collectives(self):
+        done = self.ask("--json", "--gpus", 32, "--gpu", "h200", "--search", "--model.flavor", "70B",
+                        training__global_batch_size=32, training__seq_len=8192)
+        plans = [each["plan"] for each in json.loads(done.stdout)["best"]]
+        rows = {plan["mesh"]: plan["ranks"][0]["tensor_collectives"] for plan in plans}
+        self.assertTrue(any(" tp " in f" {mesh}" for mesh in rows), rows.keys())
+        for mesh, found in rows.items():
+            self.assertEqual("tp " in mesh, found != [], mesh)
+
     def test_tables_of_expected_speeds(self):
         """The committed tables are those that the planner of today writes."""
         configs = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs"
