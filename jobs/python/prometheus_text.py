@@ -44,7 +44,7 @@ OF_RUN = {
     "argosy_step_seconds": "Time of the newest step by part, on rank 0; part=\"total\" is the whole.",
     "argosy_exposed_seconds": "Exposed communication of the newest step on rank 0, by mesh axes.",
     "argosy_median_step_seconds": f"Median time of the newest {NUM_OF_TIMES} steps.",
-    "argosy_planned_steps": "training.steps of the configuration.",
+    "argosy_planned_steps": "The run's last step: training.steps, or an earlier one with training.max_tokens.",
     "argosy_checkpoint_step": "Step of the newest whole checkpoint.",
     "argosy_starts_total": "Starts of the run by jobs.",
     "argosy_metrics_modified_timestamp_seconds": "Time of the newest write to metrics.jsonl, in seconds since 1970.",
