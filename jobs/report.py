@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 import prometheus_text
 import step_traces
 from rank_times import ranks_of
-from run_metrics import flat, lines_of_steps, part, read_metrics, thinned
+from run_metrics import NEWEST_STEPS, first_counted, flat, lines_of_steps, part, read_metrics, thinned
 from run_record import (checkpoints_of, fail, fail_to_read, folders_of, is_number, mesh_of, names_of, newest_lines, objects,
                         read_run, state_of)
 
@@ -26,7 +26,6 @@ PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
 SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "page.js")
 MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
-NEWEST = 50  # steps whose median is the speed
 RELOAD_SECONDS = 30
 LIVE = ("new", "running")  # states of runs that go on
 
@@ -55,7 +54,8 @@ def overview(run, metrics, state):
             ["Time in steps", str(datetime.timedelta(seconds=round(metrics.total("time_ms.total") / 1000)))]]
     tokens = metrics.newest.get("tokens")
     if seconds > 0 and is_number(tokens):
-        rows.append(["Speed", f"{tokens / seconds:.4g} tokens/s, {seconds:.3g} s a step (median of the newest {NEWEST})"])
+        rows.append(["Speed", f"{tokens / seconds:.4g} tokens/s, {seconds:.3g} s a step (median of the newest {NEWEST_STEPS}"
+                              " after the start-up)"])
         if total and step < total and state[0] in ("running", "stopped"):
             rows.append(["To go", str(datetime.timedelta(seconds=round((total - step) * seconds)))])
     if metrics.num_replaced:
@@ -87,8 +87,8 @@ def aside_of(run):
 
 
 def median_seconds(times_ms):
-    """The median of the newest steps' times."""
-    known = [value for value in times_ms if is_number(value)][-NEWEST:]
+    """The median over the steps that count for a run's speed; of a run in which none counts yet, the newest step's time."""
+    known = [value for value in times_ms[min(first_counted(len(times_ms)), len(times_ms) - 1):] if is_number(value)]
     return statistics.median(known) / 1000 if known else 0
 
 

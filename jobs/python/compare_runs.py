@@ -30,7 +30,7 @@ class RunFigures:
         waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
         self.figures = {
             SPEED: self.median("tokens_per_second_per_device"),
-            "memory GiB": max(self.known("memory_peak_gib"), default=None),
+            "memory GiB of rank 0": max(self.known("memory_peak_gib"), default=None),
             "MFU": self.median("mfu_causal"),
             "exposed ms": statistics.median(waits) if exposed else None,
             "loss": self.loss(loss_step)}
@@ -222,7 +222,7 @@ def main():
         return
     print(table(header, rows, options.format))
     print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps. Memory: their "
-          f"maximum. Loss: the mean of {NEWEST_STEPS} steps up to step {common}. ±: standard error.")
+          f"maximum, of rank 0 alone. Loss: the mean of {NEWEST_STEPS} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:
         print("", *changed, sep="\n")

@@ -3,14 +3,11 @@
 Names end with the base unit, as Prometheus wants it: seconds, bytes, ratio (1 is 100 %); `_total` marks counters. A figure
 that is null in metrics.jsonl has no line, so a loss that is not finite has none: alert on argosy_finite.
 """
-import statistics
-
-from run_metrics import part
+from run_metrics import NEWEST_STEPS, part, speed_of
 from run_record import checkpoints_of, is_number, newest_lines
 
 GIB, MS, TERA = 2.0**30, 1e-3, 1e12
 NUM_BYTES = 1 << 22  # of the newest lines, some thousands, in which a validation and an evaluation are looked for
-NUM_OF_TIMES = 50  # the newest steps, whose median step time is exported beside the newest step's parts
 
 # name: (key of metrics.jsonl, factor, help)
 OF_STEP = {
@@ -43,8 +40,8 @@ OF_RUN = {
     "argosy_evaluation": "Metrics of the newest evaluation by task; metric=\"..._stderr\" is a standard error.",
     "argosy_step_seconds": "Time of the newest step by part, on rank 0; part=\"total\" is the whole.",
     "argosy_exposed_seconds": "Exposed communication of the newest step on rank 0, by mesh axes.",
-    "argosy_median_step_seconds": f"Median time of the newest {NUM_OF_TIMES} steps.",
-    "argosy_planned_steps": "training.steps of the configuration.",
+    "argosy_median_step_seconds": f"Median time of the newest {NEWEST_STEPS} steps after the start-up.",
+    "argosy_planned_steps": "The run's last step: training.steps, or an earlier one with training.max_tokens.",
     "argosy_checkpoint_step": "Step of the newest whole checkpoint.",
     "argosy_starts_total": "Starts of the run by jobs.",
     "argosy_metrics_modified_timestamp_seconds": "Time of the newest write to metrics.jsonl, in seconds since 1970.",
@@ -72,10 +69,9 @@ def figures_of_times(lines):
     for axes, value in part(times, "exposed").items():
         if is_number(value):
             yield "argosy_exposed_seconds", {"axes": axes}, value * MS
-    totals = [part(line, "time_ms").get("total") for line in lines[-NUM_OF_TIMES:]]
-    known = [value for value in totals if is_number(value)]
-    if known:
-        yield "argosy_median_step_seconds", {}, statistics.median(known) * MS
+    median = speed_of(lines).step_ms
+    if median is not None:
+        yield "argosy_median_step_seconds", {}, median * MS
 
 
 def figures_of_evaluation(line):

@@ -41,8 +41,7 @@ class Run:
     preflight: dict
 
     def total_steps(self):
-        steps = self.config.get("training.steps", "").replace("_", "")
-        return self.newest_start().get("last_step") or self.log["total"] or (int(steps) if steps.isdigit() else None)
+        return total_steps(self.config, self.starts, self.log["total"])
 
     def newest_start(self):
         return self.starts[-1] if self.starts else {}
@@ -65,6 +64,13 @@ class Run:
                             for key in {**before, **now} if before.get(key) != now.get(key)]
             before = now
         return changes
+
+
+def total_steps(config, starts, total_in_log=None):
+    """The last step of the newest start, which training.max_tokens may put before training.steps. A start that left no record has
+    it in the log; else it is training.steps. None if nothing tells it."""
+    steps = config.get("training.steps", "").replace("_", "")
+    return (starts[-1].get("last_step") if starts else None) or total_in_log or (int(steps) if steps.isdigit() else None)
 
 
 DECODER = json.JSONDecoder(parse_constant=lambda name: None)  # NaN and infinity, which JSON lacks, are unknown values

@@ -9,7 +9,8 @@ import sys
 import time
 
 from run_metrics import speed_of
-from run_record import checkpoints_of, config_text, fail, fail_to_read, newest_lines, objects, read_config
+from run_record import (checkpoints_of, config_text, fail, fail_to_read, newest_lines, objects, read_config,
+                        total_steps)
 from sweep_points import line_of_point, options_in_words, same_point
 
 # The columns that squeue prints. The script is the last one, because its path may contain "|".
@@ -103,17 +104,6 @@ def show_job(folder, queued, started):
         show("job", f"not in the queue, and left no exit code ({name})")
 
 
-def config_of(folder):
-    """The keys of the newest start's configuration."""
-    text, _ = config_text(folder, list(objects(folder / "starts.jsonl")))
-    return read_config(text)[0]
-
-
-def total_steps(config):
-    steps = config.get("training.steps", "")
-    return int(steps) if steps.isdecimal() else None
-
-
 def show_efficiency(folder, steps, config, baseline):
     """The speed of a GPU in per cent of the baseline's; if that is a sweep, of its point with the same options."""
     name = baseline or config.get("metrics.baseline")
@@ -174,9 +164,10 @@ def show_checkpoint(folder, config, newest_step):
 
 
 def show_steps_of(folder, baseline):
-    steps, config = newest_lines(folder / "metrics.jsonl"), config_of(folder)
+    steps, starts = newest_lines(folder / "metrics.jsonl"), list(objects(folder / "starts.jsonl"))
+    config, _ = read_config(config_text(folder, starts)[0])
     if steps:
-        show_steps(steps, total_steps(config))
+        show_steps(steps, total_steps(config, starts))
         show_efficiency(folder, steps, config, baseline)
     else:
         show("step", "none yet")

@@ -188,9 +188,17 @@ std::string data_text(const Case&, double share) {
         percent_text(share));
 }
 
+/// The number of steps between two pauses of training with which the pauses take the share `target` of the
+/// time instead of `share`. With `interval` steps between them, a pause takes share / (1 - share) of the
+/// steps' time.
+int64_t longer_interval(int64_t interval, double share, double target) {
+    const auto of_training = [](double part) { return part / (1 - part); };
+    return static_cast<int64_t>(
+        std::ceil(static_cast<double>(interval) * of_training(share) / of_training(target)));
+}
+
 std::string checkpoint_text(const Case& run, double share) {
-    const auto longer = static_cast<int64_t>(
-        std::ceil(static_cast<double>(run.facts.checkpoint_interval) * share / kTargetOfSaves));
+    const int64_t longer = longer_interval(run.facts.checkpoint_interval, share, kTargetOfSaves);
     return fmt::format("saving stops training for {} of the time: {}--checkpoint.interval={} makes it {}",
                        percent_text(share),
                        run.facts.saves_async ? "" : "--checkpoint.async_mode=async saves in the background; ",
@@ -202,8 +210,7 @@ std::string longer_freq_text(const Case& run, const char* what, const char* key,
         return fmt::format("{} after the last step takes {} of the time of so few steps", what,
                            percent_text(share));
     }
-    const auto longer =
-        static_cast<int64_t>(std::ceil(static_cast<double>(freq) * share / kTargetOfValidation));
+    const int64_t longer = longer_interval(freq, share, kTargetOfValidation);
     return fmt::format("{} takes {} of the time: --{}={} makes it about {}", what, percent_text(share), key,
                        longer, percent_text(kTargetOfValidation));
 }

@@ -107,8 +107,9 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   the run's types are), number_types {compute, master, reduce, products (how their operands are cast: only
 ///   if they are)}, compute_type_tflops (the datasheet's peak of products of the type compute),
 ///   mfu_compute_type (causal, over that peak), measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
-///   validation, evaluation, other}, checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates,
-///   loss_scale, memory_reserved_gib, memory_retries, bubble_ms (the part of time_ms.exposed.pp in which this
+///   validation, evaluation, other} (the communication of validation and evaluation is in their times, not in
+///   exposed), checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates, loss_scale,
+///   memory_reserved_gib, memory_retries, bubble_ms (the part of time_ms.exposed.pp in which this
 ///   rank waited for other stages to send; waits until they receive are not in it; only with stages, and not
 ///   where NCCL moves the data), compute_kinds_ms {forward, recompute, head, backward, weights, other} (the
 ///   parts of time_ms.compute; StepTimes), layer_grad_norms {unit: norm} (only if requested),

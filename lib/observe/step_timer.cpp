@@ -54,39 +54,37 @@ StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer)
 StepTimer::PhaseScope::~PhaseScope() { timer_.switch_to(outer_); }
 
 StepTimer::Reading StepTimer::read() const {
+    const std::string pipeline = layout::AxisSet(layout::Axis::Pipeline).name();
     Reading reading{.seconds = clock_()};
-    mesh_.for_each_shared_group(
-        [&](const comm::Communicator& group) { reading.exposed_seconds += group.exposed_seconds(); });
+    mesh_.for_each_shared_group([&](const comm::Communicator& group) {
+        reading.exposed_seconds[group.name()] += group.exposed_seconds();
+        if (group.name() != pipeline) return;
+        if (const auto seconds = group.unsent_seconds())
+            reading.unsent_seconds = reading.unsent_seconds.value_or(0) + *seconds;
+    });
     return reading;
 }
 
-std::map<std::string, double> StepTimer::exposed_seconds_by_name() const {
-    std::map<std::string, double> seconds;
-    mesh_.for_each_shared_group(
-        [&](const comm::Communicator& group) { seconds[group.name()] += group.exposed_seconds(); });
-    return seconds;
-}
-
-std::optional<double> StepTimer::unsent_seconds() const {
-    const std::string pipeline = layout::AxisSet(layout::Axis::Pipeline).name();
-    std::optional<double> sum;
-    mesh_.for_each_shared_group([&](const comm::Communicator& group) {
-        if (group.name() != pipeline) return;
-        if (const auto seconds = group.unsent_seconds()) sum = sum.value_or(0) + *seconds;
-    });
-    return sum;
-}
-
 void StepTimer::add_time_since_last() {
-    const Reading now = read();
+    Reading now = read();
     const double elapsed = now.seconds - last_.seconds;
-    const double exposed = now.exposed_seconds - last_.exposed_seconds;
+    const bool training = open_ != Phase::Validation && open_ != Phase::Evaluation;
+    double exposed = 0;
+    for (const auto& [name, seconds] : now.exposed_seconds) {
+        const double waited = training ? seconds - last_.exposed_seconds[name] : 0;
+        exposed_seconds_[name] += waited;
+        exposed += waited;
+    }
+    if (now.unsent_seconds) {
+        const double waited = training ? *now.unsent_seconds - last_.unsent_seconds.value_or(0) : 0;
+        unsent_seconds_ = unsent_seconds_.value_or(0) + waited;
+    }
     const size_t part = open_ ? static_cast<size_t>(*open_) : kNumPhases;
     // Sums of exposed seconds are rounded, so a wait that fills the interval may exceed it by an ulp.
     const double own = std::max(elapsed - exposed, 0.0);
     part_seconds_[part] += own;
     if (open_ == Phase::Compute) kind_seconds_[static_cast<size_t>(kind_)] += own;
-    last_ = now;
+    last_ = std::move(now);
 }
 
 void StepTimer::switch_to(std::optional<Phase> next) {
@@ -102,9 +100,10 @@ void StepTimer::start_step() {
     part_seconds_ = {};
     kind_seconds_ = {};
     has_kinds_ = false;
-    exposed_at_start_ = exposed_seconds_by_name();
-    unsent_at_start_ = unsent_seconds().value_or(0);
-    start_ = last_ = read();
+    exposed_seconds_ = {};
+    unsent_seconds_ = {};
+    last_ = read();
+    start_seconds_ = last_.seconds;
 }
 
 StepTimer::PhaseScope StepTimer::phase(Phase phase) {
@@ -141,7 +140,7 @@ StepTimes StepTimer::finish_step() {
     switch_to(std::nullopt);
     in_step_ = false;
     StepTimes times;
-    times.total_ms = 1e3 * (last_.seconds - start_.seconds);
+    times.total_ms = 1e3 * (last_.seconds - start_seconds_);
     for (size_t i = 0; i < kStepParts.size(); ++i) times.*kStepParts[i].ms = 1e3 * part_seconds_[i];
     if (has_kinds_) {
         const auto seconds =
@@ -149,10 +148,8 @@ StepTimes StepTimer::finish_step() {
         times.compute_kinds_ms.emplace();
         for (int i = 0; i < kNumComputeKinds; ++i) (*times.compute_kinds_ms)[i] = 1e3 * seconds[i];
     }
-    for (const auto& [name, seconds] : exposed_seconds_by_name()) {
-        times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);
-    }
-    if (const auto unsent = unsent_seconds()) times.bubble_ms = 1e3 * (*unsent - unsent_at_start_);
+    for (const auto& [name, seconds] : exposed_seconds_) times.exposed_ms[name] = 1e3 * seconds;
+    if (unsent_seconds_) times.bubble_ms = 1e3 * *unsent_seconds_;
     return times;
 }
 

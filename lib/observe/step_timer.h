@@ -2,8 +2,9 @@
 // part, so the parts add up to the whole. A moment is *exposed communication* if the program waits for a
 // group of ranks, or moves or reduces data for the group (Communicator::exposed_seconds). Exposed
 // communication includes waiting for a late rank, and is subtracted from the phase in which it happens. Any
-// other moment belongs to the innermost open phase, or to *other* if no phase is open. Only the thread that
-// waits on the communicators uses a StepTimer.
+// other moment belongs to the innermost open phase, or to *other* if no phase is open. Training pauses for
+// validation and evaluation: their communication belongs to them, so that exposed communication is training's
+// alone. Only the thread that waits on the communicators uses a StepTimer.
 #pragma once
 
 #include <array>
@@ -38,7 +39,8 @@ struct StepTimes {
     /// gradients that a second stream computes at the same time, and the rest of compute_ms as Other; none if
     /// the host moves the data between ranks.
     std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
-    /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
+    /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world". Without the communication of
+    /// validation and evaluation, which is in the times of these.
     std::map<std::string, double> exposed_ms;
     /// The part of exposed_ms in which this rank waited for activations or gradients that another stage of
     /// the pipeline had not sent yet. None without stages, and if the backend cannot
@@ -49,7 +51,7 @@ struct StepTimes {
     StepTimes& operator+=(const StepTimes& more);
 };
 
-/// A part of a step that is not exposed communication.
+/// A part of a step besides the exposed communication of training.
 struct StepPart {
     const char* name;   // in metrics.jsonl
     const char* words;  // in sentences: "the optimizer takes 3 ms more"
@@ -109,12 +111,11 @@ class StepTimer {
 
   private:
     struct Reading {
-        double seconds = 0;          // by the clock
-        double exposed_seconds = 0;  // sum over all groups
+        double seconds = 0;                             // by the clock
+        std::map<std::string, double> exposed_seconds;  // by the name of the groups, since they were made
+        std::optional<double> unsent_seconds;           // of the pipeline, since it was made
     };
     Reading read() const;
-    std::map<std::string, double> exposed_seconds_by_name() const;
-    std::optional<double> unsent_seconds() const;  // of the pipeline
     void add_time_since_last();
     void switch_to(std::optional<Phase> next);
 
@@ -122,9 +123,10 @@ class StepTimer {
     std::function<double()> clock_;
     bool in_step_ = false;
     std::optional<Phase> open_;
-    Reading start_, last_;                            // at the step's start, at the last change of phase
-    std::map<std::string, double> exposed_at_start_;  // seconds
-    double unsent_at_start_ = 0;
+    double start_seconds_ = 0;                       // by the clock
+    Reading last_;                                   // at the last change of phase or kind
+    std::map<std::string, double> exposed_seconds_;  // as StepTimes::exposed_ms
+    std::optional<double> unsent_seconds_;           // as StepTimes::bubble_ms
     std::optional<GpuKinds> gpu_kinds_;
     std::array<double, kStepParts.size()> part_seconds_{};  // as kStepParts
     ComputeKind kind_ = ComputeKind::Other;

@@ -33,11 +33,9 @@ void add_times(std::vector<Scalar>& scalars, const StepWindow& window) {
         scalars.push_back({fmt::format("time_metrics/{}(s)", part), ms / steps_ms});
     };
     add("end_to_end", times.total_ms);
-    add("data_loading", times.data_ms);
-    add("compute", times.compute_ms);
-    add("optimizer", times.optimizer_ms);
-    add("checkpoint", times.checkpoint_ms);
-    add("other", times.other_ms);
+    for (const StepPart& part : kStepParts) {
+        add(part.ms == &StepTimes::data_ms ? "data_loading" : part.name, times.*part.ms);
+    }
     for (const auto& [axes, ms] : times.exposed_ms) add(fmt::format("exposed({})", axes), ms);
     scalars.push_back({"time_metrics/data_loading(%)", 100 * times.data_ms / times.total_ms});
 }

@@ -49,7 +49,7 @@ std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 ///                                    like the log; only if the peak was measured
 ///   time_metrics/end_to_end(s)       the time of a step
 ///   time_metrics/<part>(s)           its parts, which add up to it: compute, data_loading, optimizer,
-///                                    checkpoint, other, exposed(<axes>)
+///                                    checkpoint, validation, evaluation, other, exposed(<axes>)
 ///   time_metrics/data_loading(%)     the share of data_loading in the time of a step
 /// Memory: memory/max_active(GiB) is the peak of tensors since the previous point, memory/rss(GiB) the
 /// process's resident set at the end of the newest step. On a GPU, memory/max_reserved(GiB) is the peak

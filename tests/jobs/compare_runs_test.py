@@ -38,7 +38,7 @@ class CompareRuns(unittest.TestCase):
         self.assertAlmostEqual(float(other["tokens/s a GPU %"]), 100 * 500 / speed)
         self.assertEqual(float(other["speed ± %"]), 0)
         self.assertGreater(float(first["speed ± %"]), 0)
-        self.assertEqual(other["memory GiB %"], "50.0")
+        self.assertEqual(other["memory GiB of rank 0 %"], "50.0")
         self.assertEqual((other["MFU"], other["MFU %"]), ("", ""))
         self.assertEqual(other["loss %"], "100.0", "losses are compared up to the last step of both")
 
@@ -158,8 +158,8 @@ class CompareRuns(unittest.TestCase):
         self.assertIn(f"efficiency unknown: no point of {sweep} has the options --a.b 3\n", said)
 
     def test_one_speed(self):
-        """status.sh, bringup.sh and why_slow.py mean the same by a run's speed: the median without the first fifth, of the
-        newest 50 steps, and of each step the newest line."""
+        """status.sh, report.py, bringup.sh and why_slow.py mean the same by a run's speed: the median without the first fifth,
+        of the newest 50 steps, and of each step the newest line."""
         sys.path.insert(0, str(JOBS / "python"))
         import why_slow
         script = (JOBS / "bringup.sh").read_text()
@@ -176,6 +176,9 @@ class CompareRuns(unittest.TestCase):
             median = (first + last) / 2
             self.assertIn(f", {median} and ", self.status(folder, "--baseline", self.other))
             self.assertRegex(self.status(folder), rf"tokens/s +{4096e3 / median:.0f}, {median / 1000:.3g} s a step")
+            subprocess.run([JOBS / "report.py", folder, "--html", folder / "page", "--prometheus", folder / "prom"], check=True)
+            self.assertIn(f"{4096e3 / median:.4g} tokens/s, {median / 1000:.3g} s a step (median", (folder / "page").read_text())
+            self.assertRegex((folder / "prom").read_text(), rf"(?m)^argosy_median_step_seconds{{.*}} {median / 1000!r}$")
             said = subprocess.run(["bash", "-c", speed + str(folder)], capture_output=True, text=True, check=True).stdout
             self.assertEqual(float(said), median)
             self.assertEqual(why_slow.step_ms(folder, number), (number / 5 + 1 + number) / 2)  # of all that count

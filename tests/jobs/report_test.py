@@ -291,6 +291,9 @@ class ReportTest(PageTest):
         done = subprocess.run([JOBS / "status.sh", self.folder / "run", "--html", self.folder / "no/page.html"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("tokens/s", done.stdout)
+        started_run(self.folder / "started")  # with training.max_tokens, which ends it before training.steps
+        done = subprocess.run([JOBS / "status.sh", self.folder / "started"], capture_output=True, text=True)
+        self.assertIn("30 of 1500 (2.0 %)", done.stdout)
 
     @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
     def test_script_of_one_run(self):

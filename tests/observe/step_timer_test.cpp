@@ -140,6 +140,38 @@ TEST_F(StepTimerTest, AnInnerPhaseDoesNotCountForTheOuterOne) {
     EXPECT_NEAR(times.other_ms, 0, 1e-9);
 }
 
+TEST_F(StepTimerTest, CommunicationWhileTrainingPausesBelongsToThePause) {
+    const auto step = [&](bool validates) {
+        timer_.start_step();
+        timer_.in(Phase::Compute, [&] {
+            work(0.001);
+            group(layout::kShardAxes).stand_still(0.002);
+            group(layout::Axis::Pipeline).stand_still(0.004, 0.003);
+        });
+        for (const Phase pause : {Phase::Validation, Phase::Evaluation}) {
+            timer_.in(pause, [&] {
+                if (!validates) return;
+                work(0.010);
+                group(layout::kShardAxes).stand_still(0.020);
+                group(layout::Axis::Pipeline).stand_still(0.040, 0.030);
+                group(layout::Axis::Tensor).stand_still(0.080);
+            });
+        }
+        return timer_.finish_step();
+    };
+    for (const bool validates : {true, false}) {
+        const StepTimes times = step(validates);
+        EXPECT_NEAR(times.validation_ms, validates ? 150 : 0, 1e-9);
+        EXPECT_NEAR(times.evaluation_ms, validates ? 150 : 0, 1e-9);
+        EXPECT_NEAR(times.compute_ms, 1, 1e-9);
+        EXPECT_NEAR(times.exposed_ms.at("dp_shard"), 2, 1e-9);
+        EXPECT_NEAR(times.exposed_ms.at("pp"), 4, 1e-9);
+        EXPECT_EQ(times.exposed_ms.at("tp"), 0) << "every step has the same axes";
+        EXPECT_NEAR(times.bubble_ms.value(), 3, 1e-9);
+        EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
+    }
+}
+
 TEST_F(StepTimerTest, SplitsComputationByKind) {
     timer_.start_step();
     timer_.compute(ComputeKind::Forward);  // outside of the phase

@@ -39,6 +39,8 @@ TEST(TensorboardScalars, ByHand) {
         {"time_metrics/compute(s)", 1.4},
         {"time_metrics/optimizer(s)", 0.2},
         {"time_metrics/checkpoint(s)", 0},
+        {"time_metrics/validation(s)", 0},
+        {"time_metrics/evaluation(s)", 0},
         {"time_metrics/other(s)", 0.05},
         {"time_metrics/exposed(dp_shard x cp)(s)", 0.2},
         {"time_metrics/exposed(tp)(s)", 0.05},
@@ -59,6 +61,23 @@ TEST(TensorboardScalars, HaveTheCostOfASave) {
     std::map<std::string, double> found;
     for (const auto& [tag, value] : tensorboard_scalars(window, sample_job())) found[tag] = value;
     EXPECT_NEAR(found.at("time_metrics/checkpoint(s)"), 0.015, 1e-12);
+}
+
+TEST(TensorboardScalars, TheirPartsAddUpToTheStep) {
+    StepWindow window;
+    window.newest = sample_step(7);
+    window.num_steps = 2;
+    window.times = window.newest.times;
+    window.times.validation_ms = 300;
+    window.times.evaluation_ms = 500;
+    window.times.total_ms += 800;
+    double sum = 0, whole = 0;
+    for (const auto& [tag, value] : tensorboard_scalars(window, sample_job())) {
+        if (!tag.starts_with("time_metrics/") || !tag.ends_with("(s)")) continue;
+        (tag == "time_metrics/end_to_end(s)" ? whole : sum) += value;
+    }
+    EXPECT_NEAR(whole, 1.4, 1e-12);
+    EXPECT_NEAR(sum, whole, 1e-12);
 }
 
 TEST(TensorboardScalars, HaveTheFiguresOfAGpusAllocator) {

@@ -14,7 +14,7 @@ import run
 
 FILE = re.compile(r"events\.out\.tfevents\.\d{10}\..+\.\d+\.\d+")
 PARTS = {"data": "data_loading", "compute": "compute", "optimizer": "optimizer", "checkpoint": "checkpoint",
-         "other": "other"}
+         "validation": "validation", "evaluation": "evaluation", "other": "other"}
 
 
 def mean(numbers):
