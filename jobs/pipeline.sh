@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --help | -h) print_help; exit 0 ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
+        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then options+=("$1"); shift; continue; fi ;;  # pretrain knows which need a value
     esac
     case $1 in
         --sweep | --dry-run) fail "only submit.sh has the option $1" ;;

@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
         --dry-run) dry=yes; shift; continue ;;
         --dry-run=*) fail "${1%%=*} takes no value" ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then set -- "$1" true "${@:2}"; fi ;;  # without a value: true, as in pretrain
+        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then options+=("$1"); shift; continue; fi ;;  # pretrain knows which need a value
     esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in

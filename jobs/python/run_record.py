@@ -281,7 +281,11 @@ def fail(message):
 
 
 def fail_to_read(error):
-    """For an OSError that ends a script: a file of a run is a folder, or may not be read."""
+    """For an OSError that ends a script: a file of a run is a folder, or may not be read. Silent if the reader of the output has
+    gone, as in `status.sh RUN | head`."""
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest of the output at its end
+        sys.exit(1)
     fail(f"cannot read {error.filename}: {error.strerror}" if error.filename else str(error))
 
 

@@ -58,7 +58,7 @@ def lines(settings, nodes, here, template, words):
     keys, _ = read_config(settings)
     axes = {"parallelism." + key: axis for axis, key in AXES.items()}
     configured = {axis: int(keys[key]) for key, axis in axes.items()}
-    given = {axes[name[2:]]: int(value) for name, value in zip(words[::2], words[1::2]) if name[2:] in axes}
+    given = {axes[name[2:]]: int(value) for name, value in zip(words, words[1:]) if name[2:] in axes}
     target = target_degrees(configured, nodes, here, template, given)
     model = {axis: target[axis] for axis in ("pp", "cp", "tp")}
     min_ranks = product(model.values()) * configured["dp_shard"] if configured["dp_shard"] != ALL else here

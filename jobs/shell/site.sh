@@ -10,17 +10,18 @@ library_variables='NCCL|UCX|SHARP|OMPI_MCA|OMPI_ALLOW|OMP|PYTORCH'
 program_variables='ARGOSY_CPU_KERNELS ARGOSY_DEVICE ARGOSY_LOG ARGOSY_START_SECONDS ARGOSY_SYNCHRONOUS_SENDS ARGOSY_SYSFS'
 
 # source_site COMPLAIN ...: reads the settings of the site. The site's file, and the scripts of the machine that it sources, may
-# read unset variables, and their commands may fail. A command of the file itself that is not found is a mistake, as in
+# read unset variables, and their commands may fail, also within a pipe. A command of the file itself that is not found is a mistake, as in
 # `ARGOSY_PARTITION = gpu`; COMPLAIN ... gets the message. The default settings hold for what the file leaves out.
 source_site() {
     local complain=("$@")
     bash -n "$ARGOSY_SITE" || fail "the settings of the site, $ARGOSY_SITE, are no shell script; see the error above"
-    trap 'fail "$ARGOSY_SITE ends the shell that reads it: replace exit by return there"' EXIT
+    trap 'fail "$ARGOSY_SITE ends the shell that reads it: replace exit by return there, and leave out set -e," \
+              "set -u and \${NAME:?}"' EXIT
     trap 'check_found "$?" "${BASH_SOURCE[0]}" "$LINENO" "$BASH_COMMAND"' ERR
-    set +eu
+    set +eu +o pipefail
     # shellcheck source=jobs/site.conf
     source "$ARGOSY_SITE"
-    set -eu
+    set -euo pipefail
     trap - ERR EXIT
     # shellcheck source=jobs/site.conf
     source "$ARGOSY_JOBS/site.conf"
@@ -30,8 +31,8 @@ source_site() {
 # is not found. A command before `||` does not come here; one of a file that the site's file sources does not count.
 check_found() {
     [ "$1" = 127 ] && [ "$2" = "$ARGOSY_SITE" ] || return 0
-    case $4 in "source "* | ". "*) return 0 ;; esac
-    trap - EXIT
+    [[ ! $4 =~ ^((command|builtin)\ +)*\\?(source|\.)\  ]] || return 0
+    [ "${complain[0]}" != fail ] || trap - EXIT
     "${complain[@]}" "$2, line $3: a command was not found: $4. Write a setting as NAME=VALUE without spaces, and" \
                      "'|| true' after a command that only some machines have"
 }
@@ -45,7 +46,8 @@ check_names() {
         # shellcheck disable=SC2086
         nearest=$(python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1))' \
                   "$name" $known 2>/dev/null) || nearest=
-        fail "$ARGOSY_SITE sets $name, which nothing reads${nearest:+; did you mean $nearest?} ($ARGOSY_JOBS/site.conf lists the settings)"
+        fail "$ARGOSY_SITE sets $name, which is no setting${nearest:+ (did you mean $nearest?)}; give variables of your own another" \
+             "prefix ($ARGOSY_JOBS/site.conf lists the settings)"
     done
 }
 

@@ -208,4 +208,10 @@ echo "17 0 1 3" >"$run/restarts"
 job 12
 grep -qx "requeue 17" "$folder/asked" || fail "not requeued while the disk is full"
 [ -s "$run/restarts" ] && [ ! -L "$run/restarts" ] || fail "a full disk empties the file restarts"
+
+# The warning of a command that is not found leaves the message for an exit after it.
+printf '%s\n' no-such-command 'exit 0' >"$folder/mine.conf"
+if ARGOSY_JOBS=$jobs bash -c 'source "$ARGOSY_JOBS/shell/job.sh"' >"$folder/said" 2>&1; then fail "a site's file with exit"; fi
+says "line 1: a command was not found: no-such-command."
+says "mine.conf ends the shell that reads it"
 echo "passed"

@@ -1,6 +1,7 @@
 """What jobs/python/run_record.py reads: a configuration that a user wrote, and Slurm's lists of nodes."""
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -41,6 +42,15 @@ class RunRecord(unittest.TestCase):
         for text, expected in (("n[01-03,7],gpu4", "n01 n02 n03 n7 gpu4"), ("rack[1-2]n[1-2]", "rack1n1 rack1n2 rack2n1 rack2n2"),
                                ("a[1,2]b[08-09]c,d", "a1b08c a1b09c a2b08c a2b09c d"), (None, "")):
             self.assertEqual(run_record.node_names(text), expected.split())
+
+    def test_a_reader_that_has_gone_is_no_error(self):
+        script = ("import run_record\ntry:\n    while True: print('a line')\n"
+                  "except OSError as error: run_record.fail_to_read(error)\n")
+        with subprocess.Popen([sys.executable, "-B", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(run_record.__file__)}) as writer:
+            writer.stdout.readline()
+            writer.stdout.close()
+            self.assertEqual(writer.stderr.read(), b"")
 
 
 if __name__ == "__main__":

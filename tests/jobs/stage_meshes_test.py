@@ -81,7 +81,7 @@ class StageMeshes(unittest.TestCase):
                                  {"--parallelism." + AXES[axis]: degree for axis, degree in expected.items()}, template)
 
     def test_degrees_of_the_command_line_override_the_template(self):
-        found = meshes(2, 8, "fsdp", "--parallelism.data_parallel_replicate_degree", "2", "--training.steps", "1", dp_shard=8)
+        found = meshes(2, 8, "fsdp", "--compile.enable", "--parallelism.data_parallel_replicate_degree", "2", dp_shard=8)
         self.assertEqual(found[16], (True, "dp_replicate 2 x dp_shard 8"))
         with self.assertRaisesRegex(SystemExit, "the mesh of the template 'fsdp' is dp_shard 3, which 2 nodes with 8 ranks cannot have"):
             meshes(2, 8, "fsdp", "--parallelism.data_parallel_shard_degree", "3")

@@ -59,10 +59,12 @@ done
 said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --validation.dataset_path "$folder/nowhere.h5" --dry-run 2>&1 >/dev/null)
 ! grep -q nowhere <<<"$said" || fail "data of a validation that is off: $said"
 
-# An option of pretrain without a value is true.
+# An option of pretrain without a value is on; pretrain refuses it if it needs a value.
 dry --compile.enable --training.steps 5 "$configs/llama3_8b_1node.toml" --metrics.layer_grad_norms
-grep -qE "^set -- .*/config.toml --compile.enable true --training.steps 5 --metrics.layer_grad_norms true --job" <<<"$script" ||
+grep -qE "^set -- .*/config.toml --compile.enable --training.steps 5 --metrics.layer_grad_norms --job" <<<"$script" ||
     fail "options without a value: $script"
+refused "--job.dump_folder needs a value" "$configs/llama3_8b_1node.toml" --job.dump_folder
+refused "--job.description needs a value" --job.description --nodes 2 "$configs/llama3_8b_1node.toml"
 
 # The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
 NCCL_DEBUG="INFO now" ARGOSY_RESTART=3 ARGOSY_RECORD=/another/job.json dry "$configs/llama3_8b_1node.toml" --time=50 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
@@ -119,11 +121,15 @@ wrong_site() { # EXPECTED LINE ...
 wrong_site "$folder/wrong.conf, line 2: a command was not found: ARGOSY_PARTITION = gpu. Write a setting as NAME=VALUE" \
     "ARGOSY_ACCOUNT=us" "ARGOSY_PARTITION = gpu"
 wrong_site "line 1: a command was not found: module load cuda" "module load cuda"
-wrong_site "sets ARGOSY_RANK_PER_NODE, which nothing reads; did you mean ARGOSY_RANKS_PER_NODE?" "export ARGOSY_RANK_PER_NODE=4"
+wrong_site "sets ARGOSY_RANK_PER_NODE, which is no setting (did you mean ARGOSY_RANKS_PER_NODE?)" "export ARGOSY_RANK_PER_NODE=4"
 wrong_site "$folder/wrong.conf ends the shell that reads it" "exit 0"
+wrong_site "and leave out set -e, set -u and \${NAME:?}" "set -e" false
+wrong_site "and leave out set -e, set -u and \${NAME:?}" ': "${NOT_SET:?}"'
 refused "debug_cpu.toml, line " "$configs/llama3_8b_1node.toml" --site "$configs/debug_cpu.toml"
 echo "no-such-command" >"$folder/sourced.sh"
-{ printf '%s\n' 'module() { return 1; }' 'module load cuda' 'no-such-command || true' "source $folder/sourced.sh; false"
+{ printf '%s\n' 'module() { return 1; }' 'module load cuda' 'no-such-command || true' "source $folder/sourced.sh; false" \
+      "\\. $folder/sourced.sh" "command . $folder/sourced.sh" "builtin source $folder/sourced.sh" \
+      'X=$(no-such-command 2>/dev/null | wc -l)'
   sed -n '/_RANKS\|_ARRIVALS/d; s/.*_of("\(ARGOSY_[A-Z_]*\)".*/: "${\1:=}"/p' "$ARGOSY_SOURCE/lib/base/environment.cpp"
   printf '%s\n' 'ARGOSY_QOS=$NOT_SET' return; } >"$folder/right.conf"
 dry "$configs/llama3_8b_1node.toml" --site "$folder/right.conf"
