@@ -189,8 +189,7 @@ std::string data_text(const Case&, double share) {
 }
 
 /// The number of steps between two pauses of training with which the pauses take the share `target` of the
-/// time instead of `share`. With `interval` steps between them, a pause takes share / (1 - share) of the
-/// steps' time.
+/// time instead of `share`. A pause takes share / (1 - share) of the time of the `interval` steps before it.
 int64_t longer_interval(int64_t interval, double share, double target) {
     const auto of_training = [](double part) { return part / (1 - part); };
     return static_cast<int64_t>(

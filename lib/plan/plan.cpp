@@ -116,14 +116,6 @@ int64_t Plan::room_bytes() const {
     return machine.memory_bytes == 0 ? 0 : machine.memory_bytes - machine.reserved_bytes;
 }
 
-void Plan::drop_events() {
-    for (RankPlan& rank : ranks) {
-        rank.trace.events = std::vector<Event>();  // unlike clear(), frees the memory
-        rank.trace.launches = std::vector<Launch>();
-        rank.time.exposed_of_launches = std::vector<double>();
-    }
-}
-
 bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes(); }
 
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
@@ -167,7 +159,11 @@ Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machi
         enough = kAll;
     }
     Plan plan = plan_microbatches(config, num_ranks, machine, enough);
-    plan.drop_events();
+    for (RankPlan& rank : plan.ranks) {  // they are most of a plan's memory, which clear() would keep
+        rank.trace.events = std::vector<Event>();
+        rank.trace.launches = std::vector<Launch>();
+        rank.time.exposed_of_launches = std::vector<double>();
+    }
     return plan;
 }
 

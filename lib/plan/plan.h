@@ -42,8 +42,6 @@ struct Plan {
         return fullest().trace.peak.bytes + fullest().trace.shared_bytes + score_bytes;
     }
     bool fits() const;
-    /// Drops the events and launches of the traces, which are most of a plan's memory.
-    void drop_events();
     double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
     double utilisation() const { return model_flops / seconds / peak_flops; }
 };
