@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE TRAIN.h5 FOLDER [--steps N] [--page FOLDER]: trains one small model with each recipe
-of eight bits and without, one run after the other on one processor, and writes the table of README.md and the figure
-loss_curves.svg beside this script. FOLDER keeps the runs; a complete run there is not repeated. Exits with 1 if a final loss is
-not as it must be.
+"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--page FOLDER | --gpu]: trains one small model with each recipe of
+eight bits and without on this project's sources, one run after the other on one processor, and writes the table of README.md
+and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run there is not repeated.
+With --gpu all runs train on a GPU, at the same time and without those that emulate its sums, and the table is only printed.
+Exits with 1 if a final loss is not as it must be.
 
-The model has 1.6e6 parameters; every side of a product is at least 256. TRAIN.h5 has bytes as tokens. Each step trains 512
-tokens in bfloat16. Some minutes for each run.
+The model has 1.6e6 parameters; every side of a product is at least 256. The tokens are bytes. Each step trains 512 tokens in
+bfloat16. Some minutes for each run on a processor.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -17,7 +19,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "jobs/python"))
+SOURCE = HERE.parents[1]
+sys.path.insert(0, str(SOURCE / "jobs/python"))
 import plot  # noqa: E402
 
 LAST = 50  # the final loss is the mean of the last steps
@@ -27,6 +30,7 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_si
          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 512,
          "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
          "tie_word_embeddings": False}
+HEAD = "| products | first loss | final loss | against bfloat16, % |\n| --- | --- | --- | --- |\n"
 FLOAT8, MX = "quantize.linear.float8", "quantize.linear.mx"
 
 
@@ -45,11 +49,12 @@ class Run:
     panel: int
     right: bool = True  # the final loss must be that of bfloat16; else it must not be
     title: str = ""  # in the panel, where the name is too long
+    for_processors: bool = False
 
 
 def hopper(recipe, panel):
     return Run(f"{recipe}, Hopper's sums", float8(recipe, f"--{FLOAT8}.emulated_accumulation", "hopper"), panel,
-               title="Hopper's sums")
+               title="Hopper's sums", for_processors=True)
 
 
 REFERENCE = Run("bfloat16", [], panel=-1)  # in every panel
@@ -69,11 +74,22 @@ def folder_of(run, folder):
     return folder / re.sub("[^a-z0-9_]+", "-", run.name.lower())
 
 
-def losses(pretrain, tokens, folder, run, steps):
+def prepare(pretrain, folder):
+    """Writes the model's configuration and the tokens."""
+    (folder / "model").mkdir(parents=True, exist_ok=True)
+    (folder / "model" / "config.json").write_text(json.dumps(MODEL))
+    if not (folder / "train.h5").exists():
+        sources = sorted(path for top in ("lib", "apps") for path in (SOURCE / top).rglob("*")
+                         if path.suffix in (".cpp", ".h", ".cu", ".cuh", ".md"))
+        subprocess.run([pretrain.with_name("prepare-data"), "tokenize", "--format", "text", "--output", folder / "train.h5",
+                        "--input", *sources], check=True, stdout=sys.stderr)
+
+
+def losses(pretrain, folder, run, steps):
     """The loss of each step."""
     dump = folder_of(run, folder)
     if len(read_losses(dump / "metrics.jsonl")) != steps:
-        words = [pretrain, "--model.hf_assets_path", folder / "model", "--training.dataset_path", tokens,
+        words = [pretrain, "--model.hf_assets_path", folder / "model", "--training.dataset_path", folder / "train.h5",
                  "--training.seq_len", 256, "--training.local_batch_size", 2, "--training.steps", steps, "--optimizer.lr", LR,
                  "--lr_scheduler.warmup_steps", steps // 10, "--metrics.log_freq", 1, "--job.dump_folder", dump, *run.options]
         subprocess.run(list(map(str, words)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -89,6 +105,8 @@ def judge(curves):
     expected = final(curves[REFERENCE.name])
     rows, wrong = [], []
     for run in [REFERENCE, *RUNS]:
+        if run.name not in curves:
+            continue
         difference = final(curves[run.name]) / expected - 1
         rows.append(f"| {run.name} | {curves[run.name][0]:.4f} | {final(curves[run.name]):.4f} | {100 * difference:+.2f} |\n")
         near = abs(difference) <= TOLERANCE  # false for NaN
@@ -116,8 +134,7 @@ def figure(curves):
 def write_page(page, rows):
     """Replaces the rows of the table of losses."""
     text = page.read_text()
-    head = "| products | first loss | final loss | against bfloat16, % |\n| --- | --- | --- | --- |\n"
-    begin = text.index(head) + len(head)
+    begin = text.index(HEAD) + len(HEAD)
     rest = text[begin:].splitlines(keepends=True)
     while rest and rest[0].startswith("|"):
         rest.pop(0)
@@ -126,19 +143,26 @@ def write_page(page, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("pretrain", "pretrain_no_scale", "tokens", "folder"):
+    for name in ("pretrain", "pretrain_no_scale", "folder"):
         parser.add_argument(name, type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--page", type=pathlib.Path, default=HERE, help="where README.md is and the figure goes")
+    parser.add_argument("--gpu", action="store_true", help="train on a GPU, and only print the table")
     arguments = parser.parse_args()
-    (arguments.folder / "model").mkdir(parents=True, exist_ok=True)
-    (arguments.folder / "model" / "config.json").write_text(json.dumps(MODEL))
-    curves = {run.name: losses(arguments.pretrain if run.right else arguments.pretrain_no_scale, arguments.tokens,
-                               arguments.folder, run, arguments.steps) for run in [REFERENCE, *RUNS]}
+    prepare(arguments.pretrain, arguments.folder)
+    runs = [run for run in [REFERENCE, *RUNS] if not (arguments.gpu and run.for_processors)]
+
+    def train(run):
+        pretrain = arguments.pretrain if run.right else arguments.pretrain_no_scale
+        return losses(pretrain, arguments.folder, run, arguments.steps)
+
+    with concurrent.futures.ThreadPoolExecutor(len(runs) if arguments.gpu else 1) as pool:
+        curves = dict(zip((run.name for run in runs), pool.map(train, runs)))
     rows, wrong = judge(curves)
-    (arguments.page / "loss_curves.svg").write_text(figure(curves))
-    write_page(arguments.page / "README.md", rows)
-    print("".join(rows) + "\n".join(wrong))
+    if not arguments.gpu:
+        (arguments.page / "loss_curves.svg").write_text(figure(curves))
+        write_page(arguments.page / "README.md", rows)
+    print(HEAD + "".join(rows) + "\n".join(wrong))
     return 1 if wrong else 0
 
 
