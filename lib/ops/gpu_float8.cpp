@@ -10,6 +10,7 @@
 #include "gpu/element_type.h"
 #include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
+#include "ops/scaled_products.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -140,14 +141,6 @@ at::Tensor readable_float8(const Operand& operand, bool either_order) {
     const at::Tensor& x = operand.values;
     const bool by_columns = either_order && is_aligned(x.t()) && x.size(0) % cublas::kFloat8Alignment == 0;
     return by_columns ? x : with_adjacent_terms(operand);
-}
-
-/// Multiplies by scales of rows and columns, which a product left out.
-void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
-    for (const at::Tensor& each : {a.scale, b.scale}) {
-        note_pass({sum, sum});
-        at::Tensor(sum).mul_(each);
-    }
 }
 
 /// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.

@@ -58,6 +58,17 @@ void multiply_blocks_as_hopper(const at::Tensor& sum, const Operand& a, const Op
 
 }  // namespace
 
+void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
+    const auto apply = [&](const at::Tensor& scale) {
+        note_pass({sum, sum});
+        at::Tensor(sum).mul_(scale);
+    };
+    if (a.scale.scalar_type() != at::kFloat) return;
+    if (a.scale.numel() == 1 && b.scale.numel() == 1) return apply(a.scale * b.scale);
+    apply(a.scale);
+    apply(b.scale);
+}
+
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend, const at::Tensor& bias) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
@@ -73,11 +84,7 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
     } else {
         write_product(sum, widened_to_bf16(a), widened_to_bf16(b));
     }
-    for (const at::Tensor& scale : {a.scale, b.scale}) {
-        if (scale.scalar_type() != at::kFloat) continue;  // scales of blocks are applied already
-        note_pass({sum, sum});
-        sum.mul_(scale);
-    }
+    apply_scales(sum, a, b);
     if (addend.defined()) {
         note_pass({sum, sum, addend});
         sum.add_(addend);

@@ -19,4 +19,8 @@ struct Summing {
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend = {}, const at::Tensor& bias = {});
 
+/// Multiplies a sum of products by the scales of its operands' matrices or lines. The scales of two matrices
+/// are multiplied with each other first, as by cuBLASLt. REQUIRES: scales of blocks are applied already.
+void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b);
+
 }  // namespace argosy::ops

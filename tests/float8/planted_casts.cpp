@@ -39,7 +39,7 @@ at::Tensor wrong_scale(const Operand& x, const Cast& how, SumOver summed, const 
             }
             return first_scale;
         default:
-            return at::ones({1, 1}, at::kFloat);
+            return at::ones({1, 1}, x.values.options().dtype(at::kFloat));
     }
 }
 

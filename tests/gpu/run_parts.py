@@ -81,7 +81,7 @@ def operations(*words):
 
 
 TIMES = {f"kernel_times.{case}": (case,) for case in ("0.5B", "3B", "7B")} | {
-    f"kernel_times.{recipe}": ("--float8", recipe, "7B") for recipe in ("tensorwise", "tensorwise_kept", "rowwise")}
+    f"kernel_times.{recipe}": ("--float8", recipe, "7B") for recipe in ("tensorwise", "tensorwise_kept", "rowwise", "blockwise")}
 # In order of worth. Names of groups and of parts differ.
 GROUPS = {
     "first": ("machine", "cublas", "kernels", "attention", "ops", "graphs"),

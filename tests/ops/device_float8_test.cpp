@@ -142,7 +142,7 @@ TEST_F(DeviceFloat8, SumsAreThoseThatProcessorsEmulate) {
                 fmt::print("| {}, {} | {} | {:.3f} | {:.3g} | {:.3g} | {:.3g} |\n", name, which, terms,
                            100 * equal, distance(sums, emulation.to(at::kDouble)), distance(sums, exact),
                            distance(emulation, exact));
-                EXPECT_GE(equal, 0.99) << name << ", " << which << ", " << terms << " terms";
+                EXPECT_EQ(equal, 1) << name << ", " << which << ", " << terms << " terms";
             };
             compare("y", found.y, emulated.y, values_of(copy.x_of_y).mm(values_of(copy.w_of_y).t()));
             compare("dx", found.dx, emulated.dx, values_of(copy.dy_of_dx).mm(values_of(copy.w_of_dx)));

@@ -60,7 +60,7 @@ TEST(Float8Choices, APlannedGpuReportsItsWork) {
                                                      {"passes", of_blocks * 5 + 4 * 3 * 128}}));
     EXPECT_EQ(work_on(100, "blockwise", 128), blocks);
     EXPECT_EQ(emulated.at("BFloat16"), flops);
-    const double scaling = 64 * 32 * (2 * 8 + 6);  // two scales of an fp32 sum, and the rounding to bf16
+    const double scaling = 64 * 32 * (8 + 6);  // the scales of an fp32 sum, and the rounding to bf16
     EXPECT_EQ(emulated.at("passes"), elements * 8 + scaling);
 }
 
