@@ -10,8 +10,8 @@
 namespace argosy::kernels {
 
 /// A matrix in which the elements of a group share a scale. A group has some adjacent rows and columns.
-/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a part of one row (all of it, or
-/// a multiple of 8 columns), a part of one column (all of it, or a multiple of 32 rows), or the matrix.
+/// REQUIRES: the groups divide the rows and the columns. On a GPU a group is a row, a column or the matrix,
+/// but for CastBlocks.
 template <class T>
 struct Grouped {
     const T* x;
@@ -40,20 +40,6 @@ struct Float8Scales {
     float* scales;
 };
 
-/// The scales of casts in blocks, powers of two: 2^floor(log2(largest[i])) over that of the type's largest
-/// number, or with `round_up` the least from 2^-126 on that is not below largest[i] / type_largest, in fp32,
-/// or 2^-127 if that is 0. factors[i] is the reciprocal, but at most 2^126. exponents[i] is the scale's
-/// exponent + 127, at least 0 and at most 254. If largest[i] is NaN or infinite, exponents[i] is 255, the
-/// scale NaN, and factors[i] is -infinity: the values do not matter then.
-struct BlockScales {
-    int64_t count;
-    const float* largest;
-    float type_largest;
-    bool round_up;
-    float* factors;
-    uint8_t* exponents;  // E8M0
-};
-
 enum class Float8Type { E4M3, E5M2 };
 
 /// values = x * the factor of its group, rounded to nearest, ties to even; what is too large, infinities too,
@@ -66,6 +52,21 @@ struct CastToFloat8 {
     Float8Type type;
     uint8_t* values;
     int64_t value_stride;  // between the starts of two rows
+};
+
+/// The scales and the cast to E4M3 of blocks, in one pass over x, on a GPU: blocks of 32 or 128 elements of a
+/// row or of a column, or of 128 x 128. A scale is the power of two 2^floor(log2(largest)) / 2^8, where
+/// `largest` is the block's largest magnitude; or with `round_up` the least from 2^-126 on that is not below
+/// largest / 448 in fp32, or 2^-127 if that is 0. The exponent + 127, from 0 to 254, is stored. If `largest`
+/// is NaN or infinite, 255 is stored, the scale NaN, and the values do not matter.
+template <class T>
+struct CastBlocks {
+    Grouped<T> matrix;
+    bool round_up;
+    uint8_t* exponents;  // E8M0, of each block, row by row
+    int64_t exponent_stride;
+    uint8_t* values;
+    int64_t value_stride;
 };
 
 /// The transpose of a cast, [row_size, num_rows], in the memory of a GPU.

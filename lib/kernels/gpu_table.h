@@ -36,12 +36,11 @@ struct GpuTypedKernels {
     void (*embedding_gradient)(const EmbeddingGradient<T>&, const int64_t* positions, GpuStream);
     void (*widen)(const Widen<T>&, GpuStream);
     void (*narrow)(const Narrow<T>&, GpuStream);
-    /// The CPU kernel's bits, except in NaNs. A group has whole rows, all rows, or some or all rows of a
-    /// column, or some columns of a row. REQUIRES: `largest` is 0 everywhere; groups of some rows have
-    /// multiples of 32.
+    /// The CPU kernel's bits, except in NaNs. REQUIRES: `largest` is 0 everywhere.
     void (*largest_magnitudes)(const LargestMagnitudes<T>&, GpuStream);
     /// The CPU kernel's bits, except in NaNs. Either result may be null; x is read once.
     void (*cast_to_float8)(const CastToFloat8<T>&, const TransposedFloat8&, GpuStream);
+    void (*cast_blocks)(const CastBlocks<T>&, const TransposedFloat8&, GpuStream);  // likewise
     void (*rms_norm)(const RmsNorm<T>&, GpuStream, float* largest);
     int64_t (*rms_norm_backward_scratch_bytes)(const RmsNormBackward<T>&);
     void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream);
@@ -61,7 +60,6 @@ struct GpuTable {
     void (*add_rounded)(const AddRoundedRows&, GpuStream);         // likewise
     void (*transpose_bytes)(const TransposeBytes&, GpuStream);
     void (*float8_scales)(const Float8Scales&, GpuStream);
-    void (*block_scales)(const BlockScales&, GpuStream);
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
     GpuTypedKernels<Half> fp16;

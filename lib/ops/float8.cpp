@@ -85,7 +85,7 @@ at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
     if (!has_kernels(x)) return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
     if (casts_on_gpu(x)) return gpu_largest_magnitudes(with_dense_rows(x), groups);
     if (groups.rows > 1 && groups.columns > 1)  // rows of the groups, then their columns
-        return largest_of_groups(largest_of_groups(x, {1, groups.columns}), {groups.rows, 1});
+        return by_groups(largest_of_groups(x, {1, groups.columns}), {groups.rows, 1}).amax({1, 3});
     at::Tensor largest =
         at::empty({x.size(0) / groups.rows, x.size(1) / groups.columns}, x.options().dtype(at::kFloat));
     note_pass({x});
@@ -161,8 +161,6 @@ at::Tensor stored_exponents(const at::Tensor& largest, const Cast& cast) {
 }
 
 CastScales scales_of_blocks(const at::Tensor& largest, const Cast& cast) {
-    if (casts_on_gpu(largest))
-        return gpu_block_scales(largest, largest_number(cast.type), cast.block_scale == BlockScale::Ceil);
     const CastScales made = {at::empty_like(largest),
                              at::empty_like(largest, largest.options().dtype(kE8M0))};
     if (largest.is_meta()) return made;
@@ -177,6 +175,7 @@ Operand cast_blocks(const at::Tensor& x, const Cast& cast, SumOver summed) {
     const Groups groups = groups_of(x, cast, summed);
     ARGOSY_CHECK(x.size(0) % groups.rows == 0 && x.size(1) % groups.columns == 0,
                  "[{}, {}] is not in blocks of {}", x.size(0), x.size(1), cast.block_size);
+    if (casts_on_gpu(x)) return gpu_cast_blocks(with_dense_rows(x), groups, cast.block_scale, summed);
     const auto [factors, scale] = scales_of_blocks(largest_of_groups(x, groups), cast);
     return {scaled_and_rounded(x, groups, factors, cast.type, summed).values, scale, x.scalar_type()};
 }

@@ -10,16 +10,6 @@
 #include "ops/work.h"
 
 namespace argosy::ops {
-namespace {
-
-/// Square blocks, of which kernels take a row or a column at a time.
-bool are_squares(const at::Tensor& x, Groups groups) {
-    const bool is_matrix = groups.rows == x.size(0) && groups.columns == x.size(1);
-    return groups.rows > 1 && groups.columns > 1 && !is_matrix;
-}
-
-}  // namespace
-
 uint8_t* bytes_of(const at::Tensor& matrix) {
     return matrix.defined() ? static_cast<uint8_t*>(matrix.data_ptr()) : nullptr;
 }
@@ -29,8 +19,6 @@ bool casts_on_gpu(const at::Tensor& x) {
 }
 
 at::Tensor gpu_largest_magnitudes(const at::Tensor& x, Groups groups) {
-    if (are_squares(x, groups))
-        return gpu_largest_magnitudes(gpu_largest_magnitudes(x, {1, groups.columns}), {groups.rows, 1});
     at::Tensor largest = at::zeros(
         {x.size(0) / std::max<int64_t>(groups.rows, 1), x.size(1) / std::max<int64_t>(groups.columns, 1)},
         x.options().dtype(at::kFloat));
@@ -64,27 +52,8 @@ CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_
     return made;
 }
 
-CastScales gpu_block_scales(const at::Tensor& largest, float type_largest, bool round_up) {
-    const CastScales made = {
-        at::empty_like(largest),
-        at::empty_like(largest, largest.options().dtype(at::ScalarType::Float8_e8m0fnu))};
-    if (largest.is_meta()) return made;
-    kernels::gpu_table()->block_scales({.count = largest.numel(),
-                                        .largest = first_element<float>(largest),
-                                        .type_largest = type_largest,
-                                        .round_up = round_up,
-                                        .factors = mutable_first_element<float>(made.factors),
-                                        .exponents = bytes_of(made.scale)},
-                                       gpu::current_stream());
-    return made;
-}
-
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
                  SumOver summed, const at::Tensor& values) {
-    if (are_squares(x, groups)) {
-        return gpu_cast(x, {1, groups.columns}, factors.repeat_interleave(groups.rows, 0), type, summed,
-                        values);
-    }
     const at::TensorOptions options = x.options().dtype(type);
     // An emulated product reads either order. The second order is written in vain with Accumulation::Float32,
     // because the cast does not know how its product is summed.
@@ -106,6 +75,29 @@ Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, 
                                          .values = bytes_of(by_rows),
                                          .value_stride = x.size(1)},
                                         {bytes_of(by_columns), x.size(0)}, gpu::current_stream());
+    });
+    return cast;
+}
+
+Operand gpu_cast_blocks(const at::Tensor& x, Groups groups, BlockScale block_scale, SumOver summed) {
+    const at::TensorOptions options = x.options().dtype(at::ScalarType::Float8_e4m3fn);
+    const bool by_rows = summed == SumOver::Columns;
+    const Operand cast{
+        by_rows ? at::empty(x.sizes(), options) : at::empty({x.size(1), x.size(0)}, options).t(),
+        at::empty({x.size(0) / groups.rows, x.size(1) / groups.columns},
+                  x.options().dtype(at::ScalarType::Float8_e8m0fnu)),
+        x.scalar_type()};
+    note_pass({x, cast.values, cast.scale});
+    if (x.is_meta()) return cast;
+    uint8_t* const values = bytes_of(cast.values);
+    with_element_type(x.scalar_type(), [&]<class T>(T) {
+        gpu_kernels<T>().cast_blocks({.matrix = grouped<T>(x, groups),
+                                      .round_up = block_scale == BlockScale::Ceil,
+                                      .exponents = bytes_of(cast.scale),
+                                      .exponent_stride = cast.scale.size(1),
+                                      .values = by_rows ? values : nullptr,
+                                      .value_stride = x.size(1)},
+                                     {by_rows ? nullptr : values, x.size(0)}, gpu::current_stream());
     });
     return cast;
 }

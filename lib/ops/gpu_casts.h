@@ -42,13 +42,15 @@ struct CastScales {
     at::Tensor factors, scale;
 };
 CastScales gpu_scales(const at::Tensor& largest, float type_largest, double min_largest, bool power_of_two);
-/// The same of blocks, as kernels::BlockScales; the scales are in E8M0.
-CastScales gpu_block_scales(const at::Tensor& largest, float type_largest, bool round_up);
 
 /// x times the factor of its group, rounded to `type`, without the scales: stored for products that sum over
 /// dim `summed`. `values`, for sums over columns, is written instead of new memory; undefined: new memory.
 /// REQUIRES: `factors` are contiguous and on the GPU, `values` is contiguous.
 Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, at::ScalarType type,
                  SumOver summed, const at::Tensor& values = {});
+
+/// Casts x in blocks to E4M3, with scales, as kernels::CastBlocks: stored for products that sum over dim
+/// `summed`. REQUIRES: casts_on_gpu(x), dense rows.
+Operand gpu_cast_blocks(const at::Tensor& x, Groups groups, BlockScale block_scale, SumOver summed);
 
 }  // namespace argosy::ops

@@ -11,8 +11,7 @@
 namespace argosy::kernels {
 namespace {
 
-enum class Groups { Matrix, Rows, Columns, RowBlocks, ColumnBlocks };
-constexpr int64_t kBlock = 32;
+enum class Groups { Matrix, Rows, Columns };
 
 struct Case {
     int64_t num_rows, row_size, gap = 0;
@@ -35,8 +34,6 @@ Grouped<T> grouped(const Case& size, const T* x, Groups groups) {
     if (groups == Groups::Matrix) made.group_rows = size.num_rows, made.group_columns = size.row_size;
     if (groups == Groups::Rows) made.group_columns = size.row_size;
     if (groups == Groups::Columns) made.group_rows = size.num_rows;
-    if (groups == Groups::RowBlocks) made.group_columns = kBlock;
-    if (groups == Groups::ColumnBlocks) made.group_rows = kBlock;
     return made;
 }
 
@@ -52,17 +49,12 @@ int64_t num_groups(const Grouped<T>& x) {
 template <class T>
 class GpuFloat8 : public GpuTest {
   protected:
-    /// Calls use(size, groups) for each case and each kind of group that divides it.
+    /// Calls use(size, groups) for each case and each kind of group.
     template <class Use>
     void for_each_case(std::span<const Case> cases, const Use& use) {
         for (const Case& size : cases) {
             SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
-            for (const Groups groups :
-                 {Groups::Matrix, Groups::Rows, Groups::Columns, Groups::RowBlocks, Groups::ColumnBlocks}) {
-                if (groups == Groups::RowBlocks && size.row_size % kBlock != 0) continue;
-                if (groups == Groups::ColumnBlocks && size.num_rows % kBlock != 0) continue;
-                use(size, groups);
-            }
+            for (const Groups groups : {Groups::Matrix, Groups::Rows, Groups::Columns}) use(size, groups);
         }
     }
 
@@ -179,34 +171,104 @@ std::vector<float> largest_of_blocks(float type_largest) {
     return all;
 }
 
+/// The exponent that CastBlocks stores.
+int exponent_of_block(float largest, bool round_up) {
+    constexpr float kLargest = 448;
+    if (!std::isfinite(largest)) return 255;
+    int exponent = -127;
+    if (round_up && largest / kLargest > 0) {
+        exponent = -126;
+        while (std::ldexp(1.0F, exponent) < largest / kLargest) ++exponent;
+    } else if (!round_up && largest > 0) {
+        exponent = std::max(std::ilogb(largest) - std::ilogb(kLargest), -127);
+    }
+    return exponent + 127;
+}
+
 TEST_F(GpuFloat8Scales, OfBlocksArePowersOfTwo) {
-    for (const float type_largest : {448.0F, 57344.0F}) {
-        const std::vector<float> largest = largest_of_blocks(type_largest);
-        const auto count = static_cast<int64_t>(largest.size());
-        Memory<float> from(count, true);
-        for (int64_t i = 0; i < count; ++i) from[i] = largest[i];
+    constexpr int64_t kBlock = 32;
+    const std::vector<float> largest = largest_of_blocks(448);
+    const auto count = static_cast<int64_t>(largest.size());
+    Memory<float> x(count * kBlock, true);
+    for (int64_t i = 0; i < x.size(); ++i)
+        x[i] = i % kBlock == i / kBlock % kBlock ? -largest[i / kBlock] : 0;
+    for (const bool round_up : {false, true}) {
+        Memory<uint8_t> exponents(count, true), values(x.size(), true);
+        const Grouped<float> matrix{std::as_const(x).gpu(), count, kBlock, kBlock, 1, kBlock};
+        gpu<float>().cast_blocks({matrix, round_up, exponents.gpu(), 1, values.gpu(), kBlock}, {}, nullptr);
+        for (int64_t i = 0; i < count; ++i) {
+            const float size = largest[i];
+            const int exponent = exponent_of_block(size, round_up);
+            ASSERT_EQ(exponents[i], exponent) << size << (round_up ? " up" : "");
+            if (exponent == 255) continue;
+            const float factor = exponent == 254 ? 0 : std::ldexp(1.0F, std::min(127 - exponent, 126));
+            ASSERT_EQ(values[i * kBlock + i % kBlock], Float8E4M3::saturated(-size * factor)) << size;
+        }
+    }
+}
+
+/// Blocks of rows, of columns and of tiles, with tiles that end early.
+struct BlockCase {
+    Case size;
+    int64_t rows, columns;
+};
+constexpr BlockCase kBlockCases[] = {{{1, 32}, 1, 32},          {{3, 64}, 1, 32},
+                                     {{137, 160}, 1, 32},       {{70, 160, 8}, 1, 32},
+                                     {{33, 96, 3}, 1, 32},      {{40, 96, 0, false}, 1, 32},
+                                     {{5, 128}, 1, 128},        {{140, 384}, 1, 128},
+                                     {{32, 1}, 32, 1},          {{64, 7}, 32, 1},
+                                     {{160, 136}, 32, 1},       {{96, 72, 8}, 32, 1},
+                                     {{64, 33, 3}, 32, 1},      {{96, 40, 0, false}, 32, 1},
+                                     {{128, 5}, 128, 1},        {{384, 140}, 128, 1},
+                                     {{128, 128}, 128, 128},    {{256, 384, 8}, 128, 128},
+                                     {{256, 128, 3}, 128, 128}, {{128, 256, 0, false}, 128, 128}};
+
+TYPED_TEST(GpuFloat8, BlocksHaveTheirScalesAndTheCpusValues) {
+    using T = TypeParam;
+    for (const auto& [size, group_rows, group_columns] : kBlockCases) {
+        SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size) + " in " +
+                     std::to_string(group_rows) + " x " + std::to_string(group_columns));
+        const int64_t stride = size.row_size / group_columns, count = size.num_rows * size.row_size;
+        const auto block_of = [&, rows = group_rows, columns = group_columns](int64_t row, int64_t column) {
+            return row / rows * stride + column / columns;
+        };
+        auto x = this->template random<T>(size.num_rows * size.stride(), size.aligned, 10);
+        std::vector<float> largest(size.num_rows / group_rows * stride);
+        for (int64_t row = 0; row < size.num_rows; ++row) {
+            for (int64_t column = 0; column < size.row_size; ++column) {
+                const int64_t at = row * size.stride() + column, block = block_of(row, column);
+                x[at] = narrow<T>(std::ldexp(x.at(at), static_cast<int>(block % 13) - 6));
+                largest[block] = std::max(largest[block], static_cast<float>(std::abs(x.at(at))));
+            }
+        }
         for (const bool round_up : {false, true}) {
-            Memory<float> factors(count, true);
-            Memory<uint8_t> exponents(count, true);
-            gpu_table()->block_scales(
-                {count, std::as_const(from).gpu(), type_largest, round_up, factors.gpu(), exponents.gpu()},
-                nullptr);
+            const auto [exponents, other_exponents, values, transposed] = in_any_order([&] {
+                Memory<uint8_t> found[4] = {{static_cast<int64_t>(largest.size()), true},
+                                            {static_cast<int64_t>(largest.size()), true},
+                                            {count, size.aligned},
+                                            {count, size.aligned}};
+                const Grouped<T> matrix{std::as_const(x).gpu(), size.num_rows, size.row_size,
+                                        size.stride(),          group_rows,    group_columns};
+                const auto& kernels = this->template gpu<T>();
+                kernels.cast_blocks({matrix, round_up, found[0].gpu(), stride, found[2].gpu(), size.row_size},
+                                    {}, nullptr);
+                kernels.cast_blocks({matrix, round_up, found[1].gpu(), stride, nullptr, 0},
+                                    {found[3].gpu(), size.num_rows}, nullptr);
+                return std::tuple(found[0], found[1], found[2], found[3]);
+            });
+            for (const auto* each : {&exponents, &other_exponents, &values, &transposed})
+                EXPECT_EQ(each->faults_outside(), 0);
+            for (size_t i = 0; i < largest.size(); ++i) {
+                ASSERT_EQ(exponents[i], exponent_of_block(largest[i], round_up)) << largest[i];
+                ASSERT_EQ(other_exponents[i], exponents[i]);
+            }
             for (int64_t i = 0; i < count; ++i) {
-                const float x = largest[i];
-                if (!std::isfinite(x)) {
-                    EXPECT_EQ(exponents[i], 255);
-                    continue;
-                }
-                int exponent = -127;
-                if (round_up && x / type_largest > 0) {
-                    exponent = -126;
-                    while (std::ldexp(1.0F, exponent) < x / type_largest) ++exponent;
-                } else if (!round_up && x > 0) {
-                    exponent = std::max(std::ilogb(x) - std::ilogb(type_largest), -127);
-                }
-                ASSERT_EQ(exponents[i], exponent + 127) << x << (round_up ? " up" : "");
-                ASSERT_EQ(factors.at(i), exponent == 127 ? 0 : std::ldexp(1.0F, std::min(-exponent, 126)))
-                    << x;
+                const int64_t row = i / size.row_size, column = i % size.row_size;
+                const float scale = std::ldexp(1.0F, exponents[block_of(row, column)] - 127);
+                ASSERT_EQ(values[i], Float8E4M3::saturated(
+                                         static_cast<float>(x.at(row * size.stride() + column)) / scale))
+                    << i;
+                ASSERT_EQ(transposed[column * size.num_rows + row], values[i]) << i;
             }
         }
     }

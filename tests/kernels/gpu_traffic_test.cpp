@@ -118,5 +118,20 @@ TEST_F(GpuTraffic, CastsReadOnceAndWriteEachResultOnce) {
     EXPECT_EQ(transposition.stored, kCount);
 }
 
+TEST_F(GpuTraffic, BlocksAndTheirScalesTakeOnePass) {
+    constexpr int64_t kRows = 256, kColumns = 384, kCount = kRows * kColumns;
+    const auto x = random<BFloat16>(kCount);
+    Memory<uint8_t> values(kCount, true), exponents(kCount / 128, true);
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 128}, {128, 1}, {128, 128}}) {
+        const Grouped<BFloat16> matrix{x.gpu(), kRows, kColumns, kColumns, rows, columns};
+        const Traffic cast = traffic_of([&] {
+            gpu<BFloat16>().cast_blocks(
+                {matrix, true, exponents.gpu(), kColumns / columns, values.gpu(), kColumns}, {}, nullptr);
+        });
+        EXPECT_EQ(cast.loaded, kCount * kElement);
+        EXPECT_EQ(cast.stored, kCount);
+    }
+}
+
 }  // namespace
 }  // namespace argosy::kernels

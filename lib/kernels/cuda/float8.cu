@@ -1,35 +1,31 @@
-// Casts to float8 on GPUs, which write a matrix, its transpose, or both.
-//
-// A cast works on tiles of 128 x 128 elements: 2 bytes read and 1 or 2 written per element of bf16. A thread
-// has a square of 8 x 8 elements: 8 loads of 16 bytes, all of them in flight at once. The thread transposes
-// the square's bytes in registers; words of 8 bytes go through the memory of the block, so that both results
-// are written in runs of 128 bytes.
+// Casts to float8 on GPUs, which write a matrix, its transpose, or both: 2 bytes read and 1 or 2 written per
+// element of bf16. A tile has whole blocks, so their scales are found in the same pass.
 #include "kernels/float8.h"
 
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/tiles.cuh"
 
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-// A tile, a thread's square in it, and the squares in a row of the tile.
-constexpr int kTile = 128, kSide = 8, kSquares = kTile / kSide;
-
-/// Where a square begins, and how much of it is in the matrix: kSide rows and columns, less at an end, or 0.
-struct Square {
-    int64_t row, column;
-    int num_rows, num_columns;
-};
-
-/// A row of a square.
-template <class T>
-using Part = Elements<T, kSide>;
-
 /// Which elements of a square share a factor. Squares begin at multiples of kSide, and so do groups, unless
 /// they have one row or one column.
 enum class Sharing { All, Row, Column };
+
+/// The bytes of one row of a square.
+template <Float8Type kType, Sharing kSharing, class T>
+__device__ uint2 cast_row(const Part<T>& x, int row, const Floats<kSide>& factors) {
+    auto numbers = widened(x);
+#pragma unroll
+    for (int k = 0; k < kSide; ++k) {
+        numbers[k] *= factors[kSharing == Sharing::All ? 0 : kSharing == Sharing::Row ? row : k];
+    }
+    const auto rounded = [&](int k) {
+        return kType == Float8Type::E4M3 ? round_to_e4m3(numbers[k], numbers[k + 1])
+                                         : round_to_e5m2(numbers[k], numbers[k + 1]);
+    };
+    return {rounded(0) | rounded(2) << 16, rounded(4) | rounded(6) << 16};
+}
 
 template <class T, Float8Type kType, Sharing kSharing>
 struct CastBytes {
@@ -42,26 +38,19 @@ struct CastBytes {
 
     /// The factors of a square's rows or columns.
     template <bool kPacked>
-    __device__ Floats<kSide> factors(const Square& square) const {
-        const Grouped<T>& matrix = args.matrix;
-        const auto group_of = [](int64_t index, int64_t size, int64_t whole) {
-            if (size == 1) return index;
-            return size == whole ? 0 : int64_t{static_cast<uint32_t>(index) / static_cast<uint32_t>(size)};
-        };
+    __device__ Floats<kSide> factors(const Square& square, const Part<T> (&)[kSide]) const {
         Floats<kSide> factors = {};
+        if (square.is_empty()) return factors;
         if constexpr (kSharing == Sharing::All) {
             factors[0] = *args.factors;
         } else if constexpr (kSharing == Sharing::Row) {
-            const float* from = args.factors + square.row * args.factor_stride +
-                                group_of(square.column, matrix.group_columns, matrix.row_size);
+            const float* from = args.factors + square.row * args.factor_stride;
 #pragma unroll
             for (int i = 0; i < kSide; ++i, from += args.factor_stride) {
                 if (kPacked || i < square.num_rows) factors[i] = *from;
             }
         } else {
-            const float* const from =
-                args.factors + group_of(square.row, matrix.group_rows, matrix.num_rows) * args.factor_stride +
-                square.column;
+            const float* const from = args.factors + square.column;
             if constexpr (kPacked) {
                 factors = load<kSide>(from);
             } else {
@@ -74,18 +63,123 @@ struct CastBytes {
         return factors;
     }
 
-    /// The bytes of one row of a square.
     __device__ uint2 bytes(const Part<T>& x, int row, const Floats<kSide>& factors) const {
-        auto numbers = widened(x);
+        return cast_row<kType, kSharing>(x, row, factors);
+    }
+};
+
+/// The scale of a block from its largest magnitude, as kernels::CastBlocks.
+struct BlockScale {
+    uint32_t exponent;  // as E8M0 stores it
+
+    __device__ BlockScale(uint32_t largest, bool round_up) {
+        constexpr uint32_t kLargestMantissa = 0x600000, kTooSmall = 224;  // 448 is 1.75 * 2^8
+        const int field = static_cast<int>(largest >> 23) - 8;
+        const int up = (largest & 0x7fffff) > kLargestMantissa ? 1 : 0;
+        const int least = largest > kTooSmall ? 1 : 0;
+        exponent = round_up ? (field + up > least ? field + up : least) : (field > 0 ? field : 0);
+        if (largest >= 0x7f800000) exponent = 255;  // NaN or infinity
+    }
+    /// The reciprocal of the scale, at most 2^126.
+    __device__ float factor() const {
+        const uint32_t inverse = 254 - exponent;
+        return __uint_as_float((inverse == 254 ? 253 : inverse) << 23);
+    }
+};
+
+/// Blocks of a part of a row, a part of a column, or a tile.
+enum class Blocks { Row, Column, Tile };
+
+template <class T, Blocks kBlocks>
+struct CastBlockBytes {
+    using Element = T;
+    static constexpr const char* kName = "cast_blocks";
+    static constexpr int kWarps = kTileThreads / kWarp;
+    CastBlocks<T> args;
+
+    __device__ const T* begin() const { return args.matrix.x; }
+    __device__ int64_t stride() const { return args.matrix.row_stride; }
+
+    /// The factors of a square's rows or columns. All threads of a block call it together.
+    template <bool kPacked>
+    __device__ Floats<kSide> factors(const Square& square, const Part<T> (&loaded)[kSide]) const {
+        uint32_t largest[kSide] = {};
+#pragma unroll
+        for (int i = 0; i < kSide; ++i) {
+            const auto numbers = widened(loaded[i]);
+#pragma unroll
+            for (int k = 0; k < kSide; ++k) {
+                uint32_t& to = largest[kBlocks == Blocks::Row ? i : kBlocks == Blocks::Column ? k : 0];
+                to = larger(to, magnitude_of(numbers[k]));
+            }
+        }
+        join(largest);
+        Floats<kSide> factors = {};
+#pragma unroll
+        for (int i = 0; i < (kBlocks == Blocks::Tile ? 1 : kSide); ++i) {
+            const BlockScale scale(largest[i], args.round_up);
+            factors[i] = scale.factor();
+            store_exponent(square, i, static_cast<uint8_t>(scale.exponent));
+        }
+        return factors;
+    }
+
+    __device__ uint2 bytes(const Part<T>& x, int row, const Floats<kSide>& factors) const {
+        constexpr Sharing kSharings[] = {Sharing::Row, Sharing::Column, Sharing::All};
+        return cast_row<Float8Type::E4M3, kSharings[static_cast<int>(kBlocks)]>(x, row, factors);
+    }
+
+  private:
+    /// Replaces the largest magnitudes of a square's rows, columns or elements by those of the blocks.
+    __device__ void join(uint32_t (&largest)[kSide]) const {
+        const auto over_lanes = [&](uint32_t& each, int first, int last) {
+            for (int lanes = first; lanes <= last; lanes *= 2)
+                each = larger(each, __shfl_xor_sync(kAllLanes, each, lanes));
+        };
+        if constexpr (kBlocks == Blocks::Row) {
+            const int last = static_cast<int>(args.matrix.group_columns) / kSide / 2;
+#pragma unroll
+            for (int i = 0; i < kSide; ++i) over_lanes(largest[i], 1, last);
+        } else if constexpr (kBlocks == Blocks::Column) {
+            join_columns(largest);
+        } else {
+            __shared__ Shared<uint32_t, kWarps> parts;
+            over_lanes(largest[0], 1, kWarp / 2);
+            if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = largest[0];
+            __syncthreads();
+#pragma unroll
+            for (int warp = 0; warp < kWarps; ++warp) largest[0] = larger(largest[0], parts[warp]);
+        }
+    }
+
+    /// A warp has two rows of squares, and a block of a column the rows of some warps.
+    __device__ void join_columns(uint32_t (&largest)[kSide]) const {
+        __shared__ Shared<uint32_t, kWarps * kTile> parts;
+        const int warp = threadIdx.x / kWarp, column = threadIdx.x % kSquares * kSide;
 #pragma unroll
         for (int k = 0; k < kSide; ++k) {
-            numbers[k] *= factors[kSharing == Sharing::All ? 0 : kSharing == Sharing::Row ? row : k];
+            largest[k] = larger(largest[k], __shfl_xor_sync(kAllLanes, largest[k], kSquares));
+            if (threadIdx.x % kWarp < kSquares) parts[warp * kTile + column + k] = largest[k];
         }
-        const auto rounded = [&](int k) {
-            return kType == Float8Type::E4M3 ? round_to_e4m3(numbers[k], numbers[k + 1])
-                                             : round_to_e5m2(numbers[k], numbers[k + 1]);
-        };
-        return {rounded(0) | rounded(2) << 16, rounded(4) | rounded(6) << 16};
+        __syncthreads();
+        const int warps = static_cast<int>(args.matrix.group_rows) / (kTile / kWarps);
+        for (int other = warp / warps * warps; other < warp / warps * warps + warps; ++other) {
+#pragma unroll
+            for (int k = 0; k < kSide; ++k)
+                largest[k] = larger(largest[k], parts[other * kTile + column + k]);
+        }
+    }
+
+    /// One thread of a block stores its exponent.
+    __device__ void store_exponent(const Square& square, int i, uint8_t exponent) const {
+        const Grouped<T>& matrix = args.matrix;
+        const auto rows = static_cast<uint32_t>(matrix.group_rows),
+                   columns = static_cast<uint32_t>(matrix.group_columns);
+        const auto row = static_cast<uint32_t>(square.row) + (kBlocks == Blocks::Row ? i : 0),
+                   column = static_cast<uint32_t>(square.column) + (kBlocks == Blocks::Column ? i : 0);
+        const int place = kBlocks == Blocks::Row ? square.num_rows : square.num_columns;
+        if (square.is_empty() || i >= place || row % rows != 0 || column % columns != 0) return;
+        args.exponents[row / rows * args.exponent_stride + column / columns] = exponent;
     }
 };
 
@@ -99,151 +193,11 @@ struct PlainBytes {
     __device__ const uint8_t* begin() const { return from; }
     __device__ int64_t stride() const { return row_stride; }
     template <bool kPacked>
-    __device__ NoFactors factors(const Square&) const {
+    __device__ NoFactors factors(const Square&, const Part<uint8_t> (&)[kSide]) const {
         return {};
     }
     __device__ uint2 bytes(const Part<uint8_t>& x, int, NoFactors) const { return {x.words[0], x.words[1]}; }
 };
-
-template <bool kPacked, class T>
-__device__ Part<T> load_part(const T* from, int count) {
-    if constexpr (kPacked) {
-        return load_elements<kSide>(from);
-    } else {
-        Part<T> x = {};
-#pragma unroll
-        for (int k = 0; k < kSide; ++k) {
-            if (k < count) x.words[k / x.kPerWord] |= word_of(from[k]) << k % x.kPerWord * (32 / x.kPerWord);
-        }
-        return x;
-    }
-}
-
-/// Stores the bytes of a square.
-template <bool kPacked>
-__device__ void store_square(uint8_t* to, int64_t stride, const uint2 (&rows)[kSide], const Square& square) {
-#pragma unroll
-    for (int i = 0; i < kSide; ++i, to += stride) {
-        if constexpr (kPacked) {
-            store_8_bytes(to, rows[i]);
-        } else {
-#pragma unroll
-            for (int k = 0; k < kSide; ++k) {
-                if (i < square.num_rows && k < square.num_columns)
-                    to[k] = static_cast<uint8_t>((k < 4 ? rows[i].x : rows[i].y) >> k % 4 * 8);
-            }
-        }
-    }
-}
-
-/// Replaces four words of four bytes each by their transpose.
-__device__ inline void transpose(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
-    const uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);  // a0 b0 a1 b1
-    const uint32_t ab_end = __byte_perm(a, b, 0x7362), cd_end = __byte_perm(c, d, 0x7362);
-    a = __byte_perm(ab, cd, 0x5410), b = __byte_perm(ab, cd, 0x7632);
-    c = __byte_perm(ab_end, cd_end, 0x5410), d = __byte_perm(ab_end, cd_end, 0x7632);
-}
-
-struct Outputs {
-    int64_t num_rows, row_size;
-    uint8_t* values;  // or null
-    int64_t value_stride;
-    uint8_t* transposed;  // or null
-    int64_t transposed_stride;
-    int64_t first_row = 0;  // of those that a launch writes
-};
-
-/// The square in row y and column x of the squares of a tile.
-__device__ inline Square square_at(int64_t first_row, int64_t first_column, int x, int y, int64_t num_rows,
-                                   int64_t row_size) {
-    const auto count = [](int64_t left) {
-        return static_cast<int>(left < 0 ? 0 : left < kSide ? left : kSide);
-    };
-    Square square = {first_row + y * kSide, first_column + x * kSide};
-    square.num_rows = count(num_rows - square.row), square.num_columns = count(row_size - square.column);
-    return square;
-}
-
-/// Blocks per multiprocessor for which there are registers: a thread keeps 64 elements.
-template <class T, bool kPacked>
-constexpr int kMinBlocks = kPacked && sizeof(T) < 4 ? 4 : 2;
-
-/// kPacked: all squares are whole, and each row of a square can be loaded and stored at once. In that case a
-/// thread stores nothing before all its loads are issued: 128 KB of a multiprocessor's four blocks.
-template <class Bytes, bool kPacked>
-__global__ void __launch_bounds__(kThreads, kMinBlocks<typename Bytes::Element, kPacked>)
-    tile_kernel(Bytes from, Outputs out) {
-    // [column, word of eight rows]. Half a warp writes words of 16 columns and reads 16 words of one column.
-    // The exclusive or makes these different pairs of banks.
-    __shared__ Shared<uint64_t, kTile * kSquares> columns;
-    const int x = threadIdx.x % kSquares, y = threadIdx.x / kSquares;
-    const int64_t first_row = out.first_row + int64_t{blockIdx.y} * kTile,
-                  first_column = int64_t{blockIdx.x} * kTile;
-    const Square square = square_at(first_row, first_column, x, y, out.num_rows, out.row_size);
-    uint2 rows[kSide] = {};
-    if (square.num_rows > 0 && square.num_columns > 0) {
-        Part<typename Bytes::Element> loaded[kSide] = {};
-        const auto* at = from.begin() + square.row * from.stride() + square.column;
-#pragma unroll
-        for (int i = 0; i < kSide; ++i, at += from.stride()) {
-            if (kPacked || i < square.num_rows) loaded[i] = load_part<kPacked>(at, square.num_columns);
-        }
-        const auto factors = from.template factors<kPacked>(square);
-#pragma unroll
-        for (int i = 0; i < kSide; ++i) rows[i] = from.bytes(loaded[i], i, factors);
-        if (out.values != nullptr) {
-            store_square<kPacked>(out.values + square.row * out.value_stride + square.column,
-                                  out.value_stride, rows, square);
-        }
-    }
-    if (out.transposed == nullptr) return;
-#pragma unroll
-    for (int i = 0; i < kSide; i += 4) {
-        transpose(rows[i].x, rows[i + 1].x, rows[i + 2].x, rows[i + 3].x);
-        transpose(rows[i].y, rows[i + 1].y, rows[i + 2].y, rows[i + 3].y);
-    }
-#pragma unroll
-    for (int k = 0; k < kSide; ++k) {
-        const uint2 low = rows[k % 4], high = rows[k % 4 + 4];  // of rows 0 to 3 and 4 to 7
-        const uint64_t word = k < 4 ? low.x | uint64_t{high.x} << 32 : low.y | uint64_t{high.y} << 32;
-        columns[(x * kSide + k) * kSquares + (x ^ y)] = word;
-    }
-    __syncthreads();
-    const Square other = square_at(first_column, first_row, x, y, out.row_size, out.num_rows);
-    if (other.num_rows == 0 || other.num_columns == 0) return;
-#pragma unroll
-    for (int k = 0; k < kSide; ++k) {
-        const uint64_t word = columns[(y * kSide + k) * kSquares + (x ^ y)];
-        rows[k] = {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)};
-    }
-    store_square<kPacked>(out.transposed + other.row * out.transposed_stride + other.column,
-                          out.transposed_stride, rows, other);
-}
-
-template <bool kPacked, class Bytes>
-void launch_rows(const Bytes& from, const Outputs& out, GpuStream stream) {
-    if (out.num_rows == out.first_row) return;
-    const dim3 blocks(static_cast<unsigned>(ceil_div(out.row_size, kTile)),
-                      static_cast<unsigned>(ceil_div(out.num_rows - out.first_row, kTile)));
-    launch({Bytes::kName, blocks, kThreads, stream}, tile_kernel<Bytes, kPacked>, from, out);
-}
-
-/// `packed`: whether rows of squares can be loaded at once. Without a transpose, the last rows, which are no
-/// whole square, have a launch of their own: the tokens of an evaluation are any number.
-template <class Bytes>
-void launch_tiles(const Bytes& from, const Outputs& out, bool packed, GpuStream stream) {
-    if (out.row_size == 0) return;
-    int64_t sizes = out.row_size;
-    if (out.values != nullptr) sizes |= out.value_stride;
-    if (out.transposed != nullptr) sizes |= out.transposed_stride | out.num_rows;
-    const auto pointers =
-        reinterpret_cast<uintptr_t>(out.values) | reinterpret_cast<uintptr_t>(out.transposed);
-    packed = packed && sizes % kSide == 0 && pointers % kSide == 0;
-    Outputs squares = out, rest = out;
-    squares.num_rows = rest.first_row = packed ? out.num_rows / kSide * kSide : 0;
-    launch_rows<true>(from, squares, stream);
-    launch_rows<false>(from, rest, stream);
-}
 
 template <Float8Type kType, class T>
 void cast_to(const CastToFloat8<T>& args, const Outputs& out, GpuStream stream) {
@@ -259,7 +213,23 @@ void cast_to(const CastToFloat8<T>& args, const Outputs& out, GpuStream stream) 
     }
 }
 
+template <Blocks kBlocks, class T>
+void cast_blocks_to(const CastBlocks<T>& args, const Outputs& out, GpuStream stream) {
+    launch_tiles(CastBlockBytes<T, kBlocks>{args}, out, in_packs<T>(args.matrix.row_stride, args.matrix.x),
+                 stream);
+}
+
 }  // namespace
+
+template <class T>
+void cast_blocks(const CastBlocks<T>& args, const TransposedFloat8& transposed, GpuStream stream) {
+    const Grouped<T>& matrix = args.matrix;
+    const Outputs out = {matrix.num_rows,   matrix.row_size,   args.values,
+                         args.value_stride, transposed.values, transposed.stride};
+    if (matrix.group_rows == 1) return cast_blocks_to<Blocks::Row>(args, out, stream);
+    if (matrix.group_columns == 1) return cast_blocks_to<Blocks::Column>(args, out, stream);
+    cast_blocks_to<Blocks::Tile>(args, out, stream);
+}
 
 template <class T>
 void cast_to_float8(const CastToFloat8<T>& args, const TransposedFloat8& transposed, GpuStream stream) {
@@ -277,6 +247,9 @@ void transpose_bytes(const TransposeBytes& args, GpuStream stream) {
     launch_tiles(PlainBytes{args.from, args.row_stride}, out, packed, stream);
 }
 
+template void cast_blocks(const CastBlocks<float>&, const TransposedFloat8&, GpuStream);
+template void cast_blocks(const CastBlocks<BFloat16>&, const TransposedFloat8&, GpuStream);
+template void cast_blocks(const CastBlocks<Half>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<float>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<BFloat16>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<Half>&, const TransposedFloat8&, GpuStream);

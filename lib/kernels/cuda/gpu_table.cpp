@@ -16,6 +16,7 @@ constexpr GpuTypedKernels<T> typed() {
             .narrow = cuda::narrow<T>,
             .largest_magnitudes = cuda::largest_magnitudes<T>,
             .cast_to_float8 = cuda::cast_to_float8<T>,
+            .cast_blocks = cuda::cast_blocks<T>,
             .rms_norm = cuda::rms_norm<T>,
             .rms_norm_backward_scratch_bytes = cuda::rms_norm_backward_scratch_bytes<T>,
             .rms_norm_backward = cuda::rms_norm_backward<T>,
@@ -35,7 +36,6 @@ const GpuTable* gpu_table() {
                                         .add_rounded = cuda::add_rounded,
                                         .transpose_bytes = cuda::transpose_bytes,
                                         .float8_scales = cuda::float8_scales,
-                                        .block_scales = cuda::block_scales,
                                         .fp32 = typed<float>(),
                                         .bf16 = typed<BFloat16>(),
                                         .fp16 = typed<Half>()};

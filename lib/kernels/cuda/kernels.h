@@ -37,9 +37,10 @@ template <class T>
 void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream);
 template <class T>
 void cast_to_float8(const CastToFloat8<T>& args, const TransposedFloat8& transposed, GpuStream stream);
+template <class T>
+void cast_blocks(const CastBlocks<T>& args, const TransposedFloat8& transposed, GpuStream stream);
 void transpose_bytes(const TransposeBytes& args, GpuStream stream);
 void float8_scales(const Float8Scales& args, GpuStream stream);
-void block_scales(const BlockScales& args, GpuStream stream);
 
 template <class T>
 void rms_norm(const RmsNorm<T>& args, GpuStream stream, float* largest);

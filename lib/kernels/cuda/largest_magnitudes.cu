@@ -52,37 +52,17 @@ __global__ void __launch_bounds__(kThreads, 4) matrix_kernel(Grouped<T> matrix, 
     largest.raise();
 }
 
-/// Groups of some adjacent columns of one row: one thread for each group.
-template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads) block_kernel(LargestMagnitudes<T> args) {
-    const Grouped<T>& matrix = args.matrix;
-    const int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x, first = group * matrix.group_columns;
-    if (first >= matrix.row_size) return;
-    const T* const x = matrix.x + blockIdx.y * matrix.row_stride + first;
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < matrix.group_columns; i += kCount) {
-        const auto numbers = load<kCount>(x + i);
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) largest = larger(largest, magnitude_of(numbers[k]));
-    }
-    args.largest[blockIdx.y * args.largest_stride + group] = __uint_as_float(largest);
-}
-
-/// Groups of some adjacent rows, or all, of one column: a thread reads kCount columns of kRowsAtOnce rows. If
-/// a group is the column, the warps of a block join their results first: thousands of threads that call
-/// atomicMax() on one number take longer than the reads.
+/// Groups of whole columns: a thread reads kCount columns of kRowsAtOnce rows. The warps of a block join
+/// their results first: thousands of threads that call atomicMax() on one number take longer than the reads.
 constexpr int kRowsAtOnce = 32, kWarps = kThreads / kWarp;
 template <class T>
-bool groups_rows_of_columns(const Grouped<T>& matrix) {
-    return matrix.group_columns == 1 && matrix.group_rows > 1;
+bool groups_columns(const Grouped<T>& matrix) {
+    return matrix.group_columns == 1 && (matrix.group_rows > 1 || matrix.row_size > 1);
 }
-__device__ inline void raise_to(float* largest, uint32_t magnitude) {
-    atomicMax(reinterpret_cast<unsigned*>(largest), magnitude);
-}
-template <class T, int kCount, bool kJoined>
+template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> args) {
     constexpr int kColumns = kWarp * kCount;  // of a block
-    __shared__ Shared<uint32_t, kJoined ? kWarps * kColumns : 1> parts;
+    __shared__ Shared<uint32_t, kWarps * kColumns> parts;
     const Grouped<T>& matrix = args.matrix;
     const int warp = threadIdx.x / kWarp, own = threadIdx.x % kWarp * kCount;
     const int64_t columns = int64_t{blockIdx.y} * kColumns, column = columns + own;
@@ -97,22 +77,15 @@ __global__ void __launch_bounds__(kThreads) column_kernel(LargestMagnitudes<T> a
             for (int k = 0; k < kCount; ++k) largest[k] = larger(largest[k], magnitude_of(numbers[k]));
         }
     }
-    if constexpr (!kJoined) {
-        if (column >= matrix.row_size || rest <= 0) return;
-        float* const out = args.largest + first / matrix.group_rows * args.largest_stride + column;
 #pragma unroll
-        for (int k = 0; k < kCount; ++k) raise_to(out + k, largest[k]);
-    } else {
+    for (int k = 0; k < kCount; ++k) parts[warp * kColumns + own + k] = largest[k];
+    __syncthreads();
+    float* const out = args.largest + columns;
+    for (int i = threadIdx.x; i < kColumns && columns + i < matrix.row_size; i += kThreads) {
+        uint32_t all = 0;
 #pragma unroll
-        for (int k = 0; k < kCount; ++k) parts[warp * kColumns + own + k] = largest[k];
-        __syncthreads();
-        float* const out = args.largest + columns;
-        for (int i = threadIdx.x; i < kColumns && columns + i < matrix.row_size; i += kThreads) {
-            uint32_t all = 0;
-#pragma unroll
-            for (int w = 0; w < kWarps; ++w) all = larger(all, parts[w * kColumns + i]);
-            raise_to(out + i, all);
-        }
+        for (int w = 0; w < kWarps; ++w) all = larger(all, parts[w * kColumns + i]);
+        atomicMax(reinterpret_cast<unsigned*>(out + i), all);
     }
 }
 
@@ -128,13 +101,11 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
     const auto grid = [](int64_t x, int64_t y) {
         return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
     };
-    if (groups_rows_of_columns(matrix)) {
+    if (groups_columns(matrix)) {
         constexpr int kRowsOfBlock = kWarps * kRowsAtOnce;
         const dim3 blocks =
             grid(ceil_div(matrix.num_rows, kRowsOfBlock), ceil_div(matrix.row_size, kWarp * kCount));
-        const bool joined = matrix.group_rows == matrix.num_rows;
-        return launch({kName, blocks, kThreads, stream},
-                      joined ? column_kernel<T, kCount, true> : column_kernel<T, kCount, false>, args);
+        return launch({kName, blocks, kThreads, stream}, column_kernel<T, kCount>, args);
     }
     const bool whole = is_one_group(matrix);
     int64_t max_rows = 65535;  // of a grid
@@ -147,9 +118,6 @@ void launch_largest(const LargestMagnitudes<T>& args, GpuStream stream) {
             launch({kName, blocks, kThreads, stream},
                    rows == 1 ? matrix_kernel<T, kCount, false> : matrix_kernel<T, kCount, true>, part.matrix,
                    args.largest);
-        } else if (matrix.group_columns < matrix.row_size) {
-            const dim3 blocks = grid(ceil_div(matrix.row_size / matrix.group_columns, kThreads), rows);
-            launch({kName, blocks, kThreads, stream}, block_kernel<T, kCount>, part);
         } else {
             const dim3 blocks = grid(ceil_div(matrix.row_size, kThreads * kCount * kPerThread), rows);
             launch({kName, blocks, kThreads, stream}, row_kernel<T, kCount>, part);
@@ -170,33 +138,7 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(Float8Scales args) {
     args.scales[i] = __fdiv_rn(1, factor);
 }
 
-/// The fields of an fp32 number give its exponent; with round_up a mantissa that is not 0 adds one.
-__global__ void __launch_bounds__(kThreads) block_scales_kernel(BlockScales args) {
-    const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-    if (i >= args.count) return;
-    const float largest = args.largest[i];
-    const float size = args.round_up ? __fdiv_rn(largest, args.type_largest) : largest;
-    const uint32_t bits = __float_as_uint(size);
-    int exponent = static_cast<int>(bits >> 23);
-    if (args.round_up) {
-        exponent += (bits & 0x7fffff) != 0 ? 1 : 0;
-    } else {
-        exponent -= static_cast<int>(__float_as_uint(args.type_largest) >> 23) - 127;
-    }
-    exponent = exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
-    if ((__float_as_uint(largest) & 0x7f800000) == 0x7f800000) exponent = 255;  // NaN or infinity
-    const int inverse = 254 - exponent < 253 ? 254 - exponent : 253;
-    args.factors[i] = __uint_as_float(static_cast<uint32_t>(inverse) << 23);
-    args.exponents[i] = static_cast<uint8_t>(exponent);
-}
-
 }  // namespace
-
-void block_scales(const BlockScales& args, GpuStream stream) {
-    if (args.count == 0) return;
-    const auto blocks = static_cast<unsigned>(ceil_div(args.count, kThreads));
-    launch({"block_scales", blocks, kThreads, stream}, block_scales_kernel, args);
-}
 
 void float8_scales(const Float8Scales& args, GpuStream stream) {
     if (args.count == 0) return;
@@ -212,8 +154,7 @@ void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream) {
         const int64_t count = matrix.num_rows * matrix.row_size;
         matrix = {matrix.x, 1, count, count, 1, count};
     }
-    const int64_t group = groups_rows_of_columns(matrix) ? 0 : matrix.group_columns;
-    const bool packed = in_packs<T>(matrix.row_size | matrix.row_stride | group, matrix.x);
+    const bool packed = in_packs<T>(matrix.row_size | matrix.row_stride, matrix.x);
     const LargestMagnitudes<T> all = {matrix, args.largest, args.largest_stride};
     packed ? launch_largest<kPack<T>>(all, stream) : launch_largest<1>(all, stream);
 }
