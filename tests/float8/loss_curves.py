@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--page FOLDER | --gpu]: trains one small model with each recipe of
-eight bits and without on this project's sources, one run after the other on one processor, and writes the table of README.md
-and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run there is not repeated.
-With --gpu all runs train on a GPU, at the same time and without those that emulate its sums, and the table is only printed.
-Exits with 1 if a final loss is not as it must be.
+"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--seeds N] [--page FOLDER | --gpu]: trains one small model on this
+project's sources with each recipe of eight bits and without, from several seeds, one run on each processor, and writes the table
+of README.md and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run there is not
+repeated. With --gpu the runs train on a GPU, without those that emulate its sums, and the table is only printed. Exits with 1 if
+a final loss is not as it must be.
 
 The model has 1.6e6 parameters; every side of a product is at least 256. The tokens are bytes. Each step trains 512 tokens in
-bfloat16. Some minutes for each run on a processor.
+bfloat16. A minute or two for each run on a processor.
 """
 import argparse
 import concurrent.futures
@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 
@@ -24,13 +25,14 @@ sys.path.insert(0, str(SOURCE / "jobs/python"))
 import plot  # noqa: E402
 
 LAST = 50  # the final loss is the mean of the last steps
-TOLERANCE = 0.01  # of the final loss, relative to bfloat16's
+TOLERANCE = 0.01  # of the final loss, relative to bfloat16's, in the mean of the seeds
+RUNS_OF_A_GPU = 8  # at the same time
 LR = 1e-3
 MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512, "hidden_size": 256,
          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 512,
          "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
          "tie_word_embeddings": False}
-HEAD = "| products | first loss | final loss | against bfloat16, % |\n| --- | --- | --- | --- |\n"
+HEAD = "| products | first loss | final loss | against bfloat16, % | standard error |\n| --- | --- | --- | --- | --- |\n"
 FLOAT8, MX = "quantize.linear.float8", "quantize.linear.mx"
 
 
@@ -70,8 +72,8 @@ def read_losses(metrics):
     return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
 
 
-def folder_of(run, folder):
-    return folder / re.sub("[^a-z0-9_]+", "-", run.name.lower())
+def folder_of(run, seed, folder):
+    return folder / f"{re.sub('[^a-z0-9_]+', '-', run.name.lower())}-{seed}"
 
 
 def prepare(pretrain, folder):
@@ -85,30 +87,35 @@ def prepare(pretrain, folder):
                         "--input", *sources], check=True, stdout=sys.stderr)
 
 
-def losses(pretrain, folder, run, steps):
+def losses(pretrain, folder, run, seed, steps):
     """The loss of each step."""
-    dump = folder_of(run, folder)
+    dump = folder_of(run, seed, folder)
     if len(read_losses(dump / "metrics.jsonl")) != steps:
         words = [pretrain, "--model.hf_assets_path", folder / "model", "--training.dataset_path", folder / "train.h5",
                  "--training.seq_len", 256, "--training.local_batch_size", 2, "--training.steps", steps, "--optimizer.lr", LR,
-                 "--lr_scheduler.warmup_steps", steps // 10, "--metrics.log_freq", 1, "--job.dump_folder", dump, *run.options]
+                 "--lr_scheduler.warmup_steps", steps // 10, "--metrics.log_freq", 1, "--debug.seed", seed,
+                 "--job.dump_folder", dump, *run.options]
         subprocess.run(list(map(str, words)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return read_losses(dump / "metrics.jsonl")
 
 
 def final(curve):
-    return sum(curve[-LAST:]) / len(curve[-LAST:])
+    return statistics.fmean(curve[-LAST:])
 
 
 def judge(curves):
-    """curves: losses by the run's name. Returns (the rows of the table, sentences about what is wrong)."""
-    expected = final(curves[REFERENCE.name])
+    """curves: {a run's name: the losses of each seed}. Returns (the rows of the table, sentences about what is wrong)."""
+    expected = [final(curve) for curve in curves[REFERENCE.name]]
     rows, wrong = [], []
     for run in [REFERENCE, *RUNS]:
         if run.name not in curves:
             continue
-        difference = final(curves[run.name]) / expected - 1
-        rows.append(f"| {run.name} | {curves[run.name][0]:.4f} | {final(curves[run.name]):.4f} | {100 * difference:+.2f} |\n")
+        finals = [final(curve) for curve in curves[run.name]]
+        differences = [one / of_reference - 1 for one, of_reference in zip(finals, expected)]
+        difference = statistics.fmean(differences)
+        error = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0
+        first = statistics.fmean(curve[0] for curve in curves[run.name])
+        rows.append(f"| {run.name} | {first:.4f} | {statistics.fmean(finals):.4f} | {100 * difference:+.2f} | {100 * error:.2f} |\n")
         near = abs(difference) <= TOLERANCE  # false for NaN
         if near != run.right:
             wrong.append(f"{run.name}: the final loss differs by {100 * difference:+.2f} % from bfloat16's, "
@@ -118,12 +125,12 @@ def judge(curves):
 
 def figure(curves):
     def line(run):
-        curve = curves[run.name]
+        curve = [statistics.fmean(losses_of_a_step) for losses_of_a_step in zip(*curves[run.name])]
         width = max(1, len(curve) // 20)
         means = [(end, sum(curve[end - width:end]) / width) for end in range(width, len(curve) + 1, width)]
         return plot.Line(run.title or run.name, means)
 
-    steps = len(curves[REFERENCE.name])
+    steps = len(curves[REFERENCE.name][0])
     shown = {round(steps * share) for share in (0.05, 0.1, 0.2, 0.4, 1)}
     panels = [plot.Panel("step", "loss, mean of 1/20 of the steps",
                          [line(REFERENCE), *(line(run) for run in RUNS if run.panel == panel)],
@@ -146,18 +153,20 @@ def main():
     for name in ("pretrain", "pretrain_no_scale", "folder"):
         parser.add_argument(name, type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--seeds", type=int, default=4, help="runs of each kind, with other initial weights and samples")
     parser.add_argument("--page", type=pathlib.Path, default=HERE, help="where README.md is and the figure goes")
     parser.add_argument("--gpu", action="store_true", help="train on a GPU, and only print the table")
     arguments = parser.parse_args()
     prepare(arguments.pretrain, arguments.folder)
     runs = [run for run in [REFERENCE, *RUNS] if not (arguments.gpu and run.for_processors)]
 
-    def train(run):
+    def train(run, seed):
         pretrain = arguments.pretrain if run.right else arguments.pretrain_no_scale
-        return losses(pretrain, arguments.folder, run, arguments.steps)
+        return losses(pretrain, arguments.folder, run, seed, arguments.steps)
 
-    with concurrent.futures.ThreadPoolExecutor(len(runs) if arguments.gpu else 1) as pool:
-        curves = dict(zip((run.name for run in runs), pool.map(train, runs)))
+    with concurrent.futures.ThreadPoolExecutor(RUNS_OF_A_GPU if arguments.gpu else os.cpu_count()) as pool:
+        started = {run.name: [pool.submit(train, run, seed) for seed in range(arguments.seeds)] for run in runs}
+        curves = {name: [one.result() for one in all_seeds] for name, all_seeds in started.items()}
     rows, wrong = judge(curves)
     if not arguments.gpu:
         (arguments.page / "loss_curves.svg").write_text(figure(curves))

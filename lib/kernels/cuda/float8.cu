@@ -102,7 +102,7 @@ struct CastBlockBytes {
 
     /// The factors of a square's rows or columns. All threads of a block call it together.
     template <bool kPacked>
-    __device__ Floats<kSide> factors(const Square& square, const Part<T> (&loaded)[kSide]) const {
+    __device__ Floats<kSide> factors(const Square& square, Part<T> (&loaded)[kSide]) const {
         uint32_t largest[kSide] = {};
 #pragma unroll
         for (int i = 0; i < kSide; ++i) {
@@ -113,13 +113,19 @@ struct CastBlockBytes {
                 to = larger(to, magnitude_of(numbers[k]));
             }
         }
+#pragma unroll
+        for (Part<T>& each : loaded) keep_narrow(each);
         join(largest);
+        uint8_t* exponents = exponents_of(square);
         Floats<kSide> factors = {};
 #pragma unroll
         for (int i = 0; i < (kBlocks == Blocks::Tile ? 1 : kSide); ++i) {
             const BlockScale scale(largest[i], args.round_up);
             factors[i] = scale.factor();
-            store_exponent(square, i, static_cast<uint8_t>(scale.exponent));
+            if (exponents == nullptr) continue;
+            const int count = kBlocks == Blocks::Row ? square.num_rows : square.num_columns;
+            if (kPacked || i < count) *exponents = static_cast<uint8_t>(scale.exponent);
+            exponents += kBlocks == Blocks::Row ? args.exponent_stride : 1;
         }
         return factors;
     }
@@ -163,23 +169,21 @@ struct CastBlockBytes {
         }
         __syncthreads();
         const int warps = static_cast<int>(args.matrix.group_rows) / (kTile / kWarps);
-        for (int other = warp / warps * warps; other < warp / warps * warps + warps; ++other) {
+        const uint32_t* at = &parts[warp / warps * warps * kTile + column];
+#pragma unroll 1
+        for (int i = 0; i < warps; ++i, at += kTile) {
 #pragma unroll
-            for (int k = 0; k < kSide; ++k)
-                largest[k] = larger(largest[k], parts[other * kTile + column + k]);
+            for (int k = 0; k < kSide; ++k) largest[k] = larger(largest[k], at[k]);
         }
     }
 
-    /// One thread of a block stores its exponent.
-    __device__ void store_exponent(const Square& square, int i, uint8_t exponent) const {
-        const Grouped<T>& matrix = args.matrix;
-        const auto rows = static_cast<uint32_t>(matrix.group_rows),
-                   columns = static_cast<uint32_t>(matrix.group_columns);
-        const auto row = static_cast<uint32_t>(square.row) + (kBlocks == Blocks::Row ? i : 0),
-                   column = static_cast<uint32_t>(square.column) + (kBlocks == Blocks::Column ? i : 0);
-        const int place = kBlocks == Blocks::Row ? square.num_rows : square.num_columns;
-        if (square.is_empty() || i >= place || row % rows != 0 || column % columns != 0) return;
-        args.exponents[row / rows * args.exponent_stride + column / columns] = exponent;
+    /// Where the exponents of a square begin if it is the first one of its blocks; else null.
+    __device__ uint8_t* exponents_of(const Square& square) const {
+        const auto row = static_cast<uint32_t>(square.row), column = static_cast<uint32_t>(square.column),
+                   rows = static_cast<uint32_t>(args.matrix.group_rows),
+                   columns = static_cast<uint32_t>(args.matrix.group_columns);
+        if (square.is_empty() || row % rows != 0 || column % columns != 0) return nullptr;
+        return args.exponents + row / rows * args.exponent_stride + column / columns;
     }
 };
 
