@@ -1,6 +1,6 @@
 // The arguments of the kernels that cast a matrix to float8: the largest magnitudes of its groups of
 // elements, from which scales follow, then the cast itself; of the kernel that widens float8 again; and of
-// the kernel that multiplies float8 matrices with the sums of an H100.
+// the kernel that multiplies float8 matrices with the sums of a Hopper GPU.
 #pragma once
 
 #include <cstdint>
@@ -96,11 +96,11 @@ struct Float8Operand {
     Float8Type type;
 };
 
-/// C = A B, with the sums of one chain of an H100's tensor cores as published; not compared on a device, and
-/// sums that a GPU splits differ. 32 products and the sum so far are added as multiples of 2^(e - 13), to
-/// which each is rounded towards zero. e is the largest exponent of the 33 addends. The exponent of a product
-/// is the sum of its factors' exponents, where subnormal factors count as the smallest normal number. The new
-/// sum is rounded towards zero to 14 significant bits.
+/// C = A B, with the sums of one chain of a Hopper GPU's tensor cores as published, which are those of an
+/// H200; sums that a GPU splits differ. 32 products and the sum so far are added as multiples of 2^(e - 13),
+/// to which each is rounded towards zero. e is the largest exponent of the 33 addends. The exponent of a
+/// product is the sum of its factors' exponents, where subnormal factors count as the smallest normal number.
+/// The new sum is rounded towards zero to 14 significant bits.
 ///
 /// An element of C is NaN if a NaN or infinity is in its row of A or column of B. The bits of
 /// C do not depend on the part that a call computes, nor on the instruction set. The rate is that of four

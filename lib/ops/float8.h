@@ -55,7 +55,7 @@ struct Cast {
 enum class Accumulation {
     Native,   // by a GPU that multiplies float8; emulated as Float32 where there is none
     Float32,  // emulated on every device
-    Hopper,   // emulated as by cuBLASLt on an H100: y with fast accumulation, dx and dW without
+    Hopper,   // emulated as by cuBLASLt on Hopper: y with fast accumulation, dx and dW without
               // (kernels/float8.h). REQUIRES: processors
 };
 

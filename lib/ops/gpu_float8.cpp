@@ -150,7 +150,7 @@ bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode m
     const bool either_order =
         product_target(left.values).reads_float8_in_either_order() && mode <= cublas::ScaleMode::Matrix;
     const at::Tensor a = readable_float8(left, either_order), b = readable_float8(right, either_order);
-    note_product(to, a, a.size(1));
+    note_product(to, a, a.size(1), has_blocks_of_128(mode));
     at::Tensor scale_a, scale_b;
     if (mode != cublas::ScaleMode::None) {
         scale_a = scales_for(left, mode, /*right=*/false);

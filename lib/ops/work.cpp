@@ -31,7 +31,7 @@ WorkObserver::WorkObserver(Observe observe)
 
 WorkObserver::~WorkObserver() { observer = outer_; }
 
-void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms) {
+void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms, bool in_long_blocks) {
     if (!observer) return;
     const int64_t rows = out.size(0), columns = out.size(1);
     const auto operands = static_cast<double>((rows + columns) * terms);
@@ -42,7 +42,8 @@ void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t term
          .bytes = operands * static_cast<double>(operand.itemsize()) + static_cast<double>(out.nbytes()),
          .rows = rows,
          .columns = columns,
-         .terms = terms});
+         .terms = terms,
+         .in_long_blocks = in_long_blocks});
 }
 
 void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape) {

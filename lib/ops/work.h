@@ -27,6 +27,7 @@ struct Work {
     /// A product has the rows and columns of its result, and the terms of a sum. Attention has q_len, the
     /// columns of q, and head_dim. A pass has 0.
     int64_t rows = 0, columns = 0, terms = 0;
+    bool in_long_blocks = false;  // a product in float8 with fp32 scales for 128 terms, as Hopper has it
 };
 
 /// While it exists, observe(work) is called for each operation of this thread.
@@ -45,7 +46,8 @@ class WorkObserver {
 // Operations report their work with these functions, which do nothing without a WorkObserver.
 
 /// out = a product with `terms` terms in each element's sum, of operands of `operand`'s type.
-void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms);
+void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms,
+                  bool in_long_blocks = false);
 /// `kind`: Attention or AttentionBackward.
 void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape);
 /// The first tensor's type is that of the work. Undefined tensors do not count.

@@ -46,17 +46,25 @@ double width_of_layer(const std::vector<model::Parameter>& unit, const model::Pa
     return out * in / (out + in);
 }
 
-double min_width_of_gain(const ops::Recipe& recipe) {
+std::optional<double> min_width_of_gain(const ops::Recipe& recipe) {
     // On an H200 (tests/gpu/results/): FLOP/s of the products of q, k, v and o of Qwen2.5 7B by themselves,
     // and bytes/s of casts in a step of 7B. With one scale for a matrix 4 bytes of each number of an input or
     // an output's gradient are read and written, and 2 more are read where the operation that wrote it did
-    // not find the largest magnitude: 4.4 in the mean of a layer. The weights' casts are not counted.
-    constexpr double kNarrow = 670e12, kFloat8 = 1250e12, kCasts = 3.9e12;
+    // not find the largest magnitude: 4.4 in the mean of a layer. Otherwise each product casts its own
+    // operands: if lines have scales, 2 bytes are read twice, and 1 is written; blocks are read once, and
+    // their scales are copied. The weights' casts are not counted.
+    if (recipe.has_blocks() && recipe.forward.left.block_size != 128) return std::nullopt;
+    constexpr double kNarrow = 670e12;
+    struct Speeds {
+        double flops, bytes_of_a_cast, bytes_per_second;
+    };
+    constexpr Speeds kMatrix{1250e12, 2.2, 3.9e12}, kLines{1250e12, 5, 3.9e12}, kBlocks{1010e12, 3, 3.05e12};
     const int num_products = recipe.weight_gradient.left.scaling == ops::Scaling::None ? 2 : 3;
     const bool of_matrix = recipe.forward.left.scaling == ops::Scaling::Matrix;
-    // Each product casts its own operands if lines have scales: 2 bytes are read twice, and 1 is written.
-    const double bytes = of_matrix ? 4.4 : 5 * (num_products - 1);
-    return bytes / kCasts / (2 * num_products * (1 / kNarrow - 1 / kFloat8));
+    const Speeds& speeds = recipe.has_blocks() ? kBlocks : of_matrix ? kMatrix : kLines;
+    const int num_casts = of_matrix ? 2 : num_products - 1;
+    return speeds.bytes_of_a_cast * num_casts / speeds.bytes_per_second /
+           (2 * num_products * (1 / kNarrow - 1 / speeds.flops));
 }
 
 bool is_matrix_of_products(Role role) {

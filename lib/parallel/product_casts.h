@@ -1,6 +1,7 @@
 // The matrices of a model whose products cast their operands (ops/float8.h).
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,8 +43,9 @@ int64_t multiple_of_sides(const ops::Recipe& recipe);
 /// with out + in.
 double width_of_layer(const std::vector<model::Parameter>& unit, const model::Parameter& layer,
                       const layout::MeshShape& mesh);
-/// The width from which on products by the recipe, with their casts, are faster than in bf16 on an H200.
-double min_width_of_gain(const ops::Recipe& recipe);
+/// The width from which on products by the recipe, with their casts, are faster than in bf16 on an H200. None
+/// for MXFP8, which it does not multiply.
+std::optional<double> min_width_of_gain(const ops::Recipe& recipe);
 
 /// The recipe of each matrix of a unit, the same on all ranks; null: its products do not cast. All of a join
 /// have one recipe: if one of them is filtered, all are. A matrix is not cast either if a rank's part has a

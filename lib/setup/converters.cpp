@@ -67,7 +67,7 @@ struct SortedMatrices {
 SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
     const parallel::ProductCasts &casts = options.model.casts, without_filter{.recipe = casts.recipe},
                                  by_name{.recipe = casts.recipe, .filter = casts.filter};
-    const double min_width = parallel::min_width_of_gain(*casts.recipe);
+    const double min_width = parallel::min_width_of_gain(*casts.recipe).value_or(0);
     SortedMatrices sorted;
     for (const auto& unit : train::place_parameters(options, mesh).units) {
         const auto recipes = parallel::recipes_of(unit, casts, mesh),
@@ -161,11 +161,12 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
                                  .filter = is_float8 ? config.float8.filter_fqns : config.mx.filter_fqns,
                                  .gather = is_float8 && config.float8.enable_fsdp_float8_all_gather};
     if (std::erase(casts.filter, kSmallFilter) > 0) {
-        if (recipe->has_blocks())
-            throw UserError(
-                "filter_fqns has {}, but {} has blocks, whose speed was not measured: name the layers",
-                kSmallFilter, recipe_name(config));
-        casts.min_width = parallel::min_width_of_gain(*recipe);
+        const auto min_width = parallel::min_width_of_gain(*recipe);
+        if (!min_width) {
+            throw UserError("filter_fqns has {}, but the speed of {} was not measured: name the layers",
+                            kSmallFilter, recipe_name(config));
+        }
+        casts.min_width = *min_width;
     }
     return casts;
 }
@@ -210,7 +211,7 @@ void log_product_casts(const config::JobConfig& config, const train::TrainerOpti
                      : ways_of_products(*recipe, matrices.cast, model.precision.compute, num_tokens, target));
     const bool native = target.multiplies_float8() && !config.debug.plain_operations &&
                         recipe->accumulation == ops::Accumulation::Native;
-    if (matrices.cast_narrow.empty() || !native || recipe->has_blocks()) return;
+    if (matrices.cast_narrow.empty() || !native) return;
     spdlog::info(
         "the products of {} are too narrow for float8: by the speeds of an H200 their casts take longer than "
         "float8 saves; \"{}\" in quantize.linear.float8.filter_fqns keeps them in bf16",

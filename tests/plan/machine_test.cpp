@@ -43,6 +43,15 @@ TEST(Machine, TakesTheSlowerOfComputationAndMemory) {
     EXPECT_DOUBLE_EQ(machine.seconds(ops::Work{ops::WorkKind::Pass, at::kFloat, 0, 2e9}), 2);
 }
 
+TEST(Machine, ProductsWithScalesOfLongBlocksTakeLonger) {
+    Machine machine = made_up();
+    machine.float8_flops = 2e12;
+    ops::Work work{ops::WorkKind::Product, at::ScalarType::Float8_e4m3fn, 4e12, 1e9};
+    EXPECT_DOUBLE_EQ(machine.seconds(work), 2);
+    work.in_long_blocks = true;
+    EXPECT_DOUBLE_EQ(machine.seconds(work), 2 / 0.81);
+}
+
 TEST(Machine, SendsAlongTheSlowestLinkOfARing) {
     const Machine machine = made_up();
     constexpr int64_t kGigabyte = 1000000000;

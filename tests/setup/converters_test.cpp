@@ -102,6 +102,7 @@ TEST(NarrowLayers, AreKeptIfTheFilterSaysSo) {
     with_qkv.erase("output");
     EXPECT_EQ(cast_layers({"auto_filter_small_kn", "output"}, RowwiseWithWeightGradient), with_qkv);
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Rowwise), wide);
+    EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Blockwise), wide);
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, Tensorwise), all);
     EXPECT_EQ(cast_layers({"auto_filter_small_kn"}, RowwiseWithWeightGradient, 2), wide)
         << "the width is that of a rank's part: 351 of q, k and v";
@@ -173,8 +174,9 @@ TEST(Blocks, DivideMatricesAndTokens) {
     EXPECT_EQ(product_casts(config, 128).recipe, ops::find_recipe("blockwise"));
     EXPECT_ERROR(product_casts(config, 96), UserError,
                  "blockwise casts blocks of 128 tokens, but a rank has 96");
-    config.float8.filter_fqns = {"auto_filter_small_kn"};
-    EXPECT_ERROR(product_casts(config, 128), UserError, "name the layers");
+    config.model.converters = {config::Converter::Mx};
+    config.mx.filter_fqns = {"auto_filter_small_kn"};
+    EXPECT_ERROR(product_casts(config, 128), UserError, "mxfp8_cublas was not measured: name the layers");
 }
 
 }  // namespace
