@@ -55,10 +55,11 @@ struct CastToFloat8 {
 };
 
 /// The scales and the cast to E4M3 of blocks, in one pass over x, on a GPU: blocks of 32 or 128 elements of a
-/// row or of a column, or of 128 x 128. A scale is the power of two 2^floor(log2(largest)) / 2^8, where
-/// `largest` is the block's largest magnitude; or with `round_up` the least from 2^-126 on that is not below
-/// largest / 448 in fp32, or 2^-127 if that is 0. The exponent + 127, from 0 to 254, is stored. If `largest`
-/// is NaN or infinite, 255 is stored, the scale NaN, and the values do not matter.
+/// row or of a column, or of 128 x 128. A scale is the power of two 2^floor(log2(largest)) / 2^8, but at
+/// least 2^-127, where `largest` is the block's largest magnitude; or with `round_up` the least from 2^-126
+/// on that is not below largest / 448 in fp32, or 2^-127 if that is 0. The exponent + 127, from 0 to 254, is
+/// stored. x is multiplied by the scale's reciprocal, but by 2^126 at most. If `largest` is NaN or infinite,
+/// 255 is stored, the scale NaN, and the values do not matter.
 template <class T>
 struct CastBlocks {
     Grouped<T> matrix;
@@ -96,11 +97,11 @@ struct Float8Operand {
     Float8Type type;
 };
 
-/// C = A B, with the sums of one chain of a Hopper GPU's tensor cores as published, which are those of an
-/// H200; sums that a GPU splits differ. 32 products and the sum so far are added as multiples of 2^(e - 13),
-/// to which each is rounded towards zero. e is the largest exponent of the 33 addends. The exponent of a
-/// product is the sum of its factors' exponents, where subnormal factors count as the smallest normal number.
-/// The new sum is rounded towards zero to 14 significant bits.
+/// C = A B, with the sums of one chain of a Hopper GPU's tensor cores as published; they are those of an H200
+/// for up to 2048 terms, and sums that a GPU splits differ. 32 products and the sum so far are added as
+/// multiples of 2^(e - 13), to which each is rounded towards zero. e is the largest exponent of the 33
+/// addends. The exponent of a product is the sum of its factors' exponents, where subnormal factors count as
+/// the smallest normal number. The new sum is rounded towards zero to 14 significant bits.
 ///
 /// An element of C is NaN if a NaN or infinity is in its row of A or column of B. The bits of
 /// C do not depend on the part that a call computes, nor on the instruction set. The rate is that of four

@@ -84,7 +84,7 @@ void write_largest(const at::Tensor& largest, const at::Tensor& x, Groups groups
 at::Tensor largest_of_groups(const at::Tensor& x, Groups groups) {
     if (!has_kernels(x)) return by_groups(x.contiguous(), groups).abs().amax({1, 3}).to(at::kFloat);
     if (casts_on_gpu(x)) return gpu_largest_magnitudes(with_dense_rows(x), groups);
-    if (groups.rows > 1 && groups.columns > 1)  // rows of the groups, then their columns
+    if (groups.rows > 1 && groups.columns > 1)  // rows of the groups, then LibTorch joins these few numbers
         return by_groups(largest_of_groups(x, {1, groups.columns}), {groups.rows, 1}).amax({1, 3});
     at::Tensor largest =
         at::empty({x.size(0) / groups.rows, x.size(1) / groups.columns}, x.options().dtype(at::kFloat));

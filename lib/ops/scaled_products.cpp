@@ -13,7 +13,7 @@
 namespace argosy::ops {
 namespace {
 
-/// sum = the product of two operands without their scales, with the sums of an H100.
+/// sum = the product of two operands without their scales, with the sums of a Hopper GPU.
 void multiply_as_hopper(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool fast) {
     ARGOSY_CHECK(!gpu::holds(sum) && path() != Path::Plain,
                  "sums of Hopper are emulated by Argosy's kernels for processors only");

@@ -2,8 +2,8 @@
 """loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--seeds N] [--page FOLDER | --gpu]: trains one small model on this
 project's sources with each recipe of eight bits and without, from several seeds, one run on each processor, and writes the table
 of README.md and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run there is not
-repeated. With --gpu the runs train on a GPU, without those that emulate its sums, and the table is only printed. Exits with 1 if
-a final loss is not as it must be.
+repeated. With --gpu, for programs that train on a GPU, the runs that emulate its sums are left out, and the table is only printed.
+Exits with 1 if a final loss is not as it must be.
 
 The model has 1.6e6 parameters; every side of a product is at least 256. The tokens are bytes. Each step trains 512 tokens in
 bfloat16. A minute or two for each run on a processor.
@@ -113,7 +113,7 @@ def judge(curves):
         finals = [final(curve) for curve in curves[run.name]]
         differences = [one / of_reference - 1 for one, of_reference in zip(finals, expected)]
         difference = statistics.fmean(differences)
-        error = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0
+        error = (sum((one - difference) ** 2 for one in differences) / max(1, len(differences) - 1) / len(differences)) ** 0.5
         first = statistics.fmean(curve[0] for curve in curves[run.name])
         rows.append(f"| {run.name} | {first:.4f} | {statistics.fmean(finals):.4f} | {100 * difference:+.2f} | {100 * error:.2f} |\n")
         near = abs(difference) <= TOLERANCE  # false for NaN
@@ -166,7 +166,11 @@ def main():
 
     with concurrent.futures.ThreadPoolExecutor(RUNS_OF_A_GPU if arguments.gpu else os.cpu_count()) as pool:
         started = {run.name: [pool.submit(train, run, seed) for seed in range(arguments.seeds)] for run in runs}
-        curves = {name: [one.result() for one in all_seeds] for name, all_seeds in started.items()}
+        try:
+            curves = {name: [one.result() for one in all_seeds] for name, all_seeds in started.items()}
+        except subprocess.CalledProcessError:
+            pool.shutdown(cancel_futures=True)
+            raise
     rows, wrong = judge(curves)
     if not arguments.gpu:
         (arguments.page / "loss_curves.svg").write_text(figure(curves))

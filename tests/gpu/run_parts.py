@@ -125,7 +125,7 @@ PARTS = {
                            "initial_weights_equal_the_cpus_bit_for_bit", "computing_has_kinds"),
     "eval": Part("eval on the GPU against eval on the processor", ("eval",),
                  [(sys.executable, SOURCE / "tests/eval/gpu_test.py")], 120),
-    "curves": Part("loss curves of the recipes of eight bits, 500 steps of a small model", (*PRODUCT, "pretrain_no_scale"),
+    "curves": Part("loss curves of the recipes of eight bits, 500 steps of a small model from four seeds", (*PRODUCT, "pretrain_no_scale"),
                    [("rm", "-rf", BUILD / "curves"),
                     (sys.executable, SOURCE / "tests/float8/loss_curves.py", "--gpu", BIN / "pretrain",
                      TESTS / "pretrain_no_scale", BUILD / "curves")], 300),

@@ -1,4 +1,5 @@
 // Casts to float8 on GPUs, against the CPU's kernels: the same bits.
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <tuple>
@@ -155,14 +156,14 @@ TEST_F(GpuFloat8Scales, AreQuotientsInFp64) {
     }
 }
 
-/// Zeros, subnormal numbers, powers of two and the type's largest number times them with their neighbours,
-/// the largest numbers, infinity and NaN.
-std::vector<float> largest_of_blocks(float type_largest) {
+/// Zeros, subnormal numbers, powers of two and 448 times them with their neighbours, the largest numbers,
+/// infinity and NaN.
+std::vector<float> largest_of_blocks() {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     std::vector<float> all = {0, kInfinity, std::numeric_limits<float>::max(),
                               std::numeric_limits<float>::quiet_NaN()};
-    for (int exponent = -149; exponent < 128; ++exponent) {
-        for (const float size : {1.0F, 1.37F, type_largest}) {
+    for (int exponent = -150; exponent < 128; ++exponent) {
+        for (const float size : {1.0F, 1.37F, 448.0F}) {
             const float x = std::ldexp(size, exponent);
             for (const float each : {std::nextafter(x, 0.0F), x, std::nextafter(x, kInfinity)})
                 all.push_back(each);
@@ -187,7 +188,7 @@ int exponent_of_block(float largest, bool round_up) {
 
 TEST_F(GpuFloat8Scales, OfBlocksArePowersOfTwo) {
     constexpr int64_t kBlock = 32;
-    const std::vector<float> largest = largest_of_blocks(448);
+    const std::vector<float> largest = largest_of_blocks();
     const auto count = static_cast<int64_t>(largest.size());
     Memory<float> x(count * kBlock, true);
     for (int64_t i = 0; i < x.size(); ++i)
@@ -201,7 +202,7 @@ TEST_F(GpuFloat8Scales, OfBlocksArePowersOfTwo) {
             const int exponent = exponent_of_block(size, round_up);
             ASSERT_EQ(exponents[i], exponent) << size << (round_up ? " up" : "");
             if (exponent == 255) continue;
-            const float factor = exponent == 254 ? 0 : std::ldexp(1.0F, std::min(127 - exponent, 126));
+            const float factor = std::ldexp(1.0F, std::min(127 - exponent, 126));
             ASSERT_EQ(values[i * kBlock + i % kBlock], Float8E4M3::saturated(-size * factor)) << size;
         }
     }
@@ -223,7 +224,7 @@ constexpr BlockCase kBlockCases[] = {{{1, 32}, 1, 32},          {{3, 64}, 1, 32}
                                      {{128, 128}, 128, 128},    {{256, 384, 8}, 128, 128},
                                      {{256, 128, 3}, 128, 128}, {{128, 256, 0, false}, 128, 128}};
 
-TYPED_TEST(GpuFloat8, BlocksHaveTheirScalesAndTheCpusValues) {
+TYPED_TEST(GpuFloat8, BlocksHaveTheirScalesAndValues) {
     using T = TypeParam;
     for (const auto& [size, group_rows, group_columns] : kBlockCases) {
         SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size) + " in " +
@@ -271,6 +272,29 @@ TYPED_TEST(GpuFloat8, BlocksHaveTheirScalesAndTheCpusValues) {
                 ASSERT_EQ(transposed[column * size.num_rows + row], values[i]) << i;
             }
         }
+    }
+}
+
+TYPED_TEST(GpuFloat8, ABlockWithNaNOrInfinityHasTheNaNScale) {
+    using T = TypeParam;
+    constexpr int64_t kSide = 256;
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 128}, {128, 1}, {128, 128}}) {
+        auto x = this->template random<T>(kSide * kSide);
+        x[130 * kSide + 3] = narrow<T>(std::numeric_limits<float>::quiet_NaN());
+        x[3 * kSide + 130] = narrow<T>(-std::numeric_limits<float>::infinity());
+        const int64_t stride = kSide / columns;
+        Memory<uint8_t> exponents(kSide / rows * stride, true), values(kSide * kSide, true);
+        const Grouped<T> matrix{std::as_const(x).gpu(), kSide, kSide, kSide, rows, columns};
+        this->template gpu<T>().cast_blocks({matrix, true, exponents.gpu(), stride, values.gpu(), kSide}, {},
+                                            nullptr);
+        std::vector<int64_t> found;
+        for (int64_t i = 0; i < exponents.size(); ++i) {
+            if (exponents[i] == 255) found.push_back(i);
+        }
+        std::vector<int64_t> expected = {3 / rows * stride + 130 / columns,
+                                         130 / rows * stride + 3 / columns};
+        std::sort(expected.begin(), expected.end());
+        EXPECT_EQ(found, expected) << rows << " x " << columns;
     }
 }
 

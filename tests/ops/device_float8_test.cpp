@@ -1,7 +1,6 @@
 // Casts and products of float8 on a GPU, by each recipe: casts have the processor's bits, products are those
 // of fp64 as far as the sums' bits go, and sums are compared with the emulation of Hopper's.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -52,7 +51,7 @@ struct Layer {
 
     Products multiply() const {
         at::Tensor dw = at::empty({dy_of_dw.values.size(1), x_of_dw.values.size(1)},
-                                        x_of_y.values.options().dtype(at::kFloat));
+                                  x_of_y.values.options().dtype(at::kFloat));
         linear_weight_gradient(dw, dy_of_dw, x_of_dw, /*accumulate=*/false, recipe->accumulation);
         return {linear(x_of_y, Stack{{}, w_of_y, recipe}),
                 linear_input_gradient(dy_of_dx, Stack{{}, w_of_dx, recipe}), dw};

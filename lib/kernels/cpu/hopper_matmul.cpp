@@ -1,5 +1,5 @@
-// Products of float8 matrices with the sums of an H100. An element of float8 is packed as two arrays: its
-// number in fp32 and its exponent in a byte.
+// Products of float8 matrices with the sums of a Hopper GPU. An element of float8 is packed as two arrays:
+// its number in fp32 and its exponent in a byte.
 //
 // For a row of A and 64 columns of B, 32 products at a time: the largest exponents are maxima of sums of
 // bytes. A product in fp32, times 2^(13 - largest exponent), is exact, and its conversion to an integer

@@ -31,6 +31,7 @@ template <class T, Float8Type kType, Sharing kSharing>
 struct CastBytes {
     using Element = T;
     static constexpr const char* kName = "cast_to_float8";
+    static constexpr bool kFindsScales = false;
     CastToFloat8<T> args;
 
     __device__ const T* begin() const { return args.matrix.x; }
@@ -68,15 +69,16 @@ struct CastBytes {
     }
 };
 
-/// The scale of a block from its largest magnitude, as kernels::CastBlocks.
-struct BlockScale {
+/// The scale of a block from its largest magnitude, as kernels::CastBlocks. The type's largest number, 448,
+/// is 1.75 * 2^8. A subnormal magnitude of up to 224 units over 448 is 0 in fp32.
+struct ScaleOfBlock {
     uint32_t exponent;  // as E8M0 stores it
 
-    __device__ BlockScale(uint32_t largest, bool round_up) {
-        constexpr uint32_t kLargestMantissa = 0x600000, kTooSmall = 224;  // 448 is 1.75 * 2^8
+    __device__ ScaleOfBlock(uint32_t largest, bool round_up) {
+        constexpr uint32_t kMantissaOfNumber = 0x600000, kMaxOfZero = 224;
         const int field = static_cast<int>(largest >> 23) - 8;
-        const int up = (largest & 0x7fffff) > kLargestMantissa ? 1 : 0;
-        const int least = largest > kTooSmall ? 1 : 0;
+        const int up = (largest & 0x7fffff) > kMantissaOfNumber ? 1 : 0;
+        const int least = largest > kMaxOfZero ? 1 : 0;
         exponent = round_up ? (field + up > least ? field + up : least) : (field > 0 ? field : 0);
         if (largest >= 0x7f800000) exponent = 255;  // NaN or infinity
     }
@@ -87,14 +89,12 @@ struct BlockScale {
     }
 };
 
-/// Blocks of a part of a row, a part of a column, or a tile.
-enum class Blocks { Row, Column, Tile };
-
-template <class T, Blocks kBlocks>
+/// Blocks of 32 or 128 elements of a row (Sharing::Row) or of a column, or tiles (Sharing::All).
+template <class T, Sharing kSharing>
 struct CastBlockBytes {
     using Element = T;
     static constexpr const char* kName = "cast_blocks";
-    static constexpr int kWarps = kTileThreads / kWarp;
+    static constexpr bool kFindsScales = true;
     CastBlocks<T> args;
 
     __device__ const T* begin() const { return args.matrix.x; }
@@ -109,7 +109,7 @@ struct CastBlockBytes {
             const auto numbers = widened(loaded[i]);
 #pragma unroll
             for (int k = 0; k < kSide; ++k) {
-                uint32_t& to = largest[kBlocks == Blocks::Row ? i : kBlocks == Blocks::Column ? k : 0];
+                uint32_t& to = largest[kSharing == Sharing::Row ? i : kSharing == Sharing::Column ? k : 0];
                 to = larger(to, magnitude_of(numbers[k]));
             }
         }
@@ -119,20 +119,19 @@ struct CastBlockBytes {
         uint8_t* exponents = exponents_of(square);
         Floats<kSide> factors = {};
 #pragma unroll
-        for (int i = 0; i < (kBlocks == Blocks::Tile ? 1 : kSide); ++i) {
-            const BlockScale scale(largest[i], args.round_up);
+        for (int i = 0; i < (kSharing == Sharing::All ? 1 : kSide); ++i) {
+            const ScaleOfBlock scale(largest[i], args.round_up);
             factors[i] = scale.factor();
             if (exponents == nullptr) continue;
-            const int count = kBlocks == Blocks::Row ? square.num_rows : square.num_columns;
+            const int count = kSharing == Sharing::Row ? square.num_rows : square.num_columns;
             if (kPacked || i < count) *exponents = static_cast<uint8_t>(scale.exponent);
-            exponents += kBlocks == Blocks::Row ? args.exponent_stride : 1;
+            exponents += kSharing == Sharing::Row ? args.exponent_stride : 1;
         }
         return factors;
     }
 
     __device__ uint2 bytes(const Part<T>& x, int row, const Floats<kSide>& factors) const {
-        constexpr Sharing kSharings[] = {Sharing::Row, Sharing::Column, Sharing::All};
-        return cast_row<Float8Type::E4M3, kSharings[static_cast<int>(kBlocks)]>(x, row, factors);
+        return cast_row<Float8Type::E4M3, kSharing>(x, row, factors);
     }
 
   private:
@@ -142,25 +141,25 @@ struct CastBlockBytes {
             for (int lanes = first; lanes <= last; lanes *= 2)
                 each = larger(each, __shfl_xor_sync(kAllLanes, each, lanes));
         };
-        if constexpr (kBlocks == Blocks::Row) {
+        if constexpr (kSharing == Sharing::Row) {
             const int last = static_cast<int>(args.matrix.group_columns) / kSide / 2;
 #pragma unroll
             for (int i = 0; i < kSide; ++i) over_lanes(largest[i], 1, last);
-        } else if constexpr (kBlocks == Blocks::Column) {
+        } else if constexpr (kSharing == Sharing::Column) {
             join_columns(largest);
         } else {
-            __shared__ Shared<uint32_t, kWarps> parts;
+            __shared__ Shared<uint32_t, kTileWarps> parts;
             over_lanes(largest[0], 1, kWarp / 2);
             if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = largest[0];
             __syncthreads();
 #pragma unroll
-            for (int warp = 0; warp < kWarps; ++warp) largest[0] = larger(largest[0], parts[warp]);
+            for (int warp = 0; warp < kTileWarps; ++warp) largest[0] = larger(largest[0], parts[warp]);
         }
     }
 
     /// A warp has two rows of squares, and a block of a column the rows of some warps.
     __device__ void join_columns(uint32_t (&largest)[kSide]) const {
-        __shared__ Shared<uint32_t, kWarps * kTile> parts;
+        __shared__ Shared<uint32_t, kTileWarps * kTile> parts;
         const int warp = threadIdx.x / kWarp, column = threadIdx.x % kSquares * kSide;
 #pragma unroll
         for (int k = 0; k < kSide; ++k) {
@@ -168,7 +167,7 @@ struct CastBlockBytes {
             if (threadIdx.x % kWarp < kSquares) parts[warp * kTile + column + k] = largest[k];
         }
         __syncthreads();
-        const int warps = static_cast<int>(args.matrix.group_rows) / (kTile / kWarps);
+        const int warps = static_cast<int>(args.matrix.group_rows) / (kTile / kTileWarps);
         const uint32_t* at = &parts[warp / warps * warps * kTile + column];
 #pragma unroll 1
         for (int i = 0; i < warps; ++i, at += kTile) {
@@ -190,6 +189,7 @@ struct CastBlockBytes {
 struct PlainBytes {
     using Element = uint8_t;
     static constexpr const char* kName = "transpose_bytes";
+    static constexpr bool kFindsScales = false;
     const uint8_t* from;
     int64_t row_stride;
 
@@ -217,9 +217,9 @@ void cast_to(const CastToFloat8<T>& args, const Outputs& out, GpuStream stream) 
     }
 }
 
-template <Blocks kBlocks, class T>
+template <Sharing kSharing, class T>
 void cast_blocks_to(const CastBlocks<T>& args, const Outputs& out, GpuStream stream) {
-    launch_tiles(CastBlockBytes<T, kBlocks>{args}, out, in_packs<T>(args.matrix.row_stride, args.matrix.x),
+    launch_tiles(CastBlockBytes<T, kSharing>{args}, out, in_packs<T>(args.matrix.row_stride, args.matrix.x),
                  stream);
 }
 
@@ -230,9 +230,9 @@ void cast_blocks(const CastBlocks<T>& args, const TransposedFloat8& transposed, 
     const Grouped<T>& matrix = args.matrix;
     const Outputs out = {matrix.num_rows,   matrix.row_size,   args.values,
                          args.value_stride, transposed.values, transposed.stride};
-    if (matrix.group_rows == 1) return cast_blocks_to<Blocks::Row>(args, out, stream);
-    if (matrix.group_columns == 1) return cast_blocks_to<Blocks::Column>(args, out, stream);
-    cast_blocks_to<Blocks::Tile>(args, out, stream);
+    if (matrix.group_rows == 1) return cast_blocks_to<Sharing::Row>(args, out, stream);
+    if (matrix.group_columns == 1) return cast_blocks_to<Sharing::Column>(args, out, stream);
+    cast_blocks_to<Sharing::All>(args, out, stream);
 }
 
 template <class T>

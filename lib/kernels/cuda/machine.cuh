@@ -12,6 +12,13 @@
 
 namespace argosy::kernels::cuda {
 
+/// The compute capability for which this pass compiles: 900 is 9.0; 0 in the host's pass.
+#ifdef __CUDA_ARCH__
+inline constexpr int kCompiledFor = __CUDA_ARCH__;
+#else
+inline constexpr int kCompiledFor = 0;
+#endif
+
 struct Launch {
     const char* kernel;  // the kernel's name, for errors
     dim3 blocks;

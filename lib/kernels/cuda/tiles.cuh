@@ -5,7 +5,8 @@
 //
 // A policy `Bytes` names the type of the elements (Element) and the kernel (kName), and says where the matrix
 // begins and the distance of its rows (begin(), stride()). factors(), which all threads of a block call
-// together, finds what bytes(), the bytes of one row of a square, takes.
+// together, finds what bytes(), the bytes of one row of a square, takes; kFindsScales says whether it reads
+// the elements.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -13,7 +14,7 @@
 
 namespace argosy::kernels::cuda {
 
-inline constexpr int kTileThreads = 256;
+inline constexpr int kTileThreads = 256, kTileWarps = kTileThreads / kWarp;
 
 // A tile, a thread's square in it, and the squares in a row of the tile.
 inline constexpr int kTile = 128, kSide = 8, kSquares = kTile / kSide;
@@ -89,14 +90,17 @@ __device__ inline Square square_at(int64_t first_row, int64_t first_column, int 
     return square;
 }
 
-/// Blocks per multiprocessor for which there are registers: a thread keeps 64 elements.
-template <class T, bool kPacked>
-constexpr int kMinBlocks = kPacked && sizeof(T) < 4 ? 4 : 2;
+/// Blocks per multiprocessor for which there are registers: a thread keeps 64 elements. For 10.0 the compiler
+/// spills four blocks that find scales.
+template <class Bytes, bool kPacked>
+constexpr int kMinBlocks = !kPacked || sizeof(typename Bytes::Element) == 4 ? 2
+                           : Bytes::kFindsScales && kCompiledFor >= 1000    ? 3
+                                                                            : 4;
 
 /// kPacked: all squares are whole, and each row of a square can be loaded and stored at once. In that case a
 /// thread stores nothing before all its loads are issued: 128 KB of a multiprocessor's four blocks.
 template <class Bytes, bool kPacked>
-__global__ void __launch_bounds__(kTileThreads, kMinBlocks<typename Bytes::Element, kPacked>)
+__global__ void __launch_bounds__(kTileThreads, kMinBlocks<Bytes, kPacked>)
     tile_kernel(Bytes from, Outputs out) {
     // [column, word of eight rows]. Half a warp writes words of 16 columns and reads 16 words of one column.
     // The exclusive or makes these different pairs of banks.

@@ -16,6 +16,8 @@
 
 namespace argosy::kernels::cuda {
 
+inline constexpr int kCompiledFor = 0;
+
 struct Launch {
     const char* kernel;
     dim3 blocks;
