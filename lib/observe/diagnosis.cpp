@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/median.h"
 
 namespace argosy::observe {
 namespace {
@@ -32,7 +31,7 @@ constexpr int64_t kStartUpSteps = 3;  // they allocate memory, connect ranks, re
 constexpr int64_t kMinSteps = 10;     // of a run that is explained
 constexpr size_t kMinWindows = 4;     // before a window that is compared
 constexpr size_t kMaxWindows = 500;   // of the median; older ones are forgotten
-constexpr double kFall = 0.8;         // of the median speed
+constexpr double kFall = 0.8;         // of the speed that nine of ten windows reach
 constexpr double kGrownShare = 0.05;  // of a finding that explains a fall
 constexpr size_t kMaxGrownParts = 3;
 
@@ -354,9 +353,10 @@ void Diagnosis::add(const StepMetrics& step) {
 void Diagnosis::end_window(int64_t step) {
     const double speed = 1e3 * static_cast<double>(window_.tokens) / training_times(window_.times).total_ms;
     if (speeds_.size() >= kMinWindows) {
-        const double usual = lower_median({speeds_.begin(), speeds_.end()});
-        const bool falls = speed < kFall * usual;
-        if (falls && !fallen_) spdlog::warn("{}", fall_text(step, speed, usual));
+        std::vector<double> sorted(speeds_.begin(), speeds_.end());
+        std::ranges::sort(sorted);
+        const bool falls = speed < kFall * sorted[(sorted.size() - 1) / 10];
+        if (falls && !fallen_) spdlog::warn("{}", fall_text(step, speed, sorted[(sorted.size() - 1) / 2]));
         fallen_ = falls;
     }
     if (speeds_.size() == kMaxWindows) speeds_.pop_front();
@@ -370,10 +370,12 @@ std::string Diagnosis::fall_text(int64_t step, double speed, double usual) const
     window.times = training_times(window_.times);
     window.slow_ranks = ranks_.slow_ranks().now();
     const std::vector<Finding> before = diagnose(run_, facts_);
+    const std::string steps = window_.num_steps == 1
+                                  ? fmt::format("step {}", step)
+                                  : fmt::format("steps {} to {}", step - window_.num_steps + 1, step);
     std::string text =
-        fmt::format("steps {} to {}: throughput fell to {} of the run's median ({} instead of {} tokens/s)",
-                    step - window_.num_steps + 1, step, percent_text(speed / usual), short_number(speed),
-                    short_number(usual));
+        fmt::format("{}: throughput fell to {} of the run's median ({} instead of {} tokens/s)", steps,
+                    percent_text(speed / usual), short_number(speed), short_number(usual));
     const std::string growth = growth_text(parts_of(training_times(run_.times), run_.num_steps),
                                            parts_of(window.times, window.num_steps));
     if (!growth.empty()) text += ": " + growth;

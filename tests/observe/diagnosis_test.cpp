@@ -298,12 +298,20 @@ TEST_F(DiagnosisOfARun, AFallIsExplainedOnce) {
               "leave each rank a processor for reading\n");
     train(10, 100, {.data_ms = 100});
     EXPECT_EQ(log(), "") << "the same fall";
-    train(10, 100);
+    train(200, 100);
     train(5, 130);
-    EXPECT_EQ(log(),
-              "steps 56 to 60: throughput fell to 77 % of the run's median (7692 instead of 10000 tokens/s): "
-              "compute "
-              "takes 30 ms (30 %) more\n");
+    EXPECT_EQ(
+        log(),
+        "steps 246 to 250: throughput fell to 77 % of the run's median (7692 instead of 10000 tokens/s): "
+        "compute "
+        "takes 30 ms (30 %) more\n");
+}
+
+TEST_F(DiagnosisOfARun, AFallOfUnevenWindowsIsOneBelowMostOfThem) {
+    for (int i = 0; i < 40; ++i) train(5, i % 5 == 0 ? 140 : 100);
+    EXPECT_EQ(log(), "") << "a fifth of the windows is that slow";
+    train(5, 180);
+    EXPECT_NE(log().find("throughput fell to 56 % of the run's median"), std::string::npos);
 }
 
 TEST_F(DiagnosisOfARun, SmallFallsAndSavesAreNone) {
