@@ -132,10 +132,8 @@ struct Run {
         limits.start_step();
         profiler.start_step(position.step + 1);
         timer.start_step();
-        in(Checkpoint, [&] {
-            lock.check();
-            checkpoints.before_step();
-        });
+        lock.check();
+        in(Checkpoint, [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
         const auto batch = in(Data, [&] { return feed.next(); });
         const auto totals = in(

@@ -90,9 +90,10 @@ def first_counted(num_steps, num_newest=NEWEST_STEPS):
 
 
 class Speed(typing.NamedTuple):
-    """Medians over the steps that count; None where nothing is known."""
+    """Medians over the steps that count, and the mean, which has their saves and validations; None where nothing is known."""
     tokens_per_second_per_device: typing.Optional[float]
     step_ms: typing.Optional[float]
+    mean_step_ms: typing.Optional[float]
 
 
 def speed_of(lines, num_newest=NEWEST_STEPS):
@@ -104,8 +105,9 @@ def speed_of(lines, num_newest=NEWEST_STEPS):
     counted = kept[::-1][first_counted(len(kept), num_newest):]
     columns = ([line.get("tokens_per_second_per_device") for line in counted],
                [part(line, "time_ms").get("total") for line in counted])
-    known = ([value for value in column if is_number(value)] for column in columns)
-    return Speed(*(statistics.median(values) if values else None for values in known))
+    speeds, times = ([value for value in column if is_number(value)] for column in columns)
+    return Speed(statistics.median(speeds) if speeds else None, statistics.median(times) if times else None,
+                 statistics.fmean(times) if times else None)
 
 
 def rounded(value):

@@ -147,11 +147,12 @@ def show_steps(steps, total):
     of_total = f" of {total} ({100 * newest['step'] / total:.1f} %)" if total else ""
     show("step", f"{newest['step']}{of_total}")
     show("loss", newest["loss"] if newest["loss"] is None else f"{newest['loss']:.4f}")
-    seconds = (speed_of(steps).step_ms or newest["time_ms"]["total"]) / 1000
+    speed = speed_of(steps)
+    seconds = (speed.step_ms or newest["time_ms"]["total"]) / 1000
     show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {seconds:.3g} s a step")
     if total:
         left = max(0, total - newest["step"])
-        show("ETA", datetime.timedelta(seconds=round(left * seconds)))
+        show("ETA", datetime.timedelta(seconds=round(left * (speed.mean_step_ms or 1000 * seconds) / 1000)))
 
 
 def show_checkpoint(folder, config, newest_step):

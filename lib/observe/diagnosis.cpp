@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -25,15 +24,13 @@ constexpr double kNotableValidation = 0.10;
 constexpr double kUnexplainedBubble = 0.10;  // a pipeline's exposed share above its ideal bubble
 constexpr double kTargetOfSaves = 0.02;      // the share of saves that a longer interval aims at
 constexpr double kTargetOfValidation = 0.05;
-constexpr size_t kMaxFindings = 6;
-
+constexpr size_t kMaxFindings = 6, kMaxGrownParts = 3;
 constexpr int64_t kStartUpSteps = 3;  // they allocate memory, connect ranks, record graphs
 constexpr int64_t kMinSteps = 10;     // of a run that is explained
 constexpr size_t kMinWindows = 4;     // before a window that is compared
-constexpr size_t kMaxWindows = 500;   // of the median; older ones are forgotten
+constexpr size_t kMaxWindows = 500;   // that are compared; older ones are forgotten
 constexpr double kFall = 0.8;         // of the speed that nine of ten windows reach
 constexpr double kGrownShare = 0.05;  // of a finding that explains a fall
-constexpr size_t kMaxGrownParts = 3;
 
 /// The run, as the rules see it.
 struct Case {
@@ -351,37 +348,41 @@ void Diagnosis::add(const StepMetrics& step) {
 }
 
 void Diagnosis::end_window(int64_t step) {
-    const double speed = 1e3 * static_cast<double>(window_.tokens) / training_times(window_.times).total_ms;
-    if (speeds_.size() >= kMinWindows) {
-        std::vector<double> sorted(speeds_.begin(), speeds_.end());
-        std::ranges::sort(sorted);
-        const bool falls = speed < kFall * sorted[(sorted.size() - 1) / 10];
-        if (falls && !fallen_) spdlog::warn("{}", fall_text(step, speed, sorted[(sorted.size() - 1) / 2]));
-        fallen_ = falls;
+    Window now{.observed = window_};
+    now.observed.times = training_times(window_.times);
+    now.speed = 1e3 * static_cast<double>(window_.tokens) / now.observed.times.total_ms;
+    if (windows_.size() >= kMinWindows) {
+        std::vector<const Window*> sorted;
+        for (const Window& each : windows_) sorted.push_back(&each);
+        std::ranges::sort(sorted, {}, &Window::speed);
+        const bool falls = now.speed < kFall * sorted[sorted.size() / 10]->speed;
+        if (falls && (!fallen_to_ || now.speed < kFall * *fallen_to_)) {
+            spdlog::warn("{}", fall_text(step, now, *sorted[(sorted.size() - 1) / 2]));
+            fallen_to_ = now.speed;
+        }
+        if (!falls) fallen_to_.reset();
     }
-    if (speeds_.size() == kMaxWindows) speeds_.pop_front();
-    speeds_.push_back(speed);
+    windows_.push_back(std::move(now));
+    if (windows_.size() > kMaxWindows) windows_.pop_front();
     run_ += std::exchange(window_, {});
 }
 
-/// The parts that grew, and the findings that the run did not have before.
-std::string Diagnosis::fall_text(int64_t step, double speed, double usual) const {
-    Observed window = window_;
-    window.times = training_times(window_.times);
-    window.slow_ranks = ranks_.slow_ranks().now();
-    const std::vector<Finding> before = diagnose(run_, facts_);
-    const std::string steps = window_.num_steps == 1
-                                  ? fmt::format("step {}", step)
-                                  : fmt::format("steps {} to {}", step - window_.num_steps + 1, step);
+/// The parts that grew since a usual window, and the findings that it did not have.
+std::string Diagnosis::fall_text(int64_t step, Window now, const Window& usual) const {
+    now.observed.slow_ranks = ranks_.slow_ranks().now();
+    const int64_t count = now.observed.num_steps;
     std::string text =
-        fmt::format("{}: throughput fell to {} of the run's median ({} instead of {} tokens/s)", steps,
-                    percent_text(speed / usual), short_number(speed), short_number(usual));
-    const std::string growth = growth_text(parts_of(training_times(run_.times), run_.num_steps),
-                                           parts_of(window.times, window.num_steps));
+        count == 1 ? fmt::format("step {}", step) : fmt::format("steps {} to {}", step - count + 1, step);
+    text += fmt::format(": throughput fell to {} of the run's median ({} instead of {} tokens/s)",
+                        percent_text(now.speed / usual.speed), short_number(now.speed),
+                        short_number(usual.speed));
+    const std::string growth = growth_text(parts_of(usual.observed.times, usual.observed.num_steps),
+                                           parts_of(now.observed.times, count));
     if (!growth.empty()) text += ": " + growth;
-    for (const Finding& finding : diagnose(window, facts_)) {
-        const auto same = std::ranges::find(before, std::string_view(finding.rule), &Finding::rule);
-        if (same == before.end() || finding.share > same->share + kGrownShare) text += "; " + finding.text;
+    const std::vector<Finding> known = diagnose(usual.observed, facts_);
+    for (const Finding& found : diagnose(now.observed, facts_)) {
+        const auto same = std::ranges::find(known, std::string_view(found.rule), &Finding::rule);
+        if (same == known.end() || found.share > same->share + kGrownShare) text += "; " + found.text;
     }
     return text;
 }

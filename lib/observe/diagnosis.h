@@ -77,16 +77,20 @@ class Diagnosis {
               comm::Communicator& control);
 
     /// Takes the next step. COLLECTIVE if a window ends with this step. Logs a warning when the throughput of
-    /// a window falls below 0.8 of the median of the windows before, once until it has risen again. Saves,
-    /// validations and evaluations do not count as falls.
+    /// a window falls below 0.8 of what nine of ten windows before reached, once until it has risen again or
+    /// falls as much again. Saves, validations and evaluations do not count as falls.
     void add(const StepMetrics& step);
 
     /// Logs the findings about the run, if it had enough steps.
     void end();
 
   private:
+    struct Window {
+        double speed = 0;        // tokens per second
+        Observed observed = {};  // without saves, validations and evaluations
+    };
     void end_window(int64_t step);
-    std::string fall_text(int64_t step, double speed, double usual) const;
+    std::string fall_text(int64_t step, Window now, const Window& usual) const;
 
     RunFacts facts_;
     RankTimes ranks_;
@@ -95,8 +99,8 @@ class Diagnosis {
     Observed window_;
     int64_t num_steps_ = 0;  // with start-up
     int64_t num_retries_ = 0;
-    std::deque<double> speeds_;  // tokens per second of the newest windows
-    bool fallen_ = false;
+    std::deque<Window> windows_;       // the newest ones
+    std::optional<double> fallen_to_;  // the speed of the last warning, until it has risen again
 };
 
 }  // namespace argosy::observe

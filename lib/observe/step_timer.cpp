@@ -102,7 +102,7 @@ void StepTimer::start_step() {
     has_kinds_ = false;
     exposed_seconds_ = {};
     unsent_seconds_ = {};
-    last_ = read();
+    if (!std::exchange(has_steps_, true)) last_ = read();
     start_seconds_ = last_.seconds;
 }
 

@@ -1,10 +1,11 @@
 // Splits a step's time into parts, by this rank's host clock. Every moment of a step belongs to exactly one
-// part, so the parts add up to the whole. A moment is *exposed communication* if the program waits for a
-// group of ranks, or moves or reduces data for the group (Communicator::exposed_seconds). Exposed
-// communication includes waiting for a late rank, and is subtracted from the phase in which it happens. Any
-// other moment belongs to the innermost open phase, or to *other* if no phase is open. Training pauses for
-// validation and evaluation: their communication belongs to them, so that exposed communication is training's
-// alone. Only the thread that waits on the communicators uses a StepTimer.
+// part, so the parts add up to the whole. A step begins where the one before ended, so steps add up to the
+// run. A moment is *exposed communication* if the program waits for a group of ranks, or moves or reduces
+// data for the group (Communicator::exposed_seconds). Exposed communication includes waiting for a late rank,
+// and is subtracted from the phase in which it happens. Any other moment belongs to the innermost open phase,
+// or to *other* if no phase is open. Training pauses for validation and evaluation: their communication
+// belongs to them, so that exposed communication is training's alone. Only the thread that waits on the
+// communicators uses a StepTimer.
 #pragma once
 
 #include <array>
@@ -121,7 +122,7 @@ class StepTimer {
 
     const comm::Mesh& mesh_;
     std::function<double()> clock_;
-    bool in_step_ = false;
+    bool in_step_ = false, has_steps_ = false;
     std::optional<Phase> open_;
     double start_seconds_ = 0;                       // by the clock
     Reading last_;                                   // at the last change of phase or kind

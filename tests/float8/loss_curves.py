@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def losses(pretrain, folder, run, seed, steps):
     """The loss of each step."""
     dump = folder_of(run, seed, folder)
     if len(read_losses(dump / "metrics.jsonl")) != steps:
+        shutil.rmtree(dump, ignore_errors=True)  # an interrupted run, whose lines would stay
         words = [pretrain, "--model.hf_assets_path", folder / "model", "--training.dataset_path", folder / "train.h5",
                  "--training.seq_len", 256, "--training.local_batch_size", 2, "--training.steps", steps, "--optimizer.lr", LR,
                  "--lr_scheduler.warmup_steps", steps // 10, "--metrics.log_freq", 1, "--debug.seed", seed,

@@ -185,6 +185,17 @@ class CompareRuns(unittest.TestCase):
             steps = next(csv.DictReader(io.StringIO(self.compare(folder, self.other, "--format", "csv"))))
             self.assertEqual(float(steps["tokens/s a GPU"]), median)
 
+    def test_validations_count_for_the_end(self):
+        """Every tenth step takes 90 seconds more."""
+        run = self.folder / "validated"
+        run.mkdir()
+        lines = [made_up_runs.line_of(step) for step in range(1, 101)]
+        for line in lines:
+            line["time_ms"]["total"] = 1000.0 + (90000 if line["step"] % 10 == 0 else 0)
+        made_up_runs.write_lines(run / "metrics.jsonl", lines)
+        (run / "effective.toml").write_text("[training]\nsteps = 200\n")
+        self.assertRegex(self.status(run), r"1 s a step\n +ETA +0:16:40\n")
+
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))
         self.assertIn("cannot be written", self.compare(self.first, self.other, "--svg", self.folder / "no" / "f.svg", code=2))

@@ -298,11 +298,13 @@ TEST_F(DiagnosisOfARun, AFallIsExplainedOnce) {
               "leave each rank a processor for reading\n");
     train(10, 100, {.data_ms = 100});
     EXPECT_EQ(log(), "") << "the same fall";
+    train(5, 100, {.data_ms = 400});
+    EXPECT_NE(log().find("steps 46 to 50: throughput fell to 20 % of the run's median"), std::string::npos);
     train(200, 100);
     train(5, 130);
     EXPECT_EQ(
         log(),
-        "steps 246 to 250: throughput fell to 77 % of the run's median (7692 instead of 10000 tokens/s): "
+        "steps 251 to 255: throughput fell to 77 % of the run's median (7692 instead of 10000 tokens/s): "
         "compute "
         "takes 30 ms (30 %) more\n");
 }
