@@ -170,6 +170,17 @@ class PlanTest(run.PretrainTest):
                    for share in (0.2, 0.4)]
         self.assertGreater(seconds[0], 1.5 * seconds[1])
 
+    def test_search_casts_products_where_they_fit(self):
+        """Weights kept in float8 fit only with the recomputation that is given, which number 1 leaves out."""
+        config = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs/qwen2.5_7b_1gpu.toml"
+        done = subprocess.run([run.PRETRAIN, "--search", "--json", "--gpus", "1", "--gpu", "h100", "--config", config],
+                              capture_output=True, text=True, check=True, timeout=run.LIMIT_SECONDS)
+        found = json.loads(done.stdout)
+        fastest = found["narrower"][0]["changes"]
+        self.assertEqual(fastest["quantize.linear.float8.enable_fsdp_float8_all_gather"], "true")
+        self.assertNotIn("activation_checkpoint.mode", fastest)
+        self.assertEqual(found["best"][0]["changes"], {"activation_checkpoint.mode": '"none"'})
+
     def test_search_prints_keys_that_run(self):
         job = ["--search", "--gpus", 2, "--gpu", "h100", "--training.seq_len", 64]
         done = subprocess.run([run.PRETRAIN, *map(str, job)], capture_output=True, text=True, timeout=run.LIMIT_SECONDS)
