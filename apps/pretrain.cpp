@@ -132,7 +132,7 @@ struct Run {
         limits.start_step();
         profiler.start_step(position.step + 1);
         timer.start_step();
-        lock.check();
+        lock.check();  // no part of a save, so that runs without saves show none
         in(Checkpoint, [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
         const auto batch = in(Data, [&] { return feed.next(); });

@@ -90,7 +90,7 @@ def first_counted(num_steps, num_newest=NEWEST_STEPS):
 
 
 class Speed(typing.NamedTuple):
-    """Medians over the steps that count, and the mean, which has their saves and validations; None where nothing is known."""
+    """Medians over the steps that count; mean_step_ms: the mean, which includes saves and validations. None: not known."""
     tokens_per_second_per_device: typing.Optional[float]
     step_ms: typing.Optional[float]
     mean_step_ms: typing.Optional[float]

@@ -152,7 +152,8 @@ def show_steps(steps, total):
     show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {seconds:.3g} s a step")
     if total:
         left = max(0, total - newest["step"])
-        show("ETA", datetime.timedelta(seconds=round(left * (speed.mean_step_ms or 1000 * seconds) / 1000)))
+        mean_ms = speed.mean_step_ms or newest["time_ms"]["total"]
+        show("ETA", datetime.timedelta(seconds=round(left * mean_ms / 1000)))
 
 
 def show_checkpoint(folder, config, newest_step):

@@ -367,7 +367,7 @@ void Diagnosis::end_window(int64_t step) {
     run_ += std::exchange(window_, {});
 }
 
-/// The parts that grew since a usual window, and the findings that it did not have.
+/// The parts that grew since the median window, and the findings that are new or have grown since.
 std::string Diagnosis::fall_text(int64_t step, Window now, const Window& usual) const {
     now.observed.slow_ranks = ranks_.slow_ranks().now();
     const int64_t count = now.observed.num_steps;

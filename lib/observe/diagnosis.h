@@ -77,8 +77,9 @@ class Diagnosis {
               comm::Communicator& control);
 
     /// Takes the next step. COLLECTIVE if a window ends with this step. Logs a warning when the throughput of
-    /// a window falls below 0.8 of what nine of ten windows before reached, once until it has risen again or
-    /// falls as much again. Saves, validations and evaluations do not count as falls.
+    /// a window falls below 0.8 of what nine of ten windows before (of fewer than ten: all) reached, once
+    /// until it has risen again or falls as much again. Saves, validations and evaluations do not count as
+    /// falls.
     void add(const StepMetrics& step);
 
     /// Logs the findings about the run, if it had enough steps.

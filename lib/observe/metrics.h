@@ -77,8 +77,8 @@ struct StepMetrics {
     /// Gradient norms by unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless
     /// tied), before clipping; empty unless requested. The sum of their squares is grad_norm squared.
     std::vector<std::pair<std::string, double>> layer_grad_norms = {};
-    std::optional<ValidationMetrics> validation = {};  // of the steps with a validation
-    std::vector<TaskMetrics> evaluation = {};          // of the steps with an evaluation
+    std::optional<ValidationMetrics> validation = {};       // of the steps with a validation
+    std::vector<TaskMetrics> evaluation = {};               // of the steps with an evaluation
     std::optional<double> baseline_tokens_per_second = {};  // of metrics.baseline; none if there is none
     StepTimes times;
 
@@ -106,9 +106,10 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops (of bf16 products, whatever
 ///   the run's types are), number_types {compute, master, reduce, products (how their operands are cast: only
 ///   if they are)}, compute_type_tflops (the datasheet's peak of products of the type compute),
-///   mfu_compute_type (causal, over that peak), measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
-///   validation, evaluation, other} (the communication of validation and evaluation is in their times, not in
-///   exposed), checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates, loss_scale,
+///   mfu_compute_type (causal, over that peak), measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms
+///   {total, data, compute, optimizer, exposed {axes: ms}, checkpoint, validation, evaluation, other} (a step
+///   begins where the one before ended; the communication of validation and evaluation is in their times, not
+///   in exposed), checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates, loss_scale,
 ///   memory_reserved_gib, memory_retries, bubble_ms (the part of time_ms.exposed.pp in which this
 ///   rank waited for other stages to send; waits until they receive are not in it; only with stages, and not
 ///   where NCCL moves the data), compute_kinds_ms {forward, recompute, head, backward, weights, other} (the

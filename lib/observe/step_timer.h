@@ -1,6 +1,7 @@
 // Splits a step's time into parts, by this rank's host clock. Every moment of a step belongs to exactly one
-// part, so the parts add up to the whole. A step begins where the one before ended, so steps add up to the
-// run. A moment is *exposed communication* if the program waits for a group of ranks, or moves or reduces
+// part, so the parts add up to the whole. A step begins where the one before ended, so what comes between two
+// steps, as the report of the one, the writing of traces and the agreement to go on, is *other* of the later
+// one. A moment is *exposed communication* if the program waits for a group of the mesh, or moves or reduces
 // data for the group (Communicator::exposed_seconds). Exposed communication includes waiting for a late rank,
 // and is subtracted from the phase in which it happens. Any other moment belongs to the innermost open phase,
 // or to *other* if no phase is open. Training pauses for validation and evaluation: their communication

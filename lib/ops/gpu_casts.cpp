@@ -80,8 +80,9 @@ Operand gpu_cast(const at::Tensor& x, Groups groups, const at::Tensor& factors, 
 }
 
 Operand gpu_cast_blocks(const at::Tensor& x, Groups groups, BlockScale block_scale, SumOver summed) {
-    for (const int64_t size : {groups.rows, groups.columns})
-        ARGOSY_CHECK(size == 1 || size == 32 || size == 128, "blocks of {} elements on a GPU", size);
+    const auto [least, most] = std::minmax(groups.rows, groups.columns);
+    ARGOSY_CHECK((least == 1 && (most == 32 || most == 128)) || (least == 128 && most == 128),
+                 "blocks of {} x {} elements on a GPU", groups.rows, groups.columns);
     const at::TensorOptions options = x.options().dtype(at::ScalarType::Float8_e4m3fn);
     const bool by_rows = summed == SumOver::Columns;
     const Operand cast{

@@ -252,34 +252,50 @@ class Searcher {
         return {std::move(bases), widens ? "A" : "number 1"};
     }
 
-    /// Tries casts of products, each in the first configuration in which it fits. Those that make a step at
-    /// least 1 % faster than the first one's are listed, the others get a line of the reason.
+    /// The casts in the first of the bases in which they fit, planned in full if a step then gains. If they
+    /// fit in none, the one that needs least memory. None if the first has them already. Throws UserError if
+    /// all refuse them.
+    std::optional<Candidate> with_casts(const NumberTypes& casts, const std::vector<JobConfig>& bases,
+                                        double max_seconds) const {
+        std::optional<Candidate> least;
+        std::optional<UserError> refusal;
+        for (const JobConfig& base : bases) {
+            JobConfig config = base;
+            casts.set(config);
+            if (config == base) return std::nullopt;
+            try {
+                Candidate tried = with_faster_overlap(config);
+                if (tried.plan.fits() && tried.plan.seconds < max_seconds)
+                    tried = planned_in_full(tried.config);
+                if (tried.plan.fits()) return tried;
+                if (!least || tried.plan.peak_bytes() < least->plan.peak_bytes()) least = std::move(tried);
+            } catch (const UserError& error) {  // for example, 32 does not divide a rank's tokens
+                if (!refusal) refusal = error;
+            }
+        }
+        if (!least) throw UserError(*refusal);
+        return least;
+    }
+
+    /// Tries casts of products. Those that make a step at least 1 % faster than the first base are listed,
+    /// the others get a line of the reason.
     void cast_products() {
         const auto [bases, name] = bases_of_casts();
         if (bases.empty()) return;
         const Plan first = make_rough_plan(bases.front(), num_ranks_, machine_);
+        const double max_seconds = 0.99 * first.seconds;
         std::vector<Narrower> gaining;
         for (const NumberTypes* casts : product_casts(given_, machine_)) {
             try {
-                std::optional<Candidate> tried;
-                for (const JobConfig& base : bases) {
-                    JobConfig config = base;
-                    casts->set(config);
-                    if (config == base) break;
-                    Candidate rough = with_faster_overlap(config);
-                    const bool fits = rough.plan.fits();
-                    if (fits || !tried) tried = std::move(rough);
-                    if (fits) break;
-                }
+                auto tried = with_casts(*casts, bases, max_seconds);
                 if (!tried) continue;
-                if (tried->plan.fits() && tried->plan.seconds < 0.99 * first.seconds) {
-                    Narrower found = narrower(casts->meaning, tried->config);
-                    if (found.candidate.plan.fits()) gaining.push_back(std::move(found));
+                if (tried->plan.fits() && tried->plan.seconds < max_seconds) {
+                    gaining.push_back({casts->meaning, std::move(*tried)});
                 } else {
                     found_.reason +=
                         fmt::format("{}: {}.\n", casts->meaning, difference(tried->plan, first, name));
                 }
-            } catch (const UserError& refusal) {  // for example, 32 does not divide a rank's tokens
+            } catch (const UserError& refusal) {
                 found_.reason += fmt::format("{}: refused: {}.\n", casts->meaning, refusal.what());
             }
         }

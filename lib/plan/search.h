@@ -10,8 +10,8 @@
 // computes, so they are listed apart, and only where a step then fits or is at least 1 % faster (computation
 // in bfloat16 in place of float32 always). The memory of a configuration with narrower types is estimated
 // from the bytes that its rank holds; the fastest of these configurations is planned. Casts of products to
-// eight bits (float8, MXFP8) are tried in the best configuration where the machine multiplies them, and
-// listed likewise.
+// eight bits (float8, MXFP8) are tried where the machine multiplies them, each in the first listed
+// configuration in which it fits, and listed likewise.
 //
 // Asynchronous tensor parallelism is tried on and off for the promising meshes with a tensor axis of GPUs,
 // whatever the given configuration says.
@@ -47,7 +47,8 @@ struct Search {
     int num_planned = 0, num_too_large = 0;
     /// The smallest that does not fit, if none fits.
     std::vector<Candidate> nearest;
-    /// Lines: why the first has its shards and its overlap, and which casts gain nothing.
+    /// Lines: why the first has its shards and its overlap, and which casts gain nothing, do not fit or
+    /// are refused.
     std::string reason = {};
     /// Each one faster than the one before it, and than the best with the given types. If none fits with any
     /// types, one that does not fit. Computation in bfloat16 in place of float32 is apart, and the first.

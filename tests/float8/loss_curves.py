@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--seeds N] [--page FOLDER | --gpu]: trains one small model on this
 project's sources with each recipe of eight bits and without, from several seeds, one run on each processor, and writes the table
-of README.md and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run there is not
-repeated. With --gpu, for programs that train on a GPU, the runs that emulate its sums are left out, and the table is only printed.
+of README.md and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run of as many steps there
+is not repeated. With --gpu, for programs that train on a GPU, the runs that emulate its sums are left out, and the table is only printed.
 Exits with 1 if a final loss is not as it must be.
 
 The model has 1.6e6 parameters; every side of a product is at least 256. The tokens are bytes. Each step trains 512 tokens in
@@ -92,7 +92,7 @@ def losses(pretrain, folder, run, seed, steps):
     """The loss of each step."""
     dump = folder_of(run, seed, folder)
     if len(read_losses(dump / "metrics.jsonl")) != steps:
-        shutil.rmtree(dump, ignore_errors=True)  # an interrupted run, whose lines would stay
+        shutil.rmtree(dump, ignore_errors=True)  # an interrupted run, or one of other steps, whose lines would stay
         words = [pretrain, "--model.hf_assets_path", folder / "model", "--training.dataset_path", folder / "train.h5",
                  "--training.seq_len", 256, "--training.local_batch_size", 2, "--training.steps", steps, "--optimizer.lr", LR,
                  "--lr_scheduler.warmup_steps", steps // 10, "--metrics.log_freq", 1, "--debug.seed", seed,
@@ -115,6 +115,7 @@ def judge(curves):
         finals = [final(curve) for curve in curves[run.name]]
         differences = [one / of_reference - 1 for one, of_reference in zip(finals, expected)]
         difference = statistics.fmean(differences)
+        # statistics.stdev() refuses NaN.
         error = (sum((one - difference) ** 2 for one in differences) / max(1, len(differences) - 1) / len(differences)) ** 0.5
         first = statistics.fmean(curve[0] for curve in curves[run.name])
         rows.append(f"| {run.name} | {first:.4f} | {statistics.fmean(finals):.4f} | {100 * difference:+.2f} | {100 * error:.2f} |\n")
@@ -170,7 +171,7 @@ def main():
         started = {run.name: [pool.submit(train, run, seed) for seed in range(arguments.seeds)] for run in runs}
         try:
             curves = {name: [one.result() for one in all_seeds] for name, all_seeds in started.items()}
-        except subprocess.CalledProcessError:
+        except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     rows, wrong = judge(curves)

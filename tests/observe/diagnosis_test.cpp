@@ -287,26 +287,25 @@ class DiagnosisOfARun : public ::testing::Test, private comm::Communicator {
 };
 
 TEST_F(DiagnosisOfARun, AFallIsExplainedOnce) {
-    train(30, 100);
+    train(200, 100);
     EXPECT_EQ(log(), "");
     train(5, 100, {.data_ms = 100});
-    EXPECT_EQ(log(),
-              "steps 31 to 35: throughput fell to 50 % of the run's median (5000 instead of 10000 tokens/s): "
-              "data takes "
-              "100 ms more; waiting for data takes 50 % of a step: copy the token files to a local or faster "
-              "disk, and "
-              "leave each rank a processor for reading\n");
+    EXPECT_EQ(
+        log(),
+        "steps 201 to 205: throughput fell to 50 % of the run's median (5000 instead of 10000 tokens/s): "
+        "data takes 100 ms more; waiting for data takes 50 % of a step: copy the token files to a local or "
+        "faster disk, and leave each rank a processor for reading\n");
     train(10, 100, {.data_ms = 100});
+    train(5, 100, {.data_ms = 120});
     EXPECT_EQ(log(), "") << "the same fall";
     train(5, 100, {.data_ms = 400});
-    EXPECT_NE(log().find("steps 46 to 50: throughput fell to 20 % of the run's median"), std::string::npos);
-    train(200, 100);
+    EXPECT_NE(log().find("steps 221 to 225: throughput fell to 20 % of the run's median"), std::string::npos);
+    train(30, 100);
     train(5, 130);
     EXPECT_EQ(
         log(),
-        "steps 251 to 255: throughput fell to 77 % of the run's median (7692 instead of 10000 tokens/s): "
-        "compute "
-        "takes 30 ms (30 %) more\n");
+        "steps 256 to 260: throughput fell to 77 % of the run's median (7692 instead of 10000 tokens/s): "
+        "compute takes 30 ms (30 %) more\n");
 }
 
 TEST_F(DiagnosisOfARun, AFallOfUnevenWindowsIsOneBelowMostOfThem) {

@@ -70,14 +70,14 @@ struct CastBytes {
 };
 
 /// The scale of a block from its largest magnitude, as kernels::CastBlocks. The type's largest number, 448,
-/// is 1.75 * 2^8. A subnormal magnitude of up to 224 units over 448 is 0 in fp32.
+/// is 1.75 * 2^8. A magnitude of up to 224 times 2^-149 over 448 is 0 in fp32.
 struct ScaleOfBlock {
     uint32_t exponent;  // as E8M0 stores it
 
     __device__ ScaleOfBlock(uint32_t largest, bool round_up) {
-        constexpr uint32_t kMantissaOfNumber = 0x600000, kMaxOfZero = 224;
+        constexpr uint32_t kMantissaOf448 = 0x600000, kMaxOfZero = 224;
         const int field = static_cast<int>(largest >> 23) - 8;
-        const int up = (largest & 0x7fffff) > kMantissaOfNumber ? 1 : 0;
+        const int up = (largest & 0x7fffff) > kMantissaOf448 ? 1 : 0;
         const int least = largest > kMaxOfZero ? 1 : 0;
         exponent = round_up ? (field + up > least ? field + up : least) : (field > 0 ? field : 0);
         if (largest >= 0x7f800000) exponent = 255;  // NaN or infinity

@@ -5,8 +5,8 @@
 //
 // A policy `Bytes` names the type of the elements (Element) and the kernel (kName), and says where the matrix
 // begins and the distance of its rows (begin(), stride()). factors(), which all threads of a block call
-// together, finds what bytes(), the bytes of one row of a square, takes; kFindsScales says whether it reads
-// the elements.
+// together, finds what bytes(), the bytes of one row of a square, takes; kFindsScales says whether it finds
+// the scales of blocks.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -90,15 +90,15 @@ __device__ inline Square square_at(int64_t first_row, int64_t first_column, int 
     return square;
 }
 
-/// Blocks per multiprocessor for which there are registers: a thread keeps 64 elements. For 10.0 the compiler
-/// spills four blocks that find scales.
+/// Blocks per multiprocessor for which there are registers: a thread keeps 64 elements. With four, the
+/// compiler for 10.0 spills registers of kernels that find scales.
 template <class Bytes, bool kPacked>
 constexpr int kMinBlocks = !kPacked || sizeof(typename Bytes::Element) == 4 ? 2
                            : Bytes::kFindsScales && kCompiledFor >= 1000    ? 3
                                                                             : 4;
 
 /// kPacked: all squares are whole, and each row of a square can be loaded and stored at once. In that case a
-/// thread stores nothing before all its loads are issued: 128 KB of a multiprocessor's four blocks.
+/// thread stores nothing before all its loads are issued: 32 KB of a block.
 template <class Bytes, bool kPacked>
 __global__ void __launch_bounds__(kTileThreads, kMinBlocks<Bytes, kPacked>)
     tile_kernel(Bytes from, Outputs out) {
