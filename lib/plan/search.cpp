@@ -234,8 +234,8 @@ class Searcher {
                            is_on ? "off" : "on", difference(plan, best.plan));
     }
 
-    /// The configurations in which casts of products are tried: the best ones, or in bfloat16 if that is
-    /// given as float32. With the name that the reader sees of the first one.
+    /// The configurations in which casts of products are tried: the best ones, or the one in bfloat16 if the
+    /// given type is float32; and the name under which the report lists the first of them.
     std::pair<std::vector<JobConfig>, const char*> bases_of_casts() const {
         const bool widens = given_.training.mixed_precision_param == Precision::Float32;
         std::vector<JobConfig> bases;
@@ -277,8 +277,8 @@ class Searcher {
         return least;
     }
 
-    /// Tries casts of products. Those that make a step at least 1 % faster than the first base are listed,
-    /// the others get a line of the reason.
+    /// Tries casts of products: lists casts that make a step at least 1 % faster than the first base, and adds
+    /// a line to the reason for each of the others.
     void cast_products() {
         const auto [bases, name] = bases_of_casts();
         if (bases.empty()) return;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--seeds N] [--page FOLDER | --gpu]: trains one small model on this
-project's sources with each recipe of eight bits and without, from several seeds, one run on each processor, and writes the table
-of README.md and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run of as many steps there
-is not repeated. With --gpu, for programs that train on a GPU, the runs that emulate its sums are left out, and the table is only printed.
-Exits with 1 if a final loss is not as it must be.
+"""loss_curves.py PRETRAIN PRETRAIN_NO_SCALE FOLDER [--steps N] [--seeds N] [--page FOLDER | --gpu]: trains one small model on
+this project's sources with each recipe of eight bits and without, from several seeds, one run on each processor, and writes
+the table of README.md and the figure loss_curves.svg beside this script. FOLDER keeps the tokens and the runs; a complete run
+of as many steps there is not repeated. With --gpu, for programs that train on a GPU, the runs that emulate its sums are left
+out, and the table is only printed. Exits with 1 if a final loss is not as it must be.
 
 The model has 1.6e6 parameters; every side of a product is at least 256. The tokens are bytes. Each step trains 512 tokens in
 bfloat16. A minute or two for each run on a processor.

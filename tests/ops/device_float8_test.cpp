@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/float8.h"
+#include "ops/float8_products.h"
 #include "ops/gpu_float8.h"
 #include "ops/matmul.h"
 #include "ops/ops_test.h"
@@ -14,25 +15,11 @@
 namespace argosy::ops {
 namespace {
 
-constexpr const char* kNames[] = {"tensorwise", "rowwise",      "rowwise_with_gw_hp",
-                                  "blockwise",  "mxfp8_cublas", "mxfp8_cublas_rceil"};
-
 Operand on_processor(const Operand& x) {
     const auto copied = [](const at::Tensor& each) {
         return each.defined() ? each.to(c10::Device(c10::kCPU)) : each;
     };
     return {copied(x.values), copied(x.scale), x.type, copied(x.other_order)};
-}
-
-/// The numbers that an operand on the processor stands for, in fp64.
-at::Tensor values_of(const Operand& operand) {
-    if (!operand.scaled()) return operand.values.to(at::kDouble);
-    at::Tensor scale = operand.scale.to(at::kDouble);
-    for (const int dim : {0, 1}) {
-        if (scale.size(dim) > 1)
-            scale = scale.repeat_interleave(operand.values.size(dim) / scale.size(dim), dim);
-    }
-    return operand.values.to(at::kDouble) * scale;
 }
 
 double distance(const at::Tensor& found, const at::Tensor& expected) {
@@ -93,7 +80,7 @@ class DeviceFloat8 : public ::testing::Test {
 };
 
 TEST_F(DeviceFloat8, CastsHaveTheProcessorsBits) {
-    for (const char* name : kNames) {
+    for (const char* name : kRecipeNames) {
         const Recipe& recipe = *find_recipe(name);
         const at::Tensor x = uneven(256, 384, at::kBFloat16), copy = x.cpu();
         for (const Cast& how : {recipe.forward.left, recipe.forward.right, recipe.input_gradient.left}) {
@@ -109,7 +96,7 @@ TEST_F(DeviceFloat8, CastsHaveTheProcessorsBits) {
 // The bound is for results in bf16 after sums of 13 bits: a wrong scale, order or place of a scale exceeds
 // it.
 TEST_F(DeviceFloat8, ProductsOfEachRecipeAreThoseOfFp64) {
-    for (const char* name : kNames) {
+    for (const char* name : kRecipeNames) {
         for (const auto& [tokens, out, in] : {std::array<int64_t, 3>{256, 384, 640}, {2048, 1152, 896}}) {
             SCOPED_TRACE(fmt::format("{}, {} x {} x {}", name, tokens, out, in));
             const Layer layer = this->layer(*find_recipe(name), tokens, out, in, at::kBFloat16);

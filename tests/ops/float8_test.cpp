@@ -84,17 +84,6 @@ const Cast& cast_of(at::ScalarType type) {
     return type == kE4M3 ? e4m3 : e5m2;
 }
 
-/// The numbers that an operand stands for, in fp64.
-at::Tensor numbers_of(const Operand& operand) {
-    if (!operand.scaled()) return operand.values.to(at::kDouble);
-    at::Tensor scale = operand.scale.to(at::kDouble);
-    for (const int dim : {0, 1}) {
-        const int64_t size = operand.values.size(dim);
-        if (scale.size(dim) > 1) scale = scale.repeat_interleave(size / scale.size(dim), dim);
-    }
-    return operand.values.to(at::kDouble) * scale;
-}
-
 TEST(Float8, CastsRoundToTheNearestNumber) {
     for (const at::ScalarType type : {kE4M3, kE5M2}) {
         const std::vector<double> numbers = numbers_of(type);
@@ -138,7 +127,7 @@ TEST(Float8, NonfiniteNumbersShow) {
                 for (const Cast& how : {product.left, product.right}) {
                     at::Tensor x = at::full({128, 128}, 1, at::kFloat);
                     x[3][4] = bad;
-                    const at::Tensor found = numbers_of(cast(x, how, SumOver::Columns, largest_magnitude(x)));
+                    const at::Tensor found = values_of(cast(x, how, SumOver::Columns, largest_magnitude(x)));
                     EXPECT_FALSE(std::isfinite(found[3][4].item<double>())) << name << " " << bad;
                 }
             }
@@ -217,7 +206,7 @@ TEST_P(Float8Products, AllThreeSumInFp32) {
         {
             const Operand left = of(x, recipe.forward.left, SumOver::Columns);
             const Stack right = of(stack, recipe.forward.right, SumOver::Columns);
-            const at::Tensor a = numbers_of(left), b = numbers_of(right.all).t();
+            const at::Tensor a = values_of(left), b = values_of(right.all).t();
             expect_product(linear(left, right), a, b);
             expect_product(add_linear(addend, left, right), a, b, addend);
             const at::Tensor part = linear(left.narrow(0, 32, 32), right);
@@ -226,7 +215,7 @@ TEST_P(Float8Products, AllThreeSumInFp32) {
         {
             const Operand left = of(dy, recipe.input_gradient.left, SumOver::Columns);
             const Stack right = of(stack, recipe.input_gradient.right, SumOver::Rows);
-            expect_product(linear_input_gradient(left, right), numbers_of(left), numbers_of(right.all));
+            expect_product(linear_input_gradient(left, right), values_of(left), values_of(right.all));
         }
         {
             const Operand left = of(dy, recipe.weight_gradient.left, SumOver::Rows),
@@ -234,7 +223,7 @@ TEST_P(Float8Products, AllThreeSumInFp32) {
             at::Tensor sum = uneven(unit, 3 * unit);
             const at::Tensor before = sum.clone();
             linear_weight_gradient(sum, left, right, /*accumulate=*/true);
-            expect_product(sum, numbers_of(left).t(), numbers_of(right), before);
+            expect_product(sum, values_of(left).t(), values_of(right), before);
         }
     }
 }

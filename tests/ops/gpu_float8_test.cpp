@@ -26,19 +26,6 @@ namespace {
 using ::argosy::testing::fake_cublaslt;
 using ::argosy::testing::fake_gpus;
 
-constexpr const char* kNames[] = {"tensorwise", "rowwise",      "rowwise_with_gw_hp",
-                                  "blockwise",  "mxfp8_cublas", "mxfp8_cublas_rceil"};
-
-/// The numbers that an operand stands for, in fp64.
-at::Tensor values_of(const Operand& operand) {
-    at::Tensor scale = operand.scale.to(at::kDouble);
-    for (const int dim : {0, 1}) {
-        if (scale.size(dim) > 1)
-            scale = scale.repeat_interleave(operand.values.size(dim) / scale.size(dim), dim);
-    }
-    return operand.values.to(at::kDouble) * scale;
-}
-
 /// The compute capability of the GPU, and the type of the matrices that are cast.
 struct Device {
     int capability;
@@ -176,7 +163,7 @@ TEST_P(GpuFloat8, ARecipeMayEmulateAllProducts) {
 }
 
 TEST_P(GpuFloat8, AllThreeProductsOfALayer) {
-    for (const char* name : kNames) {
+    for (const char* name : kRecipeNames) {
         SCOPED_TRACE(name);
         const Recipe& recipe = *find_recipe(name);
         const int one = is_native(name) ? 1 : 0;
