@@ -5,6 +5,10 @@
 # are already set keep their value. A rank whose cores are not near its GPU reports it. NCCL finds its adapters itself,
 # and each rank uses the GPU with its number within the node. Tests set ARGOSY_SYSFS to replace /sys.
 set -euo pipefail
+case ${1-} in
+    --help | -h) source "$(dirname "$0")/shell/help.sh"; print_help; exit 0 ;;
+    '' | -*) echo "bind: the command is missing; usage: bind.sh COMMAND ..." >&2; exit 2 ;;
+esac
 sysfs=${ARGOSY_SYSFS:-/sys}
 # A job that requests no GPUs but whole nodes (--exclusive) gets their GPUs all the same, and pretrain would refuse CPUs.
 [ "${ARGOSY_GPUS:-yes}" != no ] || unset SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_GPUS_ON_NODE

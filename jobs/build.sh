@@ -5,12 +5,14 @@
 # JOBS is the number of compilers that run at the same time: 2, since a file that includes tensors needs up to 2 GB.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+source "$root/jobs/shell/help.sh"
 
 preset=cpu
 tests=
 definitions=()
 while [ $# -gt 0 ]; do
     case $1 in
+        --help | -h) print_help; exit 0 ;;
         --tests) tests=yes ;;
         --preset)
             [ $# -gt 1 ] || { echo "build: --preset needs a name from CMakePresets.json" >&2; exit 2; }

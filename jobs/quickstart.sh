@@ -4,20 +4,53 @@
 # run as a scheduler does and resumes it from its checkpoint, converts the model to Hugging Face's format and back,
 # evaluates it beside an untrained and a bigram model, lets it continue a text, and checks that training explains what it
 # knows: the exit code is 3 if quickstart_check.py finds that it does not. Arguments go to pretrain.
+# All files are in outputs/quickstart. A repeated call starts from nothing: if the earlier run has a checkpoint, its folder
+# becomes outputs/quickstart-before, in place of the run before it. A trained model there is never replaced by a run that
+# ended without one. Wrong arguments delete nothing.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+source "$root/jobs/shell/help.sh"
+source "$root/jobs/shell/run_folder.sh"
 output=$root/outputs/quickstart
+before=$output-before
 bin=$root/build/bin
 seconds_at_start=$SECONDS
-case " $* " in *--job.dump_folder*)
-    echo "quickstart: the dump folder is fixed to outputs/quickstart; for another folder run pretrain itself" >&2
-    exit 2 ;;
-esac
+say() { echo "quickstart: $*" >&2; }
+fail() { say "$*"; exit 2; }
+for word in "$@"; do
+    case $word in
+        --help | -h) print_help; exit 0 ;;
+        --job.dump_folder | --job.dump_folder=*)
+            fail "the dump folder is fixed to outputs/quickstart; for another folder run pretrain itself" ;;
+    esac
+done
 
 "$root/jobs/build.sh"
 
-echo "quickstart: writing a synthetic corpus to outputs/quickstart/, and training a tokenizer of 512 tokens" >&2
-rm -rf "$output"
+# Behind mpirun, stderr of pretrain is a pipe, even if mpirun writes to a terminal.
+live=()
+if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
+    live=(--metrics.live_line always)
+fi
+options=(--config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" --model.hf_assets_path "$output/tokenizer"
+         --training.dataset_path "$output/train.h5" --training.steps 600 --checkpoint.enable true --checkpoint.interval 50
+         "${live[@]}" "$@")
+train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" "${options[@]}")
+
+"$bin/pretrain" "${options[@]}" --print-config >/dev/null
+user=$(user_of "$output")
+[ -z "$user" ] || fail "outputs/quickstart is in use ($user): wait for its end, or end it"
+
+# A run whose training has ended has its model in hf/.
+if [ -e "$output/hf" ] || { [ ! -e "$before/hf" ] && compgen -G "$output/checkpoint/step-*" >/dev/null; }; then
+    rm -rf "$before"
+    mv "$output" "$before"
+    say "the earlier run is now in outputs/quickstart-before, until a later call replaces it"
+elif [ -e "$output" ]; then
+    rm -rf "$output"
+    say "deleted the earlier run in outputs/quickstart, which ended without a model"
+fi
+say "writing a synthetic corpus to outputs/quickstart/, and training a tokenizer of 512 tokens"
 mkdir -p "$output/tokenizer"
 "$bin/prepare-data" synthetic --output "$output/corpus" --megabytes 8
 "$bin/prepare-data" train-tokenizer --input "$output/corpus/train.jsonl" --vocab-size 512 \
@@ -25,17 +58,9 @@ mkdir -p "$output/tokenizer"
 "$bin/prepare-data" tokenize --input "$output/corpus/train.jsonl" --output "$output/train.h5" \
     --tokenizer "$output/tokenizer" >"$output/corpus.json"
 
-# Behind mpirun, stderr of pretrain is a pipe, even if mpirun writes to a terminal.
-live=()
-if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
-    live=(--metrics.live_line always)
-fi
-train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output"
-       --model.hf_assets_path "$output/tokenizer" --training.dataset_path "$output/train.h5" --training.steps 600 --checkpoint.enable true --checkpoint.interval 50
-       "${live[@]}" "$@")
 num_steps() { if [ -e "$output/metrics.jsonl" ]; then wc -l <"$output/metrics.jsonl"; else echo 0; fi; }
 
-echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
+say "training configs/debug_cpu.toml on two ranks"
 # The interrupted run exits with 75. This variable stops mpirun from reporting that as a failure.
 OMPI_MCA_orte_execute_quiet=1 "${train[@]}" &
 job=$!
@@ -47,23 +72,23 @@ code=0
 wait $job || code=$?
 trap - EXIT
 if [ $code = 75 ]; then
-    echo "quickstart: interrupted after $(num_steps) steps; the same command resumes the run" >&2
+    say "interrupted after $(num_steps) steps; the same command resumes the run"
     "${train[@]}"
 elif [ $code != 0 ]; then
-    echo "quickstart: the training ended with exit code $code" >&2
+    say "the training ended with exit code $code"
     exit $code
 fi
 
-echo "quickstart: converting the model to Hugging Face's format and back, and comparing every element and the logits" >&2
+say "converting the model to Hugging Face's format and back, and comparing every element and the logits"
 "$bin/convert-checkpoint" "$output" "$output/hf" --to hf --verify
 "$bin/convert-checkpoint" "$output/hf" "$output/model.h5" --to full --verify
 
-echo "quickstart: making two models to compare with: the initial weights, and the pairs of tokens of the corpus" >&2
+say "making two models to compare with: the initial weights, and the pairs of tokens of the corpus"
 # The same arguments, so that both have the same initial weights; the last one of equal options counts.
 "${train[@]}" --job.dump_folder "$output/untrained" --training.steps 1 --optimizer.lr 0
 python3 "$root/jobs/python/bigram_model.py" "$output/corpus/train.jsonl" "$output/tokenizer" "$output/corpus.json" "$output/bigram"
 
-echo "quickstart: evaluating the models on held-out tasks of the corpus; the trained one may then continue a text" >&2
+say "evaluating the models on held-out tasks of the corpus; the trained one may then continue a text"
 evaluate() {  # MODEL RESULTS [TASK]
     local tasks=$output/corpus/tasks
     "$bin/eval" --model "$1" --tokenizer "$output/tokenizer" --threads 1 --output "$2" \
@@ -75,6 +100,6 @@ evaluate "$output/hf" "$output/results.json" perplexity.jsonl
 beginning="In Oslo there lived a"
 echo "$beginning$("$bin/eval" --model "$output/hf" --generate "$beginning" --max-new-tokens 60)"
 
-echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in total" >&2
+say "metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in total"
 python3 "$root/jobs/python/quickstart_check.py" "$output/metrics.jsonl" "$output/corpus.json" \
     "$output/untrained.json" "$output/bigram.json" "$output/results.json"

@@ -134,15 +134,17 @@ install_test_wheels() {
     fi
 }
 
-case ${1:-} in
-    "" | --tests) ;;
-    *) fail "unknown argument '$1'; usage: setup.sh [--tests]" ;;
-esac
+tests=
+for word in "$@"; do
+    case $word in
+        --help | -h) source "$root/jobs/shell/help.sh"; print_help; exit 0 ;;
+        --tests) tests=yes ;;
+        *) fail "unknown argument '$word'; usage: setup.sh [--tests]" ;;
+    esac
+done
 if [ -z "${ARGOSY_SKIP_PACKAGES:-}" ] && command -v dpkg-query >/dev/null; then
     install_packages
-    [ "${1:-}" != --tests ] || install_slurm
+    [ -z "$tests" ] || install_slurm
 fi
 install_wheels
-if [ "${1:-}" = --tests ]; then
-    install_test_wheels
-fi
+[ -z "$tests" ] || install_test_wheels

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # jobs/setup.sh reports what to do if it cannot install, rebuilds a damaged environment, and is quick if everything is
-# there. dpkg-query, id, python3 and pip are stand-ins: nothing is installed.
+# there. dpkg-query, id, python3 and pip are stand-ins: nothing is installed. jobs/quickstart.sh keeps the model of an earlier
+# call: its programs are stand-ins too.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -102,3 +103,44 @@ stand_in slurmctld <<<'#!/bin/bash'
 expect_silence
 arguments=(--test)
 expect 2 "$(setup env)" "usage: setup.sh"
+
+# A quick start whose training leaves a checkpoint, unless CODE says that it fails, and whose conversion leaves the model hf.
+tree=$folder/quick output=$folder/quick/outputs/quickstart
+mkdir -p "$tree/jobs" "$tree/build/bin" "$folder/quick-bin"
+cp -r "$ARGOSY_SOURCE"/jobs/{quickstart.sh,shell} "$tree/jobs"
+program() { { echo '#!/bin/bash'; cat; } >"$1" && chmod +x "$1"; }
+for name in "$tree/jobs/build.sh" "$tree/build/bin/prepare-data" "$tree/build/bin/eval" "$folder/quick-bin/python3"; do program "$name" <<<true; done
+program "$tree/jobs/mpirun.sh" <<<'exec "${@:2}"'
+program "$tree/build/bin/convert-checkpoint" <<<'[ -z "$CODE" ] || exit $CODE; mkdir -p "$2"'
+program "$tree/build/bin/pretrain" <<PRETRAIN
+case "\$*" in
+    *--wrong*) exit 2 ;;
+    *--print-config) exit 0 ;;
+esac
+mkdir -p $output/checkpoint/step-1
+echo "\$*" >$output/options
+PRETRAIN
+quick() { CODE=${CODE-} PATH=$folder/quick-bin:$PATH "$tree/jobs/quickstart.sh" "$@" >"$folder/said" 2>&1; }
+trained_with() { grep -qF -- "--metrics.log_freq $2" "$output$1/options" || fail "$output$1 is of: $(cat "$output$1/options")"; }
+quick --metrics.log_freq 1 || fail "a first quick start"
+quick --metrics.log_freq 2 || fail "a second quick start"
+grep -qF "quickstart: the earlier run is now in outputs/quickstart-before, until a later call replaces it" "$folder/said" || fail "not told"
+trained_with -before 1
+quick --metrics.log_freq 3 || fail "a third quick start"
+trained_with -before 2
+trained_with "" 3
+if quick --wrong 4; then fail "wrong options"; fi
+trained_with -before 2
+trained_with "" 3
+if CODE=1 quick --metrics.log_freq 4; then fail "a quick start whose conversion fails"; fi
+trained_with -before 3
+quick --metrics.log_freq 5 || fail "after a quick start without a model"
+trained_with -before 3
+trained_with "" 5
+grep -qF "deleted the earlier run in outputs/quickstart, which ended without a model" "$folder/said" || fail "not told"
+flock "$output/run.lock" sleep 2 &
+sleep 0.3
+if quick; then fail "beside a run"; fi
+grep -qF "outputs/quickstart is in use (by run.lock: " "$folder/said" || fail "not told of the run beside"
+trained_with "" 5
+wait

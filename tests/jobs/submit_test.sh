@@ -17,14 +17,25 @@ refused() {
     [ "$status" = 2 ] && grep -qF -- "$expected" <<<"$said" || fail "status $status without '$expected': $said"
 }
 
-# --help prints what the script does and its options; nothing else happens.
-for script in submit bringup status pipeline why_slow fabric_ab arrive; do
+# --help of every script that users call prints its usage; nothing else happens. The scripts are those of a copy of jobs/ beside
+# a quick start's folder, and nothing that they could build with exists.
+mkdir -p "$folder/tree/outputs/quickstart/hf" "$folder/empty"
+cp -r "$jobs" "$folder/tree"
+cp -r "$configs" "$folder/tree"
+list_of_tree() { (cd "$folder" && find tree empty -not -path '*__pycache__*' | sort); }
+tree=$(list_of_tree)
+num_scripts=0
+for script in "$folder"/tree/jobs/*.sh "$folder"/tree/jobs/*.py; do
+    num_scripts=$((num_scripts + 1)) name=${script##*/}
     for words in --help -h; do
-        said=$(ARGOSY_BIN=/nowhere "$jobs/$script.sh" "$words" 2>"$folder/errors") && [ ! -s "$folder/errors" ] || fail "$script.sh $words: $said$(<"$folder/errors")"
-        [[ $said = "$script.sh "* ]] && grep -q -- --section.key\\\|--output\\\|--expected\\\|--tasks <<<"$said" && ! grep -qE '^#|^set |shellcheck' <<<"$said" ||
-            fail "$script.sh $words prints: $said"
+        said=$(cd "$folder/empty" && ARGOSY_BIN=/nowhere ARGOSY_SKIP_PACKAGES=1 PYTHON=/nowhere timeout 20 "$script" "$words" 2>"$folder/errors") &&
+            [ ! -s "$folder/errors" ] || fail "$name $words: $said$(<"$folder/errors")"
+        [[ $said = "$name "* || $said = "usage: $name "* ]] && ! grep -qE '^#|^set |shellcheck' <<<"$said" || fail "$name $words prints: $said"
+        [ "$(list_of_tree)" = "$tree" ] || fail "$name $words changes files: $(diff <(echo "$tree") <(list_of_tree))"
     done
 done
+[ "$num_scripts" -ge 16 ] || fail "only $num_scripts scripts were found"
+said=$(cd "$folder/empty" && PYTHON=/nowhere "$folder/tree/jobs/quickstart.sh" --training.steps 5 -h) && [[ $said = "quickstart.sh "* ]] || fail "quickstart.sh OPTION -h: $said"
 if said=$("$jobs/status.sh" --htlm page.html run 2>&1); then fail "status.sh takes an unknown option"; fi
 [ "$said" = "status: unknown option --htlm; status.sh --help lists the options" ] || fail "an unknown option: $said"
 
