@@ -181,10 +181,12 @@ fits() {
 # options of the mesh. A stage on which nothing fits has no configuration.
 ranks_of=() config_of=() model_of=() mesh_of=() options_of=()
 list_stages() {
-    local of_target of_proxy='' ranks enough model mesh degrees more_settings row=0 target_rows proxy_rows
+    local of_target of_proxy='' ranks enough model mesh degrees more_settings row=0 target_rows proxy_rows of_template
     template=${template:-$(template_of "$settings" "$nodes" "$here")}
-    [ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
-    of_target=$(python3 -B "$ARGOSY_JOBS/python/stage_meshes.py" "$nodes" "$here" "$template" "${options[@]}" <<<"$settings") || exit 2
+    check_template "$template"
+    of_template=$(mesh_words "$template" "$nodes" "$here" "$settings") || exit 2
+    # shellcheck disable=SC2086
+    of_target=$(python3 -B "$ARGOSY_JOBS/python/stage_meshes.py" "$nodes" "$here" "$template" $of_template "${options[@]}" <<<"$settings") || exit 2
     if [ -n "$proxy" ]; then
         more_settings=$(settings_of "$proxy" "${options[@]}") || exit 2
         of_proxy=$(python3 -B "$ARGOSY_JOBS/python/stage_meshes.py" "$nodes" "$here" any <<<"$more_settings") || exit 2

@@ -67,9 +67,7 @@ check_path "the working folder" "$PWD"
 
 if [ -n "$points" ]; then template=${template:-sweep}; fi
 template=${template:-$(template_of "$settings" "$nodes" "$here")}
-[ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
-grep -q '^train ' "$ARGOSY_JOBS/templates/$template.sbatch" ||
-    fail "the template '$template' does not train: leave out --template, or submit the template itself with sbatch"
+check_template "$template"
 [ "$template" != sweep ] || [ -n "$points" ] || fail "the template 'sweep' needs the points of a sweep: give --sweep POINTS"
 [ "$template" = sweep ] || [ -z "$points" ] || fail "--sweep has a template of its own: leave out --template $template"
 [ "$template" != sweep ] || [ -z "$spares" ] || fail "--spares is for one training run, not for the template 'sweep': leave it out"
@@ -101,11 +99,13 @@ else
     sbatch_options+=" --output=$run/logs/%j.log"
 fi
 
-# Refuses a run that cannot train on the site's GPUs: pretrain refuses the number of ranks, or the tensors do not fit into
-# memory. In that case it shows the fastest configuration that fits.
+# Refuses a run that cannot train on the site's GPUs in the template's mesh: pretrain refuses the number of ranks, or the
+# tensors do not fit into memory. In that case it shows the fastest configuration that fits.
 check_plan() {
-    local how code=0 answer
-    how=("$config" "${options[@]}" --gpus $((nodes * here)) --gpus-per-node "$here" --gpu "$ARGOSY_PLAN")
+    local how code=0 answer mesh
+    mesh=$(mesh_words "$template" "$nodes" "$here" "$settings") || exit 2
+    # shellcheck disable=SC2206
+    how=("$config" $mesh "${options[@]}" --gpus $((nodes * here)) --gpus-per-node "$here" --gpu "$ARGOSY_PLAN")
     answer=$(ARGOSY_LOG=warn ask_pretrain "${how[@]}" --plan 2>&1) || code=$?
     case $code in
         0) return ;;

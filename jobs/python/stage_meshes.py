@@ -3,11 +3,11 @@
 The stages of bringup.sh and the mesh of each: 1, 2, 4, ... ranks of one node, then 2, 4, ... NODES nodes. SETTINGS is what
 `pretrain --print-config` prints. Needs Python 3.9.
 
-The last stage has the mesh that TEMPLATE makes on all nodes; the degrees on the command line override the template's. A smaller
-stage has fewer ranks, and loses replicas first, then shards, then pipeline stages, then the context axis, then tensor
-parallelism. So each stage divides its ranks in the opposite order: an axis gets the greatest common divisor of its degree and
-the ranks that are left. Ranks that no axis takes become replicas. TEMPLATE `any` has the configuration's degrees, and no number
-of ranks is wrong for it.
+The last stage has the mesh of SETTINGS with the degrees on the command line: those of TEMPLATE on all nodes (mesh_words in
+shell/fill.sh), then the user's; the last one of equal options counts. A smaller stage has fewer ranks, and loses replicas first,
+then shards, then pipeline stages, then the context axis, then tensor parallelism. So each stage divides its ranks in the opposite
+order: an axis gets the greatest common divisor of its degree and the ranks that are left. Ranks that no axis takes become
+replicas. No number of ranks is wrong for TEMPLATE `any`.
 
 Prints a line for each stage, with tabs between: the number of ranks; `yes` if the stage has the target's tensor, context and
 pipeline degrees and as many shards as the configuration demands (a whole node, if it demands all ranks), so that a GPU holds no
@@ -25,17 +25,6 @@ def stages(nodes, here):
     inside = [1 << i for i in range(here.bit_length()) if 1 << i < here]
     between = [here << i for i in range(nodes.bit_length()) if 1 << i < nodes]
     return [*inside, *between, nodes * here]
-
-
-def target_degrees(degrees, nodes, here, template, given):
-    """The degrees by axis that the template makes."""
-    made = {"single_node": {"dp_replicate": 1, "dp_shard": ALL}, "fsdp": {"dp_replicate": 1, "dp_shard": ALL},
-            "hsdp": {"dp_replicate": nodes, "dp_shard": here}, "3d": {"tp": here, "dp_replicate": 1, "dp_shard": ALL}, "4d": {"tp": here}}
-    target = {**degrees, **made.get(template, {}), **given}
-    if template == "4d" and "dp_replicate" not in given:
-        copy = product(degree for axis, degree in target.items() if axis != "dp_replicate")
-        target["dp_replicate"] = max(1, nodes * here // copy)
-    return target
 
 
 def mesh_of(target, ranks):
@@ -59,7 +48,7 @@ def lines(settings, nodes, here, template, words):
     axes = {"parallelism." + key: axis for axis, key in AXES.items()}
     configured = {axis: int(keys[key]) for key, axis in axes.items()}
     given = {axes[name[2:]]: int(value) for name, value in zip(words, words[1:]) if name[2:] in axes}
-    target = target_degrees(configured, nodes, here, template, given)
+    target = {**configured, **given}
     model = {axis: target[axis] for axis in ("pp", "cp", "tp")}
     min_ranks = product(model.values()) * configured["dp_shard"] if configured["dp_shard"] != ALL else here
     whole = mesh_of(target, nodes * here)

@@ -62,6 +62,28 @@ template_of() {
     fi
 }
 
+# check_template TEMPLATE: ends if there is no such template, or if it does not train.
+check_template() {
+    [ -e "$ARGOSY_JOBS/templates/$1.sbatch" ] || fail "there is no template '$1' in $ARGOSY_JOBS/templates"
+    grep -q '^train ' "$ARGOSY_JOBS/templates/$1.sbatch" ||
+        fail "the template '$1' does not train: leave out --template, or submit the template itself with sbatch"
+}
+
+# mesh_words TEMPLATE NODES RANKS_PER_NODE SETTINGS: prints the options with which the template overrides the mesh of the
+# configuration, a line a word. Runs the template with stand-ins for the functions of job.sh; `train` prints its options.
+mesh_words() (
+    export SLURM_NTASKS_PER_NODE=$3
+    # shellcheck disable=SC2034
+    num_nodes=$2 ranks=$(($2 * $3)) settings=$4
+    source() { :; }
+    begin_run() { :; }
+    read_settings() { :; }
+    train() { [ $# = 1 ] || printf '%s\n' "${@:2}"; }
+    set -- "$ARGOSY_JOBS/templates/$1.sbatch"
+    # shellcheck disable=SC1090
+    . "$1"
+)
+
 # fill TEMPLATE "--option=value ..." WORD ...: prints the template as a complete script for sbatch. These #SBATCH options
 # replace the template's options of the same name, and the words become its arguments.
 fill() {

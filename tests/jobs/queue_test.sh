@@ -83,6 +83,18 @@ ARGOSY_PLAN=h100 refused "NONE FITS" "${big[@]}"
 ARGOSY_GPU_TYPE=h100 refused "the run cannot train on 2 GPUs (h100)" "${big[@]}" --nodes 2
 ARGOSY_PLAN=h100 refused "tp 2 takes a multiple of 2 ranks" --parallelism.tensor_parallel_degree 2
 ARGOSY_PLAN=h1000 refused "--gpu h1000 is unknown"
+# The plan is of the template's mesh: the configuration's degrees are those of other numbers of nodes.
+while read -r name nodes template; do
+    said=$(ARGOSY_GPUS=yes ARGOSY_GPU_TYPE=h100 "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/$name.toml" --nodes "$nodes" --ranks-per-node 8 \
+           --training.dataset_path tokens.h5 --dry-run 2>&1) && grep -q -- "--job-name=$name-$template" <<<"$said" || fail "$name on $nodes nodes: $said"
+done <<'RUNS'
+llama3_8b_1node 2 fsdp
+llama3_8b_multinode 8 hsdp
+llama3_8b_multinode 16 hsdp
+llama3_70b_3d 16 3d
+llama3_405b 128 4d
+RUNS
+ARGOSY_GPU_TYPE=h100 refused "dp_replicate 5" --nodes 2 --parallelism.data_parallel_replicate_degree 5  # the user's degree wins
 said=$(ARGOSY_PLAN=no ARGOSY_GPU_TYPE=h100 "$jobs/submit.sh" "$config" "${big[@]}" --dry-run) || fail "ARGOSY_PLAN=no: $said"
 said=$(ARGOSY_PLAN=h100 "$jobs/submit.sh" "$config" --dry-run) || fail "a run that fits: $said"
 

@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
@@ -16,21 +15,22 @@ sys.path.insert(0, str(JOBS / "python"))
 import stage_meshes  # noqa: E402
 from run_record import AXES  # noqa: E402
 
-# What shell/job.sh gives a template, with a `train` that prints its options.
-COMMON = """train() { shift; echo "$@"; }
-begin_run() { :; }
-read_settings() { settings=$(<"$1"); }
-ranks=$((NODES * SLURM_NTASKS_PER_NODE)) num_nodes=$NODES
-source "$REAL_JOBS/shell/run_folder.sh"
-"""
+# Prints the options of a template: mesh_words TEMPLATE NODES RANKS_PER_NODE SETTINGS.
+MESH_WORDS = 'fail() { echo "$*"; exit 2; }; source "$ARGOSY_JOBS/shell/fill.sh"; mesh_words "$@"'
 
 
 def settings_of(**degrees):
     return "[parallelism]\n" + "".join(f"{key} = {degrees.get(axis, 1)}\n" for axis, key in AXES.items())
 
 
+def template_words(template, nodes, here, **degrees):
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", MESH_WORDS, "-", template, str(nodes), str(here), settings_of(**degrees)],
+                          env=os.environ | {"ARGOSY_JOBS": str(JOBS)}, capture_output=True, text=True, check=True).stdout.split()
+
+
 def meshes(nodes, here, template, *words, **degrees):
-    """{ranks: (enough, mesh)} of the stages."""
+    """{ranks: (enough, mesh)} of the stages; `words` are the user's."""
+    words = [*template_words(template, nodes, here, **degrees), *words]
     rows = [line.split("\t") for line in stage_meshes.lines(settings_of(**degrees), nodes, here, template, words)]
     return {int(ranks): (enough == "yes", mesh) for ranks, enough, _, mesh, _ in rows}
 
@@ -60,25 +60,13 @@ class StageMeshes(unittest.TestCase):
                         self.assertEqual(math.prod(map(int, options[1::2])), ranks, line)
 
     def test_the_last_stage_has_the_mesh_that_the_template_makes(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = pathlib.Path(scratch)
-            (folder / "shell").mkdir()
-            (folder / "shell/job.sh").write_text(COMMON)
-            for template, nodes, degrees in (("single_node", 1, {"dp_shard": 4}), ("fsdp", 4, {"dp_shard": 8}), ("hsdp", 4, {"dp_shard": 8, "dp_replicate": 2}),
-                                             ("3d", 8, {"tp": 8, "pp": 4}), ("4d", 8, {"tp": 8, "pp": 2, "dp_shard": 2, "cp": 1}),
-                                             ("configured", 2, {"tp": 2, "dp_shard": -1, "dp_replicate": 2})):
-                (folder / "settings").write_text(settings_of(**degrees))
-                environment = os.environ | {"ARGOSY_JOBS": scratch, "REAL_JOBS": str(JOBS), "NODES": str(nodes), "SLURM_NTASKS_PER_NODE": "8"}
-                words = subprocess.run(["bash", JOBS / "templates" / f"{template}.sbatch", folder / "settings"], env=environment,
-                                       capture_output=True, text=True, check=True).stdout.split()
-                made = dict(zip(words[::2], words[1::2]))
-                expected = {axis: int(made.get("--parallelism." + key, degrees.get(axis, 1))) for axis, key in AXES.items()}
-                others = math.prod(degree for degree in expected.values() if degree > 0)
-                expected = {axis: nodes * 8 // others if degree == -1 else degree for axis, degree in expected.items()}
-                *_, last = stage_meshes.lines(settings_of(**degrees), nodes, 8, template, [])
-                options = last.split("\t")[4].split()
-                self.assertEqual(dict(zip(options[::2], map(int, options[1::2]))),
-                                 {"--parallelism." + AXES[axis]: degree for axis, degree in expected.items()}, template)
+        for template, nodes, degrees, expected in (
+                ("single_node", 1, {"dp_shard": 4}, "dp_shard 8"), ("fsdp", 4, {"dp_shard": 8}, "dp_shard 32"),
+                ("hsdp", 4, {"dp_shard": 8, "dp_replicate": 2}, "dp_replicate 4 x dp_shard 8"),
+                ("3d", 8, {"tp": 8, "pp": 4}, "pp 4 x dp_shard 2 x tp 8"),
+                ("4d", 8, {"tp": 8, "pp": 2, "dp_shard": 2, "cp": 1}, "pp 2 x dp_replicate 2 x dp_shard 2 x tp 8"),
+                ("configured", 2, {"tp": 2, "dp_shard": -1, "dp_replicate": 2}, "dp_replicate 2 x dp_shard 4 x tp 2")):
+            self.assertEqual(meshes(nodes, 8, template, **degrees)[nodes * 8], (True, expected), template)
 
     def test_degrees_of_the_command_line_override_the_template(self):
         found = meshes(2, 8, "fsdp", "--compile.enable", "--parallelism.data_parallel_replicate_degree", "2", dp_shard=8)
