@@ -181,7 +181,7 @@ fits() {
 # options of the mesh. A stage on which nothing fits has no configuration.
 ranks_of=() config_of=() model_of=() mesh_of=() options_of=()
 list_stages() {
-    local of_target of_proxy='' ranks enough model mesh degrees more_settings row=0 target_rows proxy_rows of_template
+    local of_target of_proxy='' ranks enough model mesh degrees row=0 target_rows proxy_rows of_template
     template=${template:-$(template_of "$settings" "$nodes" "$here")}
     check_template "$template"
     of_template=$(mesh_words "$template" "$nodes" "$here" "$settings") || exit 2
@@ -269,6 +269,8 @@ judge_speed() {
 
 list_stages
 if [ -n "$dry" ]; then show_stages; exit 0; fi
+check_inputs "$settings" ""
+[ -z "$proxy" ] || check_inputs "$more_settings" "" "$proxy: "
 show_stages >&2
 mkdir -p "$folder"
 : >"$folder/stages.jsonl"  # it tells status.sh what this folder is

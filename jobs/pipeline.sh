@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# pipeline.sh CONFIG --tasks TASKS.jsonl [other options of submit.sh]: submits three jobs that train, convert the model to
-# Hugging Face's format, and evaluate it. Each job starts after the previous one has succeeded; if one fails, Slurm removes
-# the later jobs from the queue. Prints the path of pipeline.json in the run's folder, which lists the jobs and the files
-# with their exit codes and outputs. The outcome "requeued" means that the job is in the queue again. A signal before the last
-# job is submitted cancels the jobs.
+# pipeline.sh CONFIG --tasks TASKS.jsonl [--tokenizer PATH|bytes] [other options of submit.sh]: submits three jobs that train,
+# convert the model to Hugging Face's format, and evaluate it, with this tokenizer or that of model.hf_assets_path. Each job
+# starts after the previous one has succeeded; if one fails, Slurm removes the later jobs from the queue. Conversion and evaluation
+# do not take whole nodes (ARGOSY_SMALL_SBATCH_OPTIONS in site.conf). Prints the path of pipeline.json in the run's folder, which
+# lists the jobs and the files with their exit codes and outputs. The outcome "requeued" means that the job is in the queue again.
+# A signal before the last job is submitted cancels the jobs.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/shell/fill.sh"
 say() { echo "pipeline: $*" >&2; }
 fail() { say "$*"; exit 2; }
 
-config='' site='' tasks='' words=() options=()
+config='' site='' tasks='' tokenizer='' words=() options=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help | -h) print_help; exit 0 ;;
@@ -23,6 +24,8 @@ while [ $# -gt 0 ]; do
     esac
     case $1 in
         --tasks) tasks=$(realpath -e "$2") || exit 2 ;;
+        --tokenizer) tokenizer=$2
+                     [ "$2" = bytes ] || tokenizer=$(realpath -e "$2") || exit 2 ;;
         --site) site=$2 words+=("$1" "$2") ;;
         --*.*) options+=("$1" "$2") ;;
         --*) words+=("$1" "$2") ;;
@@ -37,6 +40,7 @@ read_site "$site"
 
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 run=$(run_of "$settings")
+check_tokenizer "$tasks" "$tokenizer" "$settings" --tokenizer
 use_scripts_of "$run"
 
 # take_back CODE WHY: cancels the jobs that are in the queue, because the pipeline is incomplete. Slurm removes a job whose
@@ -64,13 +68,14 @@ after() {
     ARGOSY_RECORD=$run/$template.json
     rm -f "$ARGOSY_RECORD"
     fill "$template" "--job-name=$(basename "$run")-$template --cpus-per-task=$ARGOSY_CPUS_PER_RANK
-        $(site_options "$partition")
+        $(small_options "$partition")
         --output=$run/logs/%j.log --dependency=afterok:$job --kill-on-invalid-dep=yes" "$@" |
         submit "$run/$template.sbatch"
 }
 # convert-checkpoint takes the newest step in the folder of checkpoints.
 convert=$(after "$train" convert "$(checkpoints_of "$settings")" "$run/hf" --to hf --force) || take_back 1 "$refused"
-evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json") || take_back 1 "$refused"
+evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json" \
+    ${tokenizer:+--tokenizer "$tokenizer"}) || take_back 1 "$refused"
 trap - INT TERM HUP
 
 step() { printf '  {"step":"%s","job":"%s","after":%s,"record":%s}' "$1" "$2" "$3" "$(json_text "$run/$1.json")"; }

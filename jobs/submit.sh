@@ -77,17 +77,18 @@ sbatch_options="--job-name=$(basename "$run")-$template --nodes=$((nodes + ${spa
     --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
     --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
 words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
-# Ends if the options of a point are wrong.
+# Ends if the options of a point are wrong, or if the point lacks what it reads.
 check_points() {
-    local number=0 line words
+    local number=0 line words of_point
     while read -r line || [ -n "$line" ]; do
         number=$((number + 1)) line=${line%$'\r'}
         [ -n "$line" ] || continue
         read -r -a words <<<"$line"
         [ -z "$(folder_of "${words[@]}")" ] ||
             fail "line $number of $points sets job.dump_folder, but each point has its own folder, $run/point-NNNN"
-        settings_of "$config" "${options[@]}" "${words[@]}" >/dev/null </dev/null ||
+        of_point=$(settings_of "$config" "${options[@]}" "${words[@]}" </dev/null) ||
             fail "the options in line $number of $points are wrong"
+        check_inputs "$of_point" "$after" "line $number of $points: "
     done <"$points"
 }
 if [ -n "$points" ]; then
@@ -96,6 +97,7 @@ if [ -n "$points" ]; then
     sbatch_options+=" --array=0-$((num_points - 1)) --output=$run/logs/%A-%a.log"
     words=("$run/points" "${words[@]}")
 else
+    check_inputs "$settings" "$after"
     sbatch_options+=" --output=$run/logs/%j.log"
 fi
 
@@ -121,19 +123,6 @@ check_plan() {
 }
 [ "$ARGOSY_PLAN" = no ] || [ -n "$points" ] || check_plan
 
-# Only a warning, because the nodes may have file systems that this machine lacks. A point of a sweep may set another path, and
-# the job that this one waits for may make the data.
-warn_of_missing_data() {
-    local section path
-    [ -z "$points$after" ] || return 0
-    for section in training validation; do
-        [ "$section" = training ] || [ "$(value validation enable <<<"$settings")" = true ] || continue
-        path=$(value "$section" dataset_path <<<"$settings")
-        [ -z "$path" ] || compgen -G "$path" >/dev/null ||
-            say "warning: $section.dataset_path = $path is not on this machine; the job fails at its start if its nodes lack it too"
-    done
-}
-warn_of_missing_data
 use_scripts_of "$run"
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 time=$(option time "$script") signal=$(option signal "$script")

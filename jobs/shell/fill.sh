@@ -36,11 +36,60 @@ ask_pretrain() {
     load_modules
     inside_container "$PWD" "$(dirname "$(realpath "$1")")"
     if [ ${#container_options[@]} -gt 0 ]; then
-        read -r -a common <<<"$(site_options "$ARGOSY_CPU_PARTITION")"
+        read -r -a common <<<"$(small_options "$ARGOSY_CPU_PARTITION")"
         container_words=(env "${container_variables[@]}" srun "--mpi=$ARGOSY_MPI" --nodes=1 --ntasks=1 --time=10 --input=none
                          --job-name=read-settings "${common[@]}" "${container_options[@]}")
     fi
     "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@"
+}
+
+# inputs_of SETTINGS: prints what the run reads, as lines "KEY PATH"; a path may be a pattern.
+inputs_of() {
+    local key section
+    for key in training.dataset_path validation.dataset_path model.hf_assets_path evaluation.tokenizer evaluation.fewshot_file \
+               parallelism.pipeline_parallel_schedule_csv checkpoint.initial_load_path; do
+        section=${key%%.*}
+        [ "$section" != validation ] || [ "$(value validation enable <<<"$1")" = true ] || continue
+        [ "$section" != evaluation ] || [ "$(value evaluation tasks <<<"$1")" != "[]" ] || continue
+        printf '%s %s\n' "$key" "$(value "$section" "${key#*.}" <<<"$1")"
+    done | sed '/ $/d; /^evaluation.tokenizer bytes$/d'
+    { value data mixture <<<"$1" | grep -o 'path = "[^"]*"' || true; } | sed 's/^path = "/data.mixture /; s/"$//'
+    { value evaluation tasks <<<"$1" | grep -o '"[^"]*"' || true; } | sed -E 's/^"([a-z0-9_]+=)?/evaluation.tasks /; s/"$//'
+}
+
+# check_inputs SETTINGS AFTER [WHERE]: ends if the run cannot have what it reads: no data are named, a file is missing below the
+# working folder or ARGOSY_SCRATCH, which all nodes see, or texts have no tokenizer. A file that is missing elsewhere is only a
+# warning, once, because nodes may have file systems that this machine lacks. Nothing may be missing yet if AFTER is not empty: the
+# job AFTER may make the files. WHERE is the beginning of the message.
+declare -A warned_of=()
+check_inputs() {
+    local key path where=${3:-} task
+    [ -n "$(value training dataset_path <<<"$1")" ] || [ "$(value data mixture <<<"$1")" != "[]" ] ||
+        fail "${where}the run has no data: set training.dataset_path to token files (prepare-data tokenize makes them), or data.mixture"
+    [ -z "$2" ] || return 0
+    while read -r key path; do
+        if compgen -G "$path" >/dev/null || [ -n "${warned_of[$path]:-}" ]; then continue; fi
+        case $(realpath -ms "$path") in
+            "$PWD"/* | "$(realpath -ms "$ARGOSY_SCRATCH")"/*) fail "$where$key = $path does not exist" ;;
+        esac
+        warned_of[$path]=yes
+        say "warning: $key = $path is not on this machine; the job fails at its start if its nodes lack it too"
+    done < <(inputs_of "$1")
+    while read -r task; do
+        [ ! -f "${task#*=}" ] || check_tokenizer "$task" "$(value evaluation tokenizer <<<"$1")" "$1" "${where}evaluation.tokenizer"
+    done < <(value evaluation tasks <<<"$1" | grep -o '"[^"]*"' | tr -d '"' || true)
+}
+
+# check_tokenizer TASK TOKENIZER SETTINGS OPTION: ends if the task, [READER=]FILE, holds texts and there is no tokenizer: neither
+# TOKENIZER, the value of OPTION, nor one of the model. That of a checkpoint to start from is not known here.
+check_tokenizer() {
+    local assets
+    assets=$(value model hf_assets_path <<<"$3")
+    [[ $1 = *=* ]] || awk 'NF && !/"tokens"[ \t]*:/ { found = 1; exit } END { exit !found }' "$1" || return 0
+    [ -z "$2$(value checkpoint initial_load_path <<<"$3")" ] || return 0
+    if [ -n "$assets" ] && { [ ! -d "$assets" ] || [ -e "$assets/tokenizer.json" ] || [ -e "$assets/tokenizer.model" ]; }; then return 0; fi
+    fail "the records of ${1#*=} are texts, which need a tokenizer, and model.hf_assets_path has none: set $4 to a tokenizer's file or" \
+         "folder, or to bytes"
 }
 
 # degree SETTINGS AXIS: prints the degree of an axis of the mesh, as pipeline_parallel.
@@ -98,11 +147,11 @@ fill() {
         /^#SBATCH/ { if (!(name($2) in named)) print; inside = 1; next }
         inside { for (i = 1; i <= count; i++) print "#SBATCH " given[i]; print ENVIRON["PROLOGUE"]; inside = 0 }
         { print }' "$template" |
-        if [ "$ARGOSY_GPUS" = no ]; then
-            grep -v '^#SBATCH --gpus'
-        else
-            sed -E "s/^(#SBATCH --gpus-per-node=)([0-9])/\1${ARGOSY_GPU_TYPE:+$ARGOSY_GPU_TYPE:}\2/"
-        fi
+        case $ARGOSY_GPUS in
+            no) grep -v '^#SBATCH --gpus' ;;
+            yes) sed -E "s/^(#SBATCH --gpus-per-node=)([0-9])/\1${ARGOSY_GPU_TYPE:+$ARGOSY_GPU_TYPE:}\2/" ;;
+            gres) sed -E "s/^#SBATCH --gpus-per-node=([0-9])/#SBATCH --gres=gpu:${ARGOSY_GPU_TYPE:+$ARGOSY_GPU_TYPE:}\1/" ;;
+        esac
 }
 
 # Prints the lines that make the script start the same again from any shell: the settings of the site, the variables of
@@ -143,12 +192,11 @@ keep_scripts() {
     ARGOSY_JOBS=$scripts ARGOSY_SITE=$scripts/own_site.conf program_of | keep program
 }
 
-# site_options [PARTITION]: prints the options that all jobs of the site have; in this partition, if it is not empty.
-site_options() {
-    local partition=${1:-$ARGOSY_PARTITION}
-    echo "${partition:+--partition=$partition} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT}" \
-         "${ARGOSY_QOS:+--qos=$ARGOSY_QOS} $ARGOSY_SBATCH_OPTIONS"
-}
+# site_options: prints the options that the site's jobs of whole nodes have. small_options [PARTITION]: those of its jobs that use
+# a part of a node; in this partition, if it is not empty.
+site_options() { options_in "$ARGOSY_PARTITION" "$ARGOSY_SBATCH_OPTIONS"; }
+small_options() { options_in "${1:-$ARGOSY_PARTITION}" "$ARGOSY_SMALL_SBATCH_OPTIONS"; }
+options_in() { echo "${1:+--partition=$1} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT} ${ARGOSY_QOS:+--qos=$ARGOSY_QOS} $2"; }
 
 # option NAME SCRIPT: prints the value of the script's last #SBATCH --NAME.
 option() { sed -n "s/^#SBATCH --$1=//p" <<<"$2" | tail -n 1; }

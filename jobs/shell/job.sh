@@ -39,7 +39,10 @@ preflight_failed=  # not empty: this start's pre-flight has failed (3). pretrain
 # unsets the variables that set it: SRUN_CPUS_PER_TASK (Slurm 22.05), SLURM_CPUS_PER_TASK and SLURM_TRES_PER_TASK (23.11
 # and later; sbatch sets them).
 set_launch_words() {
-    local count=$1 ranks_per_node=${SLURM_NTASKS_PER_NODE:-1}
+    local count=$1 ranks_per_node=${SLURM_NTASKS_PER_NODE:-1} gpu_bind=--gpu-bind=none
+    # Slurm without --gpus-per-node has no other --gpu option. A lone rank needs all GPUs of its job, which --gpu-bind=none would
+    # hide from it (CUDA_VISIBLE_DEVICES is then unset, tried with 22.05): on a shared node it would use those of other jobs.
+    if [ "$ARGOSY_GPUS" = gres ] || [ "$count" = 1 ]; then gpu_bind=; fi
     [ "$count" != 1 ] || ranks_per_node=1
     export ARGOSY_RANKS_HERE=$ranks_per_node ARGOSY_HCA ARGOSY_GPUS
     inside_container "$ARGOSY_JOBS" "$ARGOSY_SCRATCH" "$PWD" ${run:+"$run"}
@@ -52,7 +55,7 @@ set_launch_words() {
     case $ARGOSY_LAUNCHER in
         srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / ranks_per_node))"
                       "--ntasks-per-node=$ranks_per_node" --distribution=block:block
-                      --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered "${container_options[@]}") ;;
+                      ${gpu_bind:+"$gpu_bind"} --cpu-bind=none --kill-on-bad-exit=1 --unbuffered "${container_options[@]}") ;;
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$ranks_per_node:node" --bind-to none) ;;
     esac
     if [ -n "$spares" ]; then

@@ -92,9 +92,11 @@ check_site() {
         srun | mpirun) ;;
         *) fail "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; set it to srun or mpirun" ;;
     esac
-    for name in ARGOSY_GPUS ARGOSY_PREFLIGHT; do
-        case ${!name} in yes | no) ;; *) fail "$name is '${!name}'; set it to yes or no" ;; esac
-    done
+    [ "$ARGOSY_LAUNCHER,$ARGOSY_MPI" != srun,none ] ||
+        fail "ARGOSY_MPI is none: each rank would start alone, as rank 0 of 1. Set it to pmix, or ARGOSY_LAUNCHER=mpirun if Slurm" \
+             "has no PMIx"
+    case $ARGOSY_GPUS in yes | gres | no) ;; *) fail "ARGOSY_GPUS is '$ARGOSY_GPUS'; set it to yes, gres or no" ;; esac
+    case $ARGOSY_PREFLIGHT in yes | no) ;; *) fail "ARGOSY_PREFLIGHT is '$ARGOSY_PREFLIGHT'; set it to yes or no" ;; esac
     for name in ARGOSY_SIGNAL_SECONDS ARGOSY_RANKS_PER_NODE ARGOSY_CPUS_PER_RANK ARGOSY_RESTARTS_WITHOUT_PROGRESS \
                 ARGOSY_MAX_RESTARTS ARGOSY_MAX_RESTARTS_INSIDE ARGOSY_RESTART_DELAY_SECONDS ARGOSY_EXCLUDE_HOURS \
                 ARGOSY_MAX_EXCLUDED; do

@@ -9,8 +9,9 @@ jobs=$source/jobs
 run=$folder/scratch/outputs/debug_cpu
 fail() { echo "FAILED: $*"; [ ! -e "$folder/said" ] || cat "$folder/said"; exit 1; }
 mkdir "$folder/bin" "$folder/programs" "$folder/scratch" "$folder/work"
-"$ARGOSY_BIN/pretrain" --config "$source/configs/debug_cpu.toml" --print-config >"$folder/settings"
+"$ARGOSY_BIN/pretrain" --config "$source/configs/debug_cpu.toml" --training.dataset_path tokens.h5 --print-config >"$folder/settings"
 cd "$folder/work"
+touch tokens.h5
 # shellcheck disable=SC2046
 unset $(compgen -e | grep -E '^(ARGOSY|SLURM|NVIDIA|NCCL|UCX|SHARP|OMPI|OMP|PYTORCH)_')
 export ARGOSY_BIN=$folder/programs ARGOSY_SCRATCH=../scratch ARGOSY_RANKS_PER_NODE=1 ARGOSY_PREFLIGHT=no ARGOSY_INTERFACE=ib0
@@ -61,7 +62,7 @@ refused() {
     env "${@:2}" "$jobs/submit.sh" "$source/configs/debug_cpu.toml" --dry-run >"$folder/said" 2>&1 || status=$?
     [ "$status" = 2 ] && grep -qF -- "$1" "$folder/said" || fail "${*:2}: status $status without '$1'"
 }
-options="--mpi=pmix --ntasks=1 --nodes=1 --ntasks-per-node=1 --distribution=block:block --gpu-bind=none --cpu-bind=none"
+options="--mpi=pmix --ntasks=1 --nodes=1 --ntasks-per-node=1 --distribution=block:block --cpu-bind=none"
 options+=" --kill-on-bad-exit=1 --unbuffered"
 scripts=F/scratch/outputs/debug_cpu/scripts
 config="--config F/scratch/outputs/debug_cpu/config.toml --checkpoint.enable true --parallelism.data_parallel_replicate_degree 1"
@@ -87,7 +88,7 @@ inside="--container-workdir=F/work --no-container-mount-home --no-container-rema
 submit "${pyxis[@]}" ARGOSY_CONTAINER_MOUNTS=/data,/lustre:/mnt:ro NCCL_DEBUG=WARN
 expect_calls <<CALLS
 GPUs void compute,utility: srun --mpi=pmix --nodes=1 --ntasks=1 --time=10 --input=none --job-name=read-settings\
- --partition=small --exclusive --mem=0 --container-image=F/argosy.sqsh\
+ --partition=small --mem=64G --container-image=F/argosy.sqsh\
  --container-mounts=/data,/lustre:/mnt:ro,F/work,SOURCE/configs $inside --container-env=NCCL_DEBUG\
  F/programs/pretrain --config SOURCE/configs/debug_cpu.toml --print-config
 CALLS
@@ -115,6 +116,12 @@ expect_ranks "void compute,utility"
 stand_in bin/env <<<'case $1 in --block-signal*) shift; [ "$1" != true ] || exit 125; exec "$@" ;; esac; exec /usr/bin/env "$@"'
 job
 expect_ranks "void compute,utility"
+
+# Several ranks of a node see all of its GPUs. Slurm without --gpus-per-node has no --gpu-bind either.
+bound() { job SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2; grep -- "--ntasks=2 .* --distribution=block:block $1--cpu-bind=none" "$folder/calls" >/dev/null || fail "no '$1': $(<"$folder/calls")"; }
+bound "--gpu-bind=none "
+sed -i 's/^export ARGOSY_GPUS=no/export ARGOSY_GPUS=gres/' "$run/job.sbatch"
+bound ""
 
 # A name of an image in a registry is no file.
 submit ARGOSY_CONTAINER=registry.example.org#us/argosy:1 ARGOSY_CONTAINER_RUNTIME=pyxis

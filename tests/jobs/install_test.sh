@@ -33,7 +33,8 @@ for app in "${apps[@]}"; do
     done < <(ldd "$app")
 done
 
-env -u ARGOSY_BIN "$prefix/share/argosy/jobs/submit.sh" "$prefix/share/argosy/configs/debug_cpu.toml" --dry-run >/dev/null ||
+env -u ARGOSY_BIN "$prefix/share/argosy/jobs/submit.sh" "$prefix/share/argosy/configs/debug_cpu.toml" --training.dataset_path /nowhere/tokens.h5 \
+    --dry-run >/dev/null ||
     fail "submit.sh does not find the binaries of its prefix"
 
 # The programs also run with those trees hidden by empty file systems, if this user may mount them.

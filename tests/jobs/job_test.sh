@@ -65,7 +65,9 @@ printf '%s\n' 'export FROM_SITE=${NOT_SET}yes' false 'if [ -n "${SLURM_JOB_ID:-}
     'source "$ARGOSY_JOBS/site.conf"' >"$folder/mine.conf"
 cp "$jobs/site.conf" "$folder"
 export ARGOSY_SITE=$folder/mine.conf
-NCCL_DEBUG=WARN ARGOSY_INTERFACE=eth9 "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$folder/said" 2>&1 || fail "not submitted"
+touch "$folder/tokens.h5"
+sed "s|^\[training\]|&\ndataset_path = \"$folder/tokens.h5\"|" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$folder/debug_cpu.toml"
+NCCL_DEBUG=WARN ARGOSY_INTERFACE=eth9 "$jobs/submit.sh" "$folder/debug_cpu.toml" >"$folder/said" 2>&1 || fail "not submitted"
 
 # The script needs nothing of the shell that submits it again, and says what has changed since.
 echo 0 >"$folder/code"

@@ -5,7 +5,9 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 jobs=$ARGOSY_SOURCE/jobs
-config=$ARGOSY_SOURCE/configs/debug_cpu.toml
+config=$folder/debug_cpu.toml
+sed "s|^\[training\]|&\ndataset_path = \"$folder/tokens.h5\"|" "$ARGOSY_SOURCE/configs/debug_cpu.toml" >"$config"
+touch "$folder/tokens.h5"
 run=$folder/outputs/debug_cpu
 real=$ARGOSY_BIN
 export ARGOSY_BIN=$folder/programs ARGOSY_SCRATCH=$folder ARGOSY_GPUS=no ARGOSY_RANKS_PER_NODE=1 PATH=$folder/bin:$PATH
@@ -65,7 +67,8 @@ ARGOSY_FABRIC=token-ring refused "the fabric profile 'token-ring' does not exist
 ARGOSY_FABRIC_MORE=rescue refused "the fabric profile 'rescue' does not exist"
 ARGOSY_LAUNCHER=prun refused "ARGOSY_LAUNCHER is 'prun'; set it to srun or mpirun"
 ARGOSY_MPI=pmi9 refused "Slurm has no plugin ARGOSY_MPI = pmi9: set another of these"
-ARGOSY_GPUS=maybe refused "ARGOSY_GPUS is 'maybe'"
+ARGOSY_MPI=none refused "ARGOSY_MPI is none: each rank would start alone, as rank 0 of 1. Set it to pmix"
+ARGOSY_GPUS=maybe refused "ARGOSY_GPUS is 'maybe'; set it to yes, gres or no"
 ARGOSY_SIGNAL_SECONDS=5m refused "ARGOSY_SIGNAL_SECONDS is '5m', not a number"
 stand_in apptainer <<<'exec "${@:4}"'
 ARGOSY_CONTAINER=/nowhere/argosy.sif refused "the image ARGOSY_CONTAINER = /nowhere/argosy.sif does not exist"
@@ -86,7 +89,7 @@ ARGOSY_PLAN=h1000 refused "--gpu h1000 is unknown"
 # The plan is of the template's mesh: the configuration's degrees are those of other numbers of nodes.
 while read -r name nodes template; do
     said=$(ARGOSY_GPUS=yes ARGOSY_GPU_TYPE=h100 "$jobs/submit.sh" "$ARGOSY_SOURCE/configs/$name.toml" --nodes "$nodes" --ranks-per-node 8 \
-           --training.dataset_path tokens.h5 --dry-run 2>&1) && grep -q -- "--job-name=$name-$template" <<<"$said" || fail "$name on $nodes nodes: $said"
+           --training.dataset_path "$folder/tokens.h5" --dry-run 2>&1) && grep -q -- "--job-name=$name-$template" <<<"$said" || fail "$name on $nodes nodes: $said"
 done <<'RUNS'
 llama3_8b_1node 2 fsdp
 llama3_8b_multinode 8 hsdp
@@ -303,13 +306,32 @@ esac
 SBATCH
 stand_in scancel <<<"echo \$1 >>$folder/cancelled"
 rm -f "$folder/cancelled"
-"$jobs/pipeline.sh" "$config" --tasks "$config" >"$folder/said" 2>&1 &
+"$jobs/pipeline.sh" "$config" --tasks "$config" --tokenizer bytes >"$folder/said" 2>&1 &
 until [ -e "$folder/began" ]; do sleep 0.1; done
 kill -TERM $!
 status=0
 wait $! || status=$?
 [ "$status" = 143 ] && [ "$(tr '\n' ' ' <"$folder/cancelled")" = "17 18 " ] && grep -qx "pipeline: cancelled job 18" "$folder/said" ||
     fail "pipeline.sh interrupted: status $status: $(<"$folder/said")"
+# Conversion and evaluation do not take whole nodes, and the evaluation gets the tokenizer.
+stand_in sbatch <<<"[ \"\$1\" = --test-only ] || { cp \$2 $folder; echo 17; }"
+pipe() { "$jobs/pipeline.sh" "$config" --tasks "$config" --tokenizer bytes >"$folder/said" 2>&1 || fail "pipeline.sh: $(<"$folder/said")"; }
+has() { grep -qxF -- "#SBATCH $2" "$folder/$1.sbatch" || fail "$1.sbatch has no $2: $(<"$folder/$1.sbatch")"; }
+pipe
+has job --exclusive
+has job --mem=0
+for name in convert eval; do
+    has "$name" --mem=64G
+    if grep -q "^#SBATCH --exclusive" "$folder/$name.sbatch"; then fail "$name takes a whole node"; fi
+done
+grep -q "^set -- .*/results.json --tokenizer bytes$" "$folder/eval.sbatch" || fail "eval gets no tokenizer: $(<"$folder/eval.sbatch")"
+ARGOSY_GPUS=gres ARGOSY_SBATCH_OPTIONS="--exclusive=user --qos=night" pipe
+has eval --gres=gpu:1
+has eval --qos=night
+if grep -qE "^#SBATCH --(exclusive|mem)" "$folder/eval.sbatch"; then fail "another default of the small jobs: $(<"$folder/eval.sbatch")"; fi
+ARGOSY_SMALL_SBATCH_OPTIONS="--mem=9G --partition=small" pipe
+has convert --mem=9G
+has convert --partition=small
 
 # status.sh says in words why a job waits, and what can be done.
 says() { grep -qF -- "$1" <<<"$said" || fail "status.sh does not say '$1': $said"; }

@@ -105,7 +105,7 @@ class SeveralJobs(Scenarios):
     def pipeline_that_fails(self):
         """Slurm removes the later jobs from the queue."""
         run = self.new_run()
-        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl", "--tokenizer=bytes",
                         "--ranks-per-node", 1, *run.options(training__dataset_path="/nowhere/tokens.h5"))
         steps = json.loads(pathlib.Path(path).read_text())["steps"]
         for step in steps[1:]:
@@ -123,7 +123,7 @@ class SeveralJobs(Scenarios):
         run.folder.mkdir(parents=True)
         (run.folder / "train.json").write_text("of an earlier job")
         with self.assertRaisesRegex(AssertionError, "ended with 1\n(.|\n)*cancelled job") as raised:
-            run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
+            run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl", "--tokenizer=bytes",
                      "--ranks-per-node", 1, *run.options(training__steps=FOREVER),
                      environment=self.commands(run, sbatch=sbatch))
         job = re.search(r"cancelled job (\d+)", str(raised.exception))[1]

@@ -5,9 +5,13 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 jobs=$ARGOSY_SOURCE/jobs
-configs=$ARGOSY_SOURCE/configs
+configs=$folder/configs
 export ARGOSY_BIN ARGOSY_SCRATCH=$folder
 fail() { echo "FAILED: $*"; exit 1; }
+# The project's configurations, each with a token file.
+cp -r "$ARGOSY_SOURCE/configs" "$folder"
+sed -i "s|^\[training\]|&\ndataset_path = \"$folder/there.h5\"|" "$configs"/*.toml
+touch "$folder/there.h5"
 expect_line() { grep -qxF -- "$1" <<<"$script" || fail "no line '$1' in: $script"; }
 dry() { script=$("$jobs/submit.sh" "$@" --dry-run); }
 refused() {
@@ -58,17 +62,51 @@ llama3_70b_3d 32 3d
 llama3_405b 64 4d
 RUNS
 
-# Data that is not here is a warning, also as a pattern; what is there is none.
-touch "$folder/there.h5"
-for path in nowhere.h5 'nowhere/*.h5' there.h5 't*e.h5'; do
-    said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --training.dataset_path "$folder/$path" --dry-run 2>&1 >/dev/null)
-    case $path in
-        nowhere*) grep -qF "warning: training.dataset_path = $folder/$path is not on this machine" <<<"$said" ;;
-        *) ! grep -q "dataset_path" <<<"$said" ;;
-    esac || fail "data at $path: $said"
+# What the run reads is refused if it is missing below the working folder or ARGOSY_SCRATCH. Elsewhere that is a warning, because
+# the nodes may have other file systems, and none if the job waits for another one.
+given=("$configs/llama3_8b_1node.toml")
+for words in "--training.dataset_path $folder/nowhere.h5" "--training.dataset_path nowhere/*.h5" "--validation.enable --validation.dataset_path nowhere.h5" \
+             "--data.mixture [{path=$folder/there.h5,weight=1},{path=nowhere.h5,weight=2}] --training.dataset_path=" \
+             "--evaluation.tasks hellaswag=nowhere.jsonl" "--model.hf_assets_path nowhere" "--checkpoint.initial_load_path $folder/nowhere"; do
+    # shellcheck disable=SC2086
+    (set -f; refused "nowhere" "${given[@]}" $words; refused "does not exist" "${given[@]}" $words)
 done
-said=$("$jobs/submit.sh" "$configs/llama3_8b_1node.toml" --validation.dataset_path "$folder/nowhere.h5" --dry-run 2>&1 >/dev/null)
-! grep -q nowhere <<<"$said" || fail "data of a validation that is off: $said"
+says_nothing() { ! grep -q "nowhere\|there" <<<"$said" || fail "$1: $said"; }
+for words in "--training.dataset_path $folder/t*e.h5" "--validation.dataset_path $folder/nowhere.h5" "--after 3 --training.dataset_path nowhere.h5"; do
+    said=$(set -f; "$jobs/submit.sh" "${given[@]}" $words --dry-run 2>&1 >/dev/null) || fail "data by $words: $said"
+    says_nothing "data by $words"
+done
+said=$("$jobs/submit.sh" "${given[@]}" --training.dataset_path "/nowhere/*.h5" --dry-run 2>&1 >/dev/null)
+grep -qF "warning: training.dataset_path = /nowhere/*.h5 is not on this machine; the job fails" <<<"$said" || fail "data elsewhere: $said"
+none="the run has no data: set training.dataset_path to token files (prepare-data tokenize makes them), or data.mixture"
+refused "$none" "${given[@]}" --training.dataset_path=
+refused "$none" "${given[@]}" --training.dataset_path= --after 3
+printf '%s\n' "--training.dataset_path $folder/there.h5" "--optimizer.lr 1" >"$folder/points"
+refused "line 2 of $folder/points: $none" "${given[@]}" --training.dataset_path= --sweep "$folder/points"
+
+# Texts need a tokenizer: those of a task in the run, and those of a pipeline's later stages.
+echo '{"text": "of \"tokens\": none"}' >"$folder/texts.jsonl"
+echo '{"tokens": [1, 2]}' >"$folder/tokens.jsonl"
+mkdir "$folder/bare" "$folder/assets"
+echo '{}' | tee "$folder/bare/config.json" >"$folder/assets/tokenizer.json"
+refused "the records of $folder/texts.jsonl are texts, which need a tokenizer, and model.hf_assets_path has none: set evaluation.tokenizer" \
+    "${given[@]}" --evaluation.tasks "$folder/texts.jsonl"
+refused "the records of $folder/tokens.jsonl are texts" "${given[@]}" --evaluation.tasks "piqa=$folder/tokens.jsonl"
+for words in "tasks $folder/tokens.jsonl" "tasks $folder/texts.jsonl --evaluation.tokenizer bytes" "tasks $folder/texts.jsonl --model.hf_assets_path $folder/assets"; do
+    # shellcheck disable=SC2086
+    dry "${given[@]}" --evaluation.$words
+done
+pipeline() { # EXPECTED WORD ...: pipeline.sh ends with 2 and this message
+    local status=0 said
+    said=$("$jobs/pipeline.sh" "${given[@]}" "${@:2}" 2>&1) || status=$?
+    [ "$status" = 2 ] && grep -qF -- "$1" <<<"$said" || fail "pipeline.sh: status $status without '$1': $said"
+}
+untold="pipeline: the records of $folder/texts.jsonl are texts, which need a tokenizer, and model.hf_assets_path has none: set --tokenizer"
+pipeline "$untold" --tasks "$folder/texts.jsonl"
+pipeline "$untold" --tasks "$folder/texts.jsonl" --model.hf_assets_path "$folder/bare"
+pipeline "$folder/nowhere" --tasks "$folder/texts.jsonl" --tokenizer "$folder/nowhere"
+pipeline "submit: the run has no data" --tasks "$folder/tokens.jsonl" --training.dataset_path=
+[ ! -e "$folder/outputs" ] || fail "a refused pipeline left something"
 
 # An option of pretrain without a value is on; pretrain refuses it if it needs a value.
 dry --compile.enable --training.steps 5 "$configs/llama3_8b_1node.toml" --metrics.layer_grad_norms
@@ -102,6 +140,9 @@ expect_line "#SBATCH --partition=night"
 expect_line "#SBATCH --account=us"
 expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+ARGOSY_GPUS=gres ARGOSY_GPU_TYPE=h200 ARGOSY_PLAN=no dry "$configs/llama3_8b_1node.toml" --ranks-per-node 4
+expect_line "#SBATCH --gres=gpu:h200:4"
+if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs in two ways"; fi
 dry "$configs/llama3_8b_1node.toml" --after 12_3:14
 expect_line "#SBATCH --dependency=afterok:12_3:14"
 ARGOSY_SPARES=7 dry "$configs/llama3_8b_multinode.toml" --nodes 4
