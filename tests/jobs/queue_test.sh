@@ -202,6 +202,8 @@ echo 17
 SBATCH
 export ARGOSY_GOOD_BANDWIDTH=$folder/good
 bring_up() { rm -f "$folder/queue"; "$jobs/bringup.sh" "$config" --nodes 1 "$@" 2>&1; }
+if said=$(bring_up --training.dataset_path=); then fail "brought up without data"; fi
+[[ $said = *"bringup: the run has no data: "* ]] && [ ! -e "$run/bringup/collectives" ] || fail "a bring-up without data: $said"
 echo COMPLETED >"$folder/state"
 if said=$(bring_up --floor 200); then fail "passed below the floor"; fi
 [[ $said = *"all_reduce reaches 100 GB/s on 1 nodes, below 200 GB/s (the floor): "* ]] || fail "below the floor: $said"
