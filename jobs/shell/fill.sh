@@ -43,13 +43,15 @@ ask_pretrain() {
     "${container_words[@]}" "$ARGOSY_BIN/pretrain" --config "$@"
 }
 
-# inputs_of SETTINGS: prints what the run reads, as lines "KEY PATH"; a path may be a pattern.
+# inputs_of SETTINGS: prints what the run reads, as lines "KEY PATH"; a path may be a pattern. A run that has steps does not read
+# checkpoint.initial_load_path.
 inputs_of() {
     local key section
     for key in training.dataset_path validation.dataset_path model.hf_assets_path evaluation.tokenizer evaluation.fewshot_file \
                parallelism.pipeline_parallel_schedule_csv checkpoint.initial_load_path; do
         section=${key%%.*}
         [ "$section" != validation ] || [ "$(value validation enable <<<"$1")" = true ] || continue
+        [ "$section" != checkpoint ] || ! compgen -G "$(checkpoints_of "$1")/step-[0-9]*" >/dev/null || continue
         [ "$section" != evaluation ] || [ "$(value evaluation tasks <<<"$1")" != "[]" ] || continue
         printf '%s %s\n' "$key" "$(value "$section" "${key#*.}" <<<"$1")"
     done | sed '/ $/d; /^evaluation.tokenizer bytes$/d'

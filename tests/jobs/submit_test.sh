@@ -72,7 +72,8 @@ for words in "--training.dataset_path $folder/nowhere.h5" "--training.dataset_pa
     (set -f; refused "nowhere" "${given[@]}" $words; refused "does not exist" "${given[@]}" $words)
 done
 says_nothing() { ! grep -q "nowhere\|there" <<<"$said" || fail "$1: $said"; }
-for words in "--training.dataset_path $folder/t*e.h5" "--validation.dataset_path $folder/nowhere.h5" "--after 3 --training.dataset_path nowhere.h5"; do
+mkdir -p "$folder/resumed/checkpoint/step-00000010"
+for words in "--training.dataset_path $folder/t*e.h5" "--checkpoint.initial_load_path nowhere --job.dump_folder $folder/resumed" "--validation.dataset_path $folder/nowhere.h5" "--after 3 --training.dataset_path nowhere.h5"; do
     said=$(set -f; "$jobs/submit.sh" "${given[@]}" $words --dry-run 2>&1 >/dev/null) || fail "data by $words: $said"
     says_nothing "data by $words"
 done
