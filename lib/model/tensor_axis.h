@@ -135,15 +135,18 @@ class TensorAxis {
         at::Tensor dx;        // all rows
         ops::Operand dy_all;  // all rows, for the weight's gradient, cast if the recipe shares them
     };
-    /// Returns residual + y.
-    virtual at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
-                           const at::Tensor& residual) const {
+    /// Returns residual + y. The order of the sum: first the parts of all ranks, then b, then the residual,
+    /// which is the largest term: a narrow type rounds every term that is added to the residual at the
+    /// residual's magnitude (lib/NUMERICS.md).
+    at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
+                   const at::Tensor& residual) const {
         const auto& [left, right] = weight.recipe->forward;
         const ops::Operand operand = cast(x, left, SumOver::Columns);
         const ops::Stack cast_weight = cast(weight, right, SumOver::Columns);
         if (!sums()) return ops::add_linear(residual, operand, cast_weight, bias);
-        at::Tensor y = reduce_rows(ops::linear(operand, cast_weight), weight.name).add_(residual);
-        return bias.defined() ? y.add_(bias) : y;
+        at::Tensor y = row_sum(operand, cast_weight, weight.name);
+        if (bias.defined()) y.add_(bias);
+        return y.add_(residual);
     }
     virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;
@@ -151,6 +154,12 @@ class TensorAxis {
         return {ops::linear_input_gradient(cast(dy_all, left, SumOver::Columns),
                                            cast(weight, right, SumOver::Rows)),
                 dy_all};
+    }
+
+  protected:
+    /// COLLECTIVE: this rank's rows of the sum over ranks of x W^T. REQUIRES: sums().
+    virtual at::Tensor row_sum(const ops::Operand& x, const ops::Stack& weight, const char* work) const {
+        return reduce_rows(ops::linear(x, weight), work);
     }
 
   private:

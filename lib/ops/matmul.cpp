@@ -73,9 +73,11 @@ void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, at
     }
 }
 
-/// out = the sum of the products + addend. `addend` is undefined, `out` itself, or another matrix with dense
-/// rows.
-void multiply(const at::Tensor& out, std::span<const Factors> factors, const at::Tensor& addend = {}) {
+/// out = the sum of the products + bias + addend. `addend` is undefined, `out` itself, or another matrix with
+/// dense rows. `bias` is undefined or [columns]. REQUIRES: on a GPU it is undefined.
+void multiply(const at::Tensor& out, std::span<const Factors> factors, const at::Tensor& addend = {},
+              const at::Tensor& bias = {}) {
+    ARGOSY_CHECK(!bias.defined() || bias.scalar_type() == out.scalar_type(), "a bias of another type");
     if (gpu::holds(out)) return multiply_on_gpu(out, factors, addend);
     with_element_type(factors[0].a.scalar_type(), [&]<class T>(T) {
         std::vector<kernels::Product<T>> products;
@@ -96,7 +98,8 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, const at:
                                            .c = mutable_first_element<Sum>(out),
                                            .c_stride = out.stride(0),
                                            .addend = first_element<Sum>(addend),
-                                           .addend_stride = addend.defined() ? addend.stride(0) : 0};
+                                           .addend_stride = addend.defined() ? addend.stride(0) : 0,
+                                           .bias = first_element<Sum>(bias)};
         };
         const kernels::TypedKernels<T>& kernels_of_type = kernels::table().of<T>();
         if (out.scalar_type() == at::kFloat) {
@@ -145,17 +148,20 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
     }
 }
 
+/// Returns the bias without gaps; undefined if it is undefined.
+at::Tensor in_one_piece(const at::Tensor& bias) { return bias.defined() ? bias.contiguous() : bias; }
+
 /// y = x W^T + bias. `y` may be some columns of a wider matrix.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     note_product(y, x, x.size(1));
     if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*addend=*/{}, bias);
     if (has_kernels(x)) {
         const Factors factors[] = {{x, weight.t()}};
-        multiply(y, factors);
+        multiply(y, factors, /*addend=*/{}, in_one_piece(bias));
     } else {
         at::mm_out(y, x, weight.t());
+        if (bias.defined()) y.add_(bias);
     }
-    if (bias.defined()) y.add_(bias);
 }
 
 /// Returns the factors of one product for each part of the weight: the part's columns of dy, and the part.
@@ -259,8 +265,8 @@ at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::T
         return y;
     }
     const Factors factors[] = {{x, weight.t()}};
-    multiply(y, factors, addend.contiguous());
-    return bias.defined() ? y.add_(bias) : y;
+    multiply(y, factors, addend.contiguous(), in_one_piece(bias));
+    return y;
 }
 
 at::Tensor add_linear(const at::Tensor& addend, const Operand& x, const Stack& weight,

@@ -5,9 +5,11 @@
 // depend on the other rows and columns or on the number of threads, so a token has the same y in every batch.
 // On a GPU, a sum of several products is rounded after each product.
 //
-// If the operands are in float8 (ops/float8.h), both are. A processor rounds products with a bias before and
-// after it is added. A GPU rounds once. It multiplies in float8 where it can (ops/gpu_float8.h), with sums in
-// fewer bits on Hopper.
+// A bias and then an addend are added before that rounding, except by LibTorch's operations on the plain
+// path.
+//
+// If the operands are in float8 (ops/float8.h), both are. A GPU multiplies in float8 where it can
+// (ops/gpu_float8.h), with sums in fewer bits on Hopper.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +48,7 @@ at::Tensor linear(const Operand& x, const Stack& weight, const Stack& bias = {})
 void write_linear(const at::Tensor& y, const Operand& x, const Stack& weight, const Stack& bias);
 
 /// y = addend + x W^T + bias. `addend` is [tokens, out]; `bias` is [out] or undefined. If there are kernels
-/// for x, addend + x W^T is rounded once.
+/// for x, the sum is rounded once.
 at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& bias = {});
 /// The same. REQUIRES: the stack has one layer.

@@ -85,14 +85,13 @@ void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, 
         write_product(sum, widened_to_bf16(a), widened_to_bf16(b));
     }
     apply_scales(sum, a, b);
+    if (bias.defined()) sum.add_(bias);
     if (addend.defined()) {
         note_pass({sum, sum, addend});
         sum.add_(addend);
     }
-    if (bias.defined() && gpu::holds(out)) sum.add_(bias);
     note_pass({sum, out});
     out.copy_(sum);
-    if (bias.defined() && !gpu::holds(out)) at::Tensor(out).add_(bias);
 }
 
 }  // namespace argosy::ops

@@ -197,19 +197,9 @@ model::TensorAxis::ColumnGradient OverlappedTensorAxis::column_backward(const at
         kept};
 }
 
-at::Tensor OverlappedTensorAxis::row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
-                                     const at::Tensor& residual) const {
-    const auto& [left, right] = weight.recipe->forward;
-    const ops::Operand operand = cast(x, left, SumOver::Columns);
-    const ops::Stack cast_weight = cast(weight, right, SumOver::Columns);
-    const Range own = tokens_of(group_.rank());
-    return reduce_rows_of(
-        [&](Range tokens) {
-            const ops::Operand part = rows_in(operand, tokens);
-            if (tokens.begin != own.begin) return ops::linear(part, cast_weight);
-            return ops::add_linear(residual.narrow(0, 0, own.size), part, cast_weight, bias);
-        },
-        weight.name);
+at::Tensor OverlappedTensorAxis::row_sum(const ops::Operand& x, const ops::Stack& weight,
+                                         const char* work) const {
+    return reduce_rows_of([&](Range tokens) { return ops::linear(rows_in(x, tokens), weight); }, work);
 }
 
 model::TensorAxis::RowGradient OverlappedTensorAxis::row_backward(const at::Tensor& dy,

@@ -70,10 +70,11 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     at::Tensor column(const ops::Operand& x, const ops::Stack& weight, const ops::Stack& bias) const override;
     ColumnGradient column_backward(const at::Tensor& dy, const at::Tensor& largest,
                                    const ops::Stack& weight) const override;
-    at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
-                   const at::Tensor& residual) const override;
     RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const override;
     std::vector<layout::Range> pieces(int64_t num_rows) const override;
+
+  protected:
+    at::Tensor row_sum(const ops::Operand& x, const ops::Stack& weight, const char* work) const override;
 
   private:
     /// gather(x). Calls use() for the tokens of one rank after the other, from its own on, as soon as they

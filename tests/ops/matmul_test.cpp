@@ -100,15 +100,16 @@ TEST_P(LinearTest, ASumWithAnotherMatrixIsRoundedOnce) {
         EXPECT_TRUE(right(y, c.oracle.value + addend.to(at::kDouble)));
         EXPECT_TRUE(identical(y, again));
         EXPECT_TRUE(identical(addend, before));
-        const at::Tensor bias = normal({sizes.out});
-        EXPECT_TRUE(right(add_linear(addend, c.x, c.weight, bias),
-                          c.oracle.value + addend.to(at::kDouble) + bias.to(at::kDouble)));
+        const at::Tensor bias = normal({sizes.out}), biased = add_linear(addend, c.x, c.weight, bias);
+        EXPECT_TRUE(right(biased, c.oracle.value + addend.to(at::kDouble) + bias.to(at::kDouble)));
         if (!uses_kernels(GetParam()) || y.scalar_type() == at::kFloat) continue;
         const at::Tensor wide = linear(c.x.to(at::kFloat), c.weight.to(at::kFloat)) + addend.to(at::kFloat);
         // Sums in another order may round to the other neighbour, but only next to the middle between both.
-        const at::Tensor once = wide.to(y.scalar_type());
-        const double share = (y == once).to(at::kDouble).mean().item<double>();
-        EXPECT_GE(share, 0.99) << "elements that are the rounded sum";
+        const auto share = [](const at::Tensor& found, const at::Tensor& sum) {
+            return (found == sum.to(found.scalar_type())).to(at::kDouble).mean().item<double>();
+        };
+        EXPECT_GE(share(y, wide), 0.99) << "elements that are the rounded sum";
+        EXPECT_GE(share(biased, wide + bias), 0.99) << "elements that are the rounded sum, with a bias";
     }
 }
 

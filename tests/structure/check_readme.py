@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 COMMANDS = ["./jobs/quickstart.sh", "./tests/run.sh"]
-PAGES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "configs/ARRIVING.md", "tests/README.md",
+PAGES = ["README.md", "lib/README.md", "lib/NUMERICS.md", "apps/README.md", "jobs/README.md", "configs/ARRIVING.md", "tests/README.md",
          "tests/speed/README.md"]  # they must exist; other pages of these folders may
 TOP = ("apps", "lib", "jobs", "configs", "data", "tests", ".ci")
 SUFFIXES = (".md", ".h", ".cpp", ".py", ".sh", ".cmake", ".toml", ".txt")
