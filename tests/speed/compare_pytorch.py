@@ -106,12 +106,16 @@ class Case:
         else:
             self.theirs[variant].append(run)
 
+    def peaks(self):
+        """The highest rate of each of the processor's instruction sets in any round, GFLOP/s."""
+        return {name: max(peaks[name] for *_, peaks in self.floors) for name in self.floors[0][2]}
+
     def result(self):
         """(contenders, Argosy first; figures)"""
         sizes = self.workload.sizes
         tokens = self.layout.ranks * sizes.tokens
         floor = comparison.Floor(*(tokens / min(floor[i] for floor in self.floors) for i in (0, 1)),
-                                 sizes.attention_share)
+                                 sizes.attention_share, sizes.flops_per_token, max(self.peaks().values(), default=None))
         ours = comparison.Contender.of("Argosy", self.options.dtype, self.ours)
         theirs = [comparison.Contender.of(one.name, one.dtype, runs, not one.short)
                   for one, runs in self.theirs.items() if runs]
@@ -137,7 +141,8 @@ def measure(options, their_peer, folder):
         faults = comparison.check_losses(contenders, sizes.vocab)
         if faults:
             raise Failure("; ".join(faults))
-        report["cases"].append(dict(name=name, contenders=contenders, figures=figures, remarks=case.remarks))
+        report["cases"].append(dict(name=name, contenders=contenders, figures=figures, remarks=case.remarks,
+                                    peaks=case.peaks()))
     return report | dict(load_after=os.getloadavg()[0])
 
 
@@ -150,7 +155,10 @@ def tables(report, words):
              f"rounds of {report['steps']} steps.", *report["remarks"]]
     for case in report["cases"]:
         parts += [f"**{case['name']}**", comparison.figure_table(case["figures"]),
-                  comparison.contender_table(case["contenders"]), *case["remarks"]]
+                  comparison.contender_table(case["contenders"]),
+                  "Loops in registers, GFLOP/s: " +
+                  (", ".join(f"{name} {gflops:.0f}" for name, gflops in case["peaks"].items()) or "none"),
+                  *case["remarks"]]
     return "\n\n".join(parts)
 
 

@@ -1,7 +1,8 @@
 // The floor of a training step: the time of its matrix products alone, through the functions that the model
 // calls, with separate weights for each layer. A pass has the products of one step of one rank: forward,
 // input gradient and weight gradient of each linear layer and, in chunks of rows, of the head. Outputs are in
-// warm memory: malloc keeps the memory that a pass frees for the next one. Prints one JSON line.
+// warm memory: malloc keeps the memory that a pass frees for the next one. Measures the processor's peak
+// first. Prints one JSON line.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -19,6 +20,7 @@
 #include "observe/memory.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
+#include "processor_peak.h"
 
 namespace argosy::ops {
 namespace {
@@ -118,6 +120,17 @@ std::vector<double> time_passes(Step& step, double seconds) {
     return passes;
 }
 
+/// {"instructions": GFLOP/s, ...} of the loops that can multiply the type.
+std::string peaks_in_json(const Options& options) {
+    constexpr double kSecondsOfLoop = 0.3;
+    std::string text;
+    for (const speed::Peak& peak : speed::measure_peaks(at::get_num_threads(), kSecondsOfLoop)) {
+        if (!peak.for_fp32 && options.dtype == "fp32") continue;
+        text += fmt::format("{}\"{}\": {:.4g}", text.empty() ? "" : ", ", peak.instructions, peak.gflops);
+    }
+    return "{" + text + "}";
+}
+
 int run(int argc, char** argv) {
     Options options;
     CLI::App app{"The matrix products of a training step, without the rest of it."};
@@ -139,11 +152,13 @@ int run(int argc, char** argv) {
                    tolerance);
         return 1;
     }
+    const std::string peaks = peaks_in_json(options);
     const auto passes = time_passes(step, options.seconds);
     fmt::print(
-        "{{\"best_seconds\": {}, \"median_seconds\": {}, \"passes\": {}, \"gflops\": {}, \"threads\": {}}}\n",
+        "{{\"best_seconds\": {}, \"median_seconds\": {}, \"passes\": {}, \"gflops\": {}, \"threads\": {}, "
+        "\"peaks\": {}}}\n",
         passes.front(), passes[passes.size() / 2], passes.size(), step.flops() / passes.front() / 1e9,
-        at::get_num_threads());
+        at::get_num_threads(), peaks);
     return 0;
 }
 

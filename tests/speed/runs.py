@@ -34,11 +34,20 @@ class Sizes:
         return self.seq * self.batch
 
     @property
+    def weights(self):
+        """The number of weights that products read."""
+        return self.layers * self.dim * (4 * self.dim + 3 * self.hidden) + self.vocab * self.dim
+
+    @property
     def attention_share(self):
         """The FLOPs of attention's products (two forward, five backward, of pairs that see each other) per FLOP of the
         other products (three for each weight)."""
-        weights = self.layers * self.dim * (4 * self.dim + 3 * self.hidden) + self.vocab * self.dim
-        return 7 * self.layers * self.dim * (self.seq + 1) / (3 * 2 * weights)
+        return 7 * self.layers * self.dim * (self.seq + 1) / (3 * 2 * self.weights)
+
+    @property
+    def flops_per_token(self):
+        """FLOPs of all products of a step."""
+        return 3 * 2 * self.weights * (1 + self.attention_share)
 
 
 @dataclasses.dataclass(frozen=True)

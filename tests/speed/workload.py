@@ -55,8 +55,8 @@ class Workload:
                        [line["memory_peak_gib"] * 1024 for line in lines], flops, cut_short)
 
     def products(self, layout, dtype, seconds):
-        """(best, median) seconds of one step's matrix products, on all ranks at the same time; the slowest rank counts.
-        """
+        """One step's matrix products, on all ranks at the same time. Returns (best, median) seconds of the slowest
+        rank, and the peak in GFLOP/s of each of the processor's instruction sets, of all ranks together."""
         sizes = self.sizes
         words = [f"--{name}={getattr(sizes, name)}" for name in ("dim", "layers", "hidden", "vocab", "tokens")]
         command = [MPIRUN, "--threads", layout.threads, layout.ranks, BINARIES.parent / "tests" / "bench_products",
@@ -65,4 +65,5 @@ class Workload:
         if cut_short:
             raise Failure("bench_products came to no end")
         ranks = [json.loads(line) for line in out.splitlines()]
-        return max(rank["best_seconds"] for rank in ranks), max(rank["median_seconds"] for rank in ranks)
+        peaks = {name: sum(rank["peaks"][name] for rank in ranks) for name in ranks[0]["peaks"]}
+        return max(rank["best_seconds"] for rank in ranks), max(rank["median_seconds"] for rank in ranks), peaks
