@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/output.h"
@@ -42,6 +43,7 @@ struct Arguments {
     std::string config;
     std::optional<std::string> history;  // none: not kept; empty: the default folder
     std::vector<std::string> only_warn, thresholds;
+    std::vector<int64_t> variables;  // none, or the nodes of a job and the ranks of each
     preflight::SpeedOptions options;
 };
 
@@ -56,8 +58,14 @@ std::string threshold_help() {
 
 void add_options(CLI::App& app, Arguments& arguments) {
     app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
-    app.add_option("--config", arguments.config, "the job's configuration; options --section.key override it")
-        ->required();
+    app.add_option("--config", arguments.config, "the job's configuration; options --section.key override it");
+    app.add_option("--variables", arguments.variables,
+                   "checks only the environment of this shell, from which a job on NODES nodes with RANKS ranks\n"
+                   "each takes its variables: a line for each one that would slow the job down or break it")
+        ->delimiter(',')
+        ->expected(2)
+        ->check(at_least_one())
+        ->option_text("NODES,RANKS");
     app.add_option(
         "--json,-J,--output_file", arguments.json,
         "JSON file for the report (lib/preflight/FORMAT.md). -: stdout, and the text goes\nto stderr");
@@ -157,6 +165,20 @@ bool done_or_warned(const Files& files, FileWork work) {
     return false;
 }
 
+/// Answers --variables.
+void print_slow_variables(int64_t num_nodes, int64_t ranks_per_node) {
+    const SlowSetting::Ranks ranks{.several_a_node = ranks_per_node > 1,
+                                   .fabric_between_nodes = num_nodes > 1};
+    const auto variables = communication_variables();
+    for (const SlowSetting& setting : slow_settings()) {
+        const std::string* value = setting.matters(ranks) ? setting.harmful_value(variables) : nullptr;
+        if (value) {
+            print_text(fmt::format("{}={}: {}; {}\n", setting.variable, *value, setting.why, setting.remedy),
+                       stdout);
+        }
+    }
+}
+
 /// Opens the file of an option. Returns null for an empty path, and after a warning if the file system hangs.
 /// Throws UserError if the path names another program's file, which must not be overwritten.
 std::shared_ptr<ResultFile> open_result(const Files& file, const IsOwn& is_own) {
@@ -185,6 +207,11 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     Arguments arguments;
     add_options(app, arguments);
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
+    if (!arguments.variables.empty()) {
+        if (world.rank() == 0) print_slow_variables(arguments.variables[0], arguments.variables[1]);
+        return ExitCode::Done;
+    }
+    if (arguments.config.empty()) throw UserError("--config is required");
     std::vector<std::string> configuration = app.remaining();
     configuration.insert(configuration.begin(), {"--config", arguments.config});
     const config::CommandLine command = config::parse_command_line(configuration);

@@ -123,6 +123,19 @@ check_plan() {
 }
 [ "$ARGOSY_PLAN" = no ] || [ -n "$points" ] || check_plan
 
+# Warns of variables of this shell, which the job gets, that slow ranks on GPUs down (preflight --variables). With pyxis the answer
+# would take a job of its own: there only the run warns, when it starts.
+warn_of_variables() {
+    local container_words container_options container_variables apart=$nodes line
+    [ "$ARGOSY_GPUS" != no ] && compgen -e | grep -qE '^(CUDA|NVIDIA|NCCL|PYTORCH|MALLOC)_' || return 0
+    [ "$ARGOSY_FABRIC" != ethernet ] || apart=1  # TCP is what such nodes have
+    load_modules
+    inside_container "$PWD"
+    [ ${#container_options[@]} = 0 ] || return 0
+    while read -r line; do say "warning: $line"; done < <("${container_words[@]}" "$ARGOSY_BIN/preflight" --variables "$apart,$here")
+}
+
+warn_of_variables
 use_scripts_of "$run"
 script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 time=$(option time "$script") signal=$(option signal "$script")

@@ -109,6 +109,21 @@ pipeline "$folder/nowhere" --tasks "$folder/texts.jsonl" --tokenizer "$folder/no
 pipeline "submit: the run has no data" --tasks "$folder/tokens.jsonl" --training.dataset_path=
 [ ! -e "$folder/outputs" ] || fail "a refused pipeline left something"
 
+# Variables of the submitter that slow the ranks of this job down; those that a harmless value has, or that nothing else suggests,
+# are not asked for.
+said=$(CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=WARN NCCL_IB_DISABLE=1 MALLOC_CHECK_=3 "$jobs/submit.sh" "${given[@]}" --dry-run 2>&1 >/dev/null)
+[ "$(sed 's/:.*//; s/=.*//' <<<"${said//submit: warning: /}" | paste -sd' ')" = "CUDA_LAUNCH_BLOCKING MALLOC_CHECK_" ] &&
+    grep -qF "submit: warning: CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel" <<<"$said" || fail "of slow variables: $said"
+said=$(NCCL_IB_DISABLE=1 "$jobs/submit.sh" "${given[@]}" --nodes 2 --dry-run 2>&1 >/dev/null)
+grep -qF "submit: warning: NCCL_IB_DISABLE=1: " <<<"$said" || fail "NCCL_IB_DISABLE on two nodes: $said"
+said=$(NCCL_IB_DISABLE=1 ARGOSY_FABRIC=ethernet "$jobs/submit.sh" "${given[@]}" --nodes 2 --dry-run 2>&1 >/dev/null)
+[ -z "$said" ] || fail "NCCL_IB_DISABLE on Ethernet: $said"
+said=$(ARGOSY_GPUS=no CUDA_LAUNCH_BLOCKING=1 "$jobs/submit.sh" "${given[@]}" --dry-run 2>&1 >/dev/null)
+[ -z "$said" ] || fail "without GPUs: $said"
+names=$(sed -n '/^constexpr SlowSetting kSettings/,/^};/s/^ *{"\([A-Z_0-9]*\)".*/\1/p' "$ARGOSY_SOURCE/lib/base/environment.cpp")
+prefixes=$(sed -n "s/.*compgen -e | grep -qE '\([^']*\)'.*/\1/p" "$jobs/submit.sh")
+[ "$(wc -l <<<"$names")" -ge 19 ] && ! grep -vE "$prefixes" <<<"$names" || fail "submit.sh does not ask for all slow variables: $prefixes"
+
 # An option of pretrain without a value is on; pretrain refuses it if it needs a value.
 dry --compile.enable --training.steps 5 "$configs/llama3_8b_1node.toml" --metrics.layer_grad_norms
 grep -qE "^set -- .*/config.toml --compile.enable --training.steps 5 --metrics.layer_grad_norms --job" <<<"$script" ||

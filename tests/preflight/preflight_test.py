@@ -306,6 +306,15 @@ class Preflight(PreflightTest):
         self.assertEqual(err.count("preflight: error"), 1, err)
         self.assertIn("; missing: rank 2.", err)
 
+    def test_the_variables_of_a_shell_without_a_job(self):
+        environment = os.environ | {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_P2P_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_DEBUG": "WARN"}
+        for where, names in (("2,8", ["CUDA_LAUNCH_BLOCKING", "NCCL_P2P_DISABLE", "NCCL_NET"]), ("1,8", ["CUDA_LAUNCH_BLOCKING", "NCCL_P2P_DISABLE"]),
+                             ("2,1", ["CUDA_LAUNCH_BLOCKING", "NCCL_NET"])):
+            done = subprocess.run([BIN / "preflight", "--variables", where], env=environment, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual([line.split("=")[0] for line in done.stdout.splitlines()], names)
+        self.assertIn("NCCL_NET=Socket: the adapters stay unused", done.stdout)
+
     def test_mistakes_end_with_2_and_one_message(self):
         mistakes = ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
                     (self.words("--training.steps", "many"), "training.steps"),
@@ -315,7 +324,7 @@ class Preflight(PreflightTest):
                     (self.words("--sustain", -1), "--sustain"),
                     (self.words("--deadline", -1), "--deadline"),
                     (self.words("--only-warn", "MIG,GPU PCIe lnk"), "no check is called 'GPU PCIe lnk'"),
-                    ([BIN / "preflight"], "--config is required"),
+                    ([BIN / "preflight"], "--config is required"), ([BIN / "preflight", "--variables", "2"], "--variables"),
                     ([BIN / "preflight", "--confg", CONFIG], "unknown option --confg; did you mean --config?"),
                     (self.words("--susatin", 1), "unknown option --susatin; did you mean --sustain?"),
                     (self.words("--print-config"), "unknown option --print-config"),
