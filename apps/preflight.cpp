@@ -58,10 +58,12 @@ std::string threshold_help() {
 
 void add_options(CLI::App& app, Arguments& arguments) {
     app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
-    app.add_option("--config", arguments.config, "the job's configuration; options --section.key override it");
-    app.add_option("--variables", arguments.variables,
-                   "checks only the environment of this shell, from which a job on NODES nodes with RANKS ranks\n"
-                   "each takes its variables: a line for each one that would slow the job down or break it")
+    app.add_option("--config", arguments.config,
+                   "the job's configuration; options --section.key override it");
+    app.add_option(
+           "--variables", arguments.variables,
+           "checks only the environment of this shell, from which a job on NODES nodes with RANKS ranks\n"
+           "each takes its variables: a line for each one that would slow the job down or break it")
         ->delimiter(',')
         ->expected(2)
         ->check(at_least_one())

@@ -126,6 +126,7 @@ check_plan() {
 # Warns of variables of this shell, which the job gets, that slow ranks on GPUs down (preflight --variables). With pyxis the answer
 # would take a job of its own: there only the run warns, when it starts.
 warn_of_variables() {
+    # shellcheck disable=SC2034
     local container_words container_options container_variables apart=$nodes line
     [ "$ARGOSY_GPUS" != no ] && compgen -e | grep -qE '^(CUDA|NVIDIA|NCCL|PYTORCH|MALLOC)_' || return 0
     [ "$ARGOSY_FABRIC" != ethernet ] || apart=1  # TCP is what such nodes have
