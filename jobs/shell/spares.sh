@@ -13,9 +13,14 @@
 # nodes until Slurm reports the dead node as down.
 # shellcheck disable=SC2034,SC2154
 
-spares=${ARGOSY_SPARES:-}  # empty: the job was submitted without --spares, and a failure requeues it
-num_nodes=$((${SLURM_JOB_NUM_NODES:-1} - ${spares:-0}))
-ranks=$((${SLURM_NTASKS:-1} - ${spares:-0} * ${SLURM_NTASKS_PER_NODE:-1}))
+spares=  # empty: the job was submitted without --spares, and a failure requeues it
+num_nodes=${SLURM_JOB_NUM_NODES:-1} ranks=${SLURM_NTASKS:-1}
+ranks_per_node=${SLURM_NTASKS_PER_NODE:-1} cpus_per_rank=${SLURM_CPUS_PER_TASK:-1}
+if [ -n "${ARGOSY_SPARES:-}" ]; then
+    num_nodes=$ARGOSY_TRAINING_NODES ranks=$((ARGOSY_TRAINING_NODES * ranks_per_node))
+    spares=$((SLURM_JOB_NUM_NODES - num_nodes))  # a requeue may have asked for fewer than ARGOSY_SPARES
+    [ "$spares" -ge 0 ] || fail "the job has $SLURM_JOB_NUM_NODES nodes, but the run trains on $num_nodes: submit it with submit.sh"
+fi
 job_nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")  # names of nodes are one a line, here and below
 training_nodes=$(head -n "$num_nodes" <<<"$job_nodes")
 bad_nodes='' checked_nodes=''
@@ -23,8 +28,6 @@ restarts_inside=0  # the starts inside the job since Slurm started it
 start_began=0      # SECONDS at the newest start
 replaced=          # the training nodes that the newest start replaced
 
-# without LIST < LIST: prints the lines that the other list does not have.
-without() { grep -vxF -- "$1" | grep . || true; }
 spare_nodes() { without "$training_nodes"$'\n'"$bad_nodes" <<<"$job_nodes"; }
 
 # names_of LIST: prints the nodes as n[1-3]. used_nodes prints those that train.

@@ -58,7 +58,8 @@ class Spares(Scenarios):
 
     @scenario
     def lost_first_node(self):
-        """The node that runs the batch script is lost: the job is requeued and continues without it."""
+        """The node that runs the batch script is lost: the job is requeued and continues without it. The line of the lost
+        start has the newest step."""
         run = self.new_run()
         job = self.train(run, "--nodes", 2, "--spares", 1)
         first = self.nodes_of(job)[0]
@@ -68,7 +69,26 @@ class Spares(Scenarios):
         self.assertNotIn(first, self.nodes_of(job))
         self.assert_resumed(run, job, reached)
         self.assertEqual([line["outcome"] for line in run.attempts("end")], ["lost", "cancelled"])
+        self.assertEqual(run.attempts("end")[0]["newest_step"], run.attempts()[1]["newest_step"])
         self.cluster.start_node(first)
+
+    @scenario
+    def too_few_nodes(self):
+        """The pre-flight names the spare and then the other node of the partition, so that no third node is left: the next
+        start has no spare, and the node that was named first comes back."""
+        run = self.new_run()
+        check = ("""[ $ARGOSY_RESTART = 0 ] || exit 0\n"""
+                 """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
+        job = run.submit("--ranks-per-node", 1, "--spares", 1,
+                         environment=SPARES | {"ARGOSY_PARTITION": "few", "ARGOSY_PREFLIGHT": "yes",
+                                               "ARGOSY_BIN": self.stand_ins(run, preflight=check)})
+        self.cluster.wait_until(lambda: self.cluster.job(job)["NumNodes"] == "1", "a request without spares", LIMIT_SECONDS, run.tail)
+        said = run.call("status.sh", run.folder)
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        self.assertIn("too few were usable at the last requeue; spares: 0 of 1; excluded nodes that may be used again: w2", said)
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], "w1")
+        self.assertEqual([(line["nodes"], line["spares"]) for line in run.attempts()], [("w1", 1), ("w1", 0), ("w2", 0)])
+        self.assertEqual(run.restarts(job), 1)
 
     @scenario
     def too_many_starts_inside(self):
