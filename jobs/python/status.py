@@ -9,8 +9,8 @@ import sys
 import time
 
 from run_metrics import speed_of
-from run_record import (checkpoints_of, config_text, fail, fail_to_read, newest_lines, objects, read_config,
-                        total_steps)
+from run_record import (checkpoints_of, config_text, fail, fail_to_read, newest_lines, node_names, objects,
+                        read_config, total_steps)
 from sweep_points import line_of_point, options_in_words, same_point
 
 # The columns that squeue prints. The script is the last one, because its path may contain "|".
@@ -80,6 +80,18 @@ def name_of(start):
     return f"{start['job']}, restart {start['restart']}, {inside}{start['ranks']} ranks on {start['nodes']}{spares}"
 
 
+def show_shortage(folder, job):
+    """What the last requeue of the job gave up because too few nodes were usable (jobs/FAILURES.md, `next_start`)."""
+    path = folder / "next_start"
+    words = path.read_text().split() if path.exists() else []
+    if len(words) < 3 or words[0] != job:
+        return
+    _, spares, wanted, *back = words
+    given_up = ([f"spares: {spares} of {wanted}"] if spares != wanted else []) + \
+        [f"excluded nodes that may be used again: {nodes}" for nodes in back]
+    show("nodes", f"too few were usable at the last requeue; {'; '.join(given_up)}")
+
+
 def show_job(folder, queued, started):
     """The jobs of the folder in the queue, else how the newest one ended. `queued` is None if Slurm does not answer."""
     newest = started[-1] if started else None
@@ -90,6 +102,10 @@ def show_job(folder, queued, started):
         show(script if script != "job" else "job", f"{in_words(job)} ({name if is_newest else job['id']})")
         if job["state"] == "PENDING" and job["excluded"]:
             show("excluded", f"{job['excluded']}. If too few nodes are left: scontrol update jobid={job['id']} ExcNodeList=")
+        show_shortage(folder, job["id"])
+        if job["state"] == "PENDING" and is_newest and newest.get("spares"):
+            show("spares", f"{newest['spares']}. If too few nodes are left, start without them: scontrol update jobid={job['id']} "
+                 f"NumNodes={len(node_names(newest['nodes']))} NumTasks={newest['ranks']} NumCPUs={newest['ranks']}")
     if queued:
         return
     if queued is None:

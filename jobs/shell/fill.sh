@@ -158,7 +158,7 @@ fill() {
 
 # Prints the lines that make the script start the same again from any shell: the settings of the site, the variables of
 # the communication libraries that this shell has and no others, and the words. With `scripts`, a run's copy of the scripts,
-# the job uses that copy; `spares` is the number of nodes that do not train.
+# the job uses that copy; `spares` is the number of nodes beside the `nodes` that train.
 scripts='' spares=''
 # shellcheck disable=SC2154
 prologue() {
@@ -170,12 +170,12 @@ prologue() {
         case $name in
             ARGOSY_JOBS | ARGOSY_SITE) ;;
             # of a job that submits another
-            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_RESTART_INSIDE | ARGOSY_SPARES) ;;
-            ARGOSY_ARRIVALS | ARGOSY_END_*) ;;
+            ARGOSY_RANKS | ARGOSY_RANKS_HERE | ARGOSY_RESTART | ARGOSY_RESTART_INSIDE) ;;
+            ARGOSY_SPARES | ARGOSY_TRAINING_NODES | ARGOSY_ARRIVALS | ARGOSY_END_*) ;;
             *) printf 'export %s=%q\n' "$name" "${!name}" ;;
         esac
     done
-    [ -z "$spares" ] || printf 'export ARGOSY_SPARES=%q\n' "$spares"
+    [ -z "$spares" ] || printf 'export ARGOSY_SPARES=%q ARGOSY_TRAINING_NODES=%q\n' "$spares" "$nodes"
     printf 'set --'; printf ' %q' "$@"
 }
 

@@ -78,19 +78,22 @@ clear_arrivals() {
     mkdir -p "$ARGOSY_ARRIVALS"
 }
 
+size_of_log() { stat -c %s "$log" 2>/dev/null || echo 0; }
+
 # launch RANKS COMMAND ...: runs the command on the ranks and returns its exit code. The command runs in the background,
 # because a shell runs its traps only between commands or in `wait`.
 launch() {
-    local code
+    local code size
     num_launched=$1
     set_launch_words "$1" "$2"
     shift
     clear_arrivals
     [ -z "$warned$ended" ] || return 75
+    size=$(size_of_log)
     (close_lock; exec "${words[@]}" "$@") &
     launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
-    if [ -n "$spares" ]; then bound_launcher "$launcher_pid" >&2 & fi
+    if [ -n "$spares" ]; then bound_launcher "$launcher_pid" "$size" >&2 & fi
     while :; do
         interrupted='' code=0
         wait "$launcher_pid" || code=$?
@@ -217,5 +220,5 @@ prepare() {
 }
 
 log=$(job_field StdOut)
-log_size=$(stat -c %s "$log" 2>/dev/null || echo 0)
+log_size=$(size_of_log)  # at the newest start
 say "job $job_id, restart ${SLURM_RESTART_COUNT:-0}: $ranks ranks on $(used_nodes)${spares:+, spares: $spares}"

@@ -156,18 +156,53 @@ exclude() {
       for node in ${1//,/ }; do echo "$job_id $node $(date +%s)"; done; } | keep excluded
 }
 
-# Prints the nodes that the next start must not use: those that the user excluded, and those that this job excluded within
-# ARGOSY_EXCLUDE_HOURS, but only the newest ARGOSY_MAX_EXCLUDED. Returns 1 if Slurm does not say which nodes are excluded now.
-exclusions() {
-    local now excluded theirs='' own=()
-    now=$(date +%s)
+# request_of_next_start: prints the words with which scontrol asks for the nodes of the next start: without those that the user
+# excluded, and those that this job excluded within ARGOSY_EXCLUDE_HOURS, but only the newest ARGOSY_MAX_EXCLUDED. If too few
+# usable nodes are left, the start has fewer spares; if that is not enough, the least guilty of the job's own exclusions come
+# back. The file `next_start` says so to status.sh: "JOB SPARES SPARES_OF_THE_SUBMISSION NODES_THAT_COME_BACK". Prints nothing
+# if Slurm does not say which nodes are excluded now.
+request_of_next_start() {
+    local excluded theirs='' own back='' node count=$((num_nodes + ${ARGOSY_SPARES:-0}))
     excluded=$(job_field ExcNodeList)
-    [ -n "$excluded" ] || return 1
-    [ "$excluded" = "(null)" ] || theirs=$(scontrol show hostnames "$excluded") || return 1
-    theirs=$(grep -vxF "$(own_exclusions 0)" <<<"$theirs" || true)
-    mapfile -t own < <(own_exclusions $((now - 3600 * ARGOSY_EXCLUDE_HOURS)) | tail -n "$ARGOSY_MAX_EXCLUDED")
-    printf '%s\n' $theirs ${own[@]+"${own[@]}"} | sort -u | paste -sd,
+    [ -n "$excluded" ] || return 0
+    [ "$excluded" = "(null)" ] || theirs=$(scontrol show hostnames "$excluded") || return 0
+    theirs=$(without "$(own_exclusions 0)" <<<"$theirs")
+    own=$(own_exclusions $(($(date +%s) - 3600 * ARGOSY_EXCLUDE_HOURS)) | tail -n "$ARGOSY_MAX_EXCLUDED")
+    rm -f "$run/next_start"
+    if ! can_ever_start "$count" "$theirs" "$own" && can_ever_start "$num_nodes" "$theirs"; then
+        until can_ever_start "$count" "$theirs" "$own"; do
+            if [ "$count" -gt "$num_nodes" ]; then count=$((count - 1)); continue; fi
+            node=$(least_guilty | grep -xF -- "$own" | head -n 1)
+            [ -n "$node" ] || break
+            own=$(without "$node" <<<"$own") back+=${back:+,}$node
+        done
+        say "too few nodes are usable for the next start:" \
+            "${ARGOSY_SPARES:+it has $((count - num_nodes)) spares of $ARGOSY_SPARES${back:+, and }}${back:+it may use these excluded nodes again: $back}"
+        keep next_start <<<"$job_id $((count - num_nodes)) ${ARGOSY_SPARES:-0} $back"
+    fi
+    echo "ExcNodeList=$(printf '%s\n' "$theirs" "$own" | grep . | sort -u | paste -sd,)"
+    [ "$count" = "$((num_nodes + ${spares:-0}))" ] ||
+        echo "NumNodes=$count NumTasks=$((count * ranks_per_node)) NumCPUs=$((count * ranks_per_node * cpus_per_rank))"
 }
+
+# can_ever_start COUNT NODE ...: whether Slurm could start the job on so many of the nodes that are up, without these, once
+# other jobs leave them. Slurm would refuse the script's dependency if that job is forgotten.
+can_ever_start() {
+    local excluded
+    excluded=$(printf '%s\n' "${@:2}" | grep . | paste -sd,)
+    grep -vE '^#SBATCH --(array|dependency|kill-on-invalid-dep)=' "$0" |
+        timeout 30 sbatch --test-only "--nodes=$1" "--ntasks=$(($1 * ranks_per_node))" ${excluded:+"--exclude=$excluded"} \
+            >/dev/null 2>&1
+}
+
+# Prints the nodes that this job has excluded: first those that the fewest starts named, of these first the oldest exclusion.
+least_guilty() {
+    awk -v job="$job_id" '$1 == job { times[$2]++; newest[$2] = $3 } END { for (node in times) print times[node], newest[node], node }' \
+        "$run/excluded" | sort -n -k 1,1 -k 2,2 | cut -d' ' -f3
+}
+
+# without LIST < LIST: prints the lines that the other list does not have.
+without() { grep -vxF -- "$1" | grep . || true; }
 
 # own_exclusions SINCE: prints the nodes that this job has excluded since this time, each once, by the time of the last one.
 own_exclusions() {
@@ -179,15 +214,15 @@ own_exclusions() {
 # changes only a pending job, so the nodes are excluded after the requeue. That is in time: the job stays pending for at
 # least two minutes (AuthInfo's cred_expire). Slurm sends SIGTERM to this shell meanwhile, so the shell ignores it.
 requeue() {
-    local code=$1 nodes=${2:-} delay excluded=''
+    local code=$1 nodes delay request=''
     trap '' TERM
     delay=$(restart_delay)
+    nodes=$(tr , '\n' <<<"${2:-}" | without "$bad_nodes" | paste -sd,)  # the job has excluded bad nodes when it replaced them
     [ -z "$nodes" ] || exclude "$nodes"
-    if [ -e "$run/excluded" ]; then
-        excluded=ExcNodeList=$(exclusions) || excluded=''
-    fi
+    if [ -e "$run/excluded" ] || [ "${ARGOSY_SPARES:-0}" -gt 0 ]; then request=$(request_of_next_start); fi
     ask_requeue || { record end "$code" failed; return 0; }
-    [ -z "$excluded" ] || change "$excluded"
+    # shellcheck disable=SC2086
+    [ -z "$request" ] || change $request
     [ "$delay" -gt 0 ] || return 0
     say "the job starts in $delay s at the earliest, because its last starts ended quickly"
     change "StartTime=now+$delay"
@@ -206,13 +241,13 @@ ask_requeue() {
     return 1
 }
 
-# change FIELD=VALUE: changes this job, which Slurm has just requeued.
+# change FIELD=VALUE ...: changes this job, which Slurm has just requeued.
 change() {
     for _ in {1..20}; do
-        scontrol update "jobid=$job_id" "$1" 2>/dev/null && return 0
+        scontrol update "jobid=$job_id" "$@" 2>/dev/null && return 0
         sleep 0.3
     done
-    say "Slurm refused to set $1 in 20 attempts: the next start may come at once, or get the same nodes"
+    say "Slurm refused to set $* in 20 attempts: the next start may come at once, or get the same nodes"
 }
 
 # Whether Slurm has already restarted this job, as it does when a node fails. srun then exits with 0.

@@ -152,14 +152,15 @@ report_end() {
         say "ARGOSY_ON_END failed: $ARGOSY_ON_END"
 }
 
-# Records the end of a start whose shell was killed: the newest line of jobs.jsonl is a start.
+# Records the end of a start whose shell was killed: the newest line of jobs.jsonl is a start. Its end has the newest step that
+# the start saved.
 record_lost_start() {
     local line
     [ -e "$run/jobs.jsonl" ] || return 0
     line=$(tail -n 1 "$run/jobs.jsonl")
     [[ $line = *'"event":"start"'* ]] || return 0
     line=${line/'"event":"start","exit_code":null,"outcome":null'/'"event":"end","exit_code":null,"outcome":"lost"'}
-    sed "s/\"time\":\"[^\"]*\"/\"time\":\"$(date -u +%FT%TZ)\"/" <<<"$line" >>"$run/jobs.jsonl"
+    sed -E "s/(\"time\":\")[^\"]*/\1$(date -u +%FT%TZ)/; s/(\"newest_step\":)[0-9]+/\1$(newest_step)/" <<<"$line" >>"$run/jobs.jsonl"
 }
 
 # record_unexpected_end CODE: records an end of this shell that nothing else has recorded.

@@ -13,9 +13,14 @@
 # nodes until Slurm reports the dead node as down.
 # shellcheck disable=SC2034,SC2154
 
-spares=${ARGOSY_SPARES:-}  # empty: the job was submitted without --spares, and a failure requeues it
-num_nodes=$((${SLURM_JOB_NUM_NODES:-1} - ${spares:-0}))
-ranks=$((${SLURM_NTASKS:-1} - ${spares:-0} * ${SLURM_NTASKS_PER_NODE:-1}))
+spares=  # empty: the job was submitted without --spares, and a failure requeues it
+num_nodes=${SLURM_JOB_NUM_NODES:-1} ranks=${SLURM_NTASKS:-1}
+ranks_per_node=${SLURM_NTASKS_PER_NODE:-1} cpus_per_rank=${SLURM_CPUS_PER_TASK:-1}
+if [ -n "${ARGOSY_SPARES:-}" ]; then
+    num_nodes=$ARGOSY_TRAINING_NODES ranks=$((ARGOSY_TRAINING_NODES * ranks_per_node))
+    spares=$((SLURM_JOB_NUM_NODES - num_nodes))  # a requeue may have asked for fewer than ARGOSY_SPARES
+    [ "$spares" -ge 0 ] || fail "the job has $SLURM_JOB_NUM_NODES nodes, but the run trains on $num_nodes: submit it with submit.sh"
+fi
 job_nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")  # names of nodes are one a line, here and below
 training_nodes=$(head -n "$num_nodes" <<<"$job_nodes")
 bad_nodes='' checked_nodes=''
@@ -23,8 +28,6 @@ restarts_inside=0  # the starts inside the job since Slurm started it
 start_began=0      # SECONDS at the newest start
 replaced=          # the training nodes that the newest start replaced
 
-# without LIST < LIST: prints the lines that the other list does not have.
-without() { grep -vxF -- "$1" | grep . || true; }
 spare_nodes() { without "$training_nodes"$'\n'"$bad_nodes" <<<"$job_nodes"; }
 
 # names_of LIST: prints the nodes as n[1-3]. used_nodes prints those that train.
@@ -76,12 +79,13 @@ start_again() {
     [ -z "$named" ] || exclude "$(paste -sd, <<<"$named")"
     replaced=$([ -z "$bad_nodes" ] || grep -xF -- "$bad_nodes" <<<"$training_nodes")
     read_end
+    [ "$(newest_step)" = "$counted_step" ] || quick=0  # a start that saved is no reason to give up the job's nodes
     may_start_again || return 1
     choose_nodes
     record end "$code" continued
     restarts_inside=$((restarts_inside + 1)) start_began=$SECONDS
     keep restarts <<<"$job_id ${counted_step:-0} $starts $quick $((inside + 1))"
-    log_size=$(stat -c %s "$log" 2>/dev/null || echo 0)
+    log_size=$(size_of_log)
     say "exit $code; start $restarts_inside inside job $job_id${replaced:+ without $(names_of "$replaced")}:" \
         "$ranks ranks on $(names_of "$training_nodes"), spares left: $(spare_nodes | grep -c .)"
     record start null null
@@ -97,7 +101,7 @@ may_start_again() {
     elif [ "$restarts_inside" -ge "$ARGOSY_MAX_RESTARTS_INSIDE" ]; then
         why="the job has started ARGOSY_MAX_RESTARTS_INSIDE = $ARGOSY_MAX_RESTARTS_INSIDE times inside"
     elif [ "$quick" -gt 1 ]; then
-        why="two successive starts ended within $QUICK_SECONDS s each"
+        why="two successive starts ended within $QUICK_SECONDS s each and saved no step"
     elif ! (choose_nodes); then
         why="fewer than $num_nodes nodes of the job are good; bad: $(names_of "$bad_nodes")"
     fi
@@ -151,17 +155,19 @@ ask_nodes() {
     rm -f "$answers"
 }
 
-# bound_launcher PID: kills srun some seconds after it has begun to end its ranks. For a dead node, and for a rank that tries
-# to save without its peers, it would wait two seconds longer than Slurm's KillWait (30 s by default).
+# bound_launcher PID SIZE: kills srun some seconds after it has begun to end its ranks. For a dead node, and for a rank that
+# tries to save without its peers, it would wait two seconds longer than Slurm's KillWait (30 s by default). SIZE is that of
+# the log when srun started: lines before it are from another srun.
 readonly ABORT_SECONDS=3
 bound_launcher() {
-    local size=$log_size aborted='' now
+    local began=$2 size=$2 aborted='' now
     close_lock
     while sleep 1 && kill -0 "$1" 2>/dev/null; do
-        now=$(stat -c %s "$log" 2>/dev/null || echo "$size")
+        now=$(size_of_log)
         if [ -z "$aborted" ]; then
-            # not grep -q, which would end the pipe before tail and so fail it
-            aborted=$(tail -c "+$((size > 200 ? size - 200 : 1))" "$log" 2>/dev/null |
+            # The 200 bytes before hold the beginning of an incomplete line. Not grep -q, which would end the pipe before tail
+            # and so fail it.
+            aborted=$(tail -c "+$((1 + (size - 200 > began ? size - 200 : began)))" "$log" 2>/dev/null |
                       grep -E '^srun: (.*Terminating StepId=|Job step aborted: Waiting)') && aborted=$SECONDS
         elif [ $((SECONDS - aborted)) -ge "$ABORT_SECONDS" ]; then
             say "srun still waits for ranks that it has ended $ABORT_SECONDS s ago: killing it"

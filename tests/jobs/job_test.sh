@@ -90,6 +90,8 @@ silent "changed since"
 sed -i '$d' "$run/jobs.jsonl"
 job 3
 [ "$(ends)" = "0 done,0 done,null lost,0 done" ] || fail "ends: $(ends)"
+# It has the newest step, which is that of the next start, not the one with which the killed start began.
+grep -F '"lost"' "$run/jobs.jsonl" | grep -q '"newest_step":3,' || fail "the lost end: $(grep -F lost "$run/jobs.jsonl")"
 
 # A wrong setting of the site, and a limit that was lowered: the job says so, ends with 2, and records it.
 sed -i '$a ARGOSY_LAUNCHER=prun' "$run/scripts/own_site.conf"
@@ -151,6 +153,29 @@ asks user1
 printf '%s\n' "17 n2 $(date +%s)" "17 n3 $(date +%s)" "17 n4 $(date +%s)" "5 n5 $(date +%s)" >"$run/excluded"
 excluded=n2,n3,n4 job 9
 asks n3,n4
+
+# Slurm has too few usable nodes without those that the job excluded: of n2, which two starts named, n3 and n4, the least guilty
+# come back. If n3 alone is enough, n4, whose exclusion is newer, stays excluded.
+stand_in bin/sbatch <<SBATCH
+[ "\$1" = --test-only ] || exit 1
+grep -q '^train ' && [ \$(grep -oE 'n[0-9]' <<<"\$*" | grep -xf $folder/up | wc -l) -le \$((\$(wc -l <$folder/up) - 1)) ]
+SBATCH
+printf '%s\n' n2 n3 n4 >"$folder/up"
+printf '%s\n' "17 n2 $(($(date +%s) - 60))" "17 n2 $(($(date +%s) - 40))" "17 n3 $(($(date +%s) - 20))" "17 n4 $(date +%s)" >"$run/excluded"
+sed -i 's/^export ARGOSY_MAX_EXCLUDED=.*/export ARGOSY_MAX_EXCLUDED=8/' "$run/job.sbatch"
+excluded=user1,n2,n3,n4 job 9
+asks n2,n4,user1
+says "too few nodes are usable for the next start: it may use these excluded nodes again: n3"
+[ "$(<"$run/next_start")" = "17 0 0 n3" ] || fail "next_start is '$(<"$run/next_start")'"
+echo n5 >>"$folder/up"
+excluded=user1,n2,n4 job 9
+asks n2,n3,n4,user1
+silent "too few nodes"
+[ ! -e "$run/next_start" ] || fail "next_start stays"
+: >"$folder/up"  # also without these exclusions no node is usable: they stay
+excluded=user1 job 9
+asks n2,n3,n4,user1
+silent "too few nodes"
 
 # Exit code 3 of the pre-flight: requeued without the node that it named. The same code of pretrain, whose token file is
 # damaged: the job ends, also if the pre-flight has passed with a remark on a node.

@@ -341,6 +341,17 @@ echo "17|PENDING|ReqNodeNotAvail, UnavailableNodes:n2|N/A|n3,n4|main|$run/job.sb
 said=$("$jobs/status.sh" "$run")
 says "waits: nodes that it needs are down, drained or reserved; see sinfo -R (17)"
 says "n3,n4. If too few nodes are left: scontrol update jobid=17 ExcNodeList="
+echo "17 0 2 n5,n6" >"$run/next_start"
+said=$("$jobs/status.sh" "$run")
+says "  nodes      too few were usable at the last requeue; spares: 0 of 2; excluded nodes that may be used again: n5,n6"
+echo "16 0 2 n5,n6" >"$run/next_start"  # of another job
+said=$("$jobs/status.sh" "$run")
+if grep -qF "may be used again" <<<"$said"; then fail "status.sh tells of another job: $said"; fi
+rm "$run/next_start"
+echo '{"job":"17","event":"start","exit_code":null,"outcome":null,"newest_step":0,"restart":1,"ranks":4,"nodes":"n[1-2]","spares":1}' >"$run/jobs.jsonl"
+said=$("$jobs/status.sh" "$run")
+says "  spares     1. If too few nodes are left, start without them: scontrol update jobid=17 NumNodes=2 NumTasks=4 NumCPUs=4"
+rm "$run/jobs.jsonl"
 echo "17|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|N/A||main|$run/job.sbatch" >"$folder/queue"
 said=$("$jobs/status.sh" "$run")
 says "waits: nodes that it needs are down, drained or reserved; see sinfo -R (17)"

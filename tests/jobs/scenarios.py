@@ -26,7 +26,7 @@ class Scenarios(unittest.TestCase):
     def setUpClass(cls):
         # Each attempt loses one of the two nodes of its partition.
         cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3", "f4"],
-                                     "brittle": ["b1", "b2", "b3"],
+                                     "brittle": ["b1", "b2", "b3"], "few": ["w1", "w2"],
                                      "spares": ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"]})
         cls.addClassCleanup(cls.cluster.close)
         (cls.cluster.folder / "site.conf").write_text(SITE.format(bin=BIN, jobs=JOBS))

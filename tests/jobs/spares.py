@@ -2,6 +2,7 @@
 import os
 import re
 import signal
+import time
 
 import slurm
 from scenarios import Scenarios, scenario
@@ -14,18 +15,26 @@ SPARES = {"ARGOSY_PARTITION": "spares", "ARGOSY_SBATCH_OPTIONS": "--requeue --ex
 class Spares(Scenarios):
     @scenario
     def killed_rank_inside(self):
-        """Without spares, the ranks start again on the same nodes. Slurm does not restart the job."""
+        """Without spares, the ranks start again on the same nodes, also the second time: both starts had saved. Slurm does not
+        restart the job."""
         run = self.new_run()
         job = self.train(run, "--nodes", 2, "--spares", 0)
-        before = run.attempts()[0]
-        os.kill(slurm.ranks_of(job)[1], signal.SIGKILL)
-        reached = run.steps()[-1]["step"]
-        self.wait_for_start_inside(run)
-        self.assertIn(f"running ({job}, restart 0, start 1 inside, 2 ranks on s", run.call("status.sh", run.folder))
+        for kills, ranks in ((1, (0, 1)), (2, (1,))):  # srun's last lines are about the end of both, or it is killed itself
+            now = slurm.ranks_of(job)
+            for rank in ranks:
+                os.kill(now[rank], signal.SIGKILL)
+            reached = run.steps()[-1]["step"]
+            self.wait_for_start_inside(run, kills)
+            resumed = run.resumed_at(job)
+            saved = max(run.saved())
+            self.cluster.wait_until(lambda: max(run.saved()) > saved, "a checkpoint of the new start", LIMIT_SECONDS, run.tail)
+            self.assertGreater(resumed, reached - 2 * INTERVAL)
+            time.sleep(6)  # longer than srun may wait for ranks that it ended
+        self.assertIn(f"running ({job}, restart 0, start 2 inside, 2 ranks on s", run.call("status.sh", run.folder), run.tail())
         self.assert_resumed(run, job, reached)
         self.assertEqual(run.restarts(job), 0)
-        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["continued", "cancelled"])
-        self.assertEqual(run.attempts()[1]["nodes"], before["nodes"])
+        self.assertEqual([line["outcome"] for line in run.attempts("end")], ["continued", "continued", "cancelled"], run.tail())
+        self.assertEqual({line["nodes"] for line in run.attempts()}, {run.attempts()[0]["nodes"]})
 
     @scenario
     def lost_node_replaced(self):
@@ -49,7 +58,8 @@ class Spares(Scenarios):
 
     @scenario
     def lost_first_node(self):
-        """The node that runs the batch script is lost: the job is requeued and continues without it."""
+        """The node that runs the batch script is lost: the job is requeued and continues without it. The line of the lost
+        start has the newest step."""
         run = self.new_run()
         job = self.train(run, "--nodes", 2, "--spares", 1)
         first = self.nodes_of(job)[0]
@@ -59,7 +69,26 @@ class Spares(Scenarios):
         self.assertNotIn(first, self.nodes_of(job))
         self.assert_resumed(run, job, reached)
         self.assertEqual([line["outcome"] for line in run.attempts("end")], ["lost", "cancelled"])
+        self.assertEqual(run.attempts("end")[0]["newest_step"], run.attempts()[1]["newest_step"])
         self.cluster.start_node(first)
+
+    @scenario
+    def too_few_nodes(self):
+        """The pre-flight names the spare and then the other node of the partition, so that no third node is left: the next
+        start has no spare, and the node that was named first comes back."""
+        run = self.new_run()
+        check = ("""[ $ARGOSY_RESTART = 0 ] || exit 0\n"""
+                 """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
+        job = run.submit("--ranks-per-node", 1, "--spares", 1,
+                         environment=SPARES | {"ARGOSY_PARTITION": "few", "ARGOSY_PREFLIGHT": "yes",
+                                               "ARGOSY_BIN": self.stand_ins(run, preflight=check)})
+        self.cluster.wait_until(lambda: self.cluster.job(job)["NumNodes"] == "1", "a request without spares", LIMIT_SECONDS, run.tail)
+        said = run.call("status.sh", run.folder)
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        self.assertIn("too few were usable at the last requeue; spares: 0 of 1; excluded nodes that may be used again: w2", said)
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], "w1")
+        self.assertEqual([(line["nodes"], line["spares"]) for line in run.attempts()], [("w1", 1), ("w1", 0), ("w2", 0)])
+        self.assertEqual(run.restarts(job), 1)
 
     @scenario
     def too_many_starts_inside(self):
@@ -104,9 +133,9 @@ class Spares(Scenarios):
         self.cluster.wait_until(run.saved, f"a checkpoint of {run.name}", LIMIT_SECONDS, run.tail)
         return job
 
-    def wait_for_start_inside(self, run):
-        self.cluster.wait_until(lambda: len(run.attempts()) == 2, f"a start inside the job of {run.name}", LIMIT_SECONDS,
-                                run.tail)
+    def wait_for_start_inside(self, run, number=1):
+        self.cluster.wait_until(lambda: len(run.attempts()) > number, f"start {number} inside the job of {run.name}",
+                                LIMIT_SECONDS, run.tail)
 
     def names(self, nodes):
         return self.cluster.run("scontrol", "show", "hostnames", nodes).stdout.split()

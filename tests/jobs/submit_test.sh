@@ -161,13 +161,13 @@ expect_line "#SBATCH --gres=gpu:h200:4"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs in two ways"; fi
 dry "$configs/llama3_8b_1node.toml" --after 12_3:14
 expect_line "#SBATCH --dependency=afterok:12_3:14"
-ARGOSY_SPARES=7 dry "$configs/llama3_8b_multinode.toml" --nodes 4
-if grep -qE "ARGOSY_SPARES|no-kill" <<<"$script"; then fail "takes the spares of another job along"; fi
+ARGOSY_SPARES=7 ARGOSY_TRAINING_NODES=9 dry "$configs/llama3_8b_multinode.toml" --nodes 4
+if grep -qE "ARGOSY_SPARES|ARGOSY_TRAINING|no-kill" <<<"$script"; then fail "takes the spares of another job along"; fi
 dry "$configs/llama3_8b_multinode.toml" --nodes 4 --spares 02
 expect_line "#SBATCH --job-name=llama3_8b_multinode-hsdp"
 expect_line "#SBATCH --nodes=6"
 expect_line "#SBATCH --no-kill"
-expect_line "export ARGOSY_SPARES=2"
+expect_line "export ARGOSY_SPARES=2 ARGOSY_TRAINING_NODES=4"
 ARGOSY_GPU_TYPE=h200 dry "$configs/llama3_8b_1node.toml" --sbatch "--reservation=ours --switches=1@60"
 expect_line "#SBATCH --gpus-per-node=h200:8"
 expect_line "#SBATCH --switches=1@60"

@@ -83,9 +83,9 @@ class Run:
         self.cluster.wait_until(started, f"restart of {self.name}", LIMIT_SECONDS, self.tail)
 
     def resumed_at(self, job):
-        """The step from which the newest start of the job resumed."""
+        """The step from which the newest start of the job, or the newest one inside it, resumed."""
         def found():
-            newest = self.log(job).rpartition(f" job {job}, restart ")[2]
+            newest = re.split(rf" job {job}, restart |; start \d+ inside job {job}", self.log(job))[-1]
             return re.search(r"resumed from .*: (\d+) steps are done", newest)
         return int(self.cluster.wait_until(found, f"resumption of {self.name}", LIMIT_SECONDS, self.tail)[1])
 
