@@ -240,7 +240,6 @@ class PrintedReader {
     std::vector<Setting> settings_;
 };
 
-/// Says in keys what Python says by the kind and the number of objects.
 class PythonSettings {
   public:
     explicit PythonSettings(std::vector<Setting> settings) : all_(std::move(settings)) {}
@@ -280,7 +279,8 @@ class PythonSettings {
         int64_t num_layers = 0;
         bool differ = false;
         std::erase_if(all_, [&](Setting& setting) {
-            if (setting.key.find(".param_init") != std::string::npos) return true;  // texts of functions
+            const bool is_code = setting.found.find(" at 0x") != std::string::npos;  // the text of a function
+            if (is_code || setting.key.find(".param_init") != std::string::npos) return true;
             if (setting.key.starts_with("model_spec.model.") && !is_set(setting.value)) return true;
             if (!setting.key.starts_with(kLayers)) return false;
             const std::size_t dot = setting.key.find('.', kLayers.size());

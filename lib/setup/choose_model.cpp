@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "setup/options.h"
 #include "tokenizer/tokenizer.h"
 
@@ -71,7 +72,7 @@ model::ModelSpec spec_of(const std::vector<config::Setting>& sizes,
     if (!is_whole && !preset) throw UserError("the file has no number of layers, and no preset has its name");
     const std::string name = model::architecture_of(model.name.value_or("llama3"));
     json config = {{"model_type", name == "llama3" ? "llama" : name}, {"rms_norm_eps", 1e-5}};
-    if (!is_whole) config = json::parse(model::hugging_face_config(*preset));
+    if (!is_whole) config = parse_json(model::hugging_face_config(*preset), "the preset");
     for (const config::Setting& size : sizes) {
         std::string path = "/" + size.key;
         std::ranges::replace(path, '.', '/');
