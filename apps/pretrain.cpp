@@ -1,5 +1,6 @@
 // Trains a model: configuration -> mesh -> data -> model -> steps -> metrics and checkpoints.
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -8,10 +9,12 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
+#include "base/raw_file.h"
 #include "config/arrival.h"
 #include "config/parse.h"
 #include "config/print.h"
 #include "data/loader.h"
+#include "interop/model_source.h"
 #include "mpi/program.h"
 #include "observe/baseline.h"
 #include "observe/diagnosis.h"
@@ -30,7 +33,6 @@
 #include "resume/run_state.h"
 #include "scoring/training_evaluation.h"
 #include "setup/data_sources.h"
-#include "setup/diagnosis.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
@@ -218,12 +220,34 @@ ExitCode print_plan(const config::CommandLine& line) {
     return ExitCode::CheckFailed;
 }
 
+/// Writes the config.json of a translated model, and beside it copies of the tokenizer's files of `assets`.
+void write_model(const std::filesystem::path& folder, const std::string& text, const std::string& assets) {
+    const std::filesystem::path file = folder / "config.json";
+    std::error_code ignored;
+    if (std::filesystem::exists(file) && read_text(file, int64_t{1} << 20) != text)
+        throw UserError("{} is that of another model; remove it, or name another --output", file.string());
+    std::filesystem::create_directories(folder, ignored);
+    if (std::filesystem::is_directory(assets, ignored)) {
+        for (const auto& entry : std::filesystem::directory_iterator(assets)) {
+            const std::string name = entry.path().filename().string();
+            if (name != "config.json" && interop::is_asset(name) && entry.is_regular_file())
+                std::filesystem::copy_file(entry, folder / name,
+                                           std::filesystem::copy_options::overwrite_existing);
+        }
+    }
+    ResultFile(file, [](const auto&) { return true; }).write(text);
+}
+
 /// Answers --from-torchtitan and --from-litgpt. 3: a key of theirs is missing here.
 ExitCode print_arrival(const config::ArrivalRequest& request) {
     config::Arrival arrival = config::translate(request);
-    setup::check_preset(arrival);
+    const std::string assets = arrival.config.model.hf_assets_path;
+    const std::string folder = std::filesystem::path(request.output).replace_extension(".model").string();
+    const std::string model = setup::settle_model(arrival, folder);
     const std::string toml = config::arrival_toml(arrival, request);
-    ResultFile(request.output, begins_with(config::kArrivalMark)).write(toml);
+    ResultFile file(request.output, begins_with(config::kArrivalMark));
+    if (!model.empty()) write_model(folder, model, assets);
+    file.write(toml);
     print_text(config::arrival_text(arrival, request), stdout);
     return arrival.count(config::Fate::Missing) == 0 ? ExitCode::Done : ExitCode::CheckFailed;
 }

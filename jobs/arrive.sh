@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# arrive.sh F.toml|F.yaml --jsonl TEXTS [--tokenizer DIR|bytes] [--validation TEXTS] [--checkpoint DIR] [--folder RUN]
+# arrive.sh F.toml|F.yaml|F.json|F.txt --jsonl TEXTS [--tokenizer DIR|bytes] [--validation TEXTS] [--checkpoint DIR] [--folder RUN]
 #           [--ranks N | --nodes N] [--anyway] [--section.key VALUE ...]
-# From a TorchTitan TOML or a Lit-GPT YAML and texts (JSONL, text, Parquet) to a running job: translates the configuration,
+# From a TorchTitan TOML or what TorchTitan prints of its Python (JSON, text), or a Lit-GPT YAML, and texts (JSONL, text,
+# Parquet) to a running job: translates the configuration,
 # tokenizes the texts, and trains on this machine (N ranks; default: the GPUs, or what the degrees need), or with --nodes
 # submits the job to Slurm. DIR of --checkpoint is a Hugging Face folder to start from. Keys are those of either program.
 # RUN (default: outputs/F) gets run.toml, the token files and all files of the run; a repeated command resumes a run that
@@ -51,9 +52,9 @@ done
 [[ ${ranks:-1} =~ ^[1-9][0-9]*$ ]] || fail "--ranks $ranks is not a number of ranks"
 [[ ${nodes:-1} =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
 case $file in
-    *.toml) origin=torchtitan ;;
+    *.toml | *.json | *.txt | *.py) origin=torchtitan ;; # pretrain says what to give for Python
     *.yaml | *.yml) origin=litgpt ;;
-    *) fail "$file is neither a TorchTitan .toml nor a Lit-GPT .yaml; give the file that name" ;;
+    *) fail "$file is neither a TorchTitan .toml, .json or .txt nor a Lit-GPT .yaml; give the file that name" ;;
 esac
 [ -r "$file" ] || fail "cannot read the configuration $file"
 for path in "$texts" ${held_out:+"$held_out"}; do [ -r "$path" ] || fail "cannot read the texts $path"; done

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "base/nearest.h"
 
 namespace argosy::config {
+
 namespace {
 
 using Words = std::vector<std::string_view>;
@@ -24,36 +26,12 @@ Words split_at(std::string_view text, char separator) {
     return parts;
 }
 
-/// The key by its newest name: that of kFormerNames, also for older names of sections, applied until none
-/// fits.
-std::string newest_name(const ForeignTable& table, std::string key) {
-    for (std::size_t round = 0; round < 3; ++round) {
-        for (const FormerName& name : table.former_names) {
-            const bool is_prefix = name.before.back() == '.' || name.before.back() == '_';
-            if (is_prefix ? key.starts_with(name.before) : key == name.before) {
-                key = std::string(name.now) + key.substr(name.before.size());
-                break;
-            }
-        }
-    }
-    return key;
-}
-
 bool is_on_command_line(const Setting& setting) { return setting.place == "on the command line"; }
 
 /// The key of a setting by its newest name there. On the command line the keys of this program come first.
 std::string key_of(const ForeignTable& table, const Setting& setting) {
     const bool is_ours = is_on_command_line(setting) && find_field(setting.key);
     return is_ours ? setting.key : newest_name(table, setting.key);
-}
-
-const ForeignKey* find_row(const ForeignTable& table, std::string_view key) {
-    for (const ForeignKey& row : table.keys) {
-        // A row for a whole section leaves out the keys of this program.
-        if (row.key.ends_with('.') ? key.starts_with(row.key) && !find_field(key) : row.key == key)
-            return &row;
-    }
-    return nullptr;
 }
 
 /// The keys of this program that take the value of `key`.
@@ -68,19 +46,16 @@ std::string spelled(const Value& value) {
     return text ? *text : toml_text(value);
 }
 
-/// The name without the folder or the organisation before it.
-std::string last_part(const std::string& name) { return name.substr(name.rfind('/') + 1); }
-
-/// Our spelling of their value by ForeignKey::values: none if the row does not hold at it, empty if it
-/// changes nothing here.
-std::optional<std::string> our_spelling(std::string_view values, const std::string& theirs) {
-    for (const std::string_view entry : split_at(values, '|')) {
-        const std::size_t equals = std::min(entry.rfind('='), entry.size());
-        if (entry.starts_with('*') || entry == theirs) return theirs;
-        if (equals < entry.size() && entry.substr(0, equals) == theirs)
-            return std::string(entry.substr(equals + 1));
+/// The name of a model without the organisation before it, and without the words for what an architecture was
+/// trained on.
+std::string last_part(const std::string& name) {
+    std::string part = name.substr(name.rfind('/') + 1);
+    if (part.starts_with("Meta-")) part.erase(0, 5);
+    for (const char* word : {"-hf", "-Instruct", "-Base", "-chat", "-Chat"}) {
+        const std::size_t at = part.rfind(word);
+        if (at != std::string::npos && at + std::string_view(word).size() == part.size()) part.erase(at);
     }
-    return std::nullopt;
+    return part.substr(0, part.find("-intermediate-step-"));
 }
 
 /// The key of this program by which the row divides the value; empty if it does not.
@@ -129,6 +104,7 @@ class Translation {
                 if (turn_of(settings[i]) == turn) rows[i] = arrive(settings[i]);
             }
         }
+        check_sizes(settings, rows);
         arrival_.keys.insert(arrival_.keys.begin(), rows.begin(), rows.end());
         add_steps();
         std::ranges::stable_sort(arrival_.keys, {}, &ArrivedKey::fate);
@@ -183,6 +159,8 @@ class Translation {
             take(result, setting, key, row);
         } else if (!our_spelling(row->values, spelled(setting.value))) {
             decide(result, Fate::Missing, fmt::format("nearest: {}", row->sentence));
+        } else if (row->use == ForeignKey::Use::ToModel) {
+            size(result, setting, *row);
         } else if (row->use == ForeignKey::Use::InWords) {
             decide(result, Fate::Equivalent, row->sentence);
         } else {
@@ -195,6 +173,43 @@ class Translation {
     static void decide(ArrivedKey& result, Fate fate, std::string_view sentence) {
         result.fate = fate;
         result.sentence = sentence;
+    }
+
+    /// Gives the value to a key of a config.json.
+    void size(ArrivedKey& result, const Setting& setting, const ForeignKey& row) {
+        const std::string ours = *our_spelling(row.values, spelled(setting.value));
+        if (row.ours.empty() || ours.empty()) return decide(result, Fate::Harmless, "it is so here");
+        const Value value = ours == spelled(setting.value) ? setting.value : yaml_scalar(ours);
+        arrival_.sizes.push_back({std::string(row.ours), value, toml_text(value), setting.place});
+        decide(result, Fate::Equivalent, fmt::format("{} = {} of a config.json", row.ours, toml_text(value)));
+    }
+
+    /// The sizes of a model are all known, or none counts. A name without a preset then needs none.
+    void check_sizes(const std::vector<Setting>& settings, std::vector<ArrivedKey>& rows) {
+        if (arrival_.sizes.empty()) return;
+        const std::string_view section =
+            arrival_.sizes[0].key == "tie_word_embeddings" ? "" : table_.model_section;
+        const auto is_given = [&](const ForeignKey& row) {
+            return std::ranges::any_of(settings,
+                                       [&](const Setting& setting) { return setting.key == row.key; });
+        };
+        for (const ForeignKey& row : table_.keys) {
+            if (row.use != ForeignKey::Use::ToModel || !row.ours.empty() || section.empty() || is_given(row))
+                continue;
+            rows.push_back(
+                {Fate::Missing, std::string(row.key), "null", fmt::format("nearest: {}", row.sentence)});
+        }
+        const auto is_wrong = [&](const ArrivedKey& row) {
+            return row.fate == Fate::Missing && !section.empty() &&
+                   newest_name(table_, row.key).starts_with(section);
+        };
+        if (std::ranges::any_of(rows, is_wrong)) return arrival_.sizes.clear();
+        for (std::size_t i = 0; i < settings.size() && !section.empty(); ++i) {
+            const std::set<std::string> targets = targets_of(settings[i]);
+            if (rows[i].fate == Fate::Missing &&
+                (targets.contains("model.flavor") || targets.contains("model.name")))
+                decide(rows[i], Fate::Equivalent, "the file has the sizes of the model");
+        }
     }
 
     /// Gives the value to our key, or to our keys.
@@ -248,6 +263,7 @@ class Translation {
     /// nothing here.
     std::vector<Value> our_values(const Value& theirs, const ForeignKey* row, std::size_t count) const {
         if (!row || row->values == "*") return spread(theirs, count);
+        if (row->values == "*..") return {folder_of(theirs)};
         if (const std::string_view key = divisor_of(row); !key.empty()) return {divided(theirs, key)};
         if (const auto* names = std::get_if<std::vector<std::string>>(&theirs)) {
             std::vector<std::string> ours;
@@ -266,6 +282,14 @@ class Translation {
         return values;
     }
 
+    /// The folder of a path that has the extension of a file; other values as they are.
+    static Value folder_of(const Value& path) {
+        const std::filesystem::path file(spelled(path));
+        return file.extension() == ".model" || file.extension() == ".json"
+                   ? Value(file.parent_path().string())
+                   : path;
+    }
+
     static std::vector<Value> spread(const Value& theirs, std::size_t count) {
         const auto* list = std::get_if<std::vector<std::string>>(&theirs);
         if (count == 1 || !list) return {theirs};
@@ -277,8 +301,11 @@ class Translation {
         const Value number = as_type(ValueType::Number, value_as(ValueType::Number, theirs));
         const Value by = find_field(key)->get(arrival_.config);
         const auto* numerator = std::get_if<double>(&number);
-        const auto* denominator = std::get_if<double>(&by);
-        return numerator && denominator && *denominator > 0 ? Value(*numerator / *denominator) : theirs;
+        const Value by_number = as_type(ValueType::Number, value_as(ValueType::Number, by));
+        const auto* denominator = std::get_if<double>(&by_number);
+        return numerator && *numerator >= 0 && denominator && *denominator > 0
+                   ? Value(*numerator / *denominator)
+                   : theirs;
     }
 
     void set(const std::string& key, const Value& value, const std::string& place) {
@@ -351,29 +378,17 @@ class Translation {
 Arrival translate(ForeignProgram program, const std::vector<Setting>& settings) {
     const ForeignTable& table = table_of(program);
     std::vector<Setting> last;
+    std::vector<std::string> names;
     for (const Setting& setting : settings) {
-        std::erase_if(
-            last, [&](const Setting& earlier) { return key_of(table, earlier) == key_of(table, setting); });
+        const std::string name = key_of(table, setting);
+        if (const auto earlier = std::ranges::find(names, name); earlier != names.end()) {
+            last.erase(last.begin() + (earlier - names.begin()));
+            names.erase(earlier);
+        }
         last.push_back(setting);
+        names.push_back(name);
     }
     return Translation(table).translate(last);
-}
-
-std::string foreign_answer(std::string_view key) {
-    std::string word(key.substr(key.rfind('.') + 1));
-    std::ranges::transform(word, word.begin(), [](char letter) {
-        return letter == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    });
-    const auto known = std::ranges::find(foreign_words(), word, &ForeignWord::word);
-    if (known != foreign_words().end()) return std::string(known->answer);
-    const ForeignTable& table = torchtitan_table();
-    const std::string name = newest_name(table, std::string(key));
-    if (name != key && find_field(name)) return fmt::format("its name is {}", name);
-    const ForeignKey* row = find_row(table, name);
-    const auto in_section = [&](const ForeignKey& other) { return other.key.starts_with(name + "."); };
-    if (!row && std::ranges::none_of(table.keys, in_section)) return "";
-    return fmt::format("it is TorchTitan's{}; pretrain --from-torchtitan F.toml translates a whole file",
-                       row && row->sentence.size() ? fmt::format(" ({})", row->sentence) : "");
 }
 
 }  // namespace argosy::config

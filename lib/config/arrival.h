@@ -3,10 +3,12 @@
 // in torchtitan_keys.cpp and litgpt_keys.cpp, which only arrival.cpp applies.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/parse.h"
@@ -32,6 +34,7 @@ struct Arrival {
     std::vector<ArrivedKey> keys;  // by fate, then in the order of their file
     JobConfig config;
     std::set<std::string> given;  // the keys of this program that follow from theirs
+    std::vector<Setting> sizes;   // keys of a config.json of Hugging Face, if the file has the model's sizes
     int count(Fate fate) const;
 };
 
@@ -41,7 +44,7 @@ struct Arrival {
 Arrival translate(ForeignProgram program, const std::vector<Setting>& settings);
 
 /// Reads the request's file and translates it with the options of its command line. UserError if the file
-/// cannot be read.
+/// cannot be read, or if its model is none that this program trains.
 Arrival translate(const ArrivalRequest& request);
 
 /// The table for people: a line for each key, the counts, and the command that starts the run.
@@ -59,6 +62,8 @@ std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request);
 struct ForeignKey {
     enum class Use {
         ToKey,    // `ours` takes the value
+        ToModel,  // `ours`, a key of a config.json of Hugging Face, takes the value; empty: the value must be
+                  // given
         InWords,  // equivalent: the sentence says how to get the same
         Nothing   // harmless
     };
@@ -68,7 +73,8 @@ struct ForeignKey {
     /// The values at which the row holds, separated by '|'; the key is missing here at any other. An entry is
     ///   VALUE        this value, the same here ("" is a list of the empty value)
     ///   THEIRS=OURS  for ToKey: this value, spelled OURS here; without OURS it changes nothing here
-    ///   *            any value that is not listed before; for ToKey, "*/KEY" divides it by our key KEY
+    ///   *            any value that is not listed before; for ToKey, "*/KEY" divides it by our key KEY, and
+    ///                "*.." takes the folder of a path that is a file's
     std::string_view values;
     std::string_view sentence;
 };
@@ -99,8 +105,9 @@ struct Implied {
 };
 
 struct ForeignTable {
-    std::string_view name;    // "TorchTitan"
-    std::string_view option;  // "from-torchtitan"
+    std::string_view name;           // "TorchTitan"
+    std::string_view option;         // "from-torchtitan"
+    std::string_view model_section;  // begins the keys of a model's sizes
     std::span<const ForeignKey> keys;
     std::span<const FormerName> former_names;
     std::span<const Implied> implied;
@@ -114,12 +121,30 @@ const ForeignTable& table_of(ForeignProgram program);
 /// of a nested value is its path with dots. UserError with the line for anything else.
 std::vector<Setting> read_yaml(const std::string& text, const std::string& path);
 
+/// The keys of a configuration as TorchTitan prints it (printed_python.cpp). UserError with the line if the
+/// text is not one.
+std::vector<Setting> read_printed_python(const std::string& text, const std::string& path);
+bool is_printed_python(const std::string& text);
+
 /// A scalar by YAML's rules: null (an unset value), boolean, integer, number or string, quoted or plain.
 Value yaml_scalar(std::string_view word);
 
 /// For an unknown key or option that is a word of another program: what it is called here. Empty for others.
-/// The words are those of foreign_words.cpp and the keys of TorchTitan.
+/// The words are those of arrival_text.cpp and the keys of TorchTitan.
 std::string foreign_answer(std::string_view key);
+
+/// Our spelling of their value by ForeignKey::values: none if the row does not hold at it, empty if it
+/// changes nothing here.
+std::optional<std::string> our_spelling(std::string_view values, const std::string& theirs);
+
+/// The key and the value here of an option in the words of TorchTitan, if a row of its table spells that
+/// value otherwise here, as interleave_1f1b.
+std::optional<std::pair<std::string, std::string>> our_option(const std::string& name,
+                                                              const std::string& word);
+
+/// The row for a key by its newest name; null if there is none.
+const ForeignKey* find_row(const ForeignTable& table, std::string_view key);
+std::string newest_name(const ForeignTable& table, std::string key);
 
 /// A word of another program, in lower case with underscores, and the keys here.
 struct ForeignWord {

@@ -17,6 +17,10 @@ constexpr const char* kTexts =
     "training.dataset_path";
 constexpr const char* kArchitecture =
     "model.hf_assets_path = a folder with the model's config.json says the architecture";
+constexpr const char* kLlamaOnly =
+    "sizes of a Llama: norm_class_name RMSNorm, mlp_class_name LLaMAMLP, rotary_percentage 1.0, "
+    "parallel_residual and "
+    "bias false, which are not Lit-GPT's defaults";
 constexpr const char* kTied =
     "tie_word_embeddings of a config.json in model.hf_assets_path; Lit-GPT ties if train.tie_embeddings says "
     "so, "
@@ -25,18 +29,61 @@ constexpr const char* kTied =
     "the others are not";
 constexpr const char* kExport = "jobs/export_run.py writes runs for MLflow and for Weights & Biases";
 
+constexpr const char* kStrategy =
+    "parallelism.data_parallel_shard_degree = -1 shards over all ranks that are left; 1 with "
+    "data_parallel_replicate_degree = RANKS is DDP; fsdp_reshard_after_forward = \"never\" is SHARD_GRAD_OP";
 constexpr const char* kFused = "updates are fused";
 
 constexpr ForeignKey kLitGptKeys[] = {
     {"model_name", ToKey, "model.name model.flavor",
-     "Llama-3.1-8B=llama3 8B|Meta-Llama-3.1-8B=llama3 8B|Llama-3.1-70B=llama3 70B|"
-     "Meta-Llama-3.1-70B=llama3 70B|Llama-3.1-405B=llama3 405B|Meta-Llama-3.1-405B=llama3 405B|"
-     "Llama-3.2-1B=llama3 1B|Llama-3.2-3B=llama3 3B|Mistral-7B-v0.1=mistral 7B|Qwen2.5-0.5B=qwen2 0.5B|"
+     "Llama-3.1-8B=llama3 8B|Llama-3.1-70B=llama3 70B|Llama-3.1-405B=llama3 405B|Llama-3.2-1B=llama3 1B|"
+     "Llama-3.2-3B=llama3 3B|Llama-3.3-70B=llama3 70B|Llama-3-8B=llama3 8B-8k|Llama-3-70B=llama3 70B-8k|"
+     "Llama-2-7b=llama2 7B|Llama-2-13b=llama2 13B|Llama-2-70b=llama2 70B|tiny-llama-1.1b=tinyllama 1.1B|"
+     "TinyLlama-1.1B=tinyllama 1.1B|micro-llama-300M=tinyllama 300M|MicroLlama=tinyllama 300M|"
+     "Mistral-7B-v0.1=mistral 7B|Qwen2.5-0.5B=qwen2 0.5B|"
      "Qwen2.5-1.5B=qwen2 1.5B|Qwen2.5-3B=qwen2 3B|Qwen2.5-7B=qwen2 7B|Qwen2.5-14B=qwen2 14B|"
      "Qwen3-0.6B=qwen3 0.6B|Qwen3-1.7B=qwen3 1.7B|Qwen3-4B=qwen3 4B|Qwen3-8B=qwen3 8B|Qwen3-14B=qwen3 14B|"
      "Qwen3-32B=qwen3 32B",
      kArchitecture},
-    {"model_config.", Nothing, "", "", kArchitecture},
+    {"model_config.name", Nothing, "", "*", "the name of the sizes"},
+    {"model_config.hf_config.", Nothing, "", "*", "the origin of the sizes"},
+    {"model_config.block_size", ToModel, "max_position_embeddings", "*", kArchitecture},
+    {"model_config.vocab_size", ToModel, "vocab_size", "*", kArchitecture},
+    {"model_config.padding_multiple", Nothing, "", "*",
+     "padded_vocab_size is the size of the vocabulary, if given"},
+    {"model_config.padded_vocab_size", ToModel, "vocab_size", "*", kArchitecture},
+    {"model_config.n_layer", ToModel, "num_hidden_layers", "*", kArchitecture},
+    {"model_config.n_embd", ToModel, "hidden_size", "*", kArchitecture},
+    {"model_config.n_head", ToModel, "num_attention_heads", "*", kArchitecture},
+    {"model_config.n_query_groups", ToModel, "num_key_value_heads", "*", kArchitecture},
+    {"model_config.head_size", ToModel, "head_dim", "*", kArchitecture},
+    {"model_config.intermediate_size", ToModel, "intermediate_size", "*", kArchitecture},
+    {"model_config.norm_eps", ToModel, "rms_norm_eps", "*", kArchitecture},
+    {"model_config.rope_base", ToModel, "rope_theta", "*", kArchitecture},
+    {"model_config.rope_adjustments.factor", ToModel, "rope_scaling.factor", "*", kArchitecture},
+    {"model_config.rope_adjustments.low_freq_factor", ToModel, "rope_scaling.low_freq_factor", "*",
+     kArchitecture},
+    {"model_config.rope_adjustments.high_freq_factor", ToModel, "rope_scaling.high_freq_factor", "*",
+     kArchitecture},
+    {"model_config.rope_adjustments.original_max_seq_len", ToModel,
+     "rope_scaling.original_max_position_embeddings", "*", kArchitecture},
+    {"model_config.norm_qk", ToModel, "model_type", "true=qwen3|false=", kLlamaOnly},
+    {"model_config.attn_bias", ToModel, "model_type", "true=qwen2|false=", kLlamaOnly},
+    {"model_config.norm_class_name", ToModel, "", "RMSNorm", kLlamaOnly},
+    {"model_config.mlp_class_name", ToModel, "", "LLaMAMLP", kLlamaOnly},
+    {"model_config.rotary_percentage", ToModel, "", "1|1.0", kLlamaOnly},
+    {"model_config.parallel_residual", ToModel, "", "false", kLlamaOnly},
+    {"model_config.bias", ToModel, "", "false", kLlamaOnly},
+    {"model_config.norm_qk_type", Nothing, "", "default", kLlamaOnly},
+    {"model_config.rope_condense_ratio", Nothing, "", "1", kLlamaOnly},
+    {"model_config.gelu_approximate", Nothing, "", "*", "the activation is SiLU"},
+    {"model_config.n_expert", Nothing, "", "0", kLlamaOnly},
+    {"model_config.n_expert_per_token", Nothing, "", "0", kLlamaOnly},
+    {"model_config.routed_scaling_factor", Nothing, "", "*", "only experts have it"},
+    {"model_config.norm_1", Nothing, "", "true", kLlamaOnly},
+    {"model_config.norm_2", Nothing, "", "true", kLlamaOnly},
+    {"model_config.", Nothing, "", "false", kLlamaOnly},
+    {"model_config", Nothing, "", "", kArchitecture},
     {"model.", Nothing, "", "", kArchitecture},
     {"out_dir", ToKey, "job.dump_folder", "*", ""},
     {"precision", ToKey, "training.dtype training.mixed_precision_param",
@@ -61,7 +108,7 @@ constexpr ForeignKey kLitGptKeys[] = {
     {"train.max_steps", ToKey, "training.steps", "*", ""},
     {"train.max_time", ToKey, "training.max_time", "*", "in seconds"},
     {"train.max_seq_length", ToKey, "training.seq_len", "*", ""},
-    {"train.tie_embeddings", Nothing, "", "", kTied},
+    {"train.tie_embeddings", ToModel, "tie_word_embeddings", "true|false", kTied},
     {"train.learning_rate", ToKey, "optimizer.lr", "*", ""},
     {"train.weight_decay", ToKey, "optimizer.weight_decay", "*", ""},
     {"train.beta1", ToKey, "optimizer.beta1", "*", ""},
@@ -73,8 +120,8 @@ constexpr ForeignKey kLitGptKeys[] = {
     {"eval.max_new_tokens", Nothing, "", "*", "litgpt pretrain generates no texts"},
     {"eval.evaluate_example", Nothing, "", "*", "litgpt pretrain generates no texts"},
     {"eval.initial_validation", Nothing, "", "false", "eval --model DIR evaluates the weights before a run"},
-    {"eval.final_validation", Nothing, "", "true",
-     "validation.steps: there is a validation after the last step"},
+    {"eval.final_validation", Nothing, "", "*",
+     "with validation.enable there is a validation after the last step, which changes no weights"},
     {"optimizer", ToKey, "optimizer.name", "*", "the only optimizer"},
     {"optimizer.class_path", ToKey, "optimizer.name", "torch.optim.AdamW=AdamW|*", "the only optimizer"},
     {"optimizer.init_args.lr", ToKey, "optimizer.lr", "*", ""},
@@ -89,6 +136,11 @@ constexpr ForeignKey kLitGptKeys[] = {
     {"optimizer.init_args.amsgrad", Nothing, "", "false", "AdamW"},
     {"devices", InWords, "", "*",
      "the launcher says the ranks of a node: mpirun -n N, jobs/submit.sh --nodes N"},
+    {"strategy", InWords, "", "*", kStrategy},
+    {"strategy.init_args.cpu_offload", Nothing, "", "false",
+     "more shards, optimizer.state_dtype = \"bfloat16\" or activation_checkpoint.mode = \"full\""},
+    {"strategy.", InWords, "", "*", kStrategy},
+    {"accelerator", Nothing, "", "*", "the device is found"},
     {"num_nodes", InWords, "", "*", "jobs/submit.sh F.toml --nodes N"},
     {"tokenizer_dir", ToKey, "model.hf_assets_path", "*",
      "the tokenizer's folder; if it has a config.json, that is the architecture"},
@@ -272,7 +324,7 @@ class YamlReader {
 }  // namespace
 
 const ForeignTable& litgpt_table() {
-    static const ForeignTable kTable{"Lit-GPT",          "from-litgpt",  kLitGptKeys,
+    static const ForeignTable kTable{"Lit-GPT",          "from-litgpt",  "model_config.",         kLitGptKeys,
                                      kLitGptFormerNames, kLitGptImplied, torchtitan_table().needs};
     return kTable;
 }

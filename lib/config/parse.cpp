@@ -1,6 +1,7 @@
 #include "config/parse.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -87,6 +88,10 @@ void check_utf8(const Option& option) {
 
 Setting setting_of(const Option& option) {
     const Field* field = find_field(option.name);
+    if (!field || field->type == ValueType::Choice) {
+        const auto ours = our_option(option.name, option.value.value_or("true"));
+        if (ours) return setting_of({ours->first, ours->second});
+    }
     if (!field) refuse_unknown(option.name);
     check_utf8(option);
     if (!option.value && (field->type == ValueType::Boolean || field->type == ValueType::Switch))
@@ -136,7 +141,9 @@ void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options,
         throw UserError("--{} has no effect beside --from-torchtitan or --from-litgpt; give it to the run",
                         *other);
     for (const Option& option : options) {
-        if (option.name.find('.') == std::string::npos) refuse_unknown(option.name);
+        const bool is_key = option.name.find('.') != std::string::npos ||
+                            find_row(table_of(request.program), option.name) != nullptr;
+        if (!is_key) refuse_unknown(option.name);
         check_utf8(option);
         request.words.insert(request.words.end(), {option.name, option.value.value_or("true")});
     }
@@ -202,12 +209,61 @@ CommandLine parse(const std::vector<std::string>& words) {
     return result;
 }
 
+/// What a file says of a model that no run here trains; empty for a dense language model.
+std::string kind_of_other_model(const std::vector<Setting>& settings) {
+    const auto contains = [](std::string_view text, std::initializer_list<std::string_view> parts) {
+        return std::ranges::any_of(
+            parts, [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
+    };
+    for (const Setting& setting : settings) {
+        const std::string& key = setting.key;
+        const auto* text = std::get_if<std::string>(&setting.value);
+        const auto* number = std::get_if<int64_t>(&setting.value);
+        const bool names_model = key == "model.name" || key == "model.flavor" || key == "model_name" ||
+                                 key == "model_spec.name" || key == "model_spec.flavor";
+        if (text && (names_model || key == "model_config.mlp_class_name")) {
+            std::string name = *text;
+            std::ranges::transform(name, name.begin(),
+                                   [](unsigned char letter) { return std::tolower(letter); });
+            std::erase_if(name, [](char letter) { return letter == '-' || letter == '_'; });
+            if (contains(name, {"flux", "diffusion"})) return "a diffusion model";
+            const bool is_distilled = contains(name, {"distill"});
+            if (contains(name, {"moe", "mixtral", "llama4", "gptoss", "kimi", "olmoe", "a3b", "a22b"}) ||
+                (contains(name, {"deepseek"}) && !is_distilled))
+                return "a mixture of experts";
+        }
+        const bool counts_experts = key.ends_with("n_expert") || key.ends_with("num_experts");
+        if ((number && *number > 0 && counts_experts) || key.find(".layers.moe.") != std::string::npos)
+            return "a mixture of experts";
+    }
+    return "";
+}
+
 Arrival translated(const ArrivalRequest& request) {
     std::vector<Setting> settings;
+    const std::filesystem::path file(request.path);
+    if (file.extension() == ".py") {
+        const std::string folder = file.parent_path().filename().string();
+        throw UserError(
+            "{} is Python, which is not run here; give --from-torchtitan the text that `python -m "
+            "torchtitan.config.manager --module {} --config NAME` prints without a GPU (NAME: a function of "
+            "the "
+            "file, such as llama3_8b), or the JSON of --debug.save_config_file",
+            request.path, folder.empty() ? "llama3" : folder);
+    }
     if (request.program == ForeignProgram::TorchTitan) {
-        settings = read_any_toml(request.path, "from-torchtitan");
+        const std::string text =
+            file.extension() == ".toml" ? "" : content_of(request.path, "from-torchtitan");
+        settings = is_printed_python(text) ? read_printed_python(text, request.path)
+                                           : read_any_toml(request.path, "from-torchtitan");
     } else {
         settings = read_yaml(content_of(request.path, "from-litgpt"), request.path);
+    }
+    if (const std::string kind = kind_of_other_model(settings); !kind.empty()) {
+        throw UserError(
+            "the model of {} is {}, which is not trained here; nothing is written. Models here are dense "
+            "language models: configs/README.md lists the presets",
+            request.path, kind);
     }
     for (std::size_t i = 0; i + 1 < request.words.size(); i += 2) {
         const std::string& word = request.words[i + 1];

@@ -387,8 +387,9 @@ ModelSpec read_hugging_face_config(const std::string& folder, const AcceptedKeys
     constexpr int64_t kMaxBytes = 16 << 20;
     if (!has_hugging_face_config(folder)) {
         throw UserError(
-            "there is no file {}; model.hf_assets_path must be a folder with a config.json, or with a "
-            "tokenizer, if model.name and model.flavor say the architecture",
+            "there is no file {}; model.hf_assets_path must be a folder with a config.json, unless "
+            "model.name and "
+            "model.flavor both say the architecture",
             path);
     }
     return parse_hugging_face_config(read_text(path, kMaxBytes), path, accepted);

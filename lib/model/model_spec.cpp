@@ -84,7 +84,7 @@ std::string text_of(const std::optional<RopeScaling>& scaling) {
 }
 
 struct Preset {
-    const char* flavor;
+    const char *name, *flavor;
     ModelSpec spec;
 };
 
@@ -104,6 +104,14 @@ ModelSpec with_sizes(const char* name, const Sizes& sizes) {
     spec.num_kv_heads = sizes[4];
     spec.head_dim = sizes[5];
     spec.hidden_dim = sizes[6];
+    return spec;
+}
+
+/// A Llama with the rotary frequencies of the versions before Llama 3. Its architecture is that of llama3.
+ModelSpec llama2(const Sizes& sizes, int64_t max_context = 4096) {
+    ModelSpec spec = with_sizes("llama3", sizes);
+    spec.rope_theta = 10000;
+    spec.max_context = max_context;
     return spec;
 }
 
@@ -135,36 +143,49 @@ ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps 
     return spec;
 }
 
-// Published models, except for debugmodel and for 256x6x16 and 4096x12x32 (dim x layers x heads).
+// Published models, except for debugmodel and for 256x6x16 and 4096x12x32 (dim x layers x heads). llama2
+// 271M, 1B and 26B are sizes of TorchTitan; tinyllama 300M is MicroLlama. 8B-8k and 70B-8k are the first
+// Llama 3, without scaled frequencies.
 const Preset kPresets[] = {
-    {"debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
-    {"256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},
-    {"4096x12x32", llama3({32000, 4096, 12, 32, 32, 128, 11008}, std::nullopt)},
-    {"1B", llama3({kLlamaVocabulary, 2048, 16, 32, 8, 64, 8192}, kLlama32, /*tied=*/true)},
-    {"3B", llama3({kLlamaVocabulary, 3072, 28, 24, 8, 128, 8192}, kLlama32, /*tied=*/true)},
-    {"8B", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, kLlama31)},
-    {"70B", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, kLlama31)},
-    {"405B", llama3({kLlamaVocabulary, 16384, 126, 128, 8, 128, 53248}, kLlama31)},
-    {"7B", mistral({32000, 4096, 32, 32, 8, 128, 14336})},
-    {"0.5B", qwen("qwen2", {kQwenVocabulary, 896, 24, 14, 2, 64, 4864}, /*tied=*/true)},
-    {"1.5B", qwen("qwen2", {kQwenVocabulary, 1536, 28, 12, 2, 128, 8960}, /*tied=*/true)},
-    {"3B", qwen("qwen2", {kQwenVocabulary, 2048, 36, 16, 2, 128, 11008}, /*tied=*/true)},
-    {"7B", qwen("qwen2", {kLargeQwenVocabulary, 3584, 28, 28, 4, 128, 18944}, /*tied=*/false)},
-    {"14B", qwen("qwen2", {kLargeQwenVocabulary, 5120, 48, 40, 8, 128, 13824}, /*tied=*/false, 1e-5)},
-    {"0.6B", qwen("qwen3", {kQwenVocabulary, 1024, 28, 16, 8, 128, 3072}, /*tied=*/true)},
-    {"1.7B", qwen("qwen3", {kQwenVocabulary, 2048, 28, 16, 8, 128, 6144}, /*tied=*/true)},
-    {"4B", qwen("qwen3", {kQwenVocabulary, 2560, 36, 32, 8, 128, 9728}, /*tied=*/true)},
-    {"8B", qwen("qwen3", {kQwenVocabulary, 4096, 36, 32, 8, 128, 12288}, /*tied=*/false)},
-    {"14B", qwen("qwen3", {kQwenVocabulary, 5120, 40, 40, 8, 128, 17408}, /*tied=*/false)},
-    {"32B", qwen("qwen3", {kQwenVocabulary, 5120, 64, 64, 8, 128, 25600}, /*tied=*/false)},
+    {"llama3", "debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
+    {"llama3", "256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},
+    {"llama3", "4096x12x32", llama3({32000, 4096, 12, 32, 32, 128, 11008}, std::nullopt)},
+    {"llama3", "1B", llama3({kLlamaVocabulary, 2048, 16, 32, 8, 64, 8192}, kLlama32, /*tied=*/true)},
+    {"llama3", "3B", llama3({kLlamaVocabulary, 3072, 28, 24, 8, 128, 8192}, kLlama32, /*tied=*/true)},
+    {"llama3", "8B", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, kLlama31)},
+    {"llama3", "70B", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, kLlama31)},
+    {"llama3", "405B", llama3({kLlamaVocabulary, 16384, 126, 128, 8, 128, 53248}, kLlama31)},
+    {"llama3", "8B-8k", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, std::nullopt)},
+    {"llama3", "70B-8k", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, std::nullopt)},
+    {"llama2", "256x6x16", llama2({32000, 256, 6, 16, 16, 16, 768})},
+    {"llama2", "271M", llama2({32000, 1024, 16, 8, 8, 128, 2816})},
+    {"llama2", "1B", llama2({32000, 2048, 18, 16, 16, 128, 5632})},
+    {"llama2", "7B", llama2({32000, 4096, 32, 32, 32, 128, 11008})},
+    {"llama2", "13B", llama2({32000, 5120, 40, 40, 40, 128, 13824})},
+    {"llama2", "26B", llama2({32000, 5120, 80, 40, 40, 128, 13824})},
+    {"llama2", "70B", llama2({32000, 8192, 80, 64, 8, 128, 28672})},
+    {"tinyllama", "300M", llama2({32000, 1024, 12, 16, 4, 64, 5632}, 2048)},
+    {"tinyllama", "1.1B", llama2({32000, 2048, 22, 32, 4, 64, 5632}, 2048)},
+    {"mistral", "7B", mistral({32000, 4096, 32, 32, 8, 128, 14336})},
+    {"qwen2", "0.5B", qwen("qwen2", {kQwenVocabulary, 896, 24, 14, 2, 64, 4864}, /*tied=*/true)},
+    {"qwen2", "1.5B", qwen("qwen2", {kQwenVocabulary, 1536, 28, 12, 2, 128, 8960}, /*tied=*/true)},
+    {"qwen2", "3B", qwen("qwen2", {kQwenVocabulary, 2048, 36, 16, 2, 128, 11008}, /*tied=*/true)},
+    {"qwen2", "7B", qwen("qwen2", {kLargeQwenVocabulary, 3584, 28, 28, 4, 128, 18944}, /*tied=*/false)},
+    {"qwen2", "14B",
+     qwen("qwen2", {kLargeQwenVocabulary, 5120, 48, 40, 8, 128, 13824}, /*tied=*/false, 1e-5)},
+    {"qwen3", "0.6B", qwen("qwen3", {kQwenVocabulary, 1024, 28, 16, 8, 128, 3072}, /*tied=*/true)},
+    {"qwen3", "1.7B", qwen("qwen3", {kQwenVocabulary, 2048, 28, 16, 8, 128, 6144}, /*tied=*/true)},
+    {"qwen3", "4B", qwen("qwen3", {kQwenVocabulary, 2560, 36, 32, 8, 128, 9728}, /*tied=*/true)},
+    {"qwen3", "8B", qwen("qwen3", {kQwenVocabulary, 4096, 36, 32, 8, 128, 12288}, /*tied=*/false)},
+    {"qwen3", "14B", qwen("qwen3", {kQwenVocabulary, 5120, 40, 40, 8, 128, 17408}, /*tied=*/false)},
+    {"qwen3", "32B", qwen("qwen3", {kQwenVocabulary, 5120, 64, 64, 8, 128, 25600}, /*tied=*/false)},
 };
 
 std::string known_presets() {
     std::string text, family;
     for (const Preset& preset : kPresets) {
-        if (preset.spec.name != family)
-            text += fmt::format("{}{}:", family.empty() ? "" : "; ", preset.spec.name);
-        family = preset.spec.name;
+        if (preset.name != family) text += fmt::format("{}{}:", family.empty() ? "" : "; ", preset.name);
+        family = preset.name;
         text += fmt::format(" {}", preset.flavor);
     }
     return text;
@@ -174,10 +195,15 @@ std::string known_presets() {
 
 ModelSpec preset(const std::string& name, const std::string& flavor) {
     for (const Preset& preset : kPresets) {
-        if (preset.spec.name == name && preset.flavor == flavor) return preset.spec;
+        if (preset.name == name && preset.flavor == flavor) return preset.spec;
     }
     throw UserError("no preset has model.name = \"{}\" and model.flavor = \"{}\"; there are {}", name, flavor,
                     known_presets());
+}
+
+std::string architecture_of(const std::string& name) {
+    const auto found = std::ranges::find(kPresets, name, &Preset::name);
+    return found == std::end(kPresets) ? name : found->spec.name;
 }
 
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {

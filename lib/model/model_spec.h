@@ -26,7 +26,7 @@ struct RopeScaling {
 };
 
 struct ModelSpec {
-    std::string name;  // family: llama3, mistral, qwen2, qwen3
+    std::string name;  // architecture: llama3, mistral, qwen2, qwen3
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
             hidden_dim = 0;
     double norm_eps = 1e-5, rope_theta = 500000;
@@ -47,6 +47,10 @@ struct ModelSpec {
 
 /// Returns a preset. Throws UserError, which lists the known presets, if there is no such preset.
 ModelSpec preset(const std::string& name, const std::string& flavor);
+
+/// The architecture of the presets called `name`, which is ModelSpec::name: llama3 for llama2 and tinyllama.
+/// Other names are returned as they are.
+std::string architecture_of(const std::string& name);
 
 /// Keys of a config.json that this program does not know, and that the user declares to be without effect on
 /// the model. The name of a key in an object is "rope_scaling.KEY".

@@ -78,7 +78,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                            .model = model::hugging_face_config(saved),
                            .config = config::print_toml(config)};
     const std::string& folder = config.model.hf_assets_path;
-    if (!folder.empty()) options.assets = assets_in(folder);
+    if (fs::is_directory(folder)) options.assets = assets_in(folder);
     if (options.assets.empty()) options.assets = start.assets;
     return options;
 }

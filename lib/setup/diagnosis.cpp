@@ -1,4 +1,4 @@
-#include "setup/diagnosis.h"
+#include "setup/options.h"
 
 #include <optional>
 

@@ -12,7 +12,6 @@
 #include "parallel/placement.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
-#include "tokenizer/tokenizer.h"
 
 namespace argosy::setup {
 namespace {
@@ -158,17 +157,6 @@ bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
            (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
 }
 
-/// Whether the folder has a tokenizer and no architecture, which the preset then says.
-bool has_tokenizer_alone(const config::Model& model) {
-    const std::string& folder = model.hf_assets_path;
-    if (model::has_hugging_face_config(folder) || !tokenizer::tokenizer_file_in(folder)) return false;
-    if (model.name && model.flavor) return true;
-    throw UserError(
-        "model.hf_assets_path = {} has a tokenizer and no config.json, so model.name and model.flavor must "
-        "both say the architecture",
-        folder);
-}
-
 /// Batches of `global_batch` samples, in the microbatches of training.
 train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout::MeshShape& mesh,
                                    int64_t global_batch) {
@@ -183,40 +171,6 @@ train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout
 }
 
 }  // namespace
-
-model::ModelSpec choose_model(const config::Model& model) {
-    const std::string name = model.name.value_or(config::Model::kDefaultName);
-    if (model.hf_assets_path.empty() || has_tokenizer_alone(model)) {
-        return model::preset(name, model.flavor.value_or(config::Model::kDefaultFlavor));
-    }
-    model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path, {model.accept_config_keys});
-    if (model.name && *model.name != spec.name) {
-        throw UserError("model.name is {}, but {}/config.json is a {}; remove one of the two", name,
-                        model.hf_assets_path, spec.name);
-    }
-    if (!model.flavor) return spec;
-    const auto differences = model::differences(model::preset(spec.name, *model.flavor), spec);
-    if (differences.empty()) return spec;
-    throw UserError("the preset {} {} and {}/config.json are different models: {}; remove one of the two",
-                    spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
-}
-
-void check_preset(config::Arrival& arrival) {
-    const config::Model& model = arrival.config.model;
-    if (!model.flavor && !model.hf_assets_path.empty()) return;  // a config.json may say it
-    try {
-        model::preset(model.name.value_or(config::Model::kDefaultName),
-                      model.flavor.value_or(config::Model::kDefaultFlavor));
-    } catch (const UserError& error) {
-        arrival.keys.push_back({config::Fate::Missing, "(preset)", "", error.what()});
-    }
-}
-
-std::string model_title(const config::Model& model, const model::ModelSpec& spec) {
-    if (model::has_hugging_face_config(model.hf_assets_path))
-        return fmt::format("{} of {}", spec.name, model.hf_assets_path);
-    return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
-}
 
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device) {

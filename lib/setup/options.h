@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/environment.h"
 #include "comm/group.h"
@@ -13,7 +14,9 @@
 #include "cublas/matmul.h"
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
+#include "observe/diagnosis.h"
 #include "observe/metrics_writer.h"
+#include "observe/rank_times.h"
 #include "optim/lr_schedule.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
@@ -23,11 +26,16 @@
 namespace argosy::setup {
 
 /// The architecture: that of the config.json in model.hf_assets_path or, without one, the preset. Throws
-/// UserError if both are given and differ, and if the folder has neither a config.json nor a tokenizer.
+/// UserError if both are given and differ, and if there is no config.json and not both keys of a preset.
 model::ModelSpec choose_model(const config::Model& model);
 
-/// Adds a missing key to a translation if model.name and model.flavor are no preset.
-void check_preset(config::Arrival& arrival);
+/// A warning if model.hf_assets_path has neither a config.json nor a tokenizer; else empty.
+std::string missing_assets(const config::Model& model);
+
+/// Decides how a translated run names its model: a preset if one fits the sizes of the file, else `folder` as
+/// model.hf_assets_path. Returns the text of the config.json for that folder; empty if none is needed. Adds a
+/// missing key if neither a preset nor the sizes of the file are a model.
+std::string settle_model(config::Arrival& arrival, const std::string& folder);
 
 /// The model's name in messages: name and flavor of a preset, or name and Hugging Face folder.
 std::string model_title(const config::Model& model, const model::ModelSpec& spec);
@@ -65,5 +73,13 @@ optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
 /// started.
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
                                         std::optional<int64_t> last_own_step, const Environment& environment);
+
+/// The name of this rank's host is Slurm's, if there is one.
+observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
+                                             const Environment& environment);
+
+/// The facts for the diagnosis of a run. `slow_settings`: what RankContext has found.
+observe::RunFacts run_facts(const config::JobConfig& config, const train::TrainerOptions& options,
+                            const layout::MeshShape& mesh, const std::vector<std::string>& slow_settings);
 
 }  // namespace argosy::setup

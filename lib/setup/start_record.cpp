@@ -176,6 +176,8 @@ void log_job(const config::JobConfig& config, const train::TrainerOptions& optio
     spdlog::info("{}", number_types_line(config.training));
     log_product_casts(config, options, mesh, ops::product_target(at::empty({0}, context.device)));
     if (!config.job.description.empty()) spdlog::info("description: \"{}\"", config.job.description);
+    if (const std::string warning = missing_assets(config.model); !warning.empty())
+        spdlog::warn("{}", warning);
     warn_of_schedule(config, steps);
     if (loader.num_samples() < sizes.global_batch) {
         spdlog::warn(

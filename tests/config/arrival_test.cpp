@@ -154,7 +154,7 @@ TEST(Arrival, LitGpt) {
 
 TEST(Arrival, LitGptModelsWithoutAPresetStopTheRun) {
     const Arrival arrival = litgpt("model_name: pythia-14m\nmodel_config:\n  n_layer: 6\n");
-    EXPECT_EQ(arrival.count(Fate::Missing), 3) << arrival_text(arrival, {});  // the length of samples, too
+    EXPECT_EQ(arrival.count(Fate::Missing), 7) << arrival_text(arrival, {});  // five kinds of parts, and the length
     EXPECT_EQ(read_back(arrival).model.flavor, "pythia-14m");
 }
 

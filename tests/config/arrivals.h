@@ -46,4 +46,10 @@ inline std::vector<Setting> torchtitan_defaults() {
     return read_yaml(text.str(), "torchtitan_keys.yaml");
 }
 
+inline std::string torchtitan_printed() {
+    std::ostringstream text;
+    text << std::ifstream(ARGOSY_TORCHTITAN_PRINTED).rdbuf();
+    return text.str();
+}
+
 }  // namespace argosy::config

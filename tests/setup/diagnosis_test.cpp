@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "parallel/schedule.h"
-#include "setup/diagnosis.h"
 #include "setup/options.h"
 
 namespace argosy::setup {

@@ -160,6 +160,31 @@ TEST_F(ChooseModelFromFolder, ATokenizerAloneNeedsAPreset) {
     }
 }
 
+TEST_F(ChooseModelFromFolder, APresetNeedsNoFolder) {
+    for (const char* name : {"missing", ""}) {
+        config::Model model = named("llama2", "7B");
+        model.hf_assets_path = (folder_ / name).string();
+        std::filesystem::remove(folder_ / "config.json");
+        EXPECT_EQ(choose_model(model), model::preset("llama2", "7B"));
+        EXPECT_NE(missing_assets(model).find(
+                      "neither a config.json nor a tokenizer: the model is the preset llama2 7B"),
+                  std::string::npos)
+            << missing_assets(model);
+    }
+    EXPECT_EQ(missing_assets({}), "");
+    write_file(folder_ / "tokenizer.json", "");
+    EXPECT_EQ(missing_assets(with_folder({})), "");
+}
+
+TEST_F(ChooseModelFromFolder, PresetsOfOneArchitectureAreComparedByTheirSizes) {
+    const model::ModelSpec spec = model::preset("llama2", "7B");
+    write_file(folder_ / "config.json", model::hugging_face_config(spec));
+    EXPECT_EQ(model::differences(choose_model(with_folder(named("llama2", "7B"))), spec),
+              std::vector<std::string>{});
+    EXPECT_NO_THROW(choose_model(with_folder(named("llama3", std::nullopt))));
+    EXPECT_ERROR(choose_model(with_folder(named("llama2", "13B"))), UserError, "the preset llama2 13B");
+}
+
 TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
     config::Model model;
     model.hf_assets_path = (folder_ / "missing").string();
@@ -170,12 +195,12 @@ TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
                  "a folder with a config.json");
 }
 
-TEST(CheckPreset, NamesPairsThatAreNone) {
+TEST(SettleModel, NamesPairsThatAreNone) {
     const auto missing = [](const char* name, const char* flavor) {
         config::Arrival arrival;
         arrival.config.model.name = name;
         arrival.config.model.flavor = flavor;
-        check_preset(arrival);
+        settle_model(arrival, "run.model");
         return arrival.keys.empty() ? "" : arrival.keys[0].sentence;
     };
     EXPECT_EQ(missing("llama3", "8B"), "");

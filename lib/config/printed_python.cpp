@@ -1,0 +1,400 @@
+// TorchTitan's configurations of Python (since February 2026) as it prints them: the JSON of
+// --debug.save_config_file and --debug.print_config, and the text of `python -m torchtitan.config.manager`.
+// Both are read by one grammar: objects, calls with named arguments, lists and scalars. rich breaks its lines
+// at 80 columns, also inside of strings.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "config/arrival.h"
+
+namespace argosy::config {
+namespace {
+
+constexpr std::string_view kLayers = "model_spec.model.layers.";
+
+class PrintedReader {
+  public:
+    PrintedReader(const std::string& text, const std::string& path) : text_(text), path_(path) {}
+
+    std::vector<Setting> read() {
+        const std::size_t begin = begin_of_printed(text_);
+        if (begin == std::string::npos) refuse("no configuration begins");
+        at_ = begin;
+        const bool is_json = text_[at_] == '{';
+        read_value("", 0);
+        const auto lists_converters = [](const Setting& setting) {
+            return setting.key.starts_with("model_converters");
+        };
+        if (is_json && std::ranges::none_of(settings_, lists_converters))
+            settings_.push_back({"model_spec.casts", "unsaid", "unsaid", ""});
+        return std::move(settings_);
+    }
+
+    /// Where the configuration begins, perhaps after other lines of a log.
+    static std::size_t begin_of_printed(std::string_view text) {
+        const std::size_t first = text.find_first_not_of(" \t\r\n");
+        if (first != std::string_view::npos && text[first] == '{') return first;
+        constexpr std::string_view kLogged = "configs: {";
+        if (const std::size_t at = text.find(kLogged); at != std::string_view::npos)
+            return at + kLogged.size() - 1;
+        std::size_t at = text.find("Config(");
+        while (at != std::string_view::npos && at > 0 && (std::isalnum(text[at - 1]) || text[at - 1] == '.'))
+            --at;
+        return at;
+    }
+
+  private:
+    [[noreturn]] void refuse(std::string_view what) const {
+        throw UserError(
+            "{}:{}: {}; --from-torchtitan reads TOML, the JSON of --debug.save_config_file or "
+            "--debug.print_config, and what python -m torchtitan.config.manager prints",
+            path_, line(), what);
+    }
+    long line() const {
+        const auto end = text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size()));
+        return 1 + std::count(text_.begin(), end, '\n');
+    }
+
+    char peek() {
+        at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
+        if (at_ == text_.size()) refuse("the text ends within the configuration");
+        return text_[at_];
+    }
+    bool take(char letter) {
+        if (peek() != letter) return false;
+        ++at_;
+        return true;
+    }
+    void expect(char letter) {
+        if (!take(letter))
+            refuse(fmt::format("'{}' is expected before '{}'", letter, shown(text_.substr(at_, 20))));
+    }
+
+    /// Reads the value of `key`. Keys of objects become settings; other values are returned, and none for
+    /// what is no value of a configuration, such as a function.
+    std::optional<Setting> read_value(const std::string& key, int depth) {
+        if (depth > 50) refuse("objects are nested too deep");
+        const auto setting = [&](const Value& value) {
+            return Setting{key, value, is_set(value) ? toml_text(value) : "null", "in " + path_};
+        };
+        switch (peek()) {
+            case '{':
+                ++at_;
+                read_object(key, depth);
+                return std::nullopt;
+            case '[':
+            case '(':
+                return read_list(key, depth);
+            case '"':
+            case '\'':
+                return setting(read_string());
+            case '<':
+                skip_object_of_python();
+                return std::nullopt;
+            default:
+                break;
+        }
+        const std::string word = read_word();
+        if (at_ < text_.size() && text_[at_] == '(') {
+            ++at_;
+            read_call(key, depth);
+            return std::nullopt;
+        }
+        return setting(word == "None" ? Value() : yaml_scalar(word));
+    }
+
+    void read_member(const std::string& key, const std::string& name, int depth) {
+        const std::string full = key.empty() ? name : key + "." + name;
+        if (name == "_torchao_config")
+            settings_.push_back({full, true, "true", ""});  // has no keys of its own
+        if (auto setting = read_value(full, depth + 1)) settings_.push_back(*std::move(setting));
+    }
+
+    void read_object(const std::string& key, int depth) {
+        while (!take('}')) {
+            const char first = peek();
+            const std::string name = first == '"' || first == '\'' ? read_string() : read_word();
+            expect(':');
+            read_member(key, name, depth);
+            if (!take(',') && peek() != '}') expect(',');
+        }
+    }
+
+    /// What has unnamed arguments, as functools.partial, is no part of a configuration.
+    void read_call(const std::string& key, int depth) {
+        const std::size_t num_before = settings_.size();
+        bool is_opaque = false;
+        while (!take(')')) {
+            const std::size_t begin = (peek(), at_);
+            const bool begins_word =
+                std::isalpha(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_';
+            const std::string name = begins_word ? read_word() : "";
+            if (!name.empty() && take('=')) {
+                read_member(key, name, depth);
+            } else {
+                at_ = begin;
+                is_opaque = true;
+                read_value(key, depth + 1);
+            }
+            if (!take(',') && peek() != ')') expect(',');
+        }
+        if (is_opaque) settings_.resize(num_before);
+    }
+
+    std::optional<Setting> read_list(const std::string& key, int depth) {
+        const char end = text_[at_++] == '[' ? ']' : ')';
+        std::vector<std::string> words;
+        std::vector<std::vector<std::string>> lists;
+        bool is_value = true;
+        for (std::size_t i = 0; !take(end); ++i) {
+            const auto element = read_value(fmt::format("{}.{}", key, i), depth + 1);
+            if (!element) {
+                is_value = false;
+            } else if (const auto* list = std::get_if<std::vector<std::string>>(&element->value)) {
+                lists.push_back(*list);
+            } else {
+                const auto* text = std::get_if<std::string>(&element->value);
+                words.push_back(text ? *text : element->found);
+            }
+            if (!take(',') && peek() != end) expect(',');
+        }
+        if (!is_value || (!words.empty() && !lists.empty())) return std::nullopt;
+        const Value value = lists.empty() ? Value(words) : Value(lists);
+        return Setting{key, value, toml_text(value), "in " + path_};
+    }
+
+    std::string read_word() {
+        const std::size_t begin = at_;
+        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+                                      std::string_view("_.+-").find(text_[at_]) != std::string_view::npos))
+            ++at_;
+        if (at_ == begin) refuse(fmt::format("'{}' is no value", shown(text_.substr(at_, 20))));
+        return text_.substr(begin, at_ - begin);
+    }
+
+    void skip_object_of_python() {
+        int depth = 0;
+        do {
+            if (at_ == text_.size()) refuse("the text ends within <...>");
+            depth += text_[at_] == '<' ? 1 : text_[at_] == '>' ? -1 : 0;
+            ++at_;
+        } while (depth > 0);
+    }
+
+    std::string read_string() {
+        const char quote = text_[at_++];
+        std::string result;
+        while (at_ < text_.size() && text_[at_] != quote) {
+            if (text_[at_] == '\n') {
+                ++at_;  // a break of the printed line
+            } else if (text_[at_] == '\\') {
+                result += read_escape();
+            } else {
+                result += text_[at_++];
+            }
+        }
+        if (at_ == text_.size()) refuse("the text ends within a string");
+        ++at_;
+        return result;
+    }
+
+    std::string read_escape() {
+        const char kind = at_ + 1 < text_.size() ? text_[at_ + 1] : '\\';
+        const std::size_t num_digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
+        at_ += 2;
+        constexpr std::string_view kNames = "nrtbf", kLetters = "\n\r\t\b\f";
+        if (num_digits == 0) {
+            const std::size_t found = kNames.find(kind);
+            return {found == std::string_view::npos ? kind : kLetters[found]};
+        }
+        const auto digits = [&](std::size_t count) {
+            const std::string text = text_.substr(std::min(at_, text_.size()), count);
+            at_ += count;
+            return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
+        };
+        uint32_t code = digits(num_digits);
+        if (code >= 0xD800 && code < 0xDC00) {  // the first of a pair
+            at_ += 2;
+            code = 0x10000 + ((code - 0xD800) << 10) + (digits(4) & 0x3FF);
+        }
+        return utf8(code);
+    }
+
+    static std::string utf8(uint32_t code) {
+        if (code < 0x80) return {static_cast<char>(code)};
+        const int num_more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+        std::string text(1, static_cast<char>((0xFF00U >> (num_more + 1)) | (code >> (6 * num_more))));
+        for (int i = num_more - 1; i >= 0; --i) text += static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F));
+        return text;
+    }
+
+    const std::string &text_, &path_;
+    std::size_t at_ = 0;
+    std::vector<Setting> settings_;
+};
+
+class PythonSettings {
+  public:
+    explicit PythonSettings(std::vector<Setting> settings) : all_(std::move(settings)) {}
+
+    std::vector<Setting> named() {
+        join_layers();
+        name_optimizer();
+        name_recomputation();
+        name_batch();
+        name_converters();
+        return std::move(all_);
+    }
+
+  private:
+    const Setting* find(std::string_view key) const {
+        const auto found = std::ranges::find(all_, key, &Setting::key);
+        return found == all_.end() ? nullptr : &*found;
+    }
+    int64_t integer(std::string_view key, int64_t otherwise) const {
+        const Setting* setting = find(key);
+        const auto* value = setting ? std::get_if<int64_t>(&setting->value) : nullptr;
+        return value ? *value : otherwise;
+    }
+    bool has(std::string_view part, std::string_view prefix = "") const {
+        return std::ranges::any_of(all_, [&](const Setting& setting) {
+            return setting.key.starts_with(prefix) && setting.key.find(part) != std::string::npos;
+        });
+    }
+    void add(const std::string& key, const Value& value) {
+        all_.push_back({key, value, toml_text(value), ""});
+    }
+
+    /// Layers are alike, so the keys of the first and the number of layers say them all. Unset keys say
+    /// nothing.
+    void join_layers() {
+        std::map<std::string, std::string> first;
+        int64_t num_layers = 0;
+        bool differ = false;
+        std::erase_if(all_, [&](Setting& setting) {
+            const bool is_code = setting.found.find(" at 0x") != std::string::npos;  // the text of a function
+            if (is_code || setting.key.find(".param_init") != std::string::npos) return true;
+            if (setting.key.starts_with("model_spec.model.") && !is_set(setting.value)) return true;
+            if (!setting.key.starts_with(kLayers)) return false;
+            const std::size_t dot = setting.key.find('.', kLayers.size());
+            const std::string number = setting.key.substr(kLayers.size(), dot - kLayers.size());
+            if (dot == std::string::npos ||
+                !std::ranges::all_of(number, [](unsigned char c) { return std::isdigit(c); }))
+                return false;
+            const std::string name = setting.key.substr(dot + 1);
+            num_layers = std::max<int64_t>(num_layers, std::atoll(number.c_str()) + 1);
+            const auto [known, is_new] = first.emplace(name, setting.found);
+            setting.key = std::string(kLayers) + name;
+            if (number != "0") differ |= is_new || known->second != setting.found;
+            return number != "0";
+        });
+        if (num_layers > 0) add("model_spec.model.n_layers", num_layers);
+        bool norms_heads = false;
+        for (const Setting& setting : all_) {
+            const bool is_in_layer = setting.key.starts_with("model_spec.model.layer");
+            differ |= is_in_layer && setting.key.ends_with(".bias") && setting.value == Value(true);
+            norms_heads |= is_in_layer && setting.key.find(".qk_norm") != std::string::npos &&
+                           setting.value != Value(false);
+        }
+        const Setting* name = find("model_spec.name");
+        differ |= has("", "model_spec.model.dim") && name && norms_heads != (name->value == Value("qwen3"));
+        // Since June 2026 a token attends to its own document alone. Before, a key says it.
+        if (first.contains("attention.n_heads") && !first.contains("attention.attn_mask_type") &&
+            !first.contains("attention.mask_type"))
+            add("model_spec.model.layers.attention.attn_mask_type", "block_causal");
+        if (differ) add("model_spec.model.layers_differ", true);
+    }
+
+    void name_optimizer() {
+        constexpr std::string_view kGroups = "optimizer.param_groups.", kFirst = "optimizer.param_groups.0.";
+        const Setting* pattern = find("optimizer.param_groups.0.pattern");
+        if (has("", "optimizer.param_groups.1.") || !pattern || pattern->value != Value(".*")) return;
+        std::erase_if(all_, [&](Setting& setting) {
+            if (!setting.key.starts_with(kGroups)) return false;
+            const std::string name = setting.key.substr(kFirst.size());
+            constexpr std::string_view kConstants = "optimizer_kwargs.";
+            setting.key = name == "optimizer_name"       ? "optimizer.name"
+                          : name.starts_with(kConstants) ? "optimizer." + name.substr(kConstants.size())
+                                                         : "optimizer." + name;
+            return name == "pattern";
+        });
+    }
+
+    void name_recomputation() {
+        const std::string mode = "activation_checkpoint.mode";
+        if (const Setting* whole = find("activation_checkpoint"); whole && !is_set(whole->value)) {
+            std::erase_if(all_,
+                          [](const Setting& setting) { return setting.key == "activation_checkpoint"; });
+            add(mode, "none");
+        } else if (has("", "activation_checkpoint.") && !find(mode)) {
+            add(mode, find("activation_checkpoint.force_recompute_mm_shapes_by_fqns") ? "selective"
+                      : find("activation_checkpoint.memory_budget")                   ? "memory_budget"
+                                                                                      : "full");
+        }
+    }
+
+    /// Since August 2026 batches count tokens, those of a pipeline by its microbatches. Validation has the
+    /// batches of training.
+    void name_batch() {
+        const int64_t tokens = integer("training.num_tokens_per_microbatch_per_dp_rank", 0);
+        const int64_t length = integer("training.max_context_length", integer("training.seq_len", 0));
+        const int64_t samples =
+            tokens > 0 && length > 0 ? tokens / length : integer("training.local_batch_size", 0);
+        if (length > 0 && has("", "validator.")) add("validation.seq_len", length);
+        if (samples > 0 && has("", "validator.")) add("validation.local_batch_size", samples);
+        const int64_t microbatches = integer("parallelism.num_pp_microbatches", 1);
+        if (tokens == 0 || samples == 0 || integer("parallelism.pipeline_parallel_degree", 1) == 1) return;
+        add("parallelism.pipeline_parallel_microbatch_size", samples);
+        for (Setting& setting : all_) {
+            if (setting.key == "training.num_tokens_per_microbatch_per_dp_rank")
+                setting.value = tokens * microbatches;
+        }
+    }
+
+    /// Until April 2026 converters are a list; since then layers have other kinds of products.
+    void name_converters() {
+        constexpr std::string_view kConverters = "model_converters.converters.";
+        std::vector<std::string> names;
+        for (Setting& setting : all_) {
+            if (!setting.key.starts_with(kConverters)) continue;
+            const std::string name = setting.key.substr(setting.key.rfind('.') + 1);
+            const bool is_mx =
+                has("mxfp8_dim1_cast_kernel_choice", setting.key.substr(0, setting.key.rfind('.')));
+            const std::string converter = is_mx ? "quantize.linear.mx" : "quantize.linear.float8";
+            if (std::ranges::find(names, converter) == names.end()) names.push_back(converter);
+            setting.key = converter + "." + name;
+        }
+        const bool casts = has("._torchao_config", kLayers),
+                   casts_head = has("._torchao_config", "model_spec.model.lm_head.");
+        std::erase_if(all_, [](const Setting& setting) {
+            return setting.key.find("._torchao_config") != std::string::npos;
+        });
+        if (casts) {
+            names.push_back("quantize.linear.float8");
+            add("quantize.linear.float8.recipe_name", "rowwise");  // TorchTitan's default, which no key says
+            if (!casts_head) add("quantize.linear.float8.filter_fqns", std::vector<std::string>{"output"});
+        }
+        if (!names.empty()) add("model.converters", names);
+    }
+
+    std::vector<Setting> all_;
+};
+
+}  // namespace
+
+bool is_printed_python(const std::string& text) {
+    return PrintedReader::begin_of_printed(text) != std::string::npos;
+}
+
+std::vector<Setting> read_printed_python(const std::string& text, const std::string& path) {
+    return PythonSettings(PrintedReader(text, path).read()).named();
+}
+
+}  // namespace argosy::config
