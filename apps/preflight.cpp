@@ -14,6 +14,7 @@
 #include "bench/options.h"
 #include "command_line.h"
 #include "config/parse.h"
+#include "config/print.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
 #include "preflight/history.h"
@@ -184,7 +185,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{kHelp, "preflight"};
     Arguments arguments;
     add_options(app, arguments);
-    if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
+    if (!parse_options(app, argc, argv, world.rank() == 0, config::completed_keys())) return ExitCode::Done;
     std::vector<std::string> configuration = app.remaining();
     configuration.insert(configuration.begin(), {"--config", arguments.config});
     const config::CommandLine command = config::parse_command_line(configuration);

@@ -37,7 +37,105 @@ constexpr const char* kRanks =
     "the launcher says the ranks: mpirun -n N pretrain ..., or jobs/submit.sh F.toml --nodes N";
 constexpr const char* kFloat8 = "it is --model.converters quantize.linear.float8";
 
+constexpr const char* kTensor = "it is --parallelism.tensor_parallel_degree";
+constexpr const char* kPipeline = "it is --parallelism.pipeline_parallel_degree";
+constexpr const char* kContext = "it is --parallelism.context_parallel_degree";
+constexpr const char* kResume =
+    "with --checkpoint.enable true the same command resumes from the newest intact checkpoint of "
+    "--job.dump_folder; --checkpoint.initial_load_path PATH starts a new run from other weights";
+constexpr const char* kWeights =
+    "--checkpoint.initial_load_path PATH starts from the weights of a run, a full file or a Hugging Face "
+    "folder";
+constexpr const char* kWandb =
+    "jobs/export_run.py --wandb DIR RUN makes a run that wandb sync uploads; --metrics.enable_tensorboard "
+    "true writes curves for TensorBoard";
+constexpr const char* kTensorBoard = "it is --metrics.enable_tensorboard true";
+constexpr const char* kProfile = "it is --profiling.enable_profiling true";
+constexpr const char* kBatch =
+    "it is --training.local_batch_size, the samples of a rank, or --training.global_batch_size, those of a "
+    "step";
+constexpr const char* kSteps = "it is --training.steps";
+constexpr const char* kEpochs =
+    "--training.steps or --training.max_tokens sets the length of a run, which repeats its data as often as "
+    "needed";
+constexpr const char* kOutput = "it is --job.dump_folder";
+constexpr const char* kInterval = "it is --checkpoint.interval N with --checkpoint.enable true";
+constexpr const char* kLogging = "it is --metrics.log_freq";
+constexpr const char* kValidation =
+    "it is --validation.freq N with --validation.enable true and --validation.dataset_path F.h5";
+constexpr const char* kData = "it is --training.dataset_path F.h5, a file that prepare-data tokenize makes";
+constexpr const char* kClipping = "it is --training.max_norm";
+constexpr const char* kWarmup = "it is --lr_scheduler.warmup_steps";
+constexpr const char* kDecay = "it is --lr_scheduler.decay_type linear, cosine or sqrt";
+constexpr const char* kAttention =
+    "attention is fused wherever there is a kernel for it; there is nothing to set";
+
 constexpr ForeignWord kWords[] = {
+    // Words that users of any trainer type first
+    {"tp", kTensor},
+    {"tp_size", kTensor},
+    {"tensor_parallel", kTensor},
+    {"tensor_parallel_size", kTensor},
+    {"pp", kPipeline},
+    {"pp_size", kPipeline},
+    {"pipeline_parallel_size", kPipeline},
+    {"cp", kContext},
+    {"cp_size", kContext},
+    {"dp",
+     "--parallelism.data_parallel_shard_degree N shards the model (FSDP), "
+     "--parallelism.data_parallel_replicate_degree N copies it (DDP)"},
+    {"resume", kResume},
+    {"auto_resume", kResume},
+    {"resume_from", kResume},
+    {"resume_from_checkpoint", kResume},
+    {"load", kWeights},
+    {"init_from", kWeights},
+    {"model_name_or_path", kWeights},
+    {"wandb", kWandb},
+    {"use_wandb", kWandb},
+    {"wandb_project", kWandb},
+    {"tensorboard", kTensorBoard},
+    {"tensorboard_dir", kTensorBoard},
+    {"profile", kProfile},
+    {"profiler", kProfile},
+    {"batch_size", kBatch},
+    {"max_steps", kSteps},
+    {"num_steps", kSteps},
+    {"train_steps", kSteps},
+    {"epochs", kEpochs},
+    {"num_epochs", kEpochs},
+    {"num_train_epochs", kEpochs},
+    {"learning_rate", "it is --optimizer.lr"},
+    {"min_lr", "it is --lr_scheduler.min_lr_factor, a share of --optimizer.lr"},
+    {"warmup", kWarmup},
+    {"num_warmup_steps", kWarmup},
+    {"lr_warmup_iters", kWarmup},
+    {"warmup_ratio", "it is --lr_scheduler.warmup_steps, a number of steps"},
+    {"lr_scheduler_type", kDecay},
+    {"lr_decay_style", kDecay},
+    {"grad_clip", kClipping},
+    {"clip_grad", kClipping},
+    {"max_grad_norm", kClipping},
+    {"output_dir", kOutput},
+    {"out_dir", kOutput},
+    {"save", kOutput},
+    {"save_dir", kOutput},
+    {"save_interval", kInterval},
+    {"save_steps", kInterval},
+    {"log_interval", kLogging},
+    {"logging_steps", kLogging},
+    {"eval_interval", kValidation},
+    {"eval_steps", kValidation},
+    {"data_path", kData},
+    {"train_data", kData},
+    {"train_data_path", kData},
+    {"max_seq_len", "it is --training.seq_len"},
+    {"block_size", "it is --training.seq_len"},
+    {"context_length", "it is --training.seq_len"},
+    {"flash_attention", kAttention},
+    {"use_flash_attn", kAttention},
+    {"attn_implementation", kAttention},
+    {"dry_run", "--plan runs a step without data and says whether the run fits"},
     // PyTorch's FSDP and DDP
     {"full_shard", kFullShard},
     {"fsdp", kFullShard},
@@ -77,11 +175,11 @@ constexpr ForeignWord kWords[] = {
     {"train_batch_size", "it is --training.global_batch_size, the samples of a step"},
     {"train_micro_batch_size_per_gpu", kLocalBatch},
     {"gradient_accumulation_steps", kAccumulation},
-    {"gradient_clipping", "it is --training.max_norm"},
+    {"gradient_clipping", kClipping},
     // Megatron
-    {"tensor_model_parallel_size", "it is --parallelism.tensor_parallel_degree"},
-    {"pipeline_model_parallel_size", "it is --parallelism.pipeline_parallel_degree"},
-    {"context_parallel_size", "it is --parallelism.context_parallel_degree"},
+    {"tensor_model_parallel_size", kTensor},
+    {"pipeline_model_parallel_size", kPipeline},
+    {"context_parallel_size", kContext},
     {"tp_comm_overlap", "it is --parallelism.enable_async_tensor_parallel true, false or auto"},
     {"sequence_parallel",
      "the sequence is split between matrices whenever --parallelism.tensor_parallel_degree > 1"},
@@ -94,7 +192,7 @@ constexpr ForeignWord kWords[] = {
     {"gradient_checkpointing", kRecompute},
     {"micro_batch_size", kLocalBatch},
     {"per_device_train_batch_size", kLocalBatch},
-    {"train_iters", "it is --training.steps"},
+    {"train_iters", kSteps},
     {"bf16", kPrecision},
     {"fp16", "it is --training.mixed_precision_param float16, with a dynamic loss scale"},
     {"fp8_format", kFloat8},
