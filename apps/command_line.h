@@ -50,25 +50,28 @@ inline void add_option_names(const CLI::App& app, std::vector<std::string>& name
     for (const CLI::App* command : app.get_subcommands()) add_option_names(*command, names);
 }
 
-[[noreturn]] inline void refuse_option(const CLI::App& app, const std::string& name) {
+/// Returns the message on an option that the program does not have.
+inline std::string unknown_option(const CLI::App& app, const std::string& name) {
     std::vector<std::string> names;
     add_option_names(app, names);
     const std::string meant = nearest(name.substr(name.find_first_not_of('-')), names);
-    throw UserError("unknown option {}; {}", name,
-                    meant.empty() ? "--help lists all options" : "did you mean --" + meant + "?");
+    return fmt::format("unknown option {}; {}", name,
+                       meant.empty() ? "--help lists all options" : "did you mean --" + meant + "?");
 }
 
-/// Throws UserError for the first option that the program does not have, else for the first word that is
-/// neither an option nor a value. A program that takes further words takes them as "--section.key value".
+/// Throws UserError for all options that the program does not have, else for the first word that is neither
+/// an option nor a value. A program that takes further words takes them as "--section.key value".
 inline void refuse_unknown_words(const CLI::App& app) {
     const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+    Mistakes mistakes;
     for (const std::string& word : words) {
         const std::string name = word.substr(0, word.find('='));
         const bool is_option = name.starts_with("-") && name.find_first_not_of('-') != std::string::npos;
         const bool is_passed_on =
             app.get_allow_extras() && (!name.starts_with("--") || name.find('.') != std::string::npos);
-        if (is_option && !is_passed_on) refuse_option(app, name);
+        if (is_option && !is_passed_on) mistakes.add(unknown_option(app, name));
     }
+    mistakes.throw_any();
     if (words.empty() || app.get_allow_extras()) return;
     std::vector<std::string> commands;
     for (const CLI::App* command : app.get_subcommands(nullptr)) commands.push_back(command->get_name());
@@ -79,12 +82,44 @@ inline void refuse_unknown_words(const CLI::App& app) {
                                   : "did you mean " + meant + "?");
 }
 
-/// Adds --version and parses the command line. Returns false after --help or --version: the program has
-/// nothing left to do then. Only a process with `prints_help` prints the text of --help and --version; a
-/// parallel program sets it on rank 0. Throws UserError.
-inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help = true) {
-    app.set_version_flag("--version", version());
+/// The options of the app and of its subcommands. The values of an option are those of its CLI::IsMember.
+inline std::vector<CompletedWords> completed_words(const CLI::App& app) {
+    std::vector<CompletedWords> words(1);
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->get_group().empty() || option->get_positional()) continue;
+        CompletedOption& one = words.front().options.emplace_back();
+        for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
+        for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
+        const std::string type = option->get_type_name();
+        const size_t begin = type.find('{'), end = type.find('}');
+        if (begin != std::string::npos && end != std::string::npos)
+            one.values = CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',');
+    }
+    for (const CLI::App* command : app.get_subcommands(nullptr)) {
+        words.push_back(completed_words(*command).front());
+        words.back().command = command->get_name();
+    }
+    return words;
+}
+
+/// Adds --version and --bash-completion, and parses the command line. Returns false after either or --help:
+/// the program has nothing left to do then. Only a process with `prints_help` prints their text; a parallel
+/// program sets it on rank 0. `passed_on`: the options that the app passes on. Throws UserError.
+inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help = true,
+                          const std::vector<CompletedOption>& passed_on = {}) {
+    app.set_version_flag("--version", app.get_name() + " " + version(), "print version and commit, and stop");
+    constexpr const char* kCompletion = "--bash-completion";
+    app.add_flag(kCompletion)
+        ->description("print a script that completes options in bash, and stop: put\nsource <(" +
+                      app.get_name() + " --bash-completion) into ~/.bashrc");
     refuse_nan(app);
+    if (argc == 2 && std::string(argv[1]) == kCompletion) {
+        std::vector<CompletedWords> words = completed_words(app);
+        auto& own = words.front().options;
+        own.insert(own.end(), passed_on.begin(), passed_on.end());
+        if (prints_help) std::fputs(bash_completion(app.get_name(), words).c_str(), stdout);
+        return false;
+    }
     try {
         app.parse(argc, argv);
         refuse_unknown_words(app);

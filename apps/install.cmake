@@ -21,3 +21,20 @@ endif()
 # jobs/setup.sh, build.sh and quickstart.sh build from a checkout, so they stay there.
 install(DIRECTORY configs data jobs DESTINATION share/argosy USE_SOURCE_PERMISSIONS
         PATTERN setup.sh EXCLUDE PATTERN build.sh EXCLUDE PATTERN quickstart.sh EXCLUDE PATTERN __pycache__ EXCLUDE)
+
+# bash finds the completion of a command by its name. A machine on which a binary cannot run goes without.
+set(completions share/bash-completion/completions)
+install(CODE "
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    file(MAKE_DIRECTORY \${prefix}/${completions})
+    file(GLOB binaries \${prefix}/bin/*)
+    foreach(binary IN LISTS binaries)
+        get_filename_component(name \${binary} NAME)
+        set(script \${prefix}/${completions}/\${name})
+        execute_process(COMMAND \${binary} --bash-completion OUTPUT_FILE \${script} RESULT_VARIABLE code)
+        if(NOT code EQUAL 0)
+            file(REMOVE \${script})
+            message(WARNING \"\${name} --bash-completion failed (\${code}): bash will not complete its options\")
+        endif()
+    endforeach()
+")

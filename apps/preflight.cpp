@@ -15,6 +15,7 @@
 #include "bench/options.h"
 #include "command_line.h"
 #include "config/parse.h"
+#include "config/print.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
 #include "preflight/history.h"
@@ -208,7 +209,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{kHelp, "preflight"};
     Arguments arguments;
     add_options(app, arguments);
-    if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
+    if (!parse_options(app, argc, argv, world.rank() == 0, config::completed_keys())) return ExitCode::Done;
     if (!arguments.variables.empty()) {
         if (world.rank() == 0) print_slow_variables(arguments.variables[0], arguments.variables[1]);
         return ExitCode::Done;

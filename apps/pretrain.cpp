@@ -263,7 +263,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     if (line.command == config::Command::Translate)
         return ranks.rank() == 0 ? print_arrival(line.arrival) : ExitCode::Done;
     if (line.command != config::Command::Run) {
-        if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
+        const std::string text = config::answer(line);
+        if (ranks.rank() == 0) std::fputs(text.c_str(), stdout);
         return ExitCode::Done;
     }
     resume::log_idle_checkpoint_keys(line.config);

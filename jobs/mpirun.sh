@@ -11,9 +11,8 @@
 # SIGUSR1 that comes before its ranks run. This script signals the ranks itself: each one once, as soon as /proc says
 # that the rank blocks or catches SIGUSR1. Ranks start with SIGUSR1 blocked; pretrain unblocks it once it has a handler.
 #
-# After the program's own message mpirun reports each exit code that is not 0, also 75, in some lines of its own.
-# OMPI_MCA_orte_execute_quiet=1 hides them. This script does not set it, because it hides all messages of mpirun, also
-# that a program cannot be started.
+# After the program's own message mpirun reports each exit code that is not 0 in two messages, and calls the job aborted.
+# Of a training run that ended with 75, which is saved, this script drops these two. Everything else stays.
 set -eu
 usage='usage: mpirun.sh [--threads T] N COMMAND ..., such as mpirun.sh 2 build/bin/pretrain --config F.toml'
 
@@ -140,6 +139,41 @@ tell_ranks_apart() {
     teller=$!
 }
 
+# Copies what mpirun writes to stderr, without its two messages on exit code 75. A message of mpirun stands between two
+# lines of dashes and is held back until it is whole. Other text passes within 0.1 s, also a line without an end, such as
+# the live line.
+drop_report_of_75() {
+    local piece='' line='' message='' held='' inside='' code=0
+    trap '' TERM INT HUP USR1 PIPE
+    while [ "$code" = 0 ] || [ "$code" -gt 128 ]; do  # 1 at the end; over 128 after 0.1 s without a whole line
+        code=0
+        IFS= read -r -t 0.1 piece || code=$?
+        line+=$piece
+        if [ "$code" != 0 ]; then
+            if [ -z "$line" ] || [ -n "$inside" ] || [[ $line == -* ]]; then continue; fi
+            printf '%s' "$held$line"
+            held='' line=''
+        elif [ -z "$inside" ] && [[ $line == ----------------------------------------* ]]; then
+            inside=yes message=$line$'\n' line=''
+        elif [ -n "$inside" ]; then
+            message+=$line$'\n'
+            if [[ $line == ----------------------------------------* ]]; then
+                case $message in
+                    *'Exit code:    75'*) held='' ;;
+                    *'Primary job'*'terminated normally'*) held+=$message ;;
+                    *) printf '%s' "$held$message" && held='' ;;
+                esac
+                inside='' message=''
+            fi
+            line=''
+        else
+            printf '%s\n' "$held$line"
+            held='' line=''
+        fi
+    done
+    printf '%s' "$held$message$line"
+}
+
 # Prints in a shell of its own, because a closed pipe or terminal must not end this script.
 say() { (echo "mpirun.sh: $*" >&2) || true; }
 
@@ -164,8 +198,11 @@ done
 # Older versions of setpriv lack the option.
 if setpriv --pdeathsig TERM true 2>/dev/null; then start=(setpriv --pdeathsig TERM "${start[@]}"); fi
 
-start_apart "${start[@]}" "${command[@]}"
+exec {errors}> >(drop_report_of_75 >&2)
+copier=$!
+start_apart "${start[@]}" "${command[@]}" 2>&"$errors"
 mpirun=$!
+exec {errors}>&-
 [ -z "$asked" ] || tell_ranks_apart
 while :; do
     interrupted='' code=0
@@ -173,4 +210,8 @@ while :; do
     [ -n "$interrupted" ] || break
 done
 [ -z "$teller" ] || wait "$teller" || true
+for ((i = 0; i < 100; ++i)); do  # a process that mpirun left behind may hold the pipe
+    kill -0 "$copier" 2>/dev/null || break
+    sleep 0.02
+done
 exit "$code"

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace argosy {
 
@@ -63,6 +64,33 @@ class DamageError : public UserError {
     template <class... Args>
     explicit DamageError(fmt::format_string<Args...> text, Args&&... args)
         : UserError(ExitCode::CheckFailed, fmt::format(text, std::forward<Args>(args)...)) {}
+};
+
+/// Mistakes of the user that do not depend on each other, so that one error can name them all.
+class Mistakes {
+  public:
+    /// Runs `call` and keeps the message of its UserError, if it throws one.
+    template <class Call>
+    void in(Call call) {
+        try {
+            call();
+        } catch (const UserError& error) {
+            add(error.what());
+        }
+    }
+    void add(std::string message) { messages_.push_back(std::move(message)); }
+
+    /// Throws a UserError if there was a mistake.
+    void throw_any() const {
+        if (messages_.size() == 1) throw UserError("{}", messages_.front());
+        std::string all;
+        for (size_t i = 0; i < messages_.size(); ++i)
+            all += fmt::format("{} ({}) {}", i == 0 ? "" : ";", i + 1, messages_[i]);
+        if (!all.empty()) throw UserError("{} mistakes:{}", messages_.size(), all);
+    }
+
+  private:
+    std::vector<std::string> messages_;
 };
 
 /// A failure of the machine, a file or a foreign library while running.

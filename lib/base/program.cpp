@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -19,7 +20,75 @@ bool ranks_agree_to_stop = false;
 
 void remember(int signal) { received_signal = signal; }
 
+// While a value after "=" is typed, bash has "=" as a word of its own.
+constexpr std::string_view kCompletion = R"(_argosy_PROGRAM() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command= one
+    if [ "$word" = = ]; then
+        word=
+    elif [ "$before" = = ]; then
+        before=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    for one in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        case $one in COMMANDS) command=$one ;; esac
+    done
+    case $command:$before in
+VALUES    esac
+    case $command:$word in
+OPTIONS    esac
+}
+_argosy_launched() {
+    local one
+    for one in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        one=_argosy_${one##*/}
+        if declare -F "${one//-/_}" >/dev/null; then "${one//-/_}"; return; fi
+    done
+}
+complete -o default -F _argosy_PROGRAM NAME
+complete -o default -F _argosy_launched mpirun.sh
+)";
+
+std::string with(std::string text, std::string_view name, const std::string& value) {
+    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + value.size()))
+        text.replace(at, name.size(), value);
+    return text;
+}
+
+std::string joined(const std::vector<std::string>& words, const char* separator) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+    return text;
+}
+
+/// A branch of `case`, which completes the word from `words`.
+std::string branch(const std::string& pattern, const std::vector<std::string>& words) {
+    return fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")) ;;\n", pattern,
+                       joined(words, " "));
+}
+
 }  // namespace
+
+std::string bash_completion(const std::string& program, const std::vector<CompletedWords>& words) {
+    std::vector<std::string> commands;
+    std::string values, options;
+    for (const auto& [command, all] : words) {
+        std::vector<std::string> names;
+        for (const CompletedOption& option : all) {
+            names.insert(names.end(), option.names.begin(), option.names.end());
+            if (option.values.empty()) continue;
+            std::vector<std::string> patterns;
+            for (const std::string& name : option.names) patterns.push_back(command + ":" + name);
+            // A word that begins with a dash is the next option: a boolean needs no value.
+            values += branch(joined(patterns, " | "), option.values);
+        }
+        if (!command.empty()) commands.push_back(command);
+        options += branch(command + ":-*", names);
+    }
+    if (!commands.empty()) options += branch(":*", commands);
+    std::string text = with(std::string(kCompletion), "PROGRAM", with(program, "-", "_"));
+    text = with(text, "COMMANDS", commands.empty() ? "''" : joined(commands, " | "));
+    text = with(text, "VALUES", values);
+    return with(with(text, "OPTIONS", options), "NAME", program);
+}
 
 int run_program(const char* name, const std::function<ExitCode()>& body) {
     const auto fail = [name](ExitCode code, const char* text) {

@@ -1,10 +1,12 @@
 // For main(): the function that turns an error into a message and an exit code (mpi/program.h has the one for
-// ranks), the signals that ask a program to stop, and the version of this build.
+// ranks), the signals that ask a program to stop, the version of this build, and bash's completion of
+// options.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -49,5 +51,21 @@ void stop_catching_requests();
 
 /// Version and commit, as `--version` prints them: "0.1.0 (1a2b3c4d5e6f)".
 const char* version();
+
+/// An option as bash completes it. Without `values`, the word after the option is a file name.
+struct CompletedOption {
+    std::vector<std::string> names;  // "--iters", "-n"
+    std::vector<std::string> values = {};
+};
+
+/// The words of a program, or of one of its subcommands.
+struct CompletedWords {
+    std::string command = {};  // empty: the program itself
+    std::vector<CompletedOption> options = {};
+};
+
+/// The script that --bash-completion prints. The script completes the options of `program` and their values,
+/// also behind mpirun.sh. The first of `words` is the program itself.
+std::string bash_completion(const std::string& program, const std::vector<CompletedWords>& words);
 
 }  // namespace argosy

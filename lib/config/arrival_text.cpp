@@ -1,5 +1,5 @@
-// What people read of a translation: its table, the file that it writes, and answers to words of PyTorch,
-// DeepSpeed, Megatron and Hugging Face for what keys do here (configs/ARRIVING.md explains them).
+// What people read of a translation: its table, the file that it writes, and the answer to an option with
+// another program's word.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,113 +13,6 @@
 
 namespace argosy::config {
 namespace {
-
-constexpr const char* kFullShard =
-    "FULL_SHARD (FSDP, ZeRO-3) is --parallelism.data_parallel_shard_degree N; gathered weights are freed "
-    "after "
-    "forward, which is the default without a pipeline";
-constexpr const char* kGradOp =
-    "SHARD_GRAD_OP (ZeRO-2) is --parallelism.data_parallel_shard_degree N with "
-    "--parallelism.fsdp_reshard_after_forward never";
-constexpr const char* kReplicas =
-    "DDP (NO_SHARD, ZeRO-0) is --parallelism.data_parallel_replicate_degree N with "
-    "--parallelism.data_parallel_shard_degree 1";
-constexpr const char* kHybrid =
-    "HYBRID_SHARD (HSDP) is --parallelism.data_parallel_replicate_degree NODES with "
-    "--parallelism.data_parallel_shard_degree RANKS_PER_NODE";
-constexpr const char* kZero =
-    "ZeRO stage 1 or 2 is --parallelism.data_parallel_shard_degree N with "
-    "--parallelism.fsdp_reshard_after_forward never, stage 3 without the latter";
-constexpr const char* kOffload =
-    "nothing is kept on the host: shard over more ranks, or --optimizer.state_dtype bfloat16, or "
-    "--activation_checkpoint.mode full; pretrain --search chooses";
-constexpr const char* kOverlap = "transfers overlap computation in any case; there is nothing to set";
-constexpr const char* kRecompute = "it is --activation_checkpoint.mode selective or full";
-constexpr const char* kAccumulation =
-    "gradients are accumulated over --training.global_batch_size / (--training.local_batch_size x "
-    "data-parallel "
-    "ranks) microbatches";
-constexpr const char* kLocalBatch = "it is --training.local_batch_size, the samples of a rank";
-constexpr const char* kPrecision =
-    "it is --training.mixed_precision_param bfloat16, with the weights in --training.dtype float32";
-constexpr const char* kRanks =
-    "the launcher says the ranks: mpirun -n N pretrain ..., or jobs/submit.sh F.toml --nodes N";
-constexpr const char* kStrategy =
-    "FSDPStrategy(...) is --parallelism.data_parallel_shard_degree N (-1, the default: all ranks that are "
-    "left), DDP "
-    "data_parallel_replicate_degree N, HYBRID_SHARD both, and SHARD_GRAD_OP needs fsdp_reshard_after_forward "
-    "never";
-constexpr const char* kFloat8 = "it is --model.converters quantize.linear.float8";
-
-constexpr ForeignWord kWords[] = {
-    // PyTorch's FSDP and DDP
-    {"full_shard", kFullShard},
-    {"fsdp", kFullShard},
-    {"fsdp2", kFullShard},
-    {"fully_shard", kFullShard},
-    {"shard_grad_op", kGradOp},
-    {"no_shard", kReplicas},
-    {"ddp", kReplicas},
-    {"hybrid_shard", kHybrid},
-    {"hsdp", kHybrid},
-    {"sharding_strategy",
-     "FULL_SHARD is --parallelism.data_parallel_shard_degree N, NO_SHARD data_parallel_replicate_degree N, "
-     "HYBRID_SHARD both, and SHARD_GRAD_OP needs fsdp_reshard_after_forward never"},
-    {"reshard_after_forward", "it is --parallelism.fsdp_reshard_after_forward default, always or never"},
-    {"auto_wrap_policy", "embedding, each layer and head are gathered on their own; there is nothing to set"},
-    {"state_dict_type",
-     "a checkpoint is sharded and shows whole tensors to any HDF5 tool; convert-checkpoint SRC DST --to full "
-     "or hf "
-     "writes one file"},
-    {"use_orig_params", "each parameter is cut on its own, so there are no flat parameters"},
-    {"sync_module_states", "initial weights are the same on every mesh without being sent"},
-    {"backward_prefetch", kOverlap},
-    {"forward_prefetch", kOverlap},
-    {"limit_all_gathers", kOverlap},
-    {"bucket_cap_mb", kOverlap},
-    {"cpu_offload", kOffload},
-    {"mixed_precision", kPrecision},
-    {"devices", kRanks},
-    {"num_nodes", kRanks},
-    {"strategy", kStrategy},
-    {"precision",
-     "bf16-mixed is the default; bf16-true is --training.dtype bfloat16; 16-mixed is "
-     "--training.mixed_precision_param "
-     "float16; 32-true is --training.mixed_precision_param float32"},
-    {"nproc_per_node", kRanks},
-    {"nnodes", kRanks},
-    // DeepSpeed
-    {"zero_stage", kZero},
-    {"zero_optimization", kZero},
-    {"offload_optimizer", kOffload},
-    {"offload_param", kOffload},
-    {"overlap_comm", kOverlap},
-    {"reduce_bucket_size", kOverlap},
-    {"train_batch_size", "it is --training.global_batch_size, the samples of a step"},
-    {"train_micro_batch_size_per_gpu", kLocalBatch},
-    {"gradient_accumulation_steps", kAccumulation},
-    {"gradient_clipping", "it is --training.max_norm"},
-    // Megatron
-    {"tensor_model_parallel_size", "it is --parallelism.tensor_parallel_degree"},
-    {"pipeline_model_parallel_size", "it is --parallelism.pipeline_parallel_degree"},
-    {"context_parallel_size", "it is --parallelism.context_parallel_degree"},
-    {"tp_comm_overlap", "it is --parallelism.enable_async_tensor_parallel true, false or auto"},
-    {"sequence_parallel",
-     "the sequence is split between matrices whenever --parallelism.tensor_parallel_degree > 1"},
-    {"num_layers_per_virtual_pipeline_stage",
-     "it is --parallelism.pipeline_parallel_schedule Interleaved1F1B with "
-     "--parallelism.pipeline_parallel_layers_per_stage"},
-    {"use_distributed_optimizer",
-     "--parallelism.data_parallel_shard_degree shards moments, gradients and weights"},
-    {"recompute_granularity", kRecompute},
-    {"gradient_checkpointing", kRecompute},
-    {"micro_batch_size", kLocalBatch},
-    {"per_device_train_batch_size", kLocalBatch},
-    {"train_iters", "it is --training.steps"},
-    {"bf16", kPrecision},
-    {"fp16", "it is --training.mixed_precision_param float16, with a dynamic loss scale"},
-    {"fp8_format", kFloat8},
-};
 
 std::string key_and_value(const ArrivedKey& key) {
     return on_one_line(key.value.empty() ? key.key : fmt::format("{} = {}", key.key, key.value));
@@ -239,8 +132,6 @@ std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request) 
     }
     return text;
 }
-
-std::span<const ForeignWord> foreign_words() { return kWords; }
 
 std::string foreign_answer(std::string_view key) {
     std::string word(key.substr(key.rfind('.') + 1));

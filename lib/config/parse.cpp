@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/program.h"
 #include "base/strict_json.h"
 #include "config/arrival.h"
@@ -22,6 +21,7 @@ namespace {
 
 const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"version", Command::Version},
+                                                  {"bash-completion", Command::Completion},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
@@ -43,8 +43,9 @@ bool is_option(std::string_view word) { return word.starts_with("--"); }
 Option take_option(const std::vector<std::string>& words, std::size_t& next) {
     const std::string& word = words[next++];
     if (!is_option(word)) {
-        throw UserError(
-            "unexpected '{}' on the command line; options are --config F.toml and --section.key value", word);
+        throw UserError("unexpected '{}' on the command line; {}", word,
+                        word.ends_with(".toml") ? "a configuration is --config " + word
+                                                : "options are --config F.toml and --section.key value");
     }
     const std::size_t equals = word.find('=');
     Option option{word.substr(2, equals == std::string::npos ? equals : equals - 2), std::nullopt};
@@ -66,16 +67,7 @@ const std::string& value_of(const Option& option) {
 }
 
 [[noreturn]] void refuse_unknown(const std::string& name) {
-    std::vector<std::string> candidates = keys();
-    for (const auto& [command_name, command] : kCommands) candidates.push_back(command_name);
-    candidates.insert(candidates.end(), kPlanOptions.begin(), kPlanOptions.end());
-    for (const auto& [option_name, program] : kForeignPrograms) candidates.push_back(option_name);
-    candidates.insert(candidates.end(), {"config", "output"});
-    if (const std::string answer = foreign_answer(name); !answer.empty())
-        throw UserError("unknown option --{}; {}", name, answer);
-    const std::string meant = nearest(name, candidates);
-    throw UserError("unknown option --{}; {}", name,
-                    meant.empty() ? "--help lists all options" : "did you mean --" + meant + "?");
+    throw UserError("unknown option --{}; {}", name, what_is_meant(name, option_names(), "--"));
 }
 
 /// A checkpoint and the files of a run hold the configuration as JSON.
@@ -134,78 +126,110 @@ void apply_plan_option(const Option& option, PlanRequest& plan) {
     plan.json = true;
 }
 
-/// `other`: an option beside it that has no meaning for a translation.
-void finish_arrival(ArrivalRequest& request, const std::vector<Option>& options,
-                    const std::optional<std::string>& other) {
-    if (other)
-        throw UserError("--{} has no effect beside --from-torchtitan or --from-litgpt; give it to the run",
-                        *other);
-    for (const Option& option : options) {
-        const bool is_key = option.name.find('.') != std::string::npos ||
-                            find_row(table_of(request.program), option.name) != nullptr;
-        if (!is_key) refuse_unknown(option.name);
-        check_utf8(option);
-        request.words.insert(request.words.end(), {option.name, option.value.value_or("true")});
+/// A command line while its words are read.
+struct Reading {
+    CommandLine line;
+    std::optional<std::string> file;
+    std::vector<Option> settings;
+    std::optional<std::string> plan_option, other;  // other: an option without a meaning for a translation
+    bool translates = false;
+    Mistakes mistakes;
+};
+
+void finish_arrival(Reading& reading) {
+    ArrivalRequest& request = reading.line.arrival;
+    for (const Option& option : reading.settings) {
+        reading.mistakes.in([&] {
+            const bool is_key = option.name.find('.') != std::string::npos ||
+                                find_row(table_of(request.program), option.name) != nullptr;
+            if (!is_key) refuse_unknown(option.name);
+            check_utf8(option);
+            request.words.insert(request.words.end(), {option.name, option.value.value_or("true")});
+        });
     }
-    if (!request.output.empty()) return;
-    request.output = std::filesystem::path(request.path).stem().string() + ".argosy.toml";
+    if (reading.other) {
+        reading.mistakes.add(
+            fmt::format("--{} has no effect beside --from-torchtitan or --from-litgpt; give it to the run",
+                        *reading.other));
+    }
+    if (request.output.empty())
+        request.output = std::filesystem::path(request.path).stem().string() + ".argosy.toml";
+}
+
+/// Takes the option at `words[next]` and advances `next`, also if the option is wrong.
+void take_next(const std::vector<std::string>& words, std::size_t& next, Reading& reading) {
+    const Option option = take_option(words, next);
+    ArrivalRequest& arrival = reading.line.arrival;
+    if (const auto command = kCommands.find(option.name); command != kCommands.end()) {
+        reading.other = option.name;
+        if (option.value) throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
+        reading.line.command = command->second;
+    } else if (option.name == "config") {
+        if (reading.file)
+            throw UserError("--config is given twice, as {} and {}; a run has one file", *reading.file,
+                            value_of(option));
+        reading.file = value_of(option);
+        reading.other = option.name;
+    } else if (std::ranges::find(kPlanOptions, option.name) != kPlanOptions.end()) {
+        reading.other = reading.plan_option = option.name;
+        apply_plan_option(option, reading.line.plan);
+    } else if (const auto program = kForeignPrograms.find(option.name); program != kForeignPrograms.end()) {
+        if (std::exchange(reading.translates, true)) reading.other = option.name;
+        arrival.program = program->second;
+        arrival.path = value_of(option);
+    } else if (option.name == "output") {
+        arrival.output = value_of(option);
+    } else {
+        reading.settings.push_back(option);
+    }
+}
+
+/// Returns the topic of --help: "parallelism" after "--help parallelism". None without --help.
+std::optional<std::string> help_topic(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (words[i].starts_with("--help=")) return words[i].substr(7);
+        if (words[i] != "--help" && words[i] != "-h") continue;
+        const bool has_topic = i + 1 < words.size() && !words[i + 1].starts_with("-");
+        return has_topic ? words[i + 1] : "";
+    }
+    return std::nullopt;
 }
 
 CommandLine parse(const std::vector<std::string>& words) {
     // --help works even if other options are wrong.
-    const auto asks = [](const std::string& word) { return word == "--help" || word == "-h"; };
-    if (std::ranges::any_of(words, asks)) return {.command = Command::Help};
+    if (const auto topic = help_topic(words)) return {.command = Command::Help, .help_topic = *topic};
 
-    CommandLine result;
-    std::optional<std::string> file;
-    std::vector<Option> settings;
-    std::optional<std::string> plan_option, other;
-    bool translates = false;
+    Reading reading;
+    CommandLine& result = reading.line;
     for (std::size_t next = 0; next < words.size();) {
-        const Option option = take_option(words, next);
-        if (const auto command = kCommands.find(option.name); command != kCommands.end()) {
-            other = option.name;
-            if (option.value)
-                throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
-            result.command = command->second;
-        } else if (option.name == "config") {
-            if (file)
-                throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
-                                value_of(option));
-            file = value_of(option);
-            other = option.name;
-        } else if (std::ranges::find(kPlanOptions, option.name) != kPlanOptions.end()) {
-            apply_plan_option(option, result.plan);
-            other = plan_option = option.name;
-        } else if (const auto program = kForeignPrograms.find(option.name);
-                   program != kForeignPrograms.end()) {
-            if (std::exchange(translates, true)) other = option.name;
-            result.arrival.program = program->second;
-            result.arrival.path = value_of(option);
-        } else if (option.name == "output") {
-            result.arrival.output = value_of(option);
-        } else {
-            settings.push_back(option);
-        }
+        reading.mistakes.in([&] { take_next(words, next, reading); });
     }
-    if (translates) {
+    if (reading.translates) {
         result.command = Command::Translate;
-        finish_arrival(result.arrival, settings, other);
+        finish_arrival(reading);
+        reading.mistakes.throw_any();
         return result;
     }
-    if (result.command == Command::Version) return result;
-    if (!result.arrival.output.empty())
-        throw UserError(
-            "--output is an option of --from-torchtitan and --from-litgpt; a run's folder is "
-            "--job.dump_folder");
-    const bool plans = result.command == Command::Plan || result.command == Command::Search;
-    if (plan_option && !plans) throw UserError("--{} is an option of --plan; add --plan", *plan_option);
-
-    if (file) {
-        for (const Setting& setting : read_toml(*file)) apply(setting, result.config);
+    const bool reads_nothing = result.command == Command::Version || result.command == Command::Completion;
+    if (!reads_nothing) {
+        if (!result.arrival.output.empty())
+            reading.mistakes.add(
+                "--output is an option of --from-torchtitan and --from-litgpt; a run's folder is "
+                "--job.dump_folder");
+        const bool plans = result.command == Command::Plan || result.command == Command::Search;
+        if (reading.plan_option && !plans)
+            reading.mistakes.add(
+                fmt::format("--{} is an option of --plan; add --plan", *reading.plan_option));
+        const auto keep = [&](const Setting& setting) {
+            reading.mistakes.in([&] { apply(setting, result.config); });
+        };
+        if (reading.file) {
+            reading.mistakes.in([&] { std::ranges::for_each(read_toml(*reading.file), keep); });
+        }
+        for (const Option& option : reading.settings) reading.mistakes.in([&] { keep(setting_of(option)); });
     }
-    for (const Option& option : settings) apply(setting_of(option), result.config);
-    check_consistency(result.config);
+    reading.mistakes.throw_any();
+    if (!reads_nothing) check_consistency(result.config);
     return result;
 }
 
@@ -284,6 +308,14 @@ auto with_one_line(Call call) {
 }
 
 }  // namespace
+
+std::vector<std::string> option_names() {
+    std::vector<std::string> names = {"config", "output"};
+    for (const auto& [name, command] : kCommands) names.push_back(name);
+    names.insert(names.end(), kPlanOptions.begin(), kPlanOptions.end());
+    for (const auto& [name, program] : kForeignPrograms) names.push_back(name);
+    return names;
+}
 
 CommandLine parse_command_line(const std::vector<std::string>& words) {
     return with_one_line([&] { return parse(words); });

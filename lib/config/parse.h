@@ -9,7 +9,7 @@
 
 namespace argosy::config {
 
-enum class Command { Run, Help, Version, PrintConfig, Plan, Search, Translate };
+enum class Command { Run, Help, Version, Completion, PrintConfig, Plan, Search, Translate };
 
 /// The machine for which --plan and --search plan.
 struct PlanRequest {
@@ -37,13 +37,18 @@ struct CommandLine {
     Command command = Command::Run;
     PlanRequest plan = {};
     ArrivalRequest arrival = {};
-    JobConfig config = {};  // the defaults for Help and Version, which read no file
+    JobConfig config = {};        // the defaults for Help, Version and Completion, which read no file
+    std::string help_topic = {};  // of Help: a section, a part of its name, a key, "all", or empty
 };
 
 /// Accepts `--config F.toml`, `--section.key value`, `--section.key=value`, `--help`, `--version`,
 /// `--print-config`, `--plan`, `--from-torchtitan` and their options, in any order; a boolean without a value
 /// is true. A key on the command line overrides the file; the last one wins if a key is given twice. Throws
-/// UserError. `words` is the command line without the program's name.
+/// UserError, whose message has every wrong option and key. `words` is the command line without the program's
+/// name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
+
+/// The names of all options that are not keys, without dashes, in the order of --help.
+std::vector<std::string> option_names();
 
 }  // namespace argosy::config

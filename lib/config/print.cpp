@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/program.h"
 #include "config/schema.h"
 
@@ -74,11 +75,24 @@ Widths column_widths() {
 }
 
 constexpr const char* kUsage =
+    "usage: pretrain [--config F.toml] [--section.key VALUE ...]    on N ranks: mpirun -n N pretrain ...\n"
+    "\n"
+    "Examples:\n"
+    "  mpirun -n 8 pretrain --config configs/llama3_8b_1node.toml --training.dataset_path tokens.h5\n"
+    "                       train, with one key set on the command line\n"
+    "  pretrain --plan --config configs/llama3_70b_hsdp.toml --gpus 32 --gpu h200\n"
+    "                       say before a run whether it fits and how long a step takes, without a GPU\n"
+    "  pretrain --help checkpoint\n"
+    "                       show how a run saves and resumes\n"
+    "\n";
+
+constexpr const char* kOptions =
     "Options:\n"
     "  --config F.toml      read keys from a file; the command line overrides it\n"
     "  --section.key VALUE  set a key, also as --section.key=VALUE; the last one wins; without VALUE: true\n"
     "  --print-config       print all keys as TOML that can be run again, and stop\n"
-    "  --plan               run a step without data on one processor, print the memory, traffic and time that\n"
+    "  --plan               run a step without data on one processor, print the memory, traffic and time "
+    "that\n"
     "                       each rank needs, and stop: with 0 if the run fits, with 3 if it does not.\n"
     "                       --gpus N (ranks; default: 1), --gpu cpu|a100|h100|h200|b200\n"
     "                       (default: cpu, which is measured), --gpus-per-node N (default: 8), --json,\n"
@@ -87,16 +101,49 @@ constexpr const char* kUsage =
     "                       h200, as fitted to a published run on the others: configs/scaling/)\n"
     "  --search             plan other meshes, microbatches, recomputation, schedules and overlap of tensor\n"
     "                       parallelism for the same model and batch (powers of two; a context axis from\n"
-    "                       32768 tokens on), print the best that fit and the keys to set, and apart from them\n"
-    "                       bfloat16 in place of the given types and products in float8 if a step then fits or\n"
+    "                       32768 tokens on), print the best that fit and the keys to set, and apart from "
+    "them\n"
+    "                       bfloat16 in place of the given types and products in float8 if a step then fits "
+    "or\n"
     "                       is faster, and stop; options as --plan\n"
     "  --from-torchtitan F.toml, --from-litgpt F.yaml\n"
     "                       translate another program's configuration, with its keys on the command line,\n"
     "                       print what becomes of each key, write the TOML, and stop: with 0 if nothing is\n"
     "                       missing here, else with 3. --output G.toml (default: F.argosy.toml)\n"
+    "  --bash-completion    print a script that completes options in bash, and stop: put\n"
+    "                       source <(pretrain --bash-completion) into ~/.bashrc\n"
     "  --version            print version and commit, and stop\n"
-    "  --help               print this, and stop\n"
-    "\nKeys, with accepted values and default:\n";
+    "  --help [GROUP]       print this, or the keys of a group with accepted values, defaults and meanings,\n"
+    "                       and stop; --help KEY prints one key, --help all prints all\n"
+    "\n";
+
+constexpr std::size_t kMaxColumns = 110;
+
+/// Every section with its meaning and the names of its keys.
+std::string groups_text() {
+    std::string text = "Groups of keys:\n";
+    for (const Section& section : schema()) {
+        text += fmt::format("  {}  {}\n", section.name, section.meaning);
+        std::string line;
+        for (const Field& field : section.fields) {
+            if (7 + line.size() + field.name.size() > kMaxColumns)
+                text += fmt::format("      {}\n", std::exchange(line, ""));
+            line += (line.empty() ? "" : " ") + field.name;
+        }
+        text += fmt::format("      {}\n", line);
+    }
+    return text;
+}
+
+/// A key with accepted values, default and meaning.
+std::string field_text(const Field& field, const Widths& widths) {
+    const std::string values = accepted(field);
+    const bool is_long = values.size() > kMaxAccepted;
+    std::string text = fmt::format("  --{:<{}}  {:<{}}  {}\n", field.key, widths.key,
+                                   is_long ? "one of these" : values, widths.accepted, default_text(field));
+    if (is_long) text += fmt::format("      {}\n", values);
+    return text + fmt::format("      {}\n", field.meaning);
+}
 
 using Printed = std::vector<std::pair<std::string, std::string>>;  // key and value, in order
 
@@ -148,29 +195,64 @@ std::string print_config(const JobConfig& config) {
     return fmt::format("# pretrain {}\n{}", version(), print_toml(config));
 }
 
-std::string help_text() {
+std::string help_text(const std::string& topic) {
+    if (topic.empty()) return std::string(kUsage) + kOptions + groups_text();
+    const bool all = topic == "all";
     const Widths widths = column_widths();
-    std::string text = kUsage;
+    std::string keys_text;
     for (const Section& section : schema()) {
-        text += fmt::format("\n[{}] {}\n", section.name, section.meaning);
+        const bool whole = all || section.name == topic || section.name.starts_with(topic + ".");
+        std::string fields;
         for (const Field& field : section.fields) {
-            const std::string values = accepted(field);
-            const bool is_long = values.size() > kMaxAccepted;
-            text += fmt::format("  --{:<{}}  {:<{}}  {}\n", field.key, widths.key,
-                                is_long ? "one of these" : values, widths.accepted, default_text(field));
-            if (is_long) text += fmt::format("      {}\n", values);
-            text += fmt::format("      {}\n", field.meaning);
+            if (whole || field.key == topic) fields += field_text(field, widths);
+        }
+        if (fields.empty()) continue;
+        keys_text += fmt::format("{}[{}] {}\n", keys_text.empty() ? "" : "\n", section.name, section.meaning);
+        keys_text += fields;
+    }
+    if (all)
+        return std::string(kUsage) + kOptions + "Keys, with accepted values and default:\n\n" + keys_text;
+    if (!keys_text.empty()) return keys_text;
+    std::vector<std::string> topics = section_names();
+    const std::vector<std::string> all_keys = keys();
+    topics.insert(topics.end(), all_keys.begin(), all_keys.end());
+    const std::string meant = nearest(topic, topics);
+    throw UserError("--help {}: no group and no key has this name; {}", topic,
+                    meant.empty() ? fmt::format("the groups are {}", fmt::join(section_names(), ", "))
+                                  : "did you mean " + meant + "?");
+}
+
+std::vector<CompletedOption> completed_keys() {
+    std::vector<CompletedOption> options;
+    for (const Section& section : schema()) {
+        for (const Field& field : section.fields) {
+            std::vector<std::string> values = field.limits.choices;
+            if (field.type == ValueType::Boolean) values = {"true", "false"};
+            if (field.type == ValueType::Switch) values = {"true", "false", "auto"};
+            options.push_back({{"--" + field.key}, std::move(values)});
         }
     }
-    return text;
+    return options;
+}
+
+std::vector<CompletedOption> completed_options() {
+    std::vector<CompletedOption> options;
+    for (const std::string& name : option_names()) {
+        auto& [names, values] = options.emplace_back(CompletedOption{{"--" + name}});
+        if (name == "help") values = section_names();
+    }
+    for (CompletedOption& key : completed_keys()) options.push_back(std::move(key));
+    return options;
 }
 
 std::string answer(const CommandLine& line) {
     switch (line.command) {
         case Command::Help:
-            return help_text();
+            return help_text(line.help_topic);
         case Command::Version:
             return fmt::format("pretrain {}\n", version());
+        case Command::Completion:
+            return bash_completion("pretrain", {{.options = completed_options()}});
         default:
             return print_config(line.config);
     }

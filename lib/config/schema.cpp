@@ -32,11 +32,19 @@ std::string broken_range(const Range& range, double number) {
 
 const Field& field_of(const Setting& setting) {
     if (const Field* field = find_field(setting.key)) return *field;
-    if (const std::string answer = foreign_answer(setting.key); !answer.empty())
-        throw UserError("unknown key {} {}; {}", setting.key, setting.place, answer);
-    const std::string meant = nearest(setting.key, keys());
-    throw UserError("unknown key {} {}; {}", setting.key, setting.place,
-                    meant.empty() ? "--help lists all keys" : "did you mean " + meant + "?");
+    throw UserError("unknown key {} {}; {}", setting.key, setting.place, what_is_meant(setting.key, {}, ""));
+}
+
+/// The keys of the section that are spelled nearly as `key`, or else those whose names contain its name.
+std::vector<std::string> alike_in_section(const Section& section, std::string_view key) {
+    std::vector<std::string> all, alike;
+    for (const Field& field : section.fields) all.push_back(field.key);
+    if (const std::string meant = nearest(key, all); !meant.empty()) return {meant};
+    const std::string_view name = key.substr(section.name.size() + 1);
+    for (const Field& field : section.fields) {
+        if (!name.empty() && field.name.find(name) != std::string::npos) alike.push_back(field.key);
+    }
+    return alike;
 }
 
 }  // namespace
@@ -66,6 +74,23 @@ std::vector<std::string> keys() {
         for (const Field& field : section.fields) keys.push_back(field.key);
     }
     return keys;
+}
+
+std::string what_is_meant(const std::string& name, std::vector<std::string> others, std::string_view dashes) {
+    if (const std::string answer = foreign_answer(name); !answer.empty()) return answer;
+    const size_t dot = name.rfind('.');
+    const Section* section = dot == std::string::npos ? nullptr : find_section(name.substr(0, dot));
+    std::vector<std::string> meant = section ? alike_in_section(*section, name) : std::vector<std::string>();
+    if (meant.empty()) {
+        const std::vector<std::string> all = keys();
+        others.insert(others.begin(), all.begin(), all.end());
+        meant.push_back(nearest(name, others));
+    }
+    if (meant.front().empty())
+        return section ? fmt::format("--help {} lists the keys of its section", section->name)
+                       : "--help lists all keys";
+    for (std::string& one : meant) one.insert(0, dashes);
+    return fmt::format("did you mean {}?", fmt::join(meant, " or "));
 }
 
 Limits any() { return {}; }

@@ -72,6 +72,11 @@ const Field* find_field(std::string_view key);
 std::vector<std::string> section_names();
 std::vector<std::string> keys();
 
+/// Returns what the user may have meant by the unknown key `name`, for messages: "did you mean
+/// training.seq_len?". `others`: names beside the keys that are accepted in its place. `dashes` precede each
+/// name: "--" on the command line.
+std::string what_is_meant(const std::string& name, std::vector<std::string> others, std::string_view dashes);
+
 // A setting: one key, its value, and its source for messages. Files and command lines both become settings.
 
 struct Setting {

@@ -213,7 +213,7 @@ class NcclBench(unittest.TestCase):
 
     def test_help_and_version_come_once(self):
         self.assertEqual(self.run_well(2, "--help").stdout.count("Usage:"), 1)
-        self.assertRegex(self.run_well(2, "--version").stdout, r"^\d+\.\d+\.\d+ \(.*\)\n$")
+        self.assertRegex(self.run_well(2, "--version").stdout, r"^nccl-bench \d+\.\d+\.\d+ \(.*\)\n$")
 
     def test_a_rank_that_stops_is_named(self):
         command = [SOURCE / "jobs/mpirun.sh", "3", BIN / "nccl-bench", "all_reduce", "-b", "64", "-e", "64", "-N", "0",

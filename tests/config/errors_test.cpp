@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "config/arrival.h"
 #include "config/config_file.h"
 #include "config/parse.h"
 
@@ -46,7 +47,53 @@ TEST(Errors, UnknownKeyNamesTheNearest) {
               "unknown option --optimizer.seq_len; did you mean --training.seq_len?");
     EXPECT_EQ(error_of({"--confg", "F.toml"}), "unknown option --confg; did you mean --config?");
     EXPECT_EQ(error_of({"--training.nonsense=1"}),
-              "unknown option --training.nonsense; --help lists all options");
+              "unknown option --training.nonsense; --help training lists the keys of its section");
+    EXPECT_EQ(error_of({"--nonsense"}), "unknown option --nonsense; --help lists all keys");
+}
+
+// A key of another section may have just this name: checkpoint.enable.
+TEST(Errors, AnUnknownKeyOfASectionIsMeantForThatSection) {
+    EXPECT_EQ(error_of({"--profiling.enable"}),
+              "unknown option --profiling.enable; did you mean --profiling.enable_profiling or "
+              "--profiling.enable_memory_snapshot?");
+    EXPECT_EQ(file_error("[metrics]\nfolder = \"tb\"\n"),
+              "unknown key metrics.folder in F:2; did you mean metrics.save_tb_folder?");
+}
+
+TEST(Errors, AllMistakesOfALineAreNamedAtOnce) {
+    EXPECT_EQ(
+        error_of({"--tp", "8", "--training.steps=x", "stray", "--compile.enable", "--json"}),
+        "4 mistakes: (1) unexpected 'stray' on the command line; options are --config F.toml and "
+        "--section.key value; (2) --json is an option of --plan; add --plan; (3) unknown option --tp; it "
+        "is --parallelism.tensor_parallel_degree; (4) training.steps on the command line must be an "
+        "integer, but is 'x'");
+    EXPECT_EQ(file_error("[training]\nsteps = 0\nseq = 3\n"),
+              "2 mistakes: (1) unknown key training.seq in F:3; did you mean training.seq_len?; (2) "
+              "training.steps in F:2 is 0; it must be >= 1");
+    EXPECT_EQ(
+        error_of({"--from-litgpt", "F.yaml", "--plan", "--nonsense", "1"}),
+        "2 mistakes: (1) unknown option --nonsense; --help lists all keys; (2) --plan has no effect beside "
+        "--from-torchtitan or --from-litgpt; give it to the run");
+}
+
+TEST(Errors, WhatUsersOfOtherTrainersTypeIsAnsweredWithKeysThatExist) {
+    for (const ForeignWord& word : foreign_words()) {
+        const std::string answer(word.answer);
+        for (size_t at = answer.find("--"); at != std::string::npos; at = answer.find("--", at + 1)) {
+            const std::string key = answer.substr(at + 2, answer.find_first_of(" ,;)", at) - at - 2);
+            const bool is_key = key.find('.') != std::string::npos;
+            EXPECT_TRUE(!is_key || find_field(key) != nullptr) << answer;
+        }
+    }
+    for (const auto& [option, part] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"--tp", "tensor_parallel_degree"},
+             {"--resume", "--checkpoint.enable true"},
+             {"--wandb", "jobs/export_run.py --wandb"},
+             {"--batch-size", "local_batch_size"},
+             {"--lr", "did you mean --optimizer.lr?"},
+             {"--seed", "did you mean --debug.seed?"}}) {
+        EXPECT_NE(error_of({option, "1"}).find(part), std::string::npos) << error_of({option, "1"});
+    }
 }
 
 TEST(Errors, WordsOfOtherProgramsAreAnsweredWithTheKeys) {
@@ -92,7 +139,8 @@ TEST(Errors, SectionsWithDotsInTheirNames) {
     EXPECT_EQ(file_error("[quantize.linear.flot8]\n"),
               "unknown section [quantize.linear.flot8] in F:1; did you mean [quantize.linear.float8]?");
     EXPECT_EQ(file_error("[quantize.linear.float8]\nrecipe = \"rowwise\"\n"),
-              "unknown key quantize.linear.float8.recipe in F:2; --help lists all keys");
+              "unknown key quantize.linear.float8.recipe in F:2; did you mean "
+              "quantize.linear.float8.recipe_name?");
     EXPECT_EQ(file_error("[quantize.linear.float8]\nrecipe_nam = \"rowwise\"\n"),
               "unknown key quantize.linear.float8.recipe_nam in F:2; did you mean "
               "quantize.linear.float8.recipe_name?");
@@ -231,9 +279,8 @@ TEST(Errors, MissingOrUnwantedValue) {
               "--training.steps" + lacks + "--training.steps=VALUE if the value begins with --)");
     EXPECT_EQ(error_of({"--config"}), "--config" + lacks + "--config=VALUE if the value begins with --)");
     EXPECT_EQ(error_of({"--print-config=yes"}), "--print-config takes no value, but got 'yes'");
-    EXPECT_EQ(
-        error_of({"run.toml"}),
-        "unexpected 'run.toml' on the command line; options are --config F.toml and --section.key value");
+    EXPECT_EQ(error_of({"run.toml"}),
+              "unexpected 'run.toml' on the command line; a configuration is --config run.toml");
     EXPECT_EQ(error_of({"--training.shuffle", "true", "false"}),
               "unexpected 'false' on the command line; options are --config F.toml and --section.key value");
 }

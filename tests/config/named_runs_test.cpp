@@ -34,6 +34,15 @@ TEST(NamedRuns, Parse) {
     }
 }
 
+// A run's log prints the description, and a run may have other degrees, ranks and devices than its file.
+TEST(NamedRuns, HaveDescriptionsThatAreTrueOnAnyMesh) {
+    for (const auto& path : named_runs()) {
+        const std::string text = parse_command_line({"--config", path.string()}).config.job.description;
+        for (const char* word : {"DP", " TP", " PP", "rank", "GPU", "H100", "H200", "node"})
+            EXPECT_EQ(text.find(word), std::string::npos) << path << ": " << text;
+    }
+}
+
 TEST(NamedRuns, BeginWithTheReasonOfTheirDegrees) {
     for (const auto& path : named_runs()) EXPECT_EQ(content_of(path).front(), '#') << path;
 }

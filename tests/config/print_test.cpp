@@ -5,9 +5,11 @@
 #include <limits>
 #include <sstream>
 
+#include "base/error.h"
 #include "config/config_file.h"
 #include "config/parse.h"
 #include "config/sample_values.h"
+#include "config/schema.h"
 
 namespace argosy::config {
 namespace {
@@ -51,7 +53,7 @@ TEST(PrintToml, ShowsUnsetKeysAsComments) {
 }
 
 TEST(Help, ShowsEveryKeyWithChoicesDefaultAndMeaning) {
-    const std::string help = help_text();
+    const std::string help = help_text("all");
     for (const Section& section : schema()) {
         EXPECT_EQ(count(help, "\n[" + section.name + "] "), 1U);
         for (const Field& field : section.fields) {
@@ -72,8 +74,54 @@ TEST(Help, ShowsEveryKeyWithChoicesDefaultAndMeaning) {
 }
 
 TEST(Help, FitsIn110Columns) {
-    std::istringstream lines(help_text());
+    std::istringstream lines(help_text() + help_text("all"));
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110U) << line;
+}
+
+TEST(Help, BeginsWithTheUsageAndThreeExamplesAndNamesAllKeys) {
+    const std::string help = help_text();
+    EXPECT_TRUE(help.starts_with("usage: pretrain [--config F.toml] [--section.key VALUE ...]"));
+    const size_t examples = help.find("\nExamples:\n"), options = help.find("\nOptions:\n");
+    ASSERT_LT(examples, options);
+    EXPECT_EQ(count(help.substr(examples, options - examples), " pretrain "), 3U);
+    const std::string groups = help.substr(help.find("\nGroups of keys:\n"));
+    for (const Section& section : schema()) {
+        EXPECT_EQ(count(groups, "\n  " + section.name + " "), 1U) << section.name;
+        for (const Field& field : section.fields) EXPECT_GT(count(groups, " " + field.name), 0U) << field.key;
+    }
+    EXPECT_LT(count(help, "\n"), 110U);
+}
+
+TEST(Help, OfAGroupHasItsKeysAlone) {
+    const auto help = [](const std::vector<std::string>& words) { return answer(parse_command_line(words)); };
+    const std::string parallelism = help({"--help", "parallelism"});
+    EXPECT_TRUE(parallelism.starts_with("[parallelism] "));
+    EXPECT_EQ(count(parallelism, "\n["), 0U);
+    EXPECT_EQ(count(parallelism, "\n  --"), find_section("parallelism")->fields.size());
+    EXPECT_EQ(help({"--help=parallelism", "--nonsense"}), parallelism);
+    EXPECT_EQ(count(help({"-h", "quantize"}), "[quantize.linear."), 2U);
+    const std::string key = help({"--help", "training.seq_len"});
+    EXPECT_TRUE(key.starts_with("[training] ") && count(key, "\n  --") == 1) << key;
+    for (const auto& [topic, meant] : {std::pair("paralelism", "did you mean parallelism?"),
+                                       std::pair("training.seqlen", "did you mean training.seq_len?"),
+                                       std::pair("zzz", "the groups are job, model, ")}) {
+        try {
+            help({"--help", topic});
+            ADD_FAILURE() << topic;
+        } catch (const UserError& error) {
+            EXPECT_NE(std::string(error.what()).find(meant), std::string::npos) << error.what();
+        }
+    }
+}
+
+TEST(Completion, HasEveryOptionWithItsChoices) {
+    const std::string script = answer(parse_command_line({"--bash-completion"}));
+    for (const std::string& key : keys())
+        EXPECT_GT(count(script, " --" + key + " ") + count(script, " --" + key + "'"), 0U) << key;
+    for (const char* option : {"--config", "--plan", "--gpus", "--from-litgpt", "--output", "--help"})
+        EXPECT_GT(count(script, std::string(option) + " "), 0U) << option;
+    EXPECT_EQ(count(script, ":--lr_scheduler.decay_type) COMPREPLY=($(compgen -W 'linear cosine sqrt' "), 1U);
+    EXPECT_EQ(count(script, ":--compile.enable) COMPREPLY=($(compgen -W 'true false' "), 1U);
 }
 
 }  // namespace

@@ -331,7 +331,7 @@ class PrepareData(unittest.TestCase):
     def test_help_and_version(self):
         self.assertIn("synthetic", self.run_program("--help").stdout)
         self.assertIn("--megabytes", self.run_program("synthetic", "--help").stdout)
-        self.assertRegex(self.run_program("--version").stdout, r"^\d+\.\d+\.\d+ \(.+\)\n$")
+        self.assertRegex(self.run_program("--version").stdout, r"^prepare-data \d+\.\d+\.\d+ \(.+\)\n$")
 
 
 if __name__ == "__main__":

@@ -336,7 +336,7 @@ class Eval(EvalTest):
         for word in ("--model", "--tasks", "--device", "--max-length", "--batch-tokens", "tokens", "tokenizer"):
             self.assertIn(word, text)
         self.assertLessEqual(max(map(len, text.splitlines())), 110, text)
-        self.assertRegex(self.run_program("--version").stdout, r"^\d+\.\d+\.\d+ \(\w+")
+        self.assertRegex(self.run_program("--version").stdout, r"^eval \d+\.\d+\.\d+ \(\w+")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,39 @@ for app in "${apps[@]}"; do
     done < <(ldd "$app")
 done
 
+# completions PROGRAM WORD ...: what bash completes the last word with.
+completions() (
+    # shellcheck disable=SC1090
+    source "$prefix/share/bash-completion/completions/$1"
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    "$(complete -p "$1" | sed -E 's/.*-F ([^ ]+) .*/\1/')"
+    echo "${COMPREPLY[*]}"
+)
+completes() {
+    local wanted=$1 found
+    shift
+    found=$(completions "$@")
+    [ "$found" = "$wanted" ] || fail "bash completes '$*' with '$found', not '$wanted'"
+}
+for app in "${apps[@]}"; do
+    completes --bash-completion "$(basename "$app")" --bash-
+done
+completes "--parallelism.tensor_parallel_degree" pretrain --config F.toml --parallelism.te
+completes "linear cosine sqrt" pretrain --lr_scheduler.decay_type ""
+completes cosine pretrain --lr_scheduler.decay_type = co
+completes "true" pretrain --compile.enable t
+completes "--training.seq_len" preflight --config F.toml --training.seq_
+completes "hf" convert-checkpoint a b --to h
+completes "synthetic" prepare-data sy
+completes "--megabytes" prepare-data synthetic --meg
+(
+    # shellcheck disable=SC1091
+    source "$prefix/share/bash-completion/completions/pretrain"
+    COMP_WORDS=(mpirun.sh 2 bin/pretrain --checkpoint.int) COMP_CWORD=3 COMPREPLY=()
+    _argosy_launched
+    [ "${COMPREPLY[*]}" = --checkpoint.interval ] || fail "bash completes nothing behind mpirun.sh"
+)
+
 env -u ARGOSY_BIN "$prefix/share/argosy/jobs/submit.sh" "$prefix/share/argosy/configs/debug_cpu.toml" --training.dataset_path /nowhere/tokens.h5 \
     --dry-run >/dev/null ||
     fail "submit.sh does not find the binaries of its prefix"

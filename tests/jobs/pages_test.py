@@ -47,7 +47,7 @@ def answer(*words):
 
 
 def keys():
-    return set(re.findall(r"^  --(\w+(?:\.\w+)+) ", answer("pretrain", "--help"), re.MULTILINE))
+    return set(re.findall(r"^  --(\w+(?:\.\w+)+) ", answer("pretrain", "--help", "all"), re.MULTILINE))
 
 
 def has_option(script, program, words, option):

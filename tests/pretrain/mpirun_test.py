@@ -49,6 +49,7 @@ class Asked(saved.SavedTest):
         self.assert_code(done, 75)
         step = int(re.search(r"stopped by a signal after step (\d+) of \d+, which is saved: exit 75", done.stderr)[1])
         self.assertEqual((self.whole_steps(dump), len(self.numbers(dump))), ([step], step))
+        self.assertNotRegex(done.stderr, "aborted|-----|Exit code")
         return step
 
     def stop(self, number, dump, after=2, **settings):
@@ -154,6 +155,25 @@ class AnyCommand(run.PretrainTest):
             time.sleep(0.5)  # mpirun starts its rank
             run.send(job.mpirun.pid, number)
             self.assert_code(job.finish(limit=LEAVES_SECONDS), code)
+
+    def test_of_mpiruns_messages_only_those_on_75_are_dropped(self):
+        program = self.folder / "pretrain"
+        for code in (1, 75):
+            program.write_text(f"#!/bin/sh\nprintf 'a\\n--- b\\n\\nlive' >&2\nsleep 0.3\nexit {code}\n")
+            program.chmod(0o755)
+            done = subprocess.run([run.MPIRUN, "1", program], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=run.LIMIT_SECONDS)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(done.stderr[:13], "a\n--- b\n\nlive")
+            self.assertEqual("Exit code:    1\n" in done.stderr, code == 1, done.stderr)
+            self.assertEqual("has been aborted" in done.stderr, code == 1, done.stderr)
+            if code == 75:
+                self.assertEqual(done.stderr[13:], "")
+        program.chmod(0o644)
+        done = subprocess.run([run.MPIRUN, "1", "--mca", "no_such_thing", "1", "true"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run([run.MPIRUN, "1", "--no-such-option", run.PRETRAIN], capture_output=True, text=True)
+        self.assertIn("--no-such-option", done.stderr)
 
     def test_standard_input_is_that_of_the_first_rank(self):
         program = self.folder / "pretrain"

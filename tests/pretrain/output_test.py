@@ -42,7 +42,7 @@ class Answers(run.PretrainTest):
     def test_help_lists_every_key(self):
         keys = keys_of(self.ask("--print-config"))
         self.assertGreater(len(keys), 40)
-        text = self.ask("--help")
+        text = self.ask("--help", "all")
         for key in keys:
             self.assertEqual(len(re.findall(rf"^  --{re.escape(key)} ", text, re.MULTILINE)), 1, key)
         for option in ("--config F.toml", "--print-config", "--version", "--help"):
