@@ -114,7 +114,10 @@ void print_report(const data::TokenizeResult& result) {
 void tokenize(CommandLine& line, const Team& team, const Environment& environment) {
     const auto tokenizer = open_tokenizer(line);
     std::optional<Progress> progress;
-    if (team.rank() == 0) progress.emplace("tokenizing", environment);
+    if (team.rank() == 0) {
+        for (const std::string& warning : tokenizer->info().warnings) spdlog::warn("{}", warning);
+        progress.emplace("tokenizing", environment);
+    }
     line.tokenize.progress = [&](double share, int64_t num_bytes, const char* what) {
         throw_if_stop_requested();
         if (!progress || !progress->due()) return;
@@ -199,9 +202,10 @@ void add_tokenize(CommandLine& line) {
     line.tokenize.input.open_parquet = parquet::open_documents;
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
     command
-        ->add_option("--tokenizer", line.tokenizer,
-                     "tokenizer of {\"text\"} records: bytes, tokenizer.json (byte-level BPE), Llama 3's\n"
-                     "tokenizer.model, a SentencePiece model, or a folder with one of them")
+        ->add_option(
+            "--tokenizer", line.tokenizer,
+            "tokenizer of {\"text\"} records: bytes, tokenizer.json (byte-level BPE), a known tiktoken\n"
+            "file, tekken.json, a SentencePiece model, or a folder with one of them")
         ->capture_default_str();
     command->add_option("--end-of-text", line.end_of_text,
                         "the token that ends a text; default: eos_token of tokenizer_config.json beside\n"

@@ -161,7 +161,7 @@ bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
 /// Whether the folder has a tokenizer and no architecture, which the preset then says.
 bool has_tokenizer_alone(const config::Model& model) {
     const std::string& folder = model.hf_assets_path;
-    if (model::has_hugging_face_config(folder) || !tokenizer::tokenizer_file_in(folder)) return false;
+    if (model::has_hugging_face_config(folder) || tokenizer::tokenizer_files_in(folder).empty()) return false;
     if (model.name && model.flavor) return true;
     throw UserError(
         "model.hf_assets_path = {} has a tokenizer and no config.json, so model.name and model.flavor must "
