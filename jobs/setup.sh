@@ -11,7 +11,7 @@ python=${PYTHON:-python3}
 
 packages=(g++ ninja-build ccache git pkg-config python3 python3-venv
           openmpi-bin libopenmpi-dev libhdf5-dev libxxhash-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
-          libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libsentencepiece-dev
+          libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libbz2-dev liblzma-dev libsentencepiece-dev
           libgtest-dev libbenchmark-dev)
 wheels=(torch==2.11.0 pyarrow==26.0.1 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 'nvidia-nvtx==13.0.*'
         'cmake==4.*')

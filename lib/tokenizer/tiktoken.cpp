@@ -74,8 +74,8 @@ const std::vector<SpecialTokens> kCl100kTokens = {{1, "<|endoftext|>"},
 const std::vector<SpecialTokens> kO200kTokens = {{1, "<|endoftext|>"}, {20, "<|endofprompt|>"}};
 const std::vector<SpecialTokens> kGpt2Tokens = {{0, "<|endoftext|>"}};
 
-/// A tiktoken file holds tokens and their ranks. Its pattern and its special tokens are in the program of its
-/// publisher, so the file is recognized by its bytes.
+/// A tiktoken file holds tokens and their ranks. The pattern and the special tokens are in the publisher's
+/// program, so the file is recognized by its bytes.
 struct KnownFile {
     const char* name;
     std::string_view digest;  // XXH3-128, without "\r"

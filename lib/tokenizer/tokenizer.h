@@ -22,7 +22,7 @@ struct TokenizerInfo {
     int64_t vocab_size = 0;  // the largest id plus one
     Ids prefix, suffix;      // what the file's template puts around each text, such as a begin-of-text token
     std::optional<uint32_t> begin_of_text, end_of_text;
-    /// What its user should know before making ids with it.
+    /// Messages that a program shows before it makes ids with the tokenizer.
     std::vector<std::string> warnings = {};
 };
 
