@@ -80,6 +80,12 @@ void refuse_stdin(std::span<const eval::TaskName> tasks) {
     }
 }
 
+/// Logs on one rank what the user of a tokenizer should know.
+void warn_of(const tokenizer::Tokenizer& tokenizer, const mpi::Comm* ranks) {
+    if (ranks != nullptr && ranks->rank() != 0) return;
+    for (const std::string& warning : tokenizer.info().warnings) spdlog::warn("{}", warning);
+}
+
 Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     if (options.task.num_fewshot > 0 && options.task.fewshot_file.empty()) {
         throw UserError("--num-fewshot {} needs --fewshot-file", options.task.num_fewshot);
@@ -98,6 +104,7 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     const auto has_texts = [](const eval::Task& task) { return eval::has_texts(task.type()); };
     if (!options.tokenizer.empty() || std::ranges::any_of(tasks, has_texts))
         inputs.tokenizer = eval::open_tokenizer(options.tokenizer, inputs.source);
+    if (inputs.tokenizer) warn_of(*inputs.tokenizer, ranks);
     for (eval::Task& task : tasks) {
         inputs.work.push_back(
             eval::make_work(std::move(task), inputs.tokenizer.get(), options.max_length, inputs.source));
@@ -229,6 +236,7 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
             "--tokenizer PATH|bytes",
             source.path.string());
     }
+    warn_of(*tokenizer, ranks);
     const auto prompt = eval::prompt_tokens(*tokenizer, *options.prompt);
     options.generate.max_new_tokens = options.max_new_tokens.value_or(options.generate.max_new_tokens);
     options.generate.end_tokens = eval::end_tokens(source);

@@ -35,6 +35,7 @@ struct CommandLine {
     data::TokenizeOptions tokenize;
     std::string tokenizer = tokenizer::kBytes, end_of_text;
     std::vector<std::filesystem::path> training_inputs;
+    data::InputOptions training_input;
     std::filesystem::path trained;
     int64_t vocab_size = 0;
     tokenizer::TrainedPattern pattern = tokenizer::TrainedPattern::Llama3;
@@ -114,13 +115,17 @@ void print_report(const data::TokenizeResult& result) {
 void tokenize(CommandLine& line, const Team& team, const Environment& environment) {
     const auto tokenizer = open_tokenizer(line);
     std::optional<Progress> progress;
-    if (team.rank() == 0) progress.emplace("tokenizing", environment);
+    if (team.rank() == 0) {
+        for (const std::string& warning : tokenizer->info().warnings) spdlog::warn("{}", warning);
+        progress.emplace("tokenizing", environment);
+    }
     line.tokenize.progress = [&](double share, int64_t num_bytes, const char* what) {
         throw_if_stop_requested();
         if (!progress || !progress->due()) return;
         const double rate = static_cast<double>(num_bytes) / 1e6 / std::max(progress->seconds(), 1e-3);
         progress->show(share, num_bytes > 0 ? fmt::format("{}: {:.1f} MB/s", what, rate) : what);
     };
+    line.tokenize.inputs = data::expand_inputs(line.tokenize.inputs);
     data::TokenizeJob job(line.tokenize, *tokenizer);
     if (team.rank() == 0) job.begin();
     team.barrier();
@@ -148,26 +153,30 @@ void add_choice(CLI::App* command, const std::string& name, Value& value,
     command->add_option(name, value, help)->transform(CLI::Validator(number_of, ""))->option_text(names);
 }
 
-void add_input_options(CLI::App* command, data::TokenizeOptions& options) {
+/// The options that say how inputs are read.
+void add_input_options(CLI::App* command, std::vector<std::filesystem::path>& inputs,
+                       data::InputOptions& options, const std::string& help) {
     using enum data::InputFormat;
-    using data::OnError, data::TextDocument;
-    command
-        ->add_option(
-            "--input", options.inputs,
-            "JSONL files with records of one kind: {\"text\"}, {\"prompt\", \"completion\"} (the tokens\n"
-            "of prompts do not count in the loss), {\"tokens\"}, or {\"tokens\", \"loss_mask\"} (1 for\n"
-            "tokens that count, else 0); or text files, which may be compressed with gzip or\n"
-            "Zstandard; or Parquet files; -: stdin")
-        ->required();
-    add_choice<data::InputFormat>(command, "--format", options.input.format,
+    using data::TextDocument;
+    command->add_option("--input", inputs, help)->required();
+    add_choice<data::InputFormat>(command, "--format", options.format,
                                   {{"auto", Auto}, {"jsonl", Jsonl}, {"parquet", Parquet}, {"text", Text}},
                                   "format of the inputs; auto: text if the name ends in .txt, parquet if it "
                                   "ends in\n.parquet, else jsonl");
     add_choice<TextDocument>(
-        command, "--document", options.input.text_document,
+        command, "--document", options.text_document,
         {{"file", TextDocument::File}, {"line", TextDocument::Line}, {"paragraph", TextDocument::Paragraph}},
         "a document of a text file: the whole file with every byte of it, each line, or each\nparagraph (the "
         "lines between blank lines). A line ends with \\n or \\r\\n");
+    command
+        ->add_option("--column", options.column,
+                     "column of Parquet files, or key of JSONL records, that holds the texts")
+        ->capture_default_str();
+    options.open_parquet = parquet::open_documents;
+}
+
+void add_work_options(CLI::App* command, data::TokenizeOptions& options) {
+    using data::OnError;
     add_choice<OnError>(command, "--on-error", options.on_error,
                         {{"fail", OnError::Fail}, {"skip", OnError::Skip}},
                         "what a record that cannot be read does: fail, or skip, which counts and shows it");
@@ -192,22 +201,50 @@ void add_tokenize(CommandLine& line) {
         "tokenize",
         "make a token file from JSONL or text; prints its counts, and its entropies\nin nats per token");
     line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    add_input_options(command, line.tokenize);
-    command
-        ->add_option("--column", line.tokenize.input.column, "column of Parquet files that holds the texts")
-        ->capture_default_str();
-    line.tokenize.input.open_parquet = parquet::open_documents;
+    add_input_options(
+        command, line.tokenize.inputs, line.tokenize.input,
+        "JSONL files with records of one kind: {\"text\"}, {\"prompt\", \"completion\"} (the tokens\n"
+        "of prompts do not count in the loss), {\"tokens\"}, or {\"tokens\", \"loss_mask\"} (1 for\n"
+        "tokens that count, else 0); or text files; or Parquet files. Files may be compressed\n"
+        "with gzip, Zstandard, bzip2 or xz. A folder: its files; a quoted pattern: its matches;\n"
+        "-: stdin");
+    add_work_options(command, line.tokenize);
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
     command
-        ->add_option("--tokenizer", line.tokenizer,
-                     "tokenizer of {\"text\"} records: bytes, tokenizer.json (byte-level BPE), Llama 3's\n"
-                     "tokenizer.model, a SentencePiece model, or a folder with one of them")
+        ->add_option(
+            "--tokenizer", line.tokenizer,
+            "tokenizer of {\"text\"} records: bytes, tokenizer.json (byte-level BPE), a known tiktoken\n"
+            "file, tekken.json, a SentencePiece model, or a folder with one of them")
         ->capture_default_str();
     command->add_option("--end-of-text", line.end_of_text,
                         "the token that ends a text; default: eos_token of tokenizer_config.json beside\n"
                         "the tokenizer's file");
     command->add_option("--vocab-size", line.tokenize.vocab_size,
                         "vocabulary of {\"tokens\"} records; default: their largest token plus one");
+}
+
+/// Trains on the texts of an input. Returns their number.
+int64_t add_texts(const std::filesystem::path& input, const data::InputOptions& options,
+                  tokenizer::BpeTrainer& trainer) {
+    int64_t num_texts = 0;
+    const auto reader = data::open_documents({.path = input}, options);
+    data::DocumentBatch batch;
+    data::Record record;
+    while (reader->next(batch)) {
+        if (!batch.unreadable.empty()) throw UserError("{}", batch.unreadable.front());
+        for (size_t i = 0; i < batch.size(); ++i, ++num_texts) {
+            if (batch.kind == data::DocumentBatch::Kind::Text) {
+                trainer.add(batch.document(i));
+                continue;
+            }
+            const std::string place = batch.place(i).text();
+            data::parse_record(batch.document(i), place, data::kMaxVocabSize, record, options.column);
+            if (record.kind != data::RecordKind::Text)
+                throw UserError("{}: a tokenizer is trained on {{\"text\"}} records alone", place);
+            trainer.add(record.text);
+        }
+    }
+    return num_texts;
 }
 
 void train_tokenizer(const CommandLine& line) {
@@ -223,16 +260,8 @@ void train_tokenizer(const CommandLine& line) {
                            begins_with(tokenizer::kTrainedConfigMark));
     tokenizer::BpeTrainer trainer(line.pattern, line.vocab_size);
     int64_t num_records = 0;
-    for (const auto& input : line.training_inputs) {
-        data::RecordReader reader(input, data::kMaxVocabSize);
-        data::Record record;
-        while (reader.next(record)) {
-            if (record.kind != data::RecordKind::Text)
-                throw UserError("{}: a tokenizer is trained on {{\"text\"}} records alone", reader.place());
-            trainer.add(record.text);
-            ++num_records;
-        }
-    }
+    for (const auto& input : data::expand_inputs(line.training_inputs))
+        num_records += add_texts(input, line.training_input, trainer);
     if (num_records == 0) throw UserError("the inputs hold no records, so there is nothing to train on");
     const tokenizer::TrainedTokenizer trained = trainer.train();
     if (trained.vocab_size < line.vocab_size) {
@@ -248,8 +277,9 @@ void train_tokenizer(const CommandLine& line) {
 void add_train_tokenizer(CommandLine& line) {
     CLI::App* command = line.app.add_subcommand(
         "train-tokenizer", "train a byte-level BPE on {\"text\"} records, as Hugging Face's tokenizer.json");
-    command->add_option("--input", line.training_inputs, "JSONL files with {\"text\"} records; -: stdin")
-        ->required();
+    add_input_options(command, line.training_inputs, line.training_input,
+                      "JSONL files with {\"text\"} records, text files or Parquet files, which may be\n"
+                      "compressed; a folder: its files; a quoted pattern: its matches; -: stdin");
     command
         ->add_option("--vocab-size", line.vocab_size,
                      "number of tokens, of which 256 are bytes and one, <|endoftext|>, ends texts")

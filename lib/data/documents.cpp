@@ -1,6 +1,9 @@
 #include "data/documents.h"
 
+#include <glob.h>
+
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "base/error.h"
@@ -11,13 +14,45 @@
 namespace argosy::data {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kBatchBytes = 1 << 20;
 
 InputFormat format_of(std::filesystem::path path, const InputOptions& options) {
     if (options.format != InputFormat::Auto) return options.format;
-    if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
+    for (const char* compressed : {".gz", ".zst", ".bz2", ".xz"})
+        if (path.extension() == compressed) return format_of(path.replace_extension(), options);
     if (path.extension() == ".txt") return InputFormat::Text;
     return path.extension() == ".parquet" ? InputFormat::Parquet : InputFormat::Jsonl;
+}
+
+/// Whether a name in a folder is an input: it ends as a known format does, compressed or not.
+bool is_input_name(fs::path name) {
+    for (const char* compressed : {".gz", ".zst", ".bz2", ".xz"})
+        if (name.extension() == compressed) name.replace_extension();
+    constexpr std::array kKnown = {".jsonl", ".json", ".txt", ".parquet"};
+    return std::ranges::find(kKnown, name.extension()) != kKnown.end();
+}
+
+std::vector<fs::path> inputs_in(const fs::path& folder) {
+    std::vector<fs::path> inputs;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+        if (!entry.is_directory() && is_input_name(entry.path().filename())) inputs.push_back(entry.path());
+    std::ranges::sort(inputs);
+    if (!inputs.empty()) return inputs;
+    throw UserError(
+        "the folder {} has no file that ends in .jsonl, .json, .txt or .parquet, also compressed "
+        "(.gz, .zst, .bz2, .xz)",
+        folder.string());
+}
+
+std::vector<fs::path> matches_of(const fs::path& pattern) {
+    glob_t found{};
+    const int status = glob(pattern.c_str(), 0, nullptr, &found);  // sorted
+    std::vector<fs::path> inputs(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
+    globfree(&found);
+    if (inputs.empty()) throw UserError("no file matches {}", pattern.string());
+    return inputs;
 }
 
 /// A text's line may end with "\r\n". In JSONL, "\r" is blank space.
@@ -182,6 +217,20 @@ std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const In
 
 std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range, const std::string& /*column*/) {
     throw UserError("{} is Parquet, which is not read here", range.path.string());
+}
+
+std::vector<fs::path> expand_inputs(std::span<const fs::path> paths) {
+    std::vector<fs::path> inputs;
+    for (const fs::path& path : paths) {
+        std::error_code unknown;
+        std::vector<fs::path> more = {path};
+        if (fs::is_directory(path, unknown))
+            more = inputs_in(path);
+        else if (!fs::exists(path, unknown) && path.string().find_first_of("*?[") != std::string::npos)
+            more = matches_of(path);
+        inputs.insert(inputs.end(), more.begin(), more.end());
+    }
+    return inputs;
 }
 
 bool can_be_divided(const std::filesystem::path& path, const InputOptions& options) {

@@ -7,13 +7,15 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace argosy::data {
 
-/// Auto: by the name, without .gz or .zst: .txt is text, .parquet is Parquet, everything else JSONL.
+/// Auto: by the name, without .gz, .zst, .bz2 or .xz: .txt is text, .parquet is Parquet, everything else
+/// JSONL.
 enum class InputFormat { Auto, Jsonl, Text, Parquet };
 
 /// A document of a text file: the whole file with every byte of it, a line that is not blank, or the lines
@@ -80,11 +82,16 @@ struct InputOptions {
     /// Opens a Parquet file. This module does not know the library for it, because training reads no Parquet.
     std::function<std::unique_ptr<DocumentReader>(const InputRange&, const std::string& column)>
         open_parquet = refuse_parquet;
-    std::string column = "text";  // of Parquet files
+    std::string column = "text";  // of Parquet files; in JSONL, the key of texts
 };
 
 /// Throws UserError if the input cannot be opened.
 std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options);
+
+/// The files that inputs name: a folder stands for the files in it and below it whose names end as a known
+/// format does, and a pattern of glob(7) for its matches; both are sorted by name. Throws UserError for a
+/// folder or pattern without files.
+std::vector<std::filesystem::path> expand_inputs(std::span<const std::filesystem::path> paths);
 
 /// Whether the documents of an input can be read in parts.
 bool can_be_divided(const std::filesystem::path& path, const InputOptions& options);

@@ -37,7 +37,8 @@ class BatchEncoder {
             return true;
         }
         try {
-            parse_record(batch_.document(i), batch_.source, options_.vocab_size, record);
+            parse_record(batch_.document(i), batch_.source, options_.vocab_size, record,
+                         options_.input.column);
             return true;
         } catch (const UserError&) {
             // Only an error needs the line's number, which may take a while to find.
@@ -61,7 +62,7 @@ class BatchEncoder {
     std::string error_of(size_t i) const {
         Record record;
         try {
-            parse_record(batch_.document(i), place_of(i), options_.vocab_size, record);
+            parse_record(batch_.document(i), place_of(i), options_.vocab_size, record, options_.input.column);
         } catch (const UserError& error) {
             return error.what();
         }

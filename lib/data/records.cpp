@@ -1,5 +1,7 @@
 #include "data/records.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -11,8 +13,8 @@ namespace {
 /// Reads one record. Ignores the values of other keys.
 class RecordEvents : public StrictJson {
   public:
-    RecordEvents(std::string place, int64_t vocab_size, Record& record)
-        : StrictJson(std::move(place)), vocab_size_(vocab_size), record_(record) {}
+    RecordEvents(std::string place, int64_t vocab_size, Record& record, std::string_view text_key)
+        : StrictJson(std::move(place)), vocab_size_(vocab_size), record_(record), text_key_(text_key) {}
 
     void read_record(std::string_view line) {
         record_.tokens.clear();
@@ -35,6 +37,8 @@ class RecordEvents : public StrictJson {
         if (has(In::Text)) found.push_back("\"text\"");
         if (has(In::Tokens)) found.push_back("\"tokens\"");
         if (has_completion) found.push_back("\"completion\"");
+        if (found.empty() && text_key_ != kTextKey)
+            refuse("", fmt::format("the record has no key {} (--column)", shown(text_key_)));
         if (found.empty()) {
             refuse(
                 "",
@@ -59,12 +63,13 @@ class RecordEvents : public StrictJson {
 
     void take_key(std::string& key) override {
         if (depth() > 1) return;
-        in_ = key == "text"         ? In::Text
-              : key == "tokens"     ? In::Tokens
-              : key == "loss_mask"  ? In::Mask
-              : key == "prompt"     ? In::Prompt
-              : key == "completion" ? In::Completion
-                                    : In::Other;
+        in_ = key == text_key_        ? In::Text
+              : text_key_ != kTextKey ? In::Other
+              : key == "tokens"       ? In::Tokens
+              : key == "loss_mask"    ? In::Mask
+              : key == "prompt"       ? In::Prompt
+              : key == "completion"   ? In::Completion
+                                      : In::Other;
         keys_ |= 1U << static_cast<int>(in_);
     }
 
@@ -118,7 +123,7 @@ class RecordEvents : public StrictJson {
     /// anything in records of other kinds.
     bool skip(const std::string& value) {
         if (depth() == 0) refuse("", "the record is not a JSON object");
-        if (in_ == In::Text) refuse("", "\"text\" is not a string, but " + value);
+        if (in_ == In::Text) refuse("", shown(text_key_) + " is not a string, but " + value);
         if (in_ == In::Tokens) refuse("", "\"tokens\" is not an array of integers, but " + value);
         if (in_ == In::TokenList) refuse("", fmt::format("token {} is not an integer", value));
         if (in_ == In::Mask) refuse("", "\"loss_mask\" is not an array of 0 and 1, but " + value);
@@ -136,10 +141,34 @@ class RecordEvents : public StrictJson {
 
     int64_t vocab_size_;
     Record& record_;
+    std::string_view text_key_;
     In in_ = In::Nothing;
     unsigned keys_ = 0;         // the keys that were read: a bit for each In
     std::string not_a_string_;  // the fault of "prompt" or "completion"
 };
+
+/// Returns the line with null in place of NaN, Infinity and -Infinity outside of strings: the line itself if
+/// there are none, else `buffer`.
+std::string_view without_python_numbers(std::string_view line, std::string& buffer) {
+    constexpr std::array<std::string_view, 3> kNumbers = {"NaN", "-Infinity", "Infinity"};
+    if (line.find(kNumbers[0]) == line.npos && line.find(kNumbers[2]) == line.npos) return line;
+    bool in_string = false;
+    for (size_t at = 0; at < line.size();) {
+        const std::string_view rest = line.substr(at);
+        const auto number =
+            std::ranges::find_if(kNumbers, [&](std::string_view word) { return rest.starts_with(word); });
+        if (!in_string && number != kNumbers.end()) {
+            buffer += "null";
+            at += number->size();
+            continue;
+        }
+        if (rest[0] == '"') in_string = !in_string;
+        const size_t size = in_string && rest[0] == '\\' ? std::min<size_t>(2, rest.size()) : 1;
+        buffer += rest.substr(0, size);
+        at += size;
+    }
+    return buffer;
+}
 
 }  // namespace
 
@@ -157,8 +186,11 @@ const char* name(RecordKind kind) {
     return "";
 }
 
-void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record) {
-    RecordEvents(std::move(place), vocab_size, record).read_record(line);
+void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record,
+                  std::string_view text_key) {
+    std::string buffer;
+    RecordEvents(std::move(place), vocab_size, record, text_key)
+        .read_record(without_python_numbers(line, buffer));
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string::npos; }

@@ -166,19 +166,12 @@ void warn_of_left_out_parts(Work& work, const char* setting) {
 /// The tokenizer whose files the model has: in its folder, or saved in a checkpoint. Null if it has none.
 std::unique_ptr<tokenizer::Tokenizer> own_tokenizer(const interop::ModelSource& source) {
     if (!source.checkpoint) {
-        const auto path = tokenizer::tokenizer_file_in(source.path);
-        return path ? tokenizer::open_tokenizer(path->string()) : nullptr;
+        if (tokenizer::tokenizer_files_in(source.path).empty()) return nullptr;
+        return tokenizer::open_tokenizer(source.path.string());
     }
-    std::map<std::string, std::string> assets;
+    tokenizer::FolderFiles assets;
     for (checkpoint::Asset& asset : interop::read_assets(source)) assets[asset.name] = std::move(asset.bytes);
-    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-        if (!assets.contains(name)) continue;
-        const auto config = assets.find("tokenizer_config.json");
-        return tokenizer::parse_tokenizer(
-            source.path / name, assets[name],
-            config == assets.end() ? std::nullopt : std::optional(config->second));
-    }
-    return nullptr;
+    return tokenizer::parse_tokenizer(source.path, assets);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ constexpr std::array kAssets = {
     "tokenizer_config.json",
     "special_tokens_map.json",
     "tokenizer.model",
+    "tekken.json",
+    "qwen.tiktoken",
     "vocab.json",
     "merges.txt",
     "generation_config.json",

@@ -62,11 +62,11 @@ std::vector<eval::Work> read_tasks(const config::JobConfig& config, const model:
                                         {config.training.seq_len, "training.seq_len"}, model));
     }
     require_same_tasks(control, tasks);
-    for (const eval::Work& work : tasks) {
-        for (const std::string& warning : work.warnings) {
-            if (control.rank() == 0) spdlog::warn("{}", warning);
-        }
-    }
+    if (control.rank() != 0) return tasks;
+    if (tokenizer)
+        for (const std::string& warning : tokenizer->info().warnings) spdlog::warn("{}", warning);
+    for (const eval::Work& work : tasks)
+        for (const std::string& warning : work.warnings) spdlog::warn("{}", warning);
     return tasks;
 }
 

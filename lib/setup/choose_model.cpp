@@ -33,7 +33,7 @@ bool has_preset_alone(const config::Model& model) {
     const std::string& folder = model.hf_assets_path;
     if (model::has_hugging_face_config(folder)) return false;
     if (model.name && model.flavor) return true;
-    if (!tokenizer::tokenizer_file_in(folder)) return false;
+    if (tokenizer::tokenizer_files_in(folder).empty()) return false;
     throw UserError(
         "model.hf_assets_path = {} has a tokenizer and no config.json, so model.name and model.flavor must "
         "both say the architecture",
@@ -118,7 +118,8 @@ model::ModelSpec choose_model(const config::Model& model) {
 
 std::string missing_assets(const config::Model& model) {
     const std::string& folder = model.hf_assets_path;
-    if (folder.empty() || model::has_hugging_face_config(folder) || tokenizer::tokenizer_file_in(folder))
+    if (folder.empty() || model::has_hugging_face_config(folder) ||
+        !tokenizer::tokenizer_files_in(folder).empty())
         return "";
     return fmt::format(
         "model.hf_assets_path = {} has neither a config.json nor a tokenizer: the model is the preset {}, "

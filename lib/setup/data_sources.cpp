@@ -29,11 +29,11 @@ std::shared_ptr<const data::TokenSource> open_source(const std::string& path,
                     source->vocab_size(), spec.vocab_size, kLargerVocabulary);
 }
 
-void check_vocabulary(const fs::path& path, const model::ModelSpec& spec) {
-    const int64_t vocab_size = tokenizer::open_tokenizer(path)->info().vocab_size;
-    if (vocab_size <= spec.vocab_size) return;
-    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; {}", path.string(), vocab_size,
-                    spec.vocab_size, kLargerVocabulary);
+void check_vocabulary(const fs::path& folder, const model::ModelSpec& spec) {
+    const tokenizer::TokenizerInfo info = tokenizer::open_tokenizer(folder.string())->info();
+    if (info.vocab_size <= spec.vocab_size) return;
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; {}",
+                    (folder / info.name).string(), info.vocab_size, spec.vocab_size, kLargerVocabulary);
 }
 
 [[noreturn]] void refuse_tokenizer(const data::StoredTokens& file, const fs::path& path,
@@ -47,23 +47,26 @@ void check_vocabulary(const fs::path& path, const model::ModelSpec& spec) {
 }
 
 /// Compares the tokenizer in model.hf_assets_path with those that the token files say. If none says one, the
-/// tokenizer itself must fit the model.
+/// tokenizer itself must fit the model. A folder may have two forms of its tokenizer, such as tokenizer.json
+/// and tokenizer.model: token files of either fit.
 void check_tokenizer(const config::Model& model, const std::vector<data::WeightedSource>& sources,
                      const model::ModelSpec& spec) {
-    const auto path = tokenizer::tokenizer_file_in(model.hf_assets_path);
-    if (model.hf_assets_path.empty() || !path) return;
-    const std::string digest = data::tokenizer_file_digest(*path);
+    const std::vector<fs::path> forms = tokenizer::tokenizer_files_in(model.hf_assets_path);
+    if (forms.empty()) return;
+    std::vector<std::string> digests;
+    for (const fs::path& form : forms) digests.push_back(data::tokenizer_file_digest(form));
     bool is_known = model::has_hugging_face_config(model.hf_assets_path);
     for (const data::WeightedSource& source : sources) {
         for (const data::StoredTokens& file : source.source->files()) {
             const bool says_none =
                 file.info.tokenizer_digest.empty() && file.info.tokenizer != tokenizer::kBytes;
             if (says_none) continue;
-            if (file.info.tokenizer_digest != digest) refuse_tokenizer(file, *path, digest);
+            if (std::ranges::find(digests, file.info.tokenizer_digest) == digests.end())
+                refuse_tokenizer(file, forms.front(), digests.front());
             is_known = true;
         }
     }
-    if (!is_known) check_vocabulary(*path, spec);
+    if (!is_known) check_vocabulary(model.hf_assets_path, spec);
 }
 
 /// `key`: the option that names the files.

@@ -1,6 +1,7 @@
 #include "tokenizer/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "tokenizer/nfc.h"
@@ -58,6 +59,37 @@ void cut(const Split& split, std::string_view text, const Take& take) {
     flush();
 }
 
+/// The characters that are white space for Python's str.isspace().
+CodeTable python_spaces() {
+    CodeSet spaces = space_set();
+    spaces.add(CodeSet({{0x1C, 0x1F}}));
+    return CodeTable(spaces);
+}
+
+/// Calls `take` for each part of a text, divided as BpeParts::divides_runs says.
+template <class Take>
+void divide_runs(std::string_view text, const Take& take) {
+    constexpr size_t kMaxTextCharacters = 400'000, kMaxRunCharacters = 25'000;
+    if (text.size() <= kMaxRunCharacters) return take(text);
+    static const CodeTable spaces = python_spaces();
+    const char *begin = text.data(), *end = begin + text.size();
+    size_t num_characters = 0, run = 0;
+    bool is_space = false;
+    for (const char* at = begin; at != end; at += utf8_size(*at)) {
+        const bool was_space = std::exchange(is_space, spaces.contains_at(at));
+        if (is_space != was_space) run = 0;
+        const bool is_full = num_characters == kMaxTextCharacters;
+        if (is_full || run == kMaxRunCharacters) {
+            take({begin, at});
+            begin = at;
+            run = 0;
+        }
+        num_characters = is_full ? 1 : num_characters + 1;
+        ++run;
+    }
+    take({begin, end});
+}
+
 class BpeTokenizer : public Tokenizer {
   public:
     explicit BpeTokenizer(BpeParts parts)
@@ -65,6 +97,7 @@ class BpeTokenizer : public Tokenizer {
           raw_tokens_(tokens_of(parts, false)),
           normalized_tokens_(tokens_of(parts, true)),
           normalize_to_nfc_(parts.normalize_to_nfc),
+          divides_runs_(parts.divides_runs),
           splits_(std::move(parts.splits)),
           bpe_(parts.byte_ids, parts.merges, std::move(parts.whole_pieces)),
           texts_(std::move(parts.texts)) {}
@@ -85,6 +118,8 @@ class BpeTokenizer : public Tokenizer {
             for (const auto& inner : inner_parts) {
                 if (inner.token != nullptr) {
                     ids.push_back(inner.token->id);
+                } else if (divides_runs_) {
+                    divide_runs(inner.text, [&](std::string_view run) { encode_piece(run, 0, ids); });
                 } else {
                     encode_piece(inner.text, 0, ids);
                 }
@@ -123,7 +158,7 @@ class BpeTokenizer : public Tokenizer {
     }
 
     const AddedTokenSearch raw_tokens_, normalized_tokens_;
-    const bool normalize_to_nfc_;
+    const bool normalize_to_nfc_, divides_runs_;
     const std::vector<Split> splits_;
     const Bpe bpe_;
     const std::vector<std::string> texts_;

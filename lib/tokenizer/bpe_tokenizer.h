@@ -29,6 +29,9 @@ struct Split {
 struct BpeParts {
     TokenizerInfo info;
     bool normalize_to_nfc = false;
+    /// Divides a text as Meta's code for Llama does, and encodes each part alone: after 400,000 characters,
+    /// and after 25,000 in a row that are all white space or all none.
+    bool divides_runs = false;
     std::vector<AddedToken> added_tokens;
     std::vector<Split> splits;
     std::array<uint32_t, 256> byte_ids{};

@@ -36,6 +36,17 @@ class SentencePieceTokenizer : public Tokenizer {
     const std::unique_ptr<SentencePieceProcessor> processor_;
 };
 
+/// The library finds several cuts of a text only for unigram models.
+bool is_unigram(const SentencePieceProcessor& processor) {
+    std::vector<std::vector<int>> cuts;
+    return processor.NBestEncode("a", 1, &cuts).ok();
+}
+
+constexpr const char* kUnigramWarning =
+    " is a SentencePiece unigram model: where two cuts of a text have equal scores, SentencePiece 0.1.97 to "
+    "0.2.1 chooses by the rounding of their sums, and 0.2.2 and newer the cut with the longer last piece, so "
+    "the ids of some texts depend on the library's version. Train and serve with ids of one version";
+
 /// The id of a token that is named, else of the model's own; none if the model has none (-1).
 std::optional<uint32_t> find_piece(const SentencePieceProcessor& processor,
                                    const std::optional<std::string>& name, int own, const std::string& file) {
@@ -60,7 +71,9 @@ std::unique_ptr<Tokenizer> read_sentence_piece(const TokenizerFile& file) {
         .prefix = {},
         .suffix = {},
         .begin_of_text = find_piece(*processor, file.begin_of_text, processor->bos_id(), name),
-        .end_of_text = find_piece(*processor, file.end_of_text, processor->eos_id(), name)};
+        .end_of_text = find_piece(*processor, file.end_of_text, processor->eos_id(), name),
+        .warnings = file.warnings};
+    if (is_unigram(*processor)) info.warnings.push_back(name + kUnigramWarning);
     if (file.add_begin_of_text && info.begin_of_text) info.prefix.push_back(*info.begin_of_text);
     if (file.add_end_of_text && info.end_of_text) info.suffix.push_back(*info.end_of_text);
     return std::make_unique<SentencePieceTokenizer>(std::move(info), std::move(processor));

@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include "base/error.h"
@@ -39,17 +40,6 @@ class ByteTokenizer : public Tokenizer {
     static constexpr uint32_t kEndOfText = 256;
 };
 
-std::string digest_of(const std::string& content) {
-    const XXH128_hash_t hash = XXH3_128bits(content.data(), content.size());
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
-
-/// Returns the file of a tokenizer's folder.
-fs::path file_in(const fs::path& folder) {
-    if (auto file = tokenizer_file_in(folder)) return *std::move(file);
-    throw UserError("the folder {} has no tokenizer.json and no tokenizer.model", folder.string());
-}
-
 /// The name of a token: a string, or an object with `content`.
 std::optional<std::string> read_token_name(const JsonField& token) {
     if (token.is_null()) return std::nullopt;
@@ -76,15 +66,41 @@ bool is_json(const std::string& content) {
 /// A SentencePiece model is a message of Protocol Buffers, whose first field is the list of pieces.
 bool is_sentence_piece(const std::string& content) { return content.starts_with('\n'); }
 
+TokenizerFile make_file(const fs::path& path, const std::string& content,
+                        const std::optional<std::string>& config, const std::string& end_of_text) {
+    TokenizerFile file{.path = path, .content = content, .digest = digest_of(content)};
+    if (config) read_config(*config, file);
+    if (!end_of_text.empty()) file.end_of_text = end_of_text;
+    return file;
+}
+
+std::unique_ptr<Tokenizer> parse_file(const TokenizerFile& file) {
+    if (is_json(file.content)) {
+        const nlohmann::ordered_json json = parse_json(file.content, file.path.string());
+        return is_tekken(json) ? read_tekken(file, json) : read_tokenizer_json(file, json);
+    }
+    if (is_tiktoken(file.content)) return read_tiktoken(file);
+    if (is_sentence_piece(file.content)) return read_sentence_piece(file);
+    throw UserError(
+        "{} is not a tokenizer: neither tokenizer.json, nor tiktoken, nor tekken.json, nor SentencePiece",
+        file.path.string());
+}
+
 }  // namespace
 
-std::optional<fs::path> tokenizer_file_in(const fs::path& folder) {
-    if (folder.empty()) return {};
-    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+std::string digest_of(const std::string& content) {
+    const XXH128_hash_t hash = XXH3_128bits(content.data(), content.size());
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
+    std::vector<fs::path> files;
+    if (folder.empty()) return files;
+    for (const char* name : kFileNames) {
         std::error_code unknown;
-        if (fs::exists(folder / name, unknown)) return folder / name;
+        if (fs::exists(folder / name, unknown)) files.push_back(folder / name);
     }
-    return {};
+    return files;
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::string& end_of_text) {
@@ -97,25 +113,48 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::
         throw UserError("there is no tokenizer '{}': name '{}', a tokenizer's file, or a folder with one",
                         source, kBytes);
     }
-    const fs::path path = fs::is_directory(source) ? file_in(source) : fs::path(source);
-    const fs::path config = folder_of(path) / kConfigName;
-    std::optional<std::string> config_text;
-    if (fs::exists(config)) config_text = read_text(config, kMaxBytes);
-    return parse_tokenizer(path, read_text(path, kMaxBytes), config_text, end_of_text);
+    const bool is_folder = fs::is_directory(source);
+    const fs::path folder = is_folder ? fs::path(source) : folder_of(source);
+    std::optional<std::string> config;
+    if (fs::exists(folder / kConfigName)) config = read_text(folder / kConfigName, kMaxBytes);
+    if (!is_folder) {
+        const TokenizerFile file = make_file(source, read_text(source, kMaxBytes), config, end_of_text);
+        try {
+            return parse_file(file);
+        } catch (const UserError& error) {
+            for (const fs::path& other : tokenizer_files_in(folder))
+                if (other != file.path)
+                    throw UserError("{}; or name {} beside it", error.what(), other.string());
+            throw;
+        }
+    }
+    FolderFiles files;
+    for (const fs::path& file : tokenizer_files_in(folder))
+        files[file.filename().string()] = read_text(file, kMaxBytes);
+    if (config) files[kConfigName] = *config;
+    if (auto tokenizer = parse_tokenizer(folder, files, end_of_text)) return tokenizer;
+    throw UserError("the folder {} has no {}", source, fmt::join(kFileNames, ", no "));
 }
 
-std::unique_ptr<Tokenizer> parse_tokenizer(const fs::path& path, std::string content,
-                                           const std::optional<std::string>& config,
+std::unique_ptr<Tokenizer> parse_tokenizer(const fs::path& folder, const FolderFiles& files,
                                            const std::string& end_of_text) {
-    TokenizerFile file{.path = path, .content = std::move(content)};
-    file.digest = digest_of(file.content);
-    if (config) read_config(*config, file);
-    if (!end_of_text.empty()) file.end_of_text = end_of_text;
-    if (is_json(file.content)) return read_tokenizer_json(file);
-    if (is_tiktoken(file.content)) return read_tiktoken(file);
-    if (is_sentence_piece(file.content)) return read_sentence_piece(file);
-    throw UserError("{} is not a tokenizer: neither tokenizer.json, nor tiktoken, nor SentencePiece",
-                    file.path.string());
+    const auto found = files.find(kConfigName);
+    const auto config = found == files.end() ? std::nullopt : std::optional(found->second);
+    std::string refusals;
+    for (const char* name : kFileNames) {
+        const auto file = files.find(name);
+        if (file == files.end()) continue;
+        try {
+            TokenizerFile parsed = make_file(folder / name, file->second, config, end_of_text);
+            if (!refusals.empty())
+                parsed.warnings = {fmt::format("{} is the tokenizer, because {}", name, refusals)};
+            return parse_file(parsed);
+        } catch (const UserError& error) {
+            refusals += (refusals.empty() ? "" : "; and ") + std::string(error.what());
+        }
+    }
+    if (!refusals.empty()) throw UserError("{}", refusals);
+    return nullptr;
 }
 
 }  // namespace argosy::tokenizer

@@ -2,6 +2,7 @@
 // open_tokenizer() makes one from a file, or the tokenizer `bytes`, which needs no file.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -21,6 +22,8 @@ struct TokenizerInfo {
     int64_t vocab_size = 0;  // the largest id plus one
     Ids prefix, suffix;      // what the file's template puts around each text, such as a begin-of-text token
     std::optional<uint32_t> begin_of_text, end_of_text;
+    /// Messages that a program shows before it makes ids with the tokenizer.
+    std::vector<std::string> warnings = {};
 };
 
 /// Immutable, so any thread may call any function.
@@ -47,8 +50,12 @@ class Tokenizer {
 /// The name of the tokenizer whose tokens are the 256 bytes and an end of text.
 inline constexpr const char* kBytes = "bytes";
 
-/// The file of a tokenizer's folder: tokenizer.json or tokenizer.model. None if the folder has neither.
-std::optional<std::filesystem::path> tokenizer_file_in(const std::filesystem::path& folder);
+/// The names of a tokenizer's file in its folder. The first one that can be read is the tokenizer.
+inline constexpr std::array kFileNames = {"tokenizer.json", "tokenizer.model", "tekken.json",
+                                          "qwen.tiktoken"};
+
+/// The files of those names in a folder, in that order.
+std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
 
 /// Returns the tokenizer `source`, which is kBytes or the path of a tokenizer's file or folder. `end_of_text`
 /// names the token that ends a text; if empty, the tokenizer's files say it. Throws UserError if there is no

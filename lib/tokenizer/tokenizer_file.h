@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -17,22 +19,32 @@ struct TokenizerFile {
     // The names of tokens, from tokenizer_config.json beside the file or from the command line.
     std::optional<std::string> begin_of_text, end_of_text;
     bool add_begin_of_text = false, add_end_of_text = false;  // add_bos_token, add_eos_token
+    std::vector<std::string> warnings = {};                   // for TokenizerInfo
 };
 
-/// Makes a tokenizer from the content of its file and of the tokenizer_config.json beside it, if there is
-/// one; the paths are for messages. Throws UserError if the file is none of the forms that follow.
-std::unique_ptr<Tokenizer> parse_tokenizer(const std::filesystem::path& path, std::string content,
-                                           const std::optional<std::string>& config,
+/// XXH3-128 in hex.
+std::string digest_of(const std::string& content);
+
+/// The contents of a folder's files by name: those of kFileNames, and tokenizer_config.json.
+using FolderFiles = std::map<std::string, std::string>;
+
+/// Makes a tokenizer from the files of a folder, whose path is for messages. Throws UserError if none of
+/// them can be read. Null if none has one of kFileNames.
+std::unique_ptr<Tokenizer> parse_tokenizer(const std::filesystem::path& folder, const FolderFiles& files,
                                            const std::string& end_of_text = "");
 
 // Each throws UserError, which names the file, if it is wrong or not supported.
 
 /// Hugging Face's tokenizer.json with a byte-level BPE.
-std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file);
+std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const nlohmann::ordered_json& json);
 
-/// A tiktoken file as Llama 3 ships it: a token in base 64 and its rank in each line.
+/// A known tiktoken file: a token in base 64 and its rank in each line.
 std::unique_ptr<Tokenizer> read_tiktoken(const TokenizerFile& file);
 bool is_tiktoken(const std::string& content);
+
+/// Mistral's tekken.json: tokens and special tokens with their ranks, and the pattern.
+std::unique_ptr<Tokenizer> read_tekken(const TokenizerFile& file, const nlohmann::ordered_json& json);
+bool is_tekken(const nlohmann::ordered_json& json);
 
 /// A SentencePiece model.
 std::unique_ptr<Tokenizer> read_sentence_piece(const TokenizerFile& file);

@@ -160,9 +160,9 @@ BpeModelFile read_bpe_model(const JsonField& model) {
     return file;
 }
 
-std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file) {
+std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file,
+                                               const nlohmann::ordered_json& json) {
     const std::string name = file.path.string();
-    const nlohmann::ordered_json json = parse_json(file.content, name);
     const JsonField root(json, name);
     root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                      "post_processor", "decoder", "model"});
@@ -184,6 +184,7 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file) {
 
     parts.info.name = file.path.filename().string();
     parts.info.digest = file.digest;
+    parts.info.warnings = file.warnings;
     parts.info.vocab_size = static_cast<int64_t>(parts.texts.size());
     parts.info.begin_of_text = find_token(file.begin_of_text, parts, model.vocabulary, root);
     parts.info.end_of_text = find_token(file.end_of_text, parts, model.vocabulary, root);

@@ -1,6 +1,8 @@
 """The command lines of prepare-data: their files, output and exit codes."""
+import bz2
 import fcntl
 import json
+import lzma
 import os
 import pathlib
 import signal
@@ -247,6 +249,53 @@ class PrepareData(unittest.TestCase):
         done = tokenize('{"text": "a"}\n{"text": 5}\n')
         self.assertEqual(done.returncode, 2)
         self.assertIn("stdin:2: \"text\" is not a string", done.stderr)
+
+    def test_folders_patterns_columns_and_compressed_inputs(self):
+        lines = [json.dumps({"text": f"text {i} \u00e9", "score": i}) for i in range(5000)]
+        whole = "".join(line + "\n" for line in lines).encode()
+
+        def made(*arguments):
+            self.run_program("tokenize", "--output", self.folder / "t.h5", "--input", *arguments)
+            return (self.folder / "t.h5").read_bytes()
+        (self.folder / "a.jsonl").write_bytes(whole)
+        expected = made(self.folder / "a.jsonl")
+        half = len(whole) // 2
+        for name, compress in (("a.jsonl.bz2", bz2.compress), ("a.jsonl.xz", lzma.compress)):
+            file = self.folder / name
+            file.write_bytes(compress(whole[:half]) + compress(whole[half:]))  # as parallel compressors write
+            self.assertEqual(made(file), expected)
+            file.write_bytes(file.read_bytes()[:-20])
+            self.expect_error("tokenize", "--output", self.folder / "t.h5", "--input", file, code=3, parts=[name, "it ends within "])
+            file.unlink()
+        for name, part in (("in/b/1.jsonl", lines[:9]), ("in/2.jsonl.xz", lines[9:20]), ("in/notes.md", ["no input"])):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            text = "".join(line + "\n" for line in part).encode()
+            (self.folder / name).write_bytes(lzma.compress(text) if name.endswith("xz") else text)
+        in_order = made(self.folder / "in/2.jsonl.xz", self.folder / "in/b/1.jsonl")
+        self.assertEqual(made(self.folder / "in"), in_order)
+        self.assertEqual(made(self.folder / "in/2*", self.folder / "in/[b]/?.jsonl"), in_order)
+        for missing, part in (("in/*.txt", "no file matches"), ("none", "No such file")):
+            self.expect_error("tokenize", "--output", self.folder / "t.h5", "--input", self.folder / missing, code=2, parts=[part])
+        (self.folder / "empty").mkdir()
+        self.expect_error("tokenize", "--output", self.folder / "t.h5", "--input", self.folder / "empty", code=2, parts=["has no file"])
+        (self.folder / "c.jsonl").write_text("".join(line.replace('"text"', '"content"', 1).replace('"score": ', '"text": 1, "NaN": NaN, "s": -Infinity, "n": ')
+                                                     + "\n" for line in lines))
+        self.assertEqual(made(self.folder / "c.jsonl", "--column", "content"), expected)
+        self.expect_error("tokenize", "--output", self.folder / "t.h5", "--input", self.folder / "c.jsonl", "--column", "body", code=2,
+                          parts=['c.jsonl:1: the record has no key "body" (--column)'])
+        self.check_trained_from_text(lines)
+
+    def check_trained_from_text(self, lines):
+        texts = [json.loads(line)["text"] for line in lines]
+        (self.folder / "a.txt").write_text("".join(text + "\n" for text in texts))
+        made = []
+        for name, arguments in (("p", [self.folder / "a.txt", "--document", "line"]), ("q", [self.folder / "a.jsonl"]),
+                                ("r", [self.folder / "c.jsonl", "--column", "content"])):
+            (self.folder / name).mkdir()
+            self.run_program("train-tokenizer", "--vocab-size", 270, "--output", self.folder / name / "tokenizer.json", "--input", *arguments)
+            made.append((self.folder / name / "tokenizer.json").read_bytes())
+        self.assertEqual(made[0], made[1])
+        self.assertEqual(made[0], made[2])
 
     def test_processes_share_the_pieces(self):
         corpus = self.folder / "c.jsonl"

@@ -46,10 +46,10 @@ class Parquet(unittest.TestCase):
         self.tokenize(jsonl)
         expected = (self.folder / "t.h5").read_bytes()
         nested = [{"x": 1, "text": "not this one"}] * len(texts)
-        for kind in (pyarrow.string(), pyarrow.large_string()):
+        for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())):
             for compression in ("none", "snappy", "zstd"):
-                file = self.write("a.parquet", {"meta": nested, "body": pyarrow.array(texts, kind)}, row_group_size=3,
-                                  compression=compression)
+                body = pyarrow.array(texts).dictionary_encode() if pyarrow.types.is_dictionary(kind) else pyarrow.array(texts, kind)
+                file = self.write("a.parquet", {"meta": nested, "body": body}, row_group_size=3, compression=compression)
                 self.tokenize(file, options=["--column", "body"])
                 self.assertEqual((self.folder / "t.h5").read_bytes(), expected)
 

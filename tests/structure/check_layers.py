@@ -13,12 +13,14 @@ from pathlib import Path
 # {foreign library, as in foreign_<name> of lib/foreign.cmake: pattern of its headers' spellings}.
 FAMILIES = {
     "arrow": r"(arrow|parquet)/",
+    "bzip2": r"bzlib\.h$",
     "cli": r"CLI/",
     "cublas": r"cublas\w*\.h$",
     "cuda": r"(nvtx3/.*|cuda\w*)\.h$",
     "fmt": r"fmt/",
     "hdf5": r"(hdf5|H5\w+)\.h$",
     "json": r"nlohmann/",
+    "lzma": r"lzma\.h$",
     "mpi": r"mpi(-ext)?\.h$",
     "nccl": r"nccl\w*\.h$",
     "sentencepiece": r"sentencepiece_processor\.h$",

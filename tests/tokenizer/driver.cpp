@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/program.h"
@@ -63,9 +64,10 @@ Ids cut_lengths(const Pattern& pattern, std::string_view text) {
 void print_info(const TokenizerInfo& info) {
     const auto optional = [](std::optional<uint32_t> id) { return id ? std::to_string(*id) : "null"; };
     fmt::print(R"({{"name": "{}", "digest": "{}", "vocab_size": {}, "prefix": [{}], "suffix": [{}], )"
-               R"("begin_of_text": {}, "end_of_text": {}}})",
+               R"("begin_of_text": {}, "end_of_text": {}, "warnings": {}}})",
                info.name, info.digest, info.vocab_size, fmt::join(info.prefix, ", "),
-               fmt::join(info.suffix, ", "), optional(info.begin_of_text), optional(info.end_of_text));
+               fmt::join(info.suffix, ", "), optional(info.begin_of_text), optional(info.end_of_text),
+               nlohmann::json(info.warnings).dump());
 }
 
 /// Encodes all texts with some threads, and prints the time and a checksum of the ids.

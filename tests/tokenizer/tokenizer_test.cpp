@@ -52,7 +52,7 @@ TEST(OpenTokenizer, SaysWhatIsMissing) {
     const ScratchFolder folder;
     EXPECT_ERROR(open_tokenizer((folder / "none").string()), UserError, "there is no tokenizer");
     EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError,
-                 "has no tokenizer.json and no tokenizer.model");
+                 "has no tokenizer.json, no tokenizer.model");
     write_text(folder / "tokenizer.json", "[1]");
     EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError, "is not a tokenizer");
     write_text(folder / "tokenizer.json", "{\"model\": 1}");

@@ -8,6 +8,8 @@
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -74,8 +76,12 @@ class ParquetDocuments : public data::DocumentReader {
             throw UserError("{} has no column '{}' (--column); its columns are: {}", place_, name,
                             fmt::join(schema->field_names(), ", "));
         }
-        const arrow::Type::type type = schema->field(field)->type()->id();
-        if (type != arrow::Type::STRING && type != arrow::Type::LARGE_STRING) {
+        const arrow::DataType* type = schema->field(field)->type().get();
+        if (type->id() == arrow::Type::DICTIONARY)
+            type = static_cast<const arrow::DictionaryType*>(type)->value_type().get();
+        constexpr std::array kStrings = {arrow::Type::STRING, arrow::Type::LARGE_STRING,
+                                         arrow::Type::STRING_VIEW};
+        if (std::ranges::find(kStrings, type->id()) == kStrings.end()) {
             throw UserError("column '{}' of {} holds no strings, but {}", name, place_,
                             schema->field(field)->type()->ToString());
         }
@@ -93,21 +99,29 @@ class ParquetDocuments : public data::DocumentReader {
 
     /// Adds rows until the batch is large enough.
     void add(const arrow::Array& column, data::DocumentBatch& batch) {
-        const auto add_rows = [&](const auto& strings) {
-            for (; row_of_rows_ < strings.length() && batch.bytes.size() < kBatchBytes; ++row_of_rows_) {
-                ++row_;
-                if (strings.IsNull(row_of_rows_)) {
-                    batch.unreadable.push_back(
-                        fmt::format("{}:{}: the row has no text (null)", place_, row_));
-                } else {
-                    batch.add(strings.GetView(row_of_rows_), row_);
-                }
+        const bool is_dictionary = column.type_id() == arrow::Type::DICTIONARY;
+        const auto* coded = is_dictionary ? static_cast<const arrow::DictionaryArray*>(&column) : nullptr;
+        const arrow::Array& values = is_dictionary ? *coded->dictionary() : column;
+        for (; row_of_rows_ < column.length() && batch.bytes.size() < kBatchBytes; ++row_of_rows_) {
+            ++row_;
+            const bool is_null = column.IsNull(row_of_rows_);
+            const int64_t place = is_null || !coded ? row_of_rows_ : coded->GetValueIndex(row_of_rows_);
+            if (is_null || values.IsNull(place)) {
+                batch.unreadable.push_back(fmt::format("{}:{}: the row has no text (null)", place_, row_));
+            } else {
+                batch.add(text_of(values, place), row_);
             }
-        };
-        if (column.type_id() == arrow::Type::LARGE_STRING) {
-            add_rows(static_cast<const arrow::LargeStringArray&>(column));
-        } else {
-            add_rows(static_cast<const arrow::StringArray&>(column));
+        }
+    }
+
+    static std::string_view text_of(const arrow::Array& strings, int64_t row) {
+        switch (strings.type_id()) {
+            case arrow::Type::LARGE_STRING:
+                return static_cast<const arrow::LargeStringArray&>(strings).GetView(row);
+            case arrow::Type::STRING_VIEW:
+                return static_cast<const arrow::StringViewArray&>(strings).GetView(row);
+            default:
+                return static_cast<const arrow::StringArray&>(strings).GetView(row);
         }
     }
 
