@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "tokenizer/nfc.h"
 #include "tokenizer/unicode.h"
 
 namespace argosy::tokenizer {

@@ -1,9 +1,7 @@
-// Text is changed only between stable characters. A stable character has combining class 0, does not change
-// by itself, and never composes with a character before it; most characters are stable. A part from one
-// stable character up to the next is normalized by itself: it is decomposed, its marks are sorted by
-// combining class, and its characters are composed.
-#include "tokenizer/nfc.h"
-
+// Normalization Form C. Text is changed only between stable characters. A stable character has combining
+// class 0, does not change by itself, and never composes with a character before it; most characters are
+// stable. A part from one stable character up to the next is normalized by itself: it is decomposed, its
+// marks are sorted by combining class, and its characters are composed.
 #include <algorithm>
 #include <unordered_map>
 #include <vector>

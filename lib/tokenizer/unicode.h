@@ -44,6 +44,9 @@ void append_utf8(std::string& text, uint32_t code);
 /// U+FFFD replaces each malformed part, as Python's bytes.decode(errors="replace") does.
 std::string_view repaired_utf8(std::string_view text, std::string& buffer);
 
+/// Returns `text` itself if it is in Normalization Form C, else `buffer`, filled with its NFC.
+std::string_view to_nfc(std::string_view text, std::string& buffer);
+
 struct CodeRange {
     uint32_t first, last;
     bool operator==(const CodeRange&) const = default;

@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "base/program.h"
-#include "tokenizer/nfc.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 namespace argosy::tokenizer {
 namespace {

@@ -7,7 +7,6 @@
 #include "expect_error.h"
 #include "scratch_folder.h"
 #include "tokenizer/bpe_trainer.h"
-#include "tokenizer/nfc.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
 
