@@ -35,7 +35,7 @@ constexpr const char* kPrecision =
     "it is --training.mixed_precision_param bfloat16, with the weights in --training.dtype float32";
 constexpr const char* kRanks =
     "the launcher says the ranks: mpirun -n N pretrain ..., or jobs/submit.sh F.toml --nodes N";
-constexpr const char* kStrategy =
+constexpr const char* kFsdpStrategy =
     "FSDPStrategy(...) is --parallelism.data_parallel_shard_degree N (-1, the default: all ranks that are "
     "left), DDP data_parallel_replicate_degree N, HYBRID_SHARD both, and SHARD_GRAD_OP needs "
     "fsdp_reshard_after_forward never";
@@ -169,7 +169,7 @@ constexpr ForeignWord kWords[] = {
     {"mixed_precision", kPrecision},
     {"devices", kRanks},
     {"num_nodes", kRanks},
-    {"strategy", kStrategy},
+    {"strategy", kFsdpStrategy},
     {"precision",
      "bf16-mixed is the default; bf16-true is --training.dtype bfloat16; 16-mixed is "
      "--training.mixed_precision_param float16; 32-true is --training.mixed_precision_param float32"},
