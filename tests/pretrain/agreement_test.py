@@ -99,6 +99,22 @@ class Agreement(run.PretrainTest):
         self.assertRegex(said[0], r"kernels: \w+ on rank 0; portable on rank 1")
         self.assertEqual(len(self.steps()), 4)
 
+    def test_eval_and_the_preflight(self):
+        environment = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
+        evaluate = run.PRETRAIN.parent / "eval"
+        done = self.run_ranks(1, "--model", "a", ":", "-n", "1", evaluate, "--model", "b", program=(evaluate,), environment=environment)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("the command line: --model a on rank 0; --model b on rank 1", done.stderr)
+        (self.folder / "c.toml").write_text("")
+        check, report = run.PRETRAIN.parent / "preflight", self.folder / "report.json"
+        words = ["--config", self.folder / "c.toml", *self.small(), "--json", report, "--deadline", "0"]
+        done = self.run_ranks(2, *words, ":", "-n", "1", check, *words, "--optimizer.lr", "1e-4", program=(check,), environment=environment)
+        self.assertEqual(done.code, 3, done)
+        found = [one for one in json.loads(report.read_text())["findings"] if one["check"] == "settings and inputs of the run"]
+        self.assertEqual(len(found), 1, done)
+        self.assertIn("optimizer.lr differs between ranks: 0.01 on 2 ranks; 0.0001 on rank 2", found[0]["what"])
+        self.assertIn("rank 2", found[0]["where"])
+
 
 if __name__ == "__main__":
     run.main()
