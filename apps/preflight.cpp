@@ -137,8 +137,8 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
 /// delay the job.
 constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
 
-/// What pretrain compares between ranks before it trains, except for the executable, which is a fact of the
-/// pre-flight's own. The token files are read within kFileLimit.
+/// The facts that pretrain compares between ranks before it trains, without the executable, which is a fact
+/// of the pre-flight's own. The token files are read within kFileLimit.
 std::vector<mpi::Fact> input_facts(const config::JobConfig& config) {
     std::vector<mpi::Fact> facts = setup::setting_facts(config);
     const auto of_data = std::make_shared<std::vector<mpi::Fact>>();
@@ -153,7 +153,7 @@ std::vector<mpi::Fact> input_facts(const config::JobConfig& config) {
     return facts;
 }
 
-/// The files of --json, --prometheus or --history. Those that exceed kFileLimit are left out with a warning.
+/// The files of --json, --prometheus or --history. Files that exceed kFileLimit are left out with a warning.
 struct Files {
     std::string option;
     std::filesystem::path path;  // the file, or the folder of the files
