@@ -22,8 +22,8 @@ namespace argosy::watch {
 /// Why ranks wait for ever. Ranks have their numbers in the outermost group.
 struct WaitCause {
     std::vector<int> missing;  // ascending; empty if all ranks that others wait for wait themselves
-    /// Of ranks that wait for the file system longer than its limit, in words; nobody is missing then. "":
-    /// none.
+    /// The ranks that wait for the file system longer than its limit, in words; no rank is missing then. "":
+    /// there are none.
     std::string storage;
     std::string difference;  // the first operation on which ranks differ, in words; empty: none is known
     /// The end of a message, or "": ". The others wait for all-gather over tp (operation 8): rank 1".
@@ -56,7 +56,8 @@ class HostWaits {
     /// Returns the waits under way. The time since the last poll() counts as waiting time, except for time in
     /// which this process itself stood still (SIGSTOP, a suspended job).
     std::vector<WaitReport> poll();
-    /// The wait for the file system that began first, as of the last poll(). Its time counts in the same way.
+    /// The wait for the file system that began first, as of the last poll(). The time of this wait counts in
+    /// the same way.
     std::optional<StorageWait> storage() const;
 
     /// Makes all waits that poll fail. Returns a call that blocks, if there is one.

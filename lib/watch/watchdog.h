@@ -45,7 +45,8 @@ namespace argosy::watch {
 
 class Watchdog {
   public:
-    /// Of waits for the file system. Servers of a shared file system take minutes to replace a failed one.
+    /// The limit of waits for the file system. Servers of a shared file system take minutes to replace a
+    /// failed one.
     static constexpr WaitLimit kStorageLimit = {900, "comm.storage_timeout_seconds"};
 
     /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
