@@ -1,4 +1,6 @@
 // Evaluates a checkpoint of any form over tasks: perplexities, multiple choice, last words.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 
@@ -23,6 +25,7 @@
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
 #include "interop/transfer.h"
+#include "mpi/agreement.h"
 #include "mpi/comm.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
@@ -294,6 +297,9 @@ int main(int argc, char** argv) {
     const Environment environment = Environment::read();
     if (environment.start.num_ranks > 1) {
         return mpi::run_program("eval", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {
+            const std::vector<std::string> words(argv + 1, argv + argc);
+            mpi::require_same(ranks, {mpi::executable_fact(),
+                                      {"the command line", fmt::format("{}", fmt::join(words, " "))}});
             return run(argc, argv, environment, &ranks);
         });
     }

@@ -14,8 +14,8 @@
 #include "base/time_limit.h"
 #include "bench/options.h"
 #include "command_line.h"
-#include "config/parse.h"
 #include "config/print.h"
+#include "mpi/agreement.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
 #include "preflight/history.h"
@@ -23,6 +23,7 @@
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
+#include "setup/run_inputs.h"
 #include "train/dry_step.h"
 
 namespace argosy {
@@ -133,15 +134,32 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
             .dump_folder = config.job.dump_folder};
 }
 
-/// The files of --json, --prometheus or --history. If opening, reading or writing takes longer than
-/// kFileLimit, the program leaves out the rest of these files with a warning, because a file system that
-/// hangs must not delay the job.
+/// Files that take longer to open, read or write are left out, because a file system that hangs must not
+/// delay the job.
+constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
+
+/// The facts that pretrain compares between ranks before it trains, without the executable, which is a fact
+/// of the pre-flight's own. The token files are read within kFileLimit.
+std::vector<mpi::Fact> input_facts(const config::JobConfig& config) {
+    std::vector<mpi::Fact> facts = setup::setting_facts(config);
+    const auto of_data = std::make_shared<std::vector<mpi::Fact>>();
+    const auto read = [config, of_data](const auto&) {
+        *of_data = setup::data_facts(config, setup::choose_model(config.model));
+    };
+    if (parts_within({kFileLimit.all_seconds, kFileLimit.all_seconds}, read)) {
+        facts.push_back({"the training data", fmt::format("not read in {} s", kFileLimit.all_seconds)});
+    } else {
+        facts.insert(facts.end(), of_data->begin(), of_data->end());
+    }
+    return facts;
+}
+
+/// The files of --json, --prometheus or --history. Files that exceed kFileLimit are left out with a warning.
 struct Files {
     std::string option;
     std::filesystem::path path;  // the file, or the folder of the files
     size_t number = 1;
 };
-constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
 
 using FileWork = std::function<void(const std::function<void()>& file_done)>;
 
@@ -217,10 +235,11 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     if (arguments.config.empty()) throw UserError("--config is required");
     std::vector<std::string> configuration = app.remaining();
     configuration.insert(configuration.begin(), {"--config", arguments.config});
-    const config::CommandLine command = config::parse_command_line(configuration);
+    const config::CommandLine command = setup::same_command_line(world, configuration);
     bench::check_timeout(arguments.options.timeout_seconds);
     const ops::OpsContext tensors(setup::operation_path(command.config));
     preflight::Job job = job_of(command.config, world.size());
+    job.differences = mpi::find_differences(world, input_facts(command.config));
     job.only_warn = arguments.only_warn;
     for (const std::string& one : arguments.thresholds) preflight::set_threshold(one, job.thresholds);
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);

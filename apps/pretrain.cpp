@@ -32,13 +32,12 @@
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
 #include "scoring/training_evaluation.h"
-#include "setup/data_sources.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
-#include "setup/product_choices.h"
 #include "setup/profiler.h"
 #include "setup/rank_context.h"
+#include "setup/run_inputs.h"
 #include "setup/start_record.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
@@ -51,6 +50,7 @@ namespace {
 
 /// A run on this rank: the parts of the run, and its training steps. A part is made from the parts above it.
 struct Run {
+    const mpi::Comm& ranks;
     const Environment& environment;
     const config::JobConfig& config;
     account::MemoryAccount& account;
@@ -69,7 +69,7 @@ struct Run {
     observe::Baseline baseline{config.metrics.baseline, config.job.dump_folder, sizes.global_tokens(),
                                figures, control.rank()};
 
-    const data::Loader loader = setup::training_data(config, spec);
+    const data::Loader loader = setup::same_training_data(ranks, control, config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
     train::UpdateGuard guard{setup::update_guard_options(config)};
@@ -82,7 +82,7 @@ struct Run {
     train::RunLimits limits{setup::run_limits_options(config, mesh.shape()), context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation =
-        setup::make_validation(config, loader, options, trainer, mesh);
+        setup::make_validation(ranks, control, config, loader, options, trainer, mesh);
     scoring::TrainingEvaluation evaluation{std::move(tasks), options, trainer, mesh};
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
@@ -254,7 +254,7 @@ ExitCode print_arrival(const config::ArrivalRequest& request) {
 
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
-    const config::CommandLine line = config::parse_command_line(words);
+    const config::CommandLine line = setup::same_command_line(ranks, words);
     if (line.command == config::Command::Plan || line.command == config::Command::Search) {
         if (ranks.size() > 1)
             throw UserError("--plan and --search run in one process; --gpus {} names ranks", ranks.size());
@@ -267,13 +267,14 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         if (ranks.rank() == 0) std::fputs(text.c_str(), stdout);
         return ExitCode::Done;
     }
+    setup::require_same_settings(ranks, line.config);
     resume::log_idle_checkpoint_keys(line.config);
     const auto account = std::make_shared<account::MemoryAccount>(line.config);
     std::optional<setup::RankContext> context;  // outlives the run: wait_for_answers() needs its watchdog
     try {
         context.emplace(ranks, line.config, environment);
         const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, *context);
-        Run run{environment, config, *account, *context};
+        Run run{ranks, environment, config, *account, *context};
         return mpi::print_errors_first("pretrain", ranks, [&] {
             return account->explain_errors_of(run.trainer, [&] { return run.train(); });
         });

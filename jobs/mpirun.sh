@@ -7,6 +7,9 @@
 # run is saved. Another SIGTERM, SIGINT or SIGHUP, two seconds later or more, ends the run at once. Any other COMMAND has
 # nothing to save: mpirun replaces this script.
 #
+# If all ranks of the run are stopped (SIGSTOP) for ARGOSY_STOPPED_SECONDS (600; 0: never), this script kills them and
+# returns 76, the code of the watchdog. The watchdogs of other ranks end a run with one stopped rank, but a lone rank has none.
+#
 # mpirun does not see these signals, because it kills the ranks one second after the first three, returns 1, and loses a
 # SIGUSR1 that comes before its ranks run. This script signals the ranks itself: each one once, as soon as /proc says
 # that the rank blocks or catches SIGUSR1. Ranks start with SIGUSR1 blocked; pretrain unblocks it once it has a handler.
@@ -40,6 +43,8 @@ if [ "${1-}" = --threads ]; then
 fi
 [ $# -ge 2 ] || fail "the number of ranks or the command is missing; $usage"
 require_count 'the number of ranks, N,' "$1"
+[[ ${ARGOSY_STOPPED_SECONDS:-0} =~ ^(0|[1-9][0-9]*)$ ]] ||
+    fail "ARGOSY_STOPPED_SECONDS must be a whole number of seconds, but is '$ARGOSY_STOPPED_SECONDS'"
 ranks=$1
 shift
 
@@ -129,6 +134,22 @@ start_apart() {
     set +m
 }
 
+# end_stopped SECONDS: kills the ranks once all of them are stopped for so long, and then returns 76.
+end_stopped() {
+    local pids pid stopped=0 pause=$(($1 < 100 ? ($1 + 9) / 10 : 10))
+    while sleep "$pause"; [ -e "/proc/$mpirun" ]; do
+        pids=$(rank_pids)
+        stopped=$((stopped + pause))
+        for pid in ${pids:-none}; do
+            grep -q '^State:[[:space:]]*T' "/proc/$pid/status" 2>/dev/null || stopped=0
+        done
+        [ "$stopped" -ge "$1" ] || continue
+        say "all ranks are stopped (SIGSTOP) for $1 s (ARGOSY_STOPPED_SECONDS): the run ends"
+        for pid in $pids; do kill -KILL "$pid" 2>/dev/null || true; done
+        return 76
+    done
+}
+
 mpirun=  # the process of mpirun
 teller=  # the process that signals the ranks
 asked=   # when the first signal arrived
@@ -203,6 +224,11 @@ copier=$!
 start_apart "${start[@]}" "${command[@]}" 2>&"$errors"
 mpirun=$!
 exec {errors}>&-
+watch=  # the process that ends stopped ranks
+if [ "${ARGOSY_STOPPED_SECONDS:-600}" != 0 ]; then
+    start_apart end_stopped "${ARGOSY_STOPPED_SECONDS:-600}"
+    watch=$!
+fi
 [ -z "$asked" ] || tell_ranks_apart
 while :; do
     interrupted='' code=0
@@ -214,4 +240,10 @@ for ((i = 0; i < 100; ++i)); do  # a process that mpirun left behind may hold th
     kill -0 "$copier" 2>/dev/null || break
     sleep 0.02
 done
+if [ -n "$watch" ]; then
+    watched=0
+    kill -TERM -- "-$watch" 2>/dev/null || true
+    wait "$watch" 2>/dev/null || watched=$?
+    [ "$watched" != 76 ] || code=76
+fi
 exit "$code"

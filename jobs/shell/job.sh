@@ -94,6 +94,7 @@ launch() {
     launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
     if [ -n "$spares" ]; then bound_launcher "$launcher_pid" "$size" >&2 & fi
+    if [ "$num_launched" = 1 ]; then end_stopped_rank "$launcher_pid" >&2 & fi
     while :; do
         interrupted='' code=0
         wait "$launcher_pid" || code=$?
@@ -101,6 +102,31 @@ launch() {
     done
     launcher_pid=
     return "$code"
+}
+
+# end_stopped_rank LAUNCHER: kills a lone rank that is stopped (SIGSTOP) for ARGOSY_STOPPED_SECONDS (0: never), because it
+# has no peer whose watchdog would name it. A job that Slurm suspends stops this shell as well, so that time does not count.
+end_stopped_rank() {
+    local limit=$ARGOSY_STOPPED_SECONDS seconds=0 pause
+    pause=$((limit < 100 ? (limit + 9) / 10 : 10))
+    [ "$limit" -gt 0 ] || return 0
+    close_lock
+    while sleep "$pause"; kill -0 "$1" 2>/dev/null; do
+        seconds=$((seconds + pause))
+        [ -n "$(stopped_processes)" ] || seconds=0
+        [ "$seconds" -ge "$limit" ] || continue
+        say "the rank is stopped (SIGSTOP) for $limit s (ARGOSY_STOPPED_SECONDS): it is ended"
+        stopped_processes | xargs -r kill -KILL 2>/dev/null || true
+        return 0
+    done
+}
+
+# Prints the processes of this start on this node that are stopped.
+stopped_processes() {
+    local pid
+    for pid in $(grep -l '^State:[[:space:]]*T' /proc/[0-9]*/status 2>/dev/null | tr -dc '0-9\n'); do
+        [ "$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -cxF "$(start_marks)")" != 3 ] || echo "$pid"
+    done
 }
 
 # Sends SIGUSR1 to the launcher, which forwards it to its ranks. Waits until all ranks have arrived, because while the

@@ -257,12 +257,16 @@ is_restarted_by_slurm() {
     [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
 }
 
+# Prints the three variables in the environment of this start's processes on this node.
+start_marks() {
+    printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}"
+}
+
 # end_ranks SIGNAL: signals the ranks of this start, and of starts inside it, on this node. If slurmd is gone, nothing else
 # ends them: they would train on and hold the lock of the run's folder.
 end_ranks() {
     local signal=$1 file mine marks
-    marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \
-                   "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    marks=$(start_marks)
     for file in /proc/[0-9]*/environ; do
         mine=$(tr '\0' '\n' 2>/dev/null <"$file" | grep -cxF "$marks") || true
         [ "$mine" != 3 ] || kill "-$signal" "$(basename "$(dirname "$file")")" 2>/dev/null || true

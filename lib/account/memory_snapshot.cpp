@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/output.h"
+#include "base/time_limit.h"
 
 namespace argosy::account {
 namespace {
@@ -91,6 +92,7 @@ std::filesystem::path write_snapshot(const config::JobConfig& config, const std:
     const auto folder =
         std::filesystem::path(config.job.dump_folder) / config.profiling.save_memory_snapshot_folder / when;
     try {
+        const FileWait wait(fmt::format("writing a memory snapshot to '{}'", folder.string()));
         std::filesystem::create_directories(folder);
         const auto path = folder / fmt::format("rank-{:05}.json", facts.rank);
         ResultFile(path, begins_with(kSnapshotMark)).write(snapshot_json(snapshot, facts));

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -27,6 +29,43 @@ std::optional<size_t> parts_within(TimeLimit limit,
         }
         if (*done == before || seconds_now() >= last) return *done;
     }
+}
+
+namespace {
+
+struct FileWaits {
+    std::mutex mutex;
+    int64_t num_begun = 0;
+    std::map<int64_t, std::string> under_way;  // by number
+};
+
+/// Never destroyed: a thread that hangs may outlive main.
+FileWaits& file_waits() {
+    static auto* const waits = new FileWaits;
+    return *waits;
+}
+
+}  // namespace
+
+FileWait::FileWait(std::string what) {
+    FileWaits& waits = file_waits();
+    const std::lock_guard lock(waits.mutex);
+    number_ = ++waits.num_begun;
+    waits.under_way[number_] = std::move(what);
+}
+
+FileWait::~FileWait() {
+    FileWaits& waits = file_waits();
+    const std::lock_guard lock(waits.mutex);
+    waits.under_way.erase(number_);
+}
+
+std::optional<FileWait::Mark> FileWait::oldest() {
+    FileWaits& waits = file_waits();
+    const std::lock_guard lock(waits.mutex);
+    if (waits.under_way.empty()) return std::nullopt;
+    const auto& [number, what] = *waits.under_way.begin();
+    return Mark{number, what};
 }
 
 }  // namespace argosy

@@ -47,7 +47,8 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuState>() : nullptr),
       watchdog_(std::make_shared<watch::Watchdog>(
           comm_, gpu_, watch::WaitLimit{options.timeout_seconds, options.timeout_setting},
-          options.flight_folder)) {
+          options.flight_folder,
+          watch::WaitLimit{options.storage_timeout_seconds, watch::Watchdog::kStorageLimit.setting})) {
     std::iota(members_.begin(), members_.end(), 0);
     flight_number_ = watchdog_->flight().open(name_, members_);
 }

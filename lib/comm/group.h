@@ -26,6 +26,7 @@ struct GroupOptions {
     double timeout_seconds = 100;  // a longer wait fails with an error that names the missing ranks
     /// The setting of timeout_seconds, for that error. Communicator::limit_waits() changes both.
     const char* timeout_setting = "comm.train_timeout_seconds";
+    double storage_timeout_seconds = watch::Watchdog::kStorageLimit.seconds;  // of waits for the file system
     /// A send completes only once its receiver has started to receive: a run then proves that a pipeline
     /// schedule needs no buffering.
     bool synchronous_sends = false;

@@ -332,11 +332,14 @@ std::vector<Section> make_schema() {
                      "runs out.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
-                     "Seconds for a wait until step 1 has ended, or a stuck load; MPI's start has "
+                     "Seconds that waits for other ranks may take until step 1 has ended; MPI's start has "
                      "ARGOSY_START_SECONDS."),
                  key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take after the first step before the run ends "
                      "and names them."),
+                 key("storage_timeout_seconds", &Comm::storage_timeout_seconds, at_least(1),
+                     "Seconds that reading or writing may stand still before the run ends; no rank counts as "
+                     "missing for it."),
                  key("shared_memory", &Comm::shared_memory, any(),
                      "Exchange tensors between ranks of a node through shared memory; false: through MPI."),
                  key("shared_memory_mib", &Comm::shared_memory_mib, size(),

@@ -216,6 +216,7 @@ struct Profiling {
 struct Comm {
     int init_timeout_seconds = 300;
     int train_timeout_seconds = 100;
+    int storage_timeout_seconds = 900;
     bool shared_memory = true;
     int64_t shared_memory_mib = 64;
     GpuPathChoice gpu_path = GpuPathChoice::Auto;

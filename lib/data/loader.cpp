@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/text.h"
 
 namespace argosy::data {
 namespace {
@@ -114,6 +115,19 @@ std::string Loader::fingerprint() const {
         }
     }
     return fmt::format("{:016x}", name_key(text));
+}
+
+std::string Loader::digest() const {
+    std::string text = fingerprint();
+    for (const Part& part : parts_)
+        for (const StoredTokens& file : part.source->files()) text += fmt::format(" {}", file.checksums_hash);
+    return fmt::format("{:016x}", name_key(text));
+}
+
+std::string Loader::paths() const {
+    std::vector<std::string> paths;
+    for (const Part& part : parts_) paths.push_back(part.source->path());
+    return listed(paths, /*max_named=*/4);
 }
 
 }  // namespace argosy::data

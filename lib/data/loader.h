@@ -66,6 +66,12 @@ class Loader {
     /// differ in it, unless a file was replaced by one of the same numbers and tokenizer.
     std::string fingerprint() const;
 
+    /// A hash, in hex, of fingerprint() and of the checksums that the files have: it differs between files of
+    /// the same numbers, too. Files of Megatron and of format version 1 have no checksums.
+    std::string digest() const;
+    /// The paths of the sources, for messages: "a.h5, b.h5".
+    std::string paths() const;
+
   private:
     /// A source's place among all samples.
     struct Part {

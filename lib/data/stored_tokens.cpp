@@ -120,6 +120,8 @@ void locate_rest(const h5::File& file, int64_t version, StoredTokens& stored) {
     stored.checksums = locate_numbers(file, token_format::kChecksums, num_checksums, "the checksums");
     for (const StoredArray& array : {stored.documents, stored.loss_mask, stored.checksums})
         check_end(stored.path, array);
+    stored.checksums_hash = token_format::checksum(RawFile::open_to_read(stored.path),
+                                                   stored.checksums.offset, stored.checksums.num_bytes());
 }
 
 StoredTokens locate_in_hdf5(const std::filesystem::path& path) {

@@ -64,6 +64,7 @@ struct StoredTokens {
     StoredArray sequences;       // of Megatron only: the offset of the first byte of each
     StoredArray loss_mask;       // a bit per token; its elements are bytes. None: every token counts
     int64_t counted_tokens = 0;  // tokens that count as targets
+    int64_t checksums_hash = 0;  // of all checksums; 0: the file has none
     bool is_megatron() const { return path != index_path; }
 
     /// Whether the file says where documents begin: by its table of documents or, in a file of version 1, by

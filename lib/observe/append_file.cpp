@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/raw_file.h"
+#include "base/time_limit.h"
 
 namespace argosy::observe {
 namespace {
@@ -81,6 +83,7 @@ AppendFile::AppendFile(std::string path, std::string setting)
     : path_(std::move(path)), setting_(std::move(setting)), file_(open_to_append(path_, setting_)) {}
 
 bool AppendFile::renew() {
+    const FileWait wait(fmt::format("opening '{}'", path_));
     if (names(path_, file_)) return false;
     file_ = open_to_append(path_, setting_);
     spdlog::error("'{}' was removed during this run, and its content is lost; the run goes on in a new file",
@@ -89,6 +92,8 @@ bool AppendFile::renew() {
 }
 
 void AppendFile::append(std::string_view bytes) {
+    const FileWait wait(fmt::format("writing '{}'", path_));
+    failpoint("line_appended");
     struct stat before {};
     fstat(file_.number(), &before);
     for (size_t done = 0; done < bytes.size();) {
@@ -107,6 +112,7 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 void AppendFile::append_line(const std::string& line) {
+    const FileWait wait(fmt::format("writing '{}'", path_));
     renew();
     append((ends_within_a_line(file_.number()) ? "\n" : "") + line + "\n");
 }

@@ -258,6 +258,17 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster) {
     return findings;
 }
 
+std::vector<Finding> check_run_inputs_alike(const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const auto& [key, values] : cluster.differences) {
+        findings.push_back(difference(kCheckNames.run_inputs, Severity::Fail, values, cluster,
+                                      "start every rank with the same options, and copy the same files to "
+                                      "all nodes"));
+        findings.back().what = key + " " + findings.back().what;
+    }
+    return findings;
+}
+
 std::vector<Finding> check_slow_settings(const Cluster& cluster) {
     std::vector<Finding> findings;
     for (const SlowSetting& setting : slow_settings()) apply(setting, cluster, findings);

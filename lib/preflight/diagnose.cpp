@@ -19,6 +19,7 @@ struct Row {
 
 constexpr Row kChecks[] = {
     {check_programs_alike},
+    {check_run_inputs_alike},
     {check_variables_alike},
     {check_slow_settings},
     {check_interfaces},

@@ -32,6 +32,7 @@ using Check = std::vector<Finding> (*)(const Cluster&);
 std::vector<Finding> check_slow_settings(const Cluster& cluster);
 std::vector<Finding> check_variables_alike(const Cluster& cluster);
 std::vector<Finding> check_programs_alike(const Cluster& cluster);
+std::vector<Finding> check_run_inputs_alike(const Cluster& cluster);
 std::vector<Finding> check_interfaces(const Cluster& cluster);
 
 // check_adapters.cpp

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "mpi/agreement.h"
 #include "preflight/thresholds.h"
 
 namespace argosy::preflight {
@@ -193,10 +194,11 @@ struct NodeFacts {
 
 /// The facts of all ranks and nodes.
 struct Cluster {
-    std::vector<RankFacts> ranks;            // by rank
-    std::vector<NodeFacts> nodes;            // in the order of their first ranks
-    std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
-    Thresholds thresholds = {};              // below which a speed is a finding
+    std::vector<RankFacts> ranks;                   // by rank
+    std::vector<NodeFacts> nodes;                   // in the order of their first ranks
+    std::vector<double> clock_offsets = {};         // by rank, seconds; empty: not measured
+    Thresholds thresholds = {};                     // below which a speed is a finding
+    std::vector<mpi::Difference> differences = {};  // of the settings and inputs of the run between ranks
 };
 
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.

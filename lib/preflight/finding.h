@@ -93,6 +93,7 @@ struct CheckNames {
     const char* paths_between_nodes = "paths between nodes";
     const char* rails = "rails between nodes";
     const char* ranks_per_gpu = "ranks per GPU";
+    const char* run_inputs = "settings and inputs of the run";
     const char* product_results = "results of matrix products";
     const char* sustained_products = "sustained matrix products";
 };

@@ -104,6 +104,7 @@ std::optional<std::string> reason_not_to_measure(const Cluster& cluster) {
         return rank.cuda_version.empty() != cluster.ranks.front().cuda_version.empty();
     });
     if (differ) return "only some ranks run a build with CUDA";
+    if (!cluster.differences.empty()) return "ranks have different settings or inputs of the run";
     return std::nullopt;
 }
 
@@ -116,6 +117,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
                           .folder_seconds = std::min(Sources{}.folder_seconds, options.timeout_seconds / 4)};
     report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
     report.cluster.thresholds = job.thresholds;
+    report.cluster.differences = job.differences;
     if (world.rank() == 0) {
         report.why_not_measured = reason_not_to_measure(report.cluster);
         report.why_not_compared =

@@ -31,6 +31,7 @@ struct Job {
     std::filesystem::path dump_folder;
     std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
     Thresholds thresholds = {};
+    std::vector<mpi::Difference> differences = {};  // of this run's settings and inputs between ranks
 };
 
 struct Report {

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,6 +20,7 @@
 #include "base/program.h"
 #include "base/time_limit.h"
 #include "cuda/device.h"
+#include "mpi/agreement.h"
 #include "nccl/device_id.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
@@ -54,19 +54,6 @@ std::vector<Variable> read_variables(const Sources& sources) {
     add_settings(sources.root / user_file.relative_path(), variables);
     add_settings(sources.root / "etc/nccl.conf", variables);
     return variables;
-}
-
-/// Empty if the file cannot be read.
-std::string hash_of_file(const fs::path& path) {
-    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
-                                                                                &XXH3_freeState);
-    std::ifstream file(path, std::ios::binary);
-    if (!state || !file || XXH3_64bits_reset(state.get()) != XXH_OK) return "";
-    std::vector<char> part(1 << 20);
-    while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
-        if (XXH3_64bits_update(state.get(), part.data(), file.gcount()) != XXH_OK) return "";
-    }
-    return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
 }
 
 int64_t limit_of(__rlimit_resource resource) {
@@ -164,7 +151,7 @@ RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersion
     RankFacts facts{.rank = rank,
                     .node = Environment::read().node_name(),
                     .variables = read_variables(sources),
-                    .executable_hash = hash_of_file(sources.root / "proc/self/exe"),
+                    .executable_hash = mpi::digest_of_file(sources.root / "proc/self/exe"),
                     .argosy_version = version(),
                     .mpi_library = printable(versions.mpi_library),
                     .cuda_version = versions.cuda_version,

@@ -69,7 +69,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                         .folder = steps_folder(config),
                         .initial_step = start.position.step,
                         .final_step = final_step,
-                        .stall_seconds = static_cast<double>(config.comm.init_timeout_seconds)};
+                        .stall_seconds = static_cast<double>(config.comm.storage_timeout_seconds)};
     if (!config.checkpoint.saves()) return options;
     model::ModelSpec saved = spec;
     saved.max_context = max_context(config, spec, start);

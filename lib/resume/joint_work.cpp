@@ -96,7 +96,7 @@ void JointWork::end_stalled() const {
     fmt::print(
         stderr,
         "{}: error on rank {} of {}: reading or writing in the run's folder has moved no byte for {} s "
-        "(comm.init_timeout_seconds); the file system hangs on {}\n",
+        "(comm.storage_timeout_seconds); the file system hangs on {}\n",
         program_invocation_short_name, control_.rank(), control_.size(), stall_seconds_, host_name());
     std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));

@@ -41,7 +41,7 @@ class Restorer {
           control_(control),
           weights_(weights),
           state_(state),
-          work_(control, config.comm.init_timeout_seconds) {}
+          work_(control, config.comm.storage_timeout_seconds) {}
 
     std::optional<Start> resume();
     void refuse_steps();

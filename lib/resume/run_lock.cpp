@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/time_limit.h"
 #include "resume/joint_work.h"
 #include "resume/restore.h"
 
@@ -158,7 +159,7 @@ RunLock::Folder::~Folder() {
 RunLock::RunLock(const config::JobConfig& config, const Environment& environment,
                  comm::Communicator& control) {
     const double patience_seconds = config.comm.train_timeout_seconds + kSecondsToEnd;
-    JointWork work(control, patience_seconds + config.comm.init_timeout_seconds);
+    JointWork work(control, patience_seconds + config.comm.storage_timeout_seconds);
     work.run([&] {
         if (control.rank() != 0) return;
         const fs::path dump = config.job.dump_folder, steps = steps_folder(config);
@@ -169,6 +170,7 @@ RunLock::RunLock(const config::JobConfig& config, const Environment& environment
 }
 
 void RunLock::check() {
+    const FileWait wait("checking that job.dump_folder has not been removed");
     if (dump_) dump_->check();
 }
 

@@ -176,6 +176,7 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
                                  c10::Device device) {
     return {.timeout_seconds = static_cast<double>(comm.init_timeout_seconds),
             .timeout_setting = "comm.init_timeout_seconds",
+            .storage_timeout_seconds = static_cast<double>(comm.storage_timeout_seconds),
             .synchronous_sends = environment.synchronous_sends,
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
             .device = device,

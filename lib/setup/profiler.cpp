@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/strict_json.h"
+#include "base/time_limit.h"
 #include "comm/values.h"
 #include "parallel/lowering.h"
 
@@ -121,6 +122,7 @@ void Profiler::finish_step() {
     }
     const auto folder = folder_ / fmt::format("step-{:08}", step_);
     try {
+        const FileWait wait(fmt::format("writing a trace to '{}'", folder.string()));
         std::filesystem::create_directories(folder);
         ResultFile(folder / fmt::format("rank-{:05}.json", control_.rank()), begins_with(kTraceMark))
             .write(trace);

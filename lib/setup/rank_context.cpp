@@ -112,6 +112,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
       world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),
       mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {
+    if (!device.is_cuda()) log_different_kernels(ranks);
     log_idle_keys(config, mesh);
 }
 

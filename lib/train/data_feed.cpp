@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/time_limit.h"
 #include "gpu/device.h"
 #include "ops/documents.h"
 
@@ -71,6 +72,7 @@ void DataFeed::start_reading() {
     auto *tokens = row(kTokens), *targets = row(kTargets);
     auto* positions = loader_.gives_positions() ? row(kPositions) : nullptr;
     reading_ = std::async(std::launch::async, [this, first, count, tokens, targets, positions] {
+        const FileWait wait("reading " + loader_.paths());
         loader_.read(first, count, tokens, targets, positions);
     });
 }

@@ -29,6 +29,7 @@ std::vector<WaitReport> HostWaits::poll() {
     const std::lock_guard lock(mutex_);
     const double now = seconds_now();
     const double elapsed = std::min(now - std::exchange(last_poll_seconds_, now), kMaxGapSeconds);
+    poll_storage(elapsed);
     std::vector<WaitReport> reports;
     for (Entry& entry : entries_) {
         entry.waited_seconds += std::min(elapsed, now - entry.began_at_seconds);
@@ -37,6 +38,19 @@ std::vector<WaitReport> HostWaits::poll() {
         reports.back().waited_seconds = entry.waited_seconds;
     }
     return reports;
+}
+
+void HostWaits::poll_storage(double elapsed_seconds) {
+    const std::optional<FileWait::Mark> now = FileWait::oldest();
+    const bool goes_on = now && file_wait_ && now->number == file_wait_->number;
+    file_wait_seconds_ = goes_on ? file_wait_seconds_ + elapsed_seconds : 0;
+    file_wait_ = now;
+}
+
+std::optional<StorageWait> HostWaits::storage() const {
+    const std::lock_guard lock(mutex_);
+    if (!file_wait_) return std::nullopt;
+    return StorageWait{file_wait_->what, file_wait_seconds_, storage_limit_.seconds, storage_limit_.setting};
 }
 
 std::optional<WaitReport> HostWaits::fail(const WaitFailure& failure) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/time_limit.h"
 #include "watch/report.h"
 
 namespace argosy::watch {
@@ -20,7 +22,10 @@ namespace argosy::watch {
 /// Why ranks wait for ever. Ranks have their numbers in the outermost group.
 struct WaitCause {
     std::vector<int> missing;  // ascending; empty if all ranks that others wait for wait themselves
-    std::string difference;    // the first operation on which ranks differ, in words; empty: none is known
+    /// The ranks that wait for the file system longer than its limit, in words; no rank is missing then. "":
+    /// there are none.
+    std::string storage;
+    std::string difference;  // the first operation on which ranks differ, in words; empty: none is known
     /// The end of a message, or "": ". The others wait for all-gather over tp (operation 8): rank 1".
     std::string details;
 };
@@ -44,9 +49,16 @@ WaitReport report_of(const AwaitedOperation& awaited);
 
 class HostWaits {
   public:
+    /// `storage` limits waits for the file system.
+    explicit HostWaits(WaitLimit storage = {std::numeric_limits<double>::infinity(), ""})
+        : storage_limit_(storage) {}
+
     /// Returns the waits under way. The time since the last poll() counts as waiting time, except for time in
     /// which this process itself stood still (SIGSTOP, a suspended job).
     std::vector<WaitReport> poll();
+    /// The wait for the file system that began first, as of the last poll(). The time of this wait counts in
+    /// the same way.
+    std::optional<StorageWait> storage() const;
 
     /// Makes all waits that poll fail. Returns a call that blocks, if there is one.
     std::optional<WaitReport> fail(const WaitFailure& failure);
@@ -62,8 +74,13 @@ class HostWaits {
         WaitFailure failure = {};
     };
 
-    std::mutex mutex_;
+    void poll_storage(double elapsed_seconds);
+
+    const WaitLimit storage_limit_;
+    mutable std::mutex mutex_;
     std::list<Entry> entries_;
+    std::optional<FileWait::Mark> file_wait_;
+    double file_wait_seconds_ = 0;  // of file_wait_
     double last_poll_seconds_ = seconds_now();
 };
 

@@ -77,6 +77,13 @@ WaitReport wait_of(Fields fields) {
     return wait;
 }
 
+/// A text with paths, which may hold any character, as a field.
+std::string tabless(const std::string& text) {
+    std::string field = on_one_line(text);
+    std::ranges::replace(field, '\t', ' ');
+    return field;
+}
+
 WaitReport wait_in(const QueueState& state, const WaitLimit& limit) {
     const auto& [id, work, waited_seconds] = *state.under_way;
     return {.key = state.key,
@@ -123,7 +130,9 @@ std::vector<int> expand_ranks(const std::string& text) {
     return ranks;
 }
 
-bool Report::is_late() const { return std::ranges::any_of(waits, &WaitReport::is_late); }
+bool Report::is_late() const {
+    return std::ranges::any_of(waits, &WaitReport::is_late) || (storage && storage->is_late());
+}
 
 Report Report::of(const std::vector<QueueState>& states, const WaitLimit& limit) {
     Report report;
@@ -145,6 +154,10 @@ std::string Report::text() const {
         text += fmt::format("q\t{:x}\t{}\t{}\t{}\n", key, num_begun, graph.graph, graph.number);
     }
     for (const WaitReport& one : waits) text += line_of(one);
+    if (storage) {
+        text += fmt::format("s\t{}\t{}\t{}\t{}\n", tabless(storage->what), storage->waited_seconds,
+                            storage->limit_seconds, storage->limit_name);
+    }
     return text;
 }
 
@@ -167,6 +180,13 @@ Report Report::parse(const std::string& text) {
                 report.queues.push_back({key, num_begun, fields.id()});
                 break;
             }
+            case 's':
+                report.storage.emplace();
+                report.storage->what = fields.text();
+                report.storage->waited_seconds = fields.number();
+                report.storage->limit_seconds = fields.number();
+                report.storage->limit_name = fields.text();
+                break;
             case 'w':
                 report.waits.push_back(wait_of(std::move(fields)));
                 break;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,14 @@ struct WaitReport {
     bool is_late() const { return waited_seconds > limit_seconds; }
 };
 
+/// A wait for the file system that a rank goes on after (FileWait in base/time_limit.h).
+struct StorageWait {
+    std::string what;  // "writing 'run/metrics.jsonl'"
+    double waited_seconds = 0, limit_seconds = 0;
+    std::string limit_name;
+    bool is_late() const { return waited_seconds > limit_seconds; }
+};
+
 /// How far a rank has come on one of its launch queues (LaunchQueue::QueueState).
 struct QueueProgress {
     uint64_t key = 0;
@@ -56,6 +65,7 @@ struct QueueProgress {
 struct Report {
     std::vector<QueueProgress> queues;  // ascending by key
     std::vector<WaitReport> waits;
+    std::optional<StorageWait> storage;
     std::string error;           // an error of NCCL or of the GPU's driver; empty: none
     std::string last_operation;  // the last launch that this rank has reached; empty: none
     double seconds_since_last = std::numeric_limits<double>::infinity();

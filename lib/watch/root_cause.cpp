@@ -61,9 +61,14 @@ class Analysis {
         return found == waiting_.end() ? nullptr : &*found;
     }
 
+    /// Whether a wait for other ranks is late.
+    bool any_late() const {
+        return std::ranges::any_of(waiting_, [](const auto& one) { return one.wait->is_late(); });
+    }
+
     /// The missing ranks. The search begins with the late waits, or with all waits if none is late.
     std::vector<int> missing() const {
-        const bool any_late = std::ranges::any_of(waiting_, [](auto& one) { return one.wait->is_late(); });
+        const bool any_late = this->any_late();
         std::unordered_map<uint64_t, bool> seen;
         std::vector<uint64_t> keys;
         const auto follow = [&](const WaitReport& wait) {
@@ -152,6 +157,39 @@ class Analysis {
     std::unordered_map<uint64_t, Awaited> awaited_;
 };
 
+/// A wait for the file system that explains why a rank has done nothing else. A shorter one says nothing,
+/// because most ranks read or write now and then.
+bool explains(const std::optional<StorageWait>& storage) {
+    constexpr double kMinSeconds = 1;
+    return storage && storage->waited_seconds >= kMinSeconds;
+}
+
+/// "rank 0, 4 (writing 'run/metrics.jsonl' for 900 s)", about the longest of these waits.
+std::string text_of_storage(const Reports& reports, const std::vector<int>& ranks) {
+    const auto of = [&](int rank) -> const StorageWait& { return *reports.by_rank.at(rank).storage; };
+    const int longest =
+        *std::ranges::max_element(ranks, {}, [&](int rank) { return of(rank).waited_seconds; });
+    return fmt::format("rank {} ({} for {:.0f} s)", listed(ranks), of(longest).what,
+                       of(longest).waited_seconds);
+}
+
+std::vector<int> ranks_late_on_storage(const Reports& reports) {
+    std::vector<int> ranks;
+    for (const auto& [rank, report] : reports.by_rank)
+        if (report.storage && report.storage->is_late()) ranks.push_back(rank);
+    return ranks;
+}
+
+/// The message that ends the job. jobs/shell/requeue.sh excludes the nodes of ranks that a message calls
+/// missing.
+std::string storage_text(const Reports& reports, const std::vector<int>& ranks,
+                         const std::string& limit_name) {
+    return fmt::format(
+        "waiting for the file system: {}; it has not answered, so the run ends ({} sets the limit). No node "
+        "is at fault: check the storage of job.dump_folder and of the token files",
+        text_of_storage(reports, ranks), limit_name);
+}
+
 /// Returns the number of the first operation on which the ranks of a stream differ.
 std::optional<int64_t> first_difference(std::vector<const StreamDigest*>& of_ranks) {
     std::ranges::sort(of_ranks, {}, &StreamDigest::first);
@@ -227,21 +265,34 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
         std::ranges::any_of(reports.by_rank, [](const auto& one) { return one.second.is_late(); });
     if (!late && !any_error) return std::nullopt;
     const Analysis analysis(reports);
-    RootCause found{.cause = {.missing = analysis.missing(), .difference = "", .details = ""},
-                    .reporter = 0,
-                    .wait = {},
-                    .error = ""};
+    std::vector<int> missing = analysis.missing(), on_storage;
+    std::erase_if(missing, [&](int rank) {
+        const auto report = reports.by_rank.find(rank);
+        if (report == reports.by_rank.end() || !explains(report->second.storage)) return false;
+        on_storage.push_back(rank);
+        return true;
+    });
+    const std::vector<int> late_on_storage = ranks_late_on_storage(reports);
+    if (!any_error && !late_on_storage.empty() && (missing.empty() || !analysis.any_late())) {
+        const StorageWait& one = *reports.by_rank.at(late_on_storage.front()).storage;
+        return RootCause{.cause = {.storage = storage_text(reports, late_on_storage, one.limit_name)}};
+    }
+    if (!any_error && missing.empty() && !on_storage.empty()) return std::nullopt;  // within its limit
+    RootCause found{.cause = {.missing = std::move(missing)}};
     if (const WaitingRank* const longest = analysis.longest_wait()) {
         found.reporter = longest->rank;
         found.wait = *longest->wait;
         if (!any_error) found.cause.details = analysis.other_waits(*longest->wait);
         found.cause.details += analysis.last_operation_of(found.cause.missing);
     }
+    if (!on_storage.empty())
+        found.cause.details += ". Waiting for the file system: " + text_of_storage(reports, on_storage);
     if (any_error) found.error = fmt::format("rank {} reports: {}", failed->first, failed->second.error);
     return found;
 }
 
 std::string RootCause::message() const {
+    if (!cause.storage.empty()) return cause.storage;
     if (error.empty()) return wait ? timeout_text(*wait, cause) : "";
     std::string text = error;
     if (!cause.missing.empty()) text += "; " + mpi::named_missing(cause.missing);

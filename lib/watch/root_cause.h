@@ -7,6 +7,9 @@
 // answer is missing, too. Cost for n ranks with a few queues each: n log n time, and memory for one report
 // per rank. A list of members is expanded once for each group, not for each rank that waits for the group.
 //
+// File system. A rank that is missing because it waits for the file system (StorageWait) does not count as
+// missing. If all missing ranks do, no wait counts as late before a wait for the file system is late itself.
+//
 // Different operations. questions_on_differences() finds the first operation of each stream
 // (flight_recorder.h) on which ranks differ, in time proportional to the digests of all ranks. The ranks
 // describe these operations, and text_of_first() puts the oldest of them into words.

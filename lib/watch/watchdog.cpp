@@ -7,8 +7,8 @@
 namespace argosy::watch {
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
-                   std::filesystem::path flight_folder)
-    : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder))) {
+                   std::filesystem::path flight_folder, WaitLimit storage_limit)
+    : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder), storage_limit)) {
     if (state_->gpu) gpu_thread_ = std::thread([state = state_] { state->poll_gpu_until_leaving(); });
     message_thread_ = std::thread([state = state_] { exchange_messages(state); });
 }

@@ -15,6 +15,10 @@
 // same time, each rank writes its operations to a file. All this ends within seconds, whatever the file
 // system does.
 //
+// A rank may wait for the file system (FileWait in base/time_limit.h) while the others wait for it. It is not
+// missing then, and the waits of the others are not late until its wait exceeds the limit of the file system.
+// The message then names the wait, and no missing rank, because storage that all nodes share is at fault.
+//
 // A rank that leaves in order, or after an error that it prints itself, sends a notice first. In a job with
 // GPUs, a rank whose connection closes without notice is reported as missing at once.
 //
@@ -41,11 +45,16 @@ namespace argosy::watch {
 
 class Watchdog {
   public:
+    /// The limit of waits for the file system. Servers of a shared file system take minutes to replace a
+    /// failed one.
+    static constexpr WaitLimit kStorageLimit = {900, "comm.storage_timeout_seconds"};
+
     /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
-    /// launch queues and lanes of `gpu`, on this thread's device. On a hang, each rank writes a file to
-    /// `flight_folder`, unless that is empty.
+    /// launch queues and lanes of `gpu`, on this thread's device, and waits for the file system (FileWait),
+    /// which have a limit of their own. On a hang, each rank writes a file to `flight_folder`, unless that is
+    /// empty.
     Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
-             std::filesystem::path flight_folder = {});
+             std::filesystem::path flight_folder = {}, WaitLimit storage_limit = kStorageLimit);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
 

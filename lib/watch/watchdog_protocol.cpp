@@ -72,7 +72,8 @@ class Watchdog::Protocol {
                 connections_.send(0, message(Message::FileWritten, state_.flight_file.error()));
             take_call();
             const Report own = report();
-            const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
+            const bool fails = !own.error.empty() && !any_rank_left_;
+            const bool late = fails || (own.is_late() && !(quiet_ && quiet_->has_time_left()));
             if (connections_.rank() == 0) {
                 if (late || any_rank_late_) end_late_waits();
             } else if (late && !silence_) {
@@ -110,6 +111,7 @@ class Watchdog::Protocol {
             }
         }
         for (WaitReport& wait : state_.waits.poll()) own.waits.push_back(std::move(wait));
+        own.storage = state_.waits.storage();
         return own;
     }
 
@@ -149,6 +151,7 @@ class Watchdog::Protocol {
                 break;
             case Message::NothingLate:
                 silence_.reset();
+                quiet_.emplace(bounds_.answer);
                 break;
             case Message::FailWaits:
                 silence_.reset();
@@ -223,13 +226,15 @@ class Watchdog::Protocol {
             found = find_root_cause(*reports);
             again = found && grace.has_time_left() && may_pass(*found, *reports);
             if (again) handle(connections_.receive(bounds_.answer / 8));
-            if (!found || again) continue;
+            if (!found || again || !found->cause.storage.empty()) continue;
             compare_operations(*reports, found->cause);
             if (state_.is_leaving()) return;
             again = any_rank_left_ && !found->error.empty();  // collect_reports() drops the errors
         }
-        if (found && state_.gpu) end_all(found->message());
+        // A thread that waits for the file system cannot be ended without its process.
+        if (found && (state_.gpu || !found->cause.storage.empty())) end_all(found->message());
         if (found) fail_waits_of_all(*found);
+        quiet_.emplace(bounds_.answer);
         connections_.send_to_all(message(Message::NothingLate));
     }
 
@@ -363,6 +368,9 @@ class Watchdog::Protocol {
     double driver_seconds_ = 0;              // the limit of driver_timer_
     std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread
     bool any_rank_late_ = false, any_rank_left_ = false;
+    /// After rank 0 has found nothing late, a rank asks again only after this time, because its wait may last
+    /// until the file system answers another rank.
+    std::optional<PollTimer> quiet_;
     std::set<int> disconnected_, answered_;
     std::map<int, Report> reports_;
     std::map<int, FlightDigest> digests_;

@@ -50,9 +50,10 @@ struct Watchdog::State {
     };
 
     State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, WaitLimit its_limit,
-          std::filesystem::path flight_folder)
+          std::filesystem::path flight_folder, WaitLimit storage_limit)
         : gpu(std::move(its_gpu)),
           device(gpu ? cuda::current_device() : 0),
+          waits(storage_limit),
           flight(world.rank()),
           flight_file(std::move(flight_folder), world.rank()),
           connections(world),

@@ -39,6 +39,7 @@ echo "NCCL_DEBUG=\$NCCL_DEBUG, topology to \$NCCL_TOPO_DUMP_FILE." >&2
 echo "algorithm '\$NCCL_ALGO', preflight '\$ARGOSY_PREFLIGHT', interface '\$NCCL_SOCKET_IFNAME'" >&2
 ls -l /proc/\$\$/fd | grep job.lock >&2
 cat $folder/message >&2
+[ ! -e $folder/stop ] || kill -STOP \$\$
 exit \$(cat $folder/code)
 PRETRAIN
 stand_in programs/preflight <<<'true'
@@ -144,6 +145,22 @@ asks n1,user1
 [ "$(<"$folder/ends")" = "17 76 requeued" ] || fail "the site's command learned '$(cat "$folder/ends")'"
 [ ! -s "$folder/leaked" ] || fail "the site's command gets of the job: $(<"$folder/leaked")"
 : >"$folder/message"
+
+# A file system that does not answer is no fault of a node. The message is the watchdog's.
+echo "pretrain: error on rank 0 of 2: waiting for the file system: rank 0 (writing 'metrics.jsonl' for 901 s)" >"$folder/message"
+excluded=user1 job 6
+if grep -q n2 "$folder/asked" || ! asks n1,user1; then fail "a stalled file system excludes a node: $(<"$folder/asked")"; fi
+: >"$folder/message"
+
+# A lone rank that is stopped for ever is ended, and the job is requeued.
+sed -i 's/^export ARGOSY_STOPPED_SECONDS=.*/export ARGOSY_STOPPED_SECONDS=2/' "$run/job.sbatch"
+: >"$folder/stop"
+excluded=user1 job 6
+rm "$folder/stop"
+[ "$status" = 137 ] || fail "a stopped rank: status $status"
+says "the rank is stopped (SIGSTOP) for 2 s (ARGOSY_STOPPED_SECONDS): it is ended"
+says "requeueing job 17"
+
 sed -i "s/^17 n1 .*/17 n1 $(($(date +%s) - 3600 * 23))/" "$run/excluded"
 excluded=user1,n1 job 7
 asks n1,user1

@@ -135,13 +135,34 @@ class HungDisk(saved.SavedTest):
         self.assertEqual(self.whole_steps(), [2])
 
     def test_a_disk_that_hangs_when_the_run_ends_is_named(self):
-        job = self.start(2, *self.saving(training__steps=4, comm__init_timeout_seconds=3), program=(FAILPOINTS,),
+        job = self.start(2, *self.saving(training__steps=4, comm__storage_timeout_seconds=3), program=(FAILPOINTS,),
                          environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
         done = job.finish()
         self.assert_code(done, 76)
         self.assertRegex(done.stderr, r"error on rank \d of 2: reading or writing in the run's folder has moved no byte for 3 s "
-                                      r"\(comm.init_timeout_seconds\); the file system hangs on ")
+                                      r"\(comm.storage_timeout_seconds\); the file system hangs on ")
         self.assertEqual(self.whole_steps(), [2])
+
+
+class HungFile(saved.SavedTest):
+    """Rank 0 hangs in the write of a line of metrics.jsonl while the other ranks wait for it."""
+
+    def hang(self, environment, **settings):
+        return self.run_ranks(3, *self.saving(comm__train_timeout_seconds=2, **settings), program=(FAILPOINTS,),
+                              environment={"ARGOSY_HANGPOINT": "line_appended:3"} | environment)
+
+    def test_a_stall_that_is_longer_than_the_limit_of_other_waits_ends_no_run(self):
+        done = self.hang({"ARGOSY_HANG_SECONDS": "7"}, training__steps=4)
+        self.assert_code(done, 0)
+        self.assertGreater(done.seconds, 7)
+
+    def test_a_file_system_that_never_answers_is_named_and_no_rank(self):
+        done = self.hang({}, comm__storage_timeout_seconds=6)
+        self.assert_code(done, 76)
+        self.assertRegex(done.stderr, r"error on rank 0 of 3: waiting for the file system: rank 0 \(writing '\S*/metrics.jsonl' for \d+ s\)")
+        self.assertIn("(comm.storage_timeout_seconds sets the limit)", done.stderr)
+        self.assertNotIn("missing", done.stderr)  # jobs/shell/requeue.sh excludes the nodes of missing ranks
+        self.assertEqual(len(done.errors), 1, done)
 
 
 class Killed(saved.SavedTest):

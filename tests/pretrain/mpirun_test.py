@@ -137,6 +137,24 @@ class Ended(run.PretrainTest):
         self.assertFalse(done.hung, done)
         self.assert_gone(pids, since)
 
+    def test_ranks_that_are_all_stopped_are_ended(self):
+        """No rank is left whose watchdog would notice. A rank that goes on in time is left alone."""
+        for num_ranks in (1, 2):
+            with self.subTest(num_ranks=num_ranks):
+                dump = f"stopped{num_ranks}"
+                job = self.start(num_ranks, *self.small(dump, **FOREVER), environment={"ARGOSY_STOPPED_SECONDS": "4"})
+                self.wait_for_step(job, 1, dump)
+                pids = job.rank_pids().values()
+                for number, seconds in ((signal.SIGSTOP, 2), (signal.SIGCONT, 4), (signal.SIGSTOP, 0)):
+                    for pid in pids:
+                        run.send(pid, number)
+                    time.sleep(seconds)
+                self.assertIsNone(job.mpirun.poll(), "it ended early")
+                done = job.finish(limit=30)
+                self.assert_code(done, 76)
+                self.assertIn("all ranks are stopped (SIGSTOP) for 4 s (ARGOSY_STOPPED_SECONDS): the run ends", done.stderr)
+                self.assert_gone(pids, time.monotonic())
+
     def test_the_end_of_the_script_ends_the_run(self):
         job, pids = self.hangs()
         since = time.monotonic()

@@ -1,7 +1,5 @@
 // A resumed run finds its algorithms again: on the stand-in for cuBLASLt, whose algorithms round differently
 // and take the times that a test sets.
-#include "setup/product_choices.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linspace.h>
 #include <gtest/gtest.h>
@@ -16,6 +14,7 @@
 #include "gpu/device.h"
 #include "ops/matmul.h"
 #include "scratch_folder.h"
+#include "setup/process.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_gpus.h"
 #include "support/world.h"

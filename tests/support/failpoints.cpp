@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 namespace argosy {
 namespace {
@@ -37,7 +39,10 @@ void failpoint(const char* name) {
     if (end.name == name && ++passed == end.count) std::raise(SIGKILL);
     const Wanted hang = read_wanted("ARGOSY_HANGPOINT");
     if (hang.name == name && ++passed_to_hang == hang.count) {
-        for (;;) ::pause();
+        const char* const seconds = std::getenv("ARGOSY_HANG_SECONDS");
+        if (seconds == nullptr)
+            for (;;) ::pause();
+        std::this_thread::sleep_for(std::chrono::duration<double>(std::stod(seconds)));
     }
 }
 

@@ -102,6 +102,7 @@ TEST(Report, IsTheSameAfterItsWireFormat) {
     Report sent = report({waiting("dp_shard x cp", {0, 7}, 12, 101.5, "all-gather"), idle("tp", {0}, 3),
                           waiting_in_graph("cp", {0, 1}, 5, 3)});
     sent.error = "an error\nof two lines";
+    sent.storage = {"writing '/a\tb\nc'", 12.5, 900, "comm.storage_timeout_seconds"};
     const Report got = Report::parse(sent.text());
     EXPECT_EQ(got.error, "an error of two lines");
     EXPECT_EQ(got.queues, sent.queues);
@@ -119,6 +120,12 @@ TEST(Report, IsTheSameAfterItsWireFormat) {
     EXPECT_TRUE(got.waits[0].is_late());
     EXPECT_EQ(got.waits[1].id, (LaunchQueue::LaunchId{2, 4}));
     EXPECT_FALSE(got.waits[1].is_late());
+    ASSERT_TRUE(got.storage);
+    EXPECT_EQ(got.storage->what, "writing '/a b c'");
+    EXPECT_EQ(got.storage->waited_seconds, 12.5);
+    EXPECT_EQ(got.storage->limit_seconds, 900);
+    EXPECT_EQ(got.storage->limit_name, "comm.storage_timeout_seconds");
+    EXPECT_FALSE(Report::parse(report({}).text()).storage);
     EXPECT_ANY_THROW(Report::parse("what is this"));
 }
 
@@ -197,6 +204,40 @@ TEST(RootCause, IsFoundThroughRanksThatWaitThemselves) {
                 3);
     EXPECT_TRUE(has(text, "; missing: rank 2. ")) << text;
     EXPECT_TRUE(has(text, "The others wait for all-gather over tp (operation 8): rank 1")) << text;
+}
+
+/// The report of a rank that has not reached the launch of the others because it waits for the file system.
+Report on_storage(double seconds) {
+    Report own = report({idle("tp", {0, 1, 2}, 0)});
+    own.storage = {"writing 'run/metrics.jsonl'", seconds, 900, "comm.storage_timeout_seconds"};
+    return own;
+}
+
+TEST(RootCause, IsNoRankThatWaitsForTheFileSystemWithinItsLimit) {
+    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
+    EXPECT_EQ(text_of({{0, on_storage(790)}, {1, waits}, {2, waits}}, 3), "");
+    EXPECT_TRUE(has(text_of({{0, on_storage(0.1)}, {1, waits}, {2, waits}}, 3), "; missing: rank 0."));
+}
+
+TEST(RootCause, IsTheFileSystemAfterItsLimit) {
+    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 910)});
+    const std::string text = text_of({{0, on_storage(901)}, {1, waits}, {2, on_storage(5)}}, 3);
+    EXPECT_TRUE(
+        text.starts_with("waiting for the file system: rank 0 (writing 'run/metrics.jsonl' for 901 s)"))
+        << text;
+    EXPECT_TRUE(has(text, "(comm.storage_timeout_seconds sets the limit)")) << text;
+    EXPECT_FALSE(has(text, "missing")) << text;
+    // Also if no rank waits for another one.
+    EXPECT_TRUE(has(text_of({{0, on_storage(901)}}, 1), "waiting for the file system: rank 0"));
+}
+
+TEST(RootCause, IsARankThatIsMissingBesideOneThatWaitsForTheFileSystem) {
+    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 101)});
+    const std::string text =
+        text_of({{0, on_storage(90)}, {1, waits}, {2, report({idle("tp", {0, 1, 2}, 0)})}}, 3);
+    EXPECT_TRUE(has(text, "; missing: rank 2.")) << text;
+    EXPECT_TRUE(has(text, ". Waiting for the file system: rank 0 (writing 'run/metrics.jsonl' for 90 s)"))
+        << text;
 }
 
 TEST(RootCause, IsTheRankThatNeverMadeTheGroup) {

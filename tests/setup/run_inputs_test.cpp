@@ -1,4 +1,4 @@
-#include "setup/data_sources.h"
+#include "setup/run_inputs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,275 @@
+#include "setup/run_inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/time_limit.h"
+#include "comm/values.h"
+#include "config/schema.h"
+#include "setup/options.h"
+#include "tokenizer/tokenizer.h"
+
+namespace argosy::setup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLargerVocabulary =
+    "choose a model that fits it, or give the model a larger one: a config.json with that vocab_size in "
+    "model.hf_assets_path (configs/README.md)";
+
+std::shared_ptr<const data::TokenSource> open_source(const std::string& path,
+                                                     const data::SourceOptions& options,
+                                                     const model::ModelSpec& spec) {
+    auto source = std::make_shared<const data::TokenSource>(path, options);
+    if (source->vocab_size() <= spec.vocab_size) return source;
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; {}", path,
+                    source->vocab_size(), spec.vocab_size, kLargerVocabulary);
+}
+
+void check_vocabulary(const fs::path& folder, const model::ModelSpec& spec) {
+    const tokenizer::TokenizerInfo info = tokenizer::open_tokenizer(folder.string())->info();
+    if (info.vocab_size <= spec.vocab_size) return;
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; {}",
+                    (folder / info.name).string(), info.vocab_size, spec.vocab_size, kLargerVocabulary);
+}
+
+[[noreturn]] void refuse_tokenizer(const data::StoredTokens& file, const fs::path& path,
+                                   const std::string& digest) {
+    const std::string& other = file.info.tokenizer_digest;
+    throw UserError(
+        "{} was made with another tokenizer ({}) than the model's {} ({}); make it again with that one, or, "
+        "if their tokens are the same, move the model's {} away",
+        file.path.string(), other.empty() ? file.info.tokenizer : "XXH3-128 " + other, path.string(), digest,
+        path.filename().string());
+}
+
+/// Compares the tokenizer in model.hf_assets_path with those that the token files say. If none says one, the
+/// tokenizer itself must fit the model. A folder may have two forms of its tokenizer, such as tokenizer.json
+/// and tokenizer.model: token files of either fit.
+void check_tokenizer(const config::Model& model, const std::vector<data::WeightedSource>& sources,
+                     const model::ModelSpec& spec) {
+    const std::vector<fs::path> forms = tokenizer::tokenizer_files_in(model.hf_assets_path);
+    if (forms.empty()) return;
+    std::vector<std::string> digests;
+    for (const fs::path& form : forms) digests.push_back(data::tokenizer_file_digest(form));
+    bool is_known = model::has_hugging_face_config(model.hf_assets_path);
+    for (const data::WeightedSource& source : sources) {
+        for (const data::StoredTokens& file : source.source->files()) {
+            const bool says_none =
+                file.info.tokenizer_digest.empty() && file.info.tokenizer != tokenizer::kBytes;
+            if (says_none) continue;
+            if (std::ranges::find(digests, file.info.tokenizer_digest) == digests.end())
+                refuse_tokenizer(file, forms.front(), digests.front());
+            is_known = true;
+        }
+    }
+    if (!is_known) check_vocabulary(model.hf_assets_path, spec);
+}
+
+/// `key`: the option that names the files.
+std::vector<data::WeightedSource> open_sources(const config::JobConfig& config, const char* key,
+                                               const std::vector<config::MixtureSource>& named,
+                                               const model::ModelSpec& spec) {
+    const FileWait wait(fmt::format("opening the files of {}", key));
+    constexpr size_t kMaxOpenFiles = 128;  // of all sources; a process may often have 1024 descriptors
+    const data::SourceOptions options{
+        .checks = config.training.verify_dataset ? data::TokenChecks::WhenFirstRead : data::TokenChecks::None,
+        .vocab_size = spec.vocab_size,
+        .max_open_files = std::max<size_t>(1, kMaxOpenFiles / named.size())};
+    std::vector<data::WeightedSource> sources;
+    for (const auto& [path, weight] : named) {
+        std::error_code ignored;
+        const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
+        if (!is_pattern && fs::status(path, ignored).type() == fs::file_type::not_found)
+            throw UserError("{}: there is no file {}; make it with prepare-data tokenize", key, path);
+        sources.push_back({open_source(path, options, spec), weight});
+    }
+    check_tokenizer(config.model, sources, spec);
+    return sources;
+}
+
+constexpr const char *kTrainingData = "the training data", *kValidationData = "the validation data";
+
+const char* name_of(config::Command command) {
+    switch (command) {
+        case config::Command::Run:
+            return "training";
+        case config::Command::Help:
+            return "--help";
+        case config::Command::Version:
+            return "--version";
+        case config::Command::Completion:
+            return "--bash-completion";
+        case config::Command::PrintConfig:
+            return "--print-config";
+        case config::Command::Plan:
+            return "--plan";
+        case config::Command::Search:
+            return "--search";
+        case config::Command::Translate:
+            return "--from-torchtitan or --from-litgpt";
+    }
+    return "";
+}
+
+/// COLLECTIVE: returns what `make` makes. `fact` names the result, or the mistake of the user for which
+/// `make` throws: a mistake that only some ranks have is a difference between ranks. `control`, if there is
+/// one, waits for the slowest rank before the comparison, because its watchdog knows of waits for the file
+/// system.
+template <class Make, class FactOf>
+auto made_alike(const mpi::Comm& ranks, comm::Communicator* control, const char* key, const Make& make,
+                const FactOf& fact_of) {
+    std::optional<decltype(make())> made;
+    std::exception_ptr mistake;
+    mpi::Fact fact{key, ""};
+    try {
+        made.emplace(make());
+        fact = fact_of(*made);
+    } catch (const UserError& error) {
+        if (error.code() != ExitCode::BadInput) throw;  // damage, which this rank reports
+        mistake = std::current_exception();
+        fact.value = error.what();
+    }
+    if (control != nullptr) comm::maximum(*control, 0);
+    mpi::require_same(ranks, {fact});
+    if (mistake) std::rethrow_exception(mistake);
+    return std::move(*made);
+}
+
+/// The fact of a file's contents. A rank that has no such file, or no path to it, has the value "none".
+mpi::Fact fact_of_file(const std::string& key, const fs::path& path) {
+    const std::string digest = path.empty() ? "" : mpi::digest_of_file(path);
+    if (digest.empty()) return {key, "none", path.empty() ? "" : fmt::format("({})", path.string())};
+    return {key, digest, fmt::format("({})", path.string())};
+}
+
+mpi::Fact fact_of_data(const char* key, const data::Loader& loader) {
+    return {key, loader.digest(), fmt::format("({})", loader.paths())};
+}
+
+/// Whether ranks may have different values of the key: its contents are compared, or only this rank uses it.
+bool may_differ(std::string_view key, const config::JobConfig& config) {
+    constexpr std::array<std::string_view, 4> kByContents = {"training.dataset_path", "data.mixture",
+                                                             "validation.dataset_path",
+                                                             "parallelism.pipeline_parallel_schedule_csv"};
+    if (key == "model.hf_assets_path") return !config.checkpoint.initial_load_in_hf;  // may hold the weights
+    if (key == "job.dump_folder") return !config.checkpoint.enable;
+    return std::ranges::find(kByContents, key) != kByContents.end();
+}
+
+}  // namespace
+
+config::CommandLine same_command_line(const mpi::Comm& ranks, const std::vector<std::string>& words) {
+    return made_alike(
+        ranks, nullptr, "the command line", [&] { return config::parse_command_line(words); },
+        [](const config::CommandLine& line) {
+            return mpi::Fact{"the command line", fmt::format("asks for {}", name_of(line.command))};
+        });
+}
+
+std::vector<mpi::Fact> setting_facts(const config::JobConfig& config) {
+    std::vector<mpi::Fact> facts;
+    for (const config::Section& section : config::schema()) {
+        for (const config::Field& field : section.fields) {
+            if (may_differ(field.key, config)) continue;
+            const config::Value value = field.get(config);
+            facts.push_back({field.key, config::is_set(value) ? config::toml_text(value) : "unset"});
+        }
+    }
+    const fs::path assets = config.model.hf_assets_path;
+    const bool has_config = model::has_hugging_face_config(config.model.hf_assets_path);
+    facts.push_back(
+        fact_of_file("the model's config.json", has_config ? assets / "config.json" : fs::path()));
+    for (const fs::path& form : tokenizer::tokenizer_files_in(assets)) {
+        facts.push_back(
+            fact_of_file(fmt::format("{} in model.hf_assets_path", form.filename().string()), form));
+    }
+    facts.push_back(fact_of_file("the file parallelism.pipeline_parallel_schedule_csv",
+                                 config.parallelism.pipeline_parallel_schedule_csv));
+    return facts;
+}
+
+void require_same_settings(const mpi::Comm& ranks, const config::JobConfig& config) {
+    if (ranks.size() == 1) return;
+    std::vector<mpi::Fact> facts = setting_facts(config);
+    facts.insert(facts.begin(), mpi::executable_fact());
+    mpi::require_same(ranks, facts);
+}
+
+data::Loader training_data(const config::JobConfig& config, const model::ModelSpec& spec) {
+    const config::Training& training = config.training;
+    std::vector<config::MixtureSource> named = config.data.mixture;
+    if (!training.dataset_path.empty()) named.push_back({training.dataset_path});
+    if (named.empty()) {
+        throw UserError(
+            "neither training.dataset_path nor data.mixture is set; make a token file with prepare-data "
+            "tokenize");
+    }
+    return {open_sources(config, training.dataset_path.empty() ? "data.mixture" : "training.dataset_path",
+                         named, spec),
+            {.seq_len = training.seq_len,
+             .seed = static_cast<uint64_t>(config.debug.seed),
+             .shuffle = training.shuffle,
+             .attend_across_documents = training.attend_across_documents}};
+}
+
+data::Loader same_training_data(const mpi::Comm& ranks, comm::Communicator& control,
+                                const config::JobConfig& config, const model::ModelSpec& spec) {
+    return made_alike(
+        ranks, &control, kTrainingData, [&] { return training_data(config, spec); },
+        [](const data::Loader& loader) { return fact_of_data(kTrainingData, loader); });
+}
+
+std::optional<data::Loader> validation_data(const config::JobConfig& config, const model::ModelSpec& spec) {
+    const config::Validation& validation = config.validation;
+    if (!validation.enable) return {};
+    return data::Loader(open_sources(config, "validation.dataset_path", {{validation.dataset_path}}, spec),
+                        {.seq_len = validation.seq_len.value_or(config.training.seq_len),
+                         .shuffle = false,
+                         .attend_across_documents = config.training.attend_across_documents});
+}
+
+std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::Communicator& control,
+                                                 const config::JobConfig& config,
+                                                 const data::Loader& training,
+                                                 const train::TrainerOptions& options,
+                                                 train::Trainer& trainer, comm::Mesh& mesh) {
+    const config::Validation& validation = config.validation;
+    if (!validation.enable) {
+        if (validation != config::Validation{})
+            spdlog::info("[validation] has no effect: validation.enable is false");
+        return {};
+    }
+    data::Loader loader = made_alike(
+        ranks, &control, kValidationData, [&] { return *validation_data(config, options.spec); },
+        [](const data::Loader& made) { return fact_of_data(kValidationData, made); });
+    if (const auto* known = training.file_with_tokenizer()) loader.check_tokenizer(*known);
+    return train::Validation(std::move(loader), options, validation_batch_sizes(config, mesh.shape()),
+                             validation.steps, trainer, mesh);
+}
+
+std::vector<mpi::Fact> data_facts(const config::JobConfig& config, const model::ModelSpec& spec) {
+    std::vector<mpi::Fact> facts;
+    const auto add = [&](const char* key, const auto& open) {
+        try {
+            if (const std::optional<data::Loader> loader = open())
+                facts.push_back(fact_of_data(key, *loader));
+        } catch (const std::exception& error) {
+            facts.push_back({key, error.what()});
+        }
+    };
+    add(kTrainingData, [&] { return std::optional(training_data(config, spec)); });
+    add(kValidationData, [&] { return validation_data(config, spec); });
+    return facts;
+}
+
+}  // namespace argosy::setup
