@@ -45,13 +45,18 @@ TEST_F(AgreementTest, OneRankIsNamedWithItsValue) {
     const auto found = find_differences(
         ranks_,
         {{"seed", "1"}, {"lr", is_last() ? "0.2" : "0.1", is_last() ? "(here)" : ""}, {"steps", "5"}});
-    if (is_alone()) return EXPECT_TRUE(found.empty());
+    if (is_alone()) {
+        EXPECT_TRUE(found.empty());
+        return;
+    }
     ASSERT_EQ(found.size(), 1u);
     EXPECT_EQ(found[0].key, "lr");
     const int last = ranks_.size() - 1;
     if (ranks_.rank() == 0) {
         EXPECT_EQ(found[0].values, (Values{{"0.1", range(0, last)}, {"0.2 (here)", {last}}}));
-        if (last == 2) EXPECT_EQ(describe(found[0]), "lr: 0.1 on rank 0, 1; 0.2 (here) on rank 2");
+        if (last == 2) {
+            EXPECT_EQ(describe(found[0]), "lr: 0.1 on rank 0, 1; 0.2 (here) on rank 2");
+        }
     } else {
         EXPECT_TRUE(found[0].values.empty());
     }
@@ -67,17 +72,23 @@ TEST_F(AgreementTest, AllRanksThrow) {
 TEST_F(AgreementTest, TheMostFrequentValueComesFirst) {
     const auto found = find_differences(
         ranks_, {{"a", ranks_.rank() == 0 ? "odd" : "usual"}, {"b", std::to_string(ranks_.rank())}});
-    if (is_alone()) return EXPECT_TRUE(found.empty());
+    if (is_alone()) {
+        EXPECT_TRUE(found.empty());
+        return;
+    }
     ASSERT_EQ(found.size(), 2u);
     if (ranks_.rank() != 0) return;
     const int size = ranks_.size();
-    if (size > 2) EXPECT_EQ(found[0].values, (Values{{"usual", range(1, size)}, {"odd", {0}}}));
+    if (size > 2) {
+        EXPECT_EQ(found[0].values, (Values{{"usual", range(1, size)}, {"odd", {0}}}));
+    }
     ASSERT_EQ(std::ssize(found[1].values), size);
     for (int rank = 0; rank < size; ++rank)
         EXPECT_EQ(found[1].values[rank], (Values::value_type{std::to_string(rank), {rank}}));
-    if (size == 8)
+    if (size == 8) {
         EXPECT_EQ(describe(found[1]),
                   "b: 0 on rank 0; 1 on rank 1; 2 on rank 2; 3 on rank 3; and 4 more values");
+    }
 }
 
 /// Two versions of a program have different keys.
@@ -85,7 +96,10 @@ TEST_F(AgreementTest, KeysThatSomeRanksLack) {
     std::vector<Fact> own = {{"a", "1"}};
     if (is_last() && !is_alone()) own = {{"new", "2"}, {"newer", "3"}};
     const auto found = find_differences(ranks_, own);
-    if (is_alone()) return EXPECT_TRUE(found.empty());
+    if (is_alone()) {
+        EXPECT_TRUE(found.empty());
+        return;
+    }
     ASSERT_EQ(found.size(), 2u);
     EXPECT_EQ(found[0].key, "a");
     if (ranks_.rank() != 0) return;
@@ -99,7 +113,10 @@ TEST_F(AgreementTest, ListsAndValuesAreBounded) {
     for (int i = 0; i < 100; ++i)
         own.push_back({fmt::format("key {}", i), std::string(100000, 'x') + std::to_string(ranks_.rank())});
     const auto found = find_differences(ranks_, own);
-    if (is_alone()) return EXPECT_TRUE(found.empty());
+    if (is_alone()) {
+        EXPECT_TRUE(found.empty());
+        return;
+    }
     ASSERT_EQ(found.size(), kMaxDifferences);
     if (ranks_.rank() != 0) return;
     ASSERT_EQ(std::ssize(found[0].values), ranks_.size());  // they differ after what is shown
