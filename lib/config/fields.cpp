@@ -51,7 +51,7 @@ std::vector<Section> make_schema() {
             "lr_scheduler", &JobConfig::lr_scheduler,
             "the learning rate over the steps: warm-up, plateau, decay",
             {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
-                 "Number of steps in which the learning rate rises linearly; the step after them has "
+                 "Number of steps in which the learning rate rises linearly; the last of them has "
                  "optimizer.lr."),
              key("total_steps", &LrScheduler::total_steps, at_least(1),
                  "Last step of the decay; the steps after it have the decay's lowest rate. Unset: the run's "

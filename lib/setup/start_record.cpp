@@ -139,7 +139,7 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
             "the decay before the run ends; raise it, or set lr_scheduler.min_lr_factor",
             after_decay, steps.last, options.total_steps);
     }
-    if (steps.last <= options.warmup_steps && options.total_steps <= steps.last) {
+    if (steps.last < options.warmup_steps && options.total_steps <= steps.last) {
         spdlog::warn(
             "lr_scheduler.warmup_steps = {} leaves no step at optimizer.lr = {}: the run ends with step {}, "
             "whose learning rate is {:.3g}; lower it",

@@ -42,8 +42,8 @@ class Limits(run.PretrainTest):
         zero, peak, cut, twice = ("have a learning rate of 0", "leaves no step at optimizer.lr", "the decay has", "more than once")
         rows = ((schedule(total_steps=3), [zero], "steps 4 to 4 have"), (schedule(total_steps=3, min_lr_factor=0.1), [], ""),
                 (schedule(total_steps=3, decay_ratio=0), [], ""), (schedule(total_steps=9), [], ""),
-                (schedule(warmup_steps=4), [peak], "step 4, whose learning rate is 0.008;"),
-                (schedule(warmup_steps=4, total_steps=9), [], ""), (schedule(warmup_steps=3), [], ""),
+                (schedule(warmup_steps=5), [peak], "step 4, whose learning rate is 0.008;"),
+                (schedule(warmup_steps=5, total_steps=9), [], ""), (schedule(warmup_steps=4), [], ""),
                 (schedule(decay_ratio=0.75), [cut], "2 steps and not the 3 of lr_scheduler.decay_ratio = 0.75"),
                 ({"training__seq_len": 256, "training__global_batch_size": 80}, [twice], "80 samples and the data 74,"),
                 ({"training__seq_len": 256, "training__global_batch_size": 74}, [], ""))
