@@ -129,7 +129,8 @@ std::vector<Section> make_schema() {
                  "Token files, as training.dataset_path; their order is kept, and each sample counts once."),
              key("freq", &Validation::freq, at_least(1), "Steps between two validations."),
              key("steps", &Validation::steps, minus_one_or_at_least(1),
-                 "Batches of a validation, from the start of the set; -1: the whole set."),
+                 "steps x local_batch_size samples of the job are validated, on any mesh; -1: the whole "
+                 "set."),
              key("local_batch_size", &Validation::local_batch_size, size(),
                  "Samples per data-parallel rank in a batch, a multiple of those in a microbatch of "
                  "training.",

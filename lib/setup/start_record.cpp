@@ -154,6 +154,16 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
     }
 }
 
+/// A config.json says how many positions its weights, or its scaled frequencies, are made for.
+void warn_of_long_samples(const config::JobConfig& config, const model::ModelSpec& spec) {
+    const std::string& folder = config.model.hf_assets_path;
+    if (config.training.seq_len <= spec.max_context || !model::has_hugging_face_config(folder)) return;
+    spdlog::warn(
+        "training.seq_len = {} exceeds max_position_embeddings = {} of {}/config.json: the weights know no "
+        "position beyond it; lower the first, or raise the second if that is intended",
+        config.training.seq_len, spec.max_context, folder);
+}
+
 }  // namespace
 
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
@@ -179,6 +189,7 @@ void log_job(const config::JobConfig& config, const train::TrainerOptions& optio
     if (const std::string warning = missing_assets(config.model); !warning.empty())
         spdlog::warn("{}", warning);
     warn_of_schedule(config, steps);
+    warn_of_long_samples(config, options.spec);
     if (loader.num_samples() < sizes.global_batch) {
         spdlog::warn(
             "a step has {} samples and the data {}, so each step trains on some of them more than once; add "
