@@ -67,38 +67,27 @@ void set_in(std::vector<checkpoint::Asset>& assets, const char* name, const char
     found->bytes = object.dump(2) + "\n";
 }
 
-/// The end of text by the tokenizer's files: null if they name none, or if no tokenizer can be read.
-json tokenizer_end(const ModelSource& source) {
+/// The end of text by the tokenizer's files: null if there is none, and then `reason` says why.
+json tokenizer_end(const ModelSource& source, std::string& reason) {
     try {
         const auto tokenizer = open_tokenizer(source);
-        if (!tokenizer || !tokenizer->info().end_of_text) return nullptr;
-        return *tokenizer->info().end_of_text;
+        if (tokenizer && tokenizer->info().end_of_text) return *tokenizer->info().end_of_text;
+        reason = tokenizer ? "has a tokenizer that names no eos_token" : "has no tokenizer";
     } catch (const UserError& error) {
-        spdlog::warn("the end of text is not known, because the tokenizer cannot be read: {}", error.what());
-        return nullptr;
+        reason = fmt::format("has a tokenizer that cannot be read ({})", error.what());
     }
+    return nullptr;
 }
 
-/// The value of eos_token_id, a number or a list: what the model's files say, or else its tokenizer.
-json end_of_text(const ModelSource& source) {
+/// The value of eos_token_id, a number or a list: what the model's files say, or else its tokenizer. Null if
+/// there is none, and then `reason` says why.
+json end_of_text(const ModelSource& source, std::string& reason) {
     const std::vector<checkpoint::Asset> assets = read_assets(source);
     const std::string place = source.path.string();
     for (const std::string* text : {text_of(assets, kGeneration), &source.config_json}) {
         if (json end = value_of(text, kEndKey, place); !end.is_null()) return end;
     }
-    return tokenizer_end(source);
-}
-
-/// A model without an end of text is exported, but the user hears of it.
-void warn_of_missing_end(const ModelSource& source) {
-    const std::vector<checkpoint::Asset> assets = read_assets(source);
-    const bool has_tokenizer = std::ranges::any_of(
-        tokenizer::kFileNames, [&](const char* name) { return text_of(assets, name) != nullptr; });
-    spdlog::warn(
-        "{} {}, so the export has no end of text, and generate() of transformers goes on to its limit; {} "
-        "eos_token_id to its generation_config.json",
-        source.path.string(), has_tokenizer ? "has a tokenizer that names no eos_token" : "has no tokenizer",
-        has_tokenizer ? "add" : "copy the tokenizer's files into the new folder, and add");
+    return tokenizer_end(source, reason);
 }
 
 /// Returns config.json with this program's keys, and with the source's own keys that the architecture does
@@ -113,8 +102,14 @@ std::string config_text(const TargetOptions& options) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
         if (!ours) config[key] = value;
     }
-    if (config[kEndKey].is_null()) config[kEndKey] = end_of_text(options.source);
-    if (config[kEndKey].is_null()) warn_of_missing_end(options.source);
+    std::string reason;
+    if (config[kEndKey].is_null()) config[kEndKey] = end_of_text(options.source, reason);
+    if (config[kEndKey].is_null()) {
+        spdlog::warn(
+            "{} {}, so the export has no end of text, and generate() of transformers goes on to its "
+            "limit; add eos_token_id to its generation_config.json",
+            place, reason);
+    }
     return config.dump(2) + "\n";
 }
 
@@ -211,7 +206,8 @@ std::vector<checkpoint::Asset> exported_assets(const ModelSource& source) {
     std::vector<checkpoint::Asset> assets = read_assets(source);
     std::erase_if(assets, [](const checkpoint::Asset& asset) { return !is_asset(asset.name); });
     const std::string place = source.path.string();
-    const json end = end_of_text(source);
+    std::string reason;  // config_text() has said it
+    const json end = end_of_text(source, reason);
     if (!end.is_null() && value_of(text_of(assets, kGeneration), kEndKey, place).is_null())
         set_in(assets, kGeneration, kEndKey, end);
     const json name = value_of(text_of(assets, "special_tokens_map.json"), "eos_token", place);

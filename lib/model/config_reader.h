@@ -77,7 +77,7 @@ class ConfigReader {
         if (found != only) refuse(key, fmt::format("but only {} is supported", nlohmann::json(only).dump()));
     }
 
-    /// As above, unless the key is accepted: then its value does not count.
+    /// Throws unless the value is `only`, or the key is accepted. The key may be absent.
     template <class T>
     void require(const char* key, const T& only, const AcceptedKeys& accepted) const {
         if (get<T>(key, only) == only || accepted.has(key)) return;
