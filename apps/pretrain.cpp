@@ -241,6 +241,7 @@ void write_model(const std::filesystem::path& folder, const std::string& text, c
 /// Answers --from-torchtitan and --from-litgpt. 3: a key of theirs is missing here.
 ExitCode print_arrival(const config::ArrivalRequest& request) {
     config::Arrival arrival = config::translate(request);
+    for (const std::string& warning : arrival.warnings) spdlog::warn("{}", warning);
     const std::string assets = arrival.config.model.hf_assets_path;
     const std::string folder = std::filesystem::path(request.output).replace_extension(".model").string();
     const std::string model = setup::settle_model(arrival, folder);

@@ -95,7 +95,7 @@ class Translation {
     explicit Translation(const ForeignTable& table) : table_(table) {}
 
     /// `settings`: each key once.
-    Arrival translate(std::vector<Setting> settings) {
+    Arrival translate(std::vector<Setting> settings, const std::string& torchtitan_date) {
         drop_overridden(settings);
         std::vector<ArrivedKey> rows(settings.size());
         for (std::size_t turn = kSeveral; turn <= kFirstNeed + table_.needs.size(); ++turn) {
@@ -107,6 +107,7 @@ class Translation {
         check_sizes(settings, rows);
         arrival_.keys.insert(arrival_.keys.begin(), rows.begin(), rows.end());
         add_steps();
+        if (&table_ == &torchtitan_table()) decide_output_cast(settings, torchtitan_date, arrival_);
         std::ranges::stable_sort(arrival_.keys, {}, &ArrivedKey::fate);
         return std::move(arrival_);
     }
@@ -375,7 +376,8 @@ class Translation {
 
 }  // namespace
 
-Arrival translate(ForeignProgram program, const std::vector<Setting>& settings) {
+Arrival translate(ForeignProgram program, const std::vector<Setting>& settings,
+                  const std::string& torchtitan_date) {
     const ForeignTable& table = table_of(program);
     std::vector<Setting> last;
     std::vector<std::string> names;
@@ -388,7 +390,7 @@ Arrival translate(ForeignProgram program, const std::vector<Setting>& settings) 
         last.push_back(setting);
         names.push_back(name);
     }
-    return Translation(table).translate(last);
+    return Translation(table).translate(last, torchtitan_date);
 }
 
 }  // namespace argosy::config

@@ -35,13 +35,15 @@ struct Arrival {
     JobConfig config;
     std::set<std::string> given;  // the keys of this program that follow from theirs
     std::vector<Setting> sizes;   // keys of a config.json of Hugging Face, if the file has the model's sizes
+    std::vector<std::string> warnings = {};
     int count(Fate fate) const;
 };
 
 /// Translates the settings of the other program's file, and of the command line after it. If a key is given
 /// twice, the later value counts. A key without a row of its own is taken if this program has one of its
-/// name.
-Arrival translate(ForeignProgram program, const std::vector<Setting>& settings);
+/// name. `torchtitan_date`: see ArrivalRequest.
+Arrival translate(ForeignProgram program, const std::vector<Setting>& settings,
+                  const std::string& torchtitan_date = "");
 
 /// Reads the request's file and translates it with the options of its command line. UserError if the file
 /// cannot be read, or if its model is none that this program trains.
@@ -116,6 +118,11 @@ struct ForeignTable {
 const ForeignTable& torchtitan_table();
 const ForeignTable& litgpt_table();
 const ForeignTable& table_of(ForeignProgram program);
+
+/// Decides whether float8 casts the layer `output` in a file of TorchTitan without filter_fqns. TorchTitan
+/// left it out without a key from 19 July 2024 (its pull request 469) to 7 April 2025 (1063): `date` says
+/// whether the file is of that time. Without a date, a file of the older spelling gets a warning.
+void decide_output_cast(const std::vector<Setting>& settings, const std::string& date, Arrival& arrival);
 
 /// The keys of a YAML file as far as configurations use it: nested maps of scalars and of flat lists. The key
 /// of a nested value is its path with dots. UserError with the line for anything else.

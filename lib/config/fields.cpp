@@ -51,7 +51,7 @@ std::vector<Section> make_schema() {
             "lr_scheduler", &JobConfig::lr_scheduler,
             "the learning rate over the steps: warm-up, plateau, decay",
             {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
-                 "Number of steps in which the learning rate rises linearly; the step after them has "
+                 "Number of steps in which the learning rate rises linearly; the last of them has "
                  "optimizer.lr."),
              key("total_steps", &LrScheduler::total_steps, at_least(1),
                  "Last step of the decay; the steps after it have the decay's lowest rate. Unset: the run's "
@@ -129,7 +129,8 @@ std::vector<Section> make_schema() {
                  "Token files, as training.dataset_path; their order is kept, and each sample counts once."),
              key("freq", &Validation::freq, at_least(1), "Steps between two validations."),
              key("steps", &Validation::steps, minus_one_or_at_least(1),
-                 "Batches of a validation, from the start of the set; -1: the whole set."),
+                 "steps x local_batch_size samples of the job are validated, on any mesh; -1: the whole "
+                 "set."),
              key("local_batch_size", &Validation::local_batch_size, size(),
                  "Samples per data-parallel rank in a batch, a multiple of those in a microbatch of "
                  "training.",

@@ -126,6 +126,15 @@ void apply_plan_option(const Option& option, PlanRequest& plan) {
     plan.json = true;
 }
 
+std::string date_of(const Option& option) {
+    std::string date = value_of(option);
+    bool is_date = date.size() == 10;
+    for (std::size_t i = 0; is_date && i < date.size(); ++i)
+        is_date = i == 4 || i == 7 ? date[i] == '-' : date[i] >= '0' && date[i] <= '9';
+    if (is_date) return date;
+    throw UserError("--{} must be a date such as 2025-01-31, but is '{}'", option.name, date);
+}
+
 /// A command line while its words are read.
 struct Reading {
     CommandLine line;
@@ -152,6 +161,8 @@ void finish_arrival(Reading& reading) {
             fmt::format("--{} has no effect beside --from-torchtitan or --from-litgpt; give it to the run",
                         *reading.other));
     }
+    if (!request.torchtitan_date.empty() && request.program != ForeignProgram::TorchTitan)
+        reading.mistakes.add("--torchtitan-date has no effect beside --from-litgpt; leave it out");
     if (request.output.empty())
         request.output = std::filesystem::path(request.path).stem().string() + ".argosy.toml";
 }
@@ -179,6 +190,8 @@ void take_next(const std::vector<std::string>& words, std::size_t& next, Reading
         arrival.path = value_of(option);
     } else if (option.name == "output") {
         arrival.output = value_of(option);
+    } else if (option.name == "torchtitan-date") {
+        arrival.torchtitan_date = date_of(option);
     } else {
         reading.settings.push_back(option);
     }
@@ -216,6 +229,9 @@ CommandLine parse(const std::vector<std::string>& words) {
             reading.mistakes.add(
                 "--output is an option of --from-torchtitan and --from-litgpt; a run's folder is "
                 "--job.dump_folder");
+        if (!result.arrival.torchtitan_date.empty())
+            reading.mistakes.add(
+                "--torchtitan-date is an option of --from-torchtitan; add --from-torchtitan F.toml");
         const bool plans = result.command == Command::Plan || result.command == Command::Search;
         if (reading.plan_option && !plans)
             reading.mistakes.add(
@@ -294,7 +310,7 @@ Arrival translated(const ArrivalRequest& request) {
         const Value value = yaml_scalar(word);
         settings.push_back({request.words[i], value, is_set(value) ? word : "null", "on the command line"});
     }
-    return translate(request.program, settings);
+    return translate(request.program, settings, request.torchtitan_date);
 }
 
 /// Returns the result of `call`; the message of a UserError becomes one line.
@@ -310,7 +326,7 @@ auto with_one_line(Call call) {
 }  // namespace
 
 std::vector<std::string> option_names() {
-    std::vector<std::string> names = {"config", "output"};
+    std::vector<std::string> names = {"config", "output", "torchtitan-date"};
     for (const auto& [name, command] : kCommands) names.push_back(name);
     names.insert(names.end(), kPlanOptions.begin(), kPlanOptions.end());
     for (const auto& [name, program] : kForeignPrograms) names.push_back(name);

@@ -27,8 +27,9 @@ enum class ForeignProgram { TorchTitan, LitGpt };
 /// The configuration of another program, for --from-torchtitan and --from-litgpt (arrival.h).
 struct ArrivalRequest {
     ForeignProgram program = ForeignProgram::TorchTitan;
-    std::string path = {};    // the other program's file
-    std::string output = {};  // --output; by default NAME.argosy.toml in the working folder
+    std::string path = {};             // the other program's file
+    std::string output = {};           // --output; by default NAME.argosy.toml in the working folder
+    std::string torchtitan_date = {};  // --torchtitan-date, YYYY-MM-DD: of the TorchTitan that read the file
     std::vector<std::string> words =
         {};  // options of the command line, keys of either program: {name, value, ...}
 };

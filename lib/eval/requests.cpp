@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,7 +11,6 @@
 #include "base/error.h"
 #include "checkpoint/hash.h"
 #include "eval/text.h"
-#include "tokenizer/tokenizer_file.h"
 
 namespace argosy::eval {
 namespace {
@@ -163,17 +161,6 @@ void warn_of_left_out_parts(Work& work, const char* setting) {
     }
 }
 
-/// The tokenizer whose files the model has: in its folder, or saved in a checkpoint. Null if it has none.
-std::unique_ptr<tokenizer::Tokenizer> own_tokenizer(const interop::ModelSource& source) {
-    if (!source.checkpoint) {
-        if (tokenizer::tokenizer_files_in(source.path).empty()) return nullptr;
-        return tokenizer::open_tokenizer(source.path.string());
-    }
-    tokenizer::FolderFiles assets;
-    for (checkpoint::Asset& asset : interop::read_assets(source)) assets[asset.name] = std::move(asset.bytes);
-    return tokenizer::parse_tokenizer(source.path, assets);
-}
-
 }  // namespace
 
 Requests make_requests(std::span<const Document> documents, OutputType type,
@@ -197,7 +184,7 @@ Requests make_requests(std::span<const Document> documents, OutputType type,
 
 std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const std::string& wanted,
                                                      const interop::ModelSource& source) {
-    auto opened = wanted.empty() ? own_tokenizer(source) : tokenizer::open_tokenizer(wanted);
+    auto opened = wanted.empty() ? interop::open_tokenizer(source) : tokenizer::open_tokenizer(wanted);
     if (!opened) return nullptr;
     if (opened->info().vocab_size > source.spec.vocab_size) {
         throw UserError(

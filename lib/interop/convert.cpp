@@ -134,11 +134,12 @@ std::vector<std::string> description_differences(const ModelSource& source, cons
         compare("configuration", source.description->config, result.description->config);
         compare("state", source.description->state, result.description->state);
     }
-    const auto expected = read_assets(source), there = read_assets(result);
+    const bool exported = result.form == Form::HuggingFace;
+    const auto expected = exported ? exported_assets(source) : read_assets(source);
+    const auto there = read_assets(result);
     for (const checkpoint::Asset& asset : expected) {
         const auto found_asset = std::ranges::find(there, asset.name, &checkpoint::Asset::name);
-        const bool left_out = result.form == Form::HuggingFace && !is_asset(asset.name);
-        if (left_out || (found_asset != there.end() && found_asset->bytes == asset.bytes)) continue;
+        if (found_asset != there.end() && found_asset->bytes == asset.bytes) continue;
         found.push_back(
             fmt::format("{} {}", asset.name, found_asset == there.end() ? "is missing" : "differs"));
     }

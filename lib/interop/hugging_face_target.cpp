@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
@@ -41,6 +42,54 @@ ElementType main_type(const std::vector<Transfer>& transfers) {
     return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
+constexpr const char *kEndKey = "eos_token_id", *kGeneration = "generation_config.json",
+                     *kTokenizerConfig = "tokenizer_config.json";
+
+/// The value of `key` in a JSON object: null if the text or the key is missing.
+json value_of(const std::string* text, const char* key, const std::string& place) {
+    if (!text) return nullptr;
+    const json object = parse_json(*text, place);
+    if (!object.is_object()) throw UserError("{}: the JSON that has {} is not an object", place, key);
+    return object.value(key, json());
+}
+
+const std::string* text_of(const std::vector<checkpoint::Asset>& assets, const char* name) {
+    const auto found = std::ranges::find(assets, name, &checkpoint::Asset::name);
+    return found == assets.end() ? nullptr : &found->bytes;
+}
+
+/// Sets `key` of the JSON file `name` among the assets, which gets that file if it is not there.
+void set_in(std::vector<checkpoint::Asset>& assets, const char* name, const char* key, const json& value) {
+    auto found = std::ranges::find(assets, name, &checkpoint::Asset::name);
+    if (found == assets.end()) found = assets.insert(assets.end(), {name, "{}"});
+    nlohmann::ordered_json object = parse_json(found->bytes, name);
+    object[key] = value;
+    found->bytes = object.dump(2) + "\n";
+}
+
+/// The end of text by the tokenizer's files: null if there is none, and then `reason` says why.
+json tokenizer_end(const ModelSource& source, std::string& reason) {
+    try {
+        const auto tokenizer = open_tokenizer(source);
+        if (tokenizer && tokenizer->info().end_of_text) return *tokenizer->info().end_of_text;
+        reason = tokenizer ? "has a tokenizer that names no eos_token" : "has no tokenizer";
+    } catch (const UserError& error) {
+        reason = fmt::format("has a tokenizer that cannot be read ({})", error.what());
+    }
+    return nullptr;
+}
+
+/// The value of eos_token_id, a number or a list: what the model's files say, or else its tokenizer. Null if
+/// there is none, and then `reason` says why.
+json end_of_text(const ModelSource& source, std::string& reason) {
+    const std::vector<checkpoint::Asset> assets = read_assets(source);
+    const std::string place = source.path.string();
+    for (const std::string* text : {text_of(assets, kGeneration), &source.config_json}) {
+        if (json end = value_of(text, kEndKey, place); !end.is_null()) return end;
+    }
+    return tokenizer_end(source, reason);
+}
+
 /// Returns config.json with this program's keys, and with the source's own keys that the architecture does
 /// not determine: those in `open`, and those that this program does not know.
 std::string config_text(const TargetOptions& options) {
@@ -52,6 +101,14 @@ std::string config_text(const TargetOptions& options) {
     for (const auto& [key, value] : original.items()) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
         if (!ours) config[key] = value;
+    }
+    std::string reason;
+    if (config[kEndKey].is_null()) config[kEndKey] = end_of_text(options.source, reason);
+    if (config[kEndKey].is_null()) {
+        spdlog::warn(
+            "{} {}, so the export has no end of text, and generate() of transformers goes on to its "
+            "limit; add eos_token_id to its generation_config.json",
+            place, reason);
     }
     return config.dump(2) + "\n";
 }
@@ -109,13 +166,12 @@ class HuggingFaceTarget : public Target {
     };
 
     void write_assets(const ModelSource& source) const {
+        for (const checkpoint::Asset& asset : exported_assets(source))
+            write_text(folder_ / asset.name, asset.bytes);
         for (const checkpoint::Asset& asset : read_assets(source)) {
-            if (is_asset(asset.name)) {
-                write_text(folder_ / asset.name, asset.bytes);
-            } else {
-                spdlog::warn("{} is left out: no file of that name belongs to a Hugging Face model",
-                             shown(asset.name));
-            }
+            if (is_asset(asset.name)) continue;
+            spdlog::warn("{} is left out: no file of that name belongs to a Hugging Face model",
+                         shown(asset.name));
         }
     }
 
@@ -145,6 +201,23 @@ class HuggingFaceTarget : public Target {
 };
 
 }  // namespace
+
+std::vector<checkpoint::Asset> exported_assets(const ModelSource& source) {
+    std::vector<checkpoint::Asset> assets = read_assets(source);
+    std::erase_if(assets, [](const checkpoint::Asset& asset) { return !is_asset(asset.name); });
+    const std::string place = source.path.string();
+    std::string reason;  // config_text() has said it
+    const json end = end_of_text(source, reason);
+    if (!end.is_null() && value_of(text_of(assets, kGeneration), kEndKey, place).is_null())
+        set_in(assets, kGeneration, kEndKey, end);
+    const json name = value_of(text_of(assets, "special_tokens_map.json"), "eos_token", place);
+    if (name.is_null() || !value_of(text_of(assets, kTokenizerConfig), "eos_token", place).is_null())
+        return assets;
+    const bool has_class = text_of(assets, kTokenizerConfig) || !text_of(assets, "tokenizer.json");
+    if (!has_class) set_in(assets, kTokenizerConfig, "tokenizer_class", "PreTrainedTokenizerFast");
+    set_in(assets, kTokenizerConfig, "eos_token", name.is_object() ? name.value("content", json()) : name);
+    return assets;
+}
 
 std::unique_ptr<Target> make_hugging_face_target(const TargetOptions& options) {
     return std::make_unique<HuggingFaceTarget>(options);

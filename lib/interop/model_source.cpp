@@ -12,6 +12,7 @@
 #include "checkpoint/step_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace argosy::interop {
 namespace {
@@ -210,6 +211,12 @@ std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
             assets.push_back({name, read_text(source.path / name, kMaxAssetBytes)});
     }
     return assets;
+}
+
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelSource& source) {
+    tokenizer::FolderFiles files;
+    for (checkpoint::Asset& asset : read_assets(source)) files[asset.name] = std::move(asset.bytes);
+    return tokenizer::parse_tokenizer(source.path, files);
 }
 
 }  // namespace argosy::interop

@@ -12,6 +12,7 @@
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
 #include "model/model_spec.h"
+#include "tokenizer/tokenizer.h"
 
 namespace argosy::interop {
 
@@ -50,6 +51,9 @@ std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path
 /// Reads the model's assets: all that a checkpoint stores, or the files of a Hugging Face folder that
 /// is_asset() names.
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source);
+
+/// The tokenizer whose files the model has. Null if it has none.
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelSource& source);
 
 /// Whether a file of this name is an asset of a Hugging Face model, such as a tokenizer's file or
 /// generation_config.json.

@@ -40,4 +40,8 @@ std::unique_ptr<Target> make_sharded_target(const TargetOptions& options);
 std::unique_ptr<Target> make_full_target(const TargetOptions& options);
 std::unique_ptr<Target> make_hugging_face_target(const TargetOptions& options);
 
+/// The source's assets as a Hugging Face folder gets them. generation_config.json and tokenizer_config.json
+/// get the end of text if they do not say it, because transformers' generate() would not stop without it.
+std::vector<checkpoint::Asset> exported_assets(const ModelSource& source);
+
 }  // namespace argosy::interop

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -76,14 +77,27 @@ class ConfigReader {
         if (found != only) refuse(key, fmt::format("but only {} is supported", nlohmann::json(only).dump()));
     }
 
-    /// Throws unless every entry of the list is `only`, the one supported value. The list may be absent.
-    void require_each(const char* key, const char* only) const {
+    /// Throws unless the value is `only`, or the key is accepted. The key may be absent.
+    template <class T>
+    void require(const char* key, const T& only, const AcceptedKeys& accepted) const {
+        if (get<T>(key, only) == only || accepted.has(key)) return;
+        refuse(key, fmt::format("but only {} is supported; accept the key to go on as if it were so "
+                                "(--accept-config-key {}, in a run's configuration model.accept_config_keys)",
+                                nlohmann::json(only).dump(), key));
+    }
+
+    /// Throws unless every entry of the list is `only`, the one supported value, and unless the list has
+    /// `count` entries if given. The list may be absent.
+    void require_each(const char* key, const char* only, std::optional<int64_t> count = {}) const {
         if (!has(key)) return;
         for (const nlohmann::json& entry : object_[key]) {
             if (entry == only) continue;
             throw UserError("{}: \"{}\" has {}, but only \"{}\" is supported", where_, key, text_of(entry),
                             only);
         }
+        if (const int64_t found = std::ssize(object_[key]); count && found != *count)
+            throw UserError("{}: \"{}\" has {} entries, but must have {}, one for each layer", where_, key,
+                            found, *count);
     }
 
     /// Throws if keys have a value, and were neither read, nor are words of `unused`, nor are accepted.
@@ -95,8 +109,8 @@ class ConfigReader {
         std::vector<std::string> unknown;
         for (const auto& [key, value] : object_.items()) {
             const std::string name = prefix_ + key;
-            const bool is_accepted = std::ranges::find(accepted.names, name) != accepted.names.end();
-            if (!value.is_null() && !known.contains(key) && !is_accepted) unknown.push_back(text_of(name));
+            if (!value.is_null() && !known.contains(key) && !accepted.has(name))
+                unknown.push_back(text_of(name));
         }
         if (unknown.empty()) return;
         throw UserError(

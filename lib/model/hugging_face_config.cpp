@@ -156,7 +156,7 @@ constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048, " 
 // Keys of PretrainedConfig and of every family's configuration that do not change the model: they are about
 // training and generation with transformers, its files, and other tasks than the prediction of tokens.
 constexpr const char* kUnusedKeys =
-    "_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path attention_dropout "
+    "_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
     "bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward "
     "cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype "
     "early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty "
@@ -240,7 +240,8 @@ void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
     config.require<std::string>("hidden_act", "silu");
     config.require("use_sliding_window", false);
     config.require("partial_rotary_factor", 1.0);
-    config.require_each("layer_types", spec.sliding_window ? "sliding_attention" : "full_attention");
+    config.require_each("layer_types", spec.sliding_window ? "sliding_attention" : "full_attention",
+                        spec.num_layers);
     for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
         config.require<int64_t>(key, 0);  // a mixture of experts
     }
@@ -272,6 +273,7 @@ ModelSpec from_json(const Reader& config, const AcceptedKeys& accepted) {
     read_window(config, spec);
     read_rope(config, accepted, spec);
     refuse_unsupported(config, spec);
+    config.require("attention_dropout", 0.0, accepted);  // a run would train without it
     config.refuse_unknown(std::string(kUnusedKeys) + family.unused_keys, accepted);
     return spec;
 }

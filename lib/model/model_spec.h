@@ -2,6 +2,7 @@
 // config.json are the two sources of a ModelSpec.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -57,6 +58,8 @@ std::string architecture_of(const std::string& name);
 struct AcceptedKeys {
     std::vector<std::string> names = {};
     bool all = false;  // for a text that this program wrote: its keys were accepted when they were read
+
+    bool has(const std::string& key) const { return all || std::ranges::find(names, key) != names.end(); }
 };
 
 /// Whether `folder` has a config.json, which describes a model.

@@ -39,7 +39,7 @@ LrSchedule::LrSchedule(const LrScheduleOptions& options)
 
 double LrSchedule::at_step(int64_t step) const {
     if (step <= options_.warmup_steps) {
-        return options_.peak * static_cast<double>(step) / static_cast<double>(options_.warmup_steps + 1);
+        return options_.peak * static_cast<double>(step) / static_cast<double>(options_.warmup_steps);
     }
     const int64_t first_decay_step = options_.total_steps - decay_steps_ + 1;
     if (decay_steps_ == 0 || step <= first_decay_step) return options_.peak;

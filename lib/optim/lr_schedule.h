@@ -23,12 +23,16 @@ int64_t requested_decay_steps(const LrScheduleOptions& options);
 
 class LrSchedule {
   public:
+    /// The version of this function of the step, which checkpoints record. In version 1 the warm-up divided
+    /// by warmup_steps + 1.
+    static constexpr int kVersion = 2;
+
     explicit LrSchedule(const LrScheduleOptions& options);
 
     int64_t decay_steps() const { return decay_steps_; }
 
-    /// The rate of step 1, 2, ... The warm-up reaches the peak at step warmup_steps + 1. The decay would end
-    /// one step after the last step, so that no step has a rate of zero.
+    /// The rate of step 1, 2, ..., as in TorchTitan since June 2025. The warm-up reaches the peak at step
+    /// warmup_steps. The decay would end one step after the last step, so that no step has a rate of zero.
     double at_step(int64_t step) const;
 
   private:

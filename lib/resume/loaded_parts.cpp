@@ -17,6 +17,7 @@
 #include "comm/values.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
+#include "optim/lr_schedule.h"
 #include "setup/options.h"
 #include "train/run_limits.h"
 
@@ -69,6 +70,16 @@ std::vector<std::string> changes_of_order(const config::JobConfig& config, const
     const auto shuffle = changes_of({"training.shuffle"});
     if (!shuffle.empty() || !config.training.shuffle) return shuffle;
     return changes_of({"training.seq_len", "debug.seed"});
+}
+
+/// The change of the learning rate between a checkpoint of an older version and this run; empty if no step to
+/// come has another rate.
+std::string change_of_warmup(int64_t warmup_steps, const Scalars& then) {
+    if (then.lr_schedule >= optim::LrSchedule::kVersion || then.position.step >= warmup_steps) return {};
+    return fmt::format(
+        "learning rate of the warm-up: optimizer.lr * step / {} then, optimizer.lr * step / {} now, until "
+        "step {}",
+        warmup_steps + 1, warmup_steps, warmup_steps);
 }
 
 void check(const TensorSource& source, const HeldSlab& held) {
@@ -174,6 +185,9 @@ void log_differences(const config::JobConfig& config, const layout::MeshShape& m
     const auto say = [](const std::string& line) {
         spdlog::info("differs from when it was saved: {}", line);
     };
+    const Scalars scalars = parse_scalars(then.state, "its manifest");
+    const std::string warmup = change_of_warmup(config.lr_scheduler.warmup_steps, scalars);
+    if (!warmup.empty()) say(warmup);
     if (then.mesh != mesh.name()) say(fmt::format("mesh: {} then, {} now", then.mesh, mesh.name()));
     for (const std::string& line : config::differences(then.config, config::print_toml(config))) {
         const auto is_of = [&](std::string_view key) { return line.starts_with(std::string(key) + ":"); };

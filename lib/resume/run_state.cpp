@@ -97,6 +97,7 @@ Scalars scalars_in(const Json& object) {
         .seed = unsigned_in(object, "seed"),
         .data = data_in(object),
         .num_updates = count_in(object, "updates"),
+        .lr_schedule = object.contains("lr_schedule") ? count_in(object, "lr_schedule") : 1,
         .loss_scale = std::nullopt,
         .guard = guard_in(object.at("guard"))};
     check_place(scalars.position.samples, scalars.seq_len);
@@ -179,6 +180,7 @@ std::string to_json(const Scalars& scalars) {
                          {"seed", scalars.seed},
                          {"data", scalars.data},
                          {"updates", scalars.num_updates},
+                         {"lr_schedule", scalars.lr_schedule},
                          {"loss_scale", json_of(scalars.loss_scale)},
                          {"guard", json_of(scalars.guard)}};
     return object.dump();

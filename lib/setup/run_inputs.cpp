@@ -253,8 +253,12 @@ std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::C
         ranks, &control, kValidationData, [&] { return *validation_data(config, options.spec); },
         [](const data::Loader& made) { return fact_of_data(kValidationData, made); });
     if (const auto* known = training.file_with_tokenizer()) loader.check_tokenizer(*known);
+    const int64_t step_samples = validation.local_batch_size.value_or(config.training.local_batch_size);
+    const int64_t max_samples = validation.steps == train::Validation::kWholeSet
+                                    ? train::Validation::kWholeSet
+                                    : std::min(validation.steps, loader.num_samples()) * step_samples;
     return train::Validation(std::move(loader), options, validation_batch_sizes(config, mesh.shape()),
-                             validation.steps, trainer, mesh);
+                             max_samples, trainer, mesh);
 }
 
 std::vector<mpi::Fact> data_facts(const config::JobConfig& config, const model::ModelSpec& spec) {

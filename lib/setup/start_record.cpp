@@ -139,7 +139,7 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
             "the decay before the run ends; raise it, or set lr_scheduler.min_lr_factor",
             after_decay, steps.last, options.total_steps);
     }
-    if (steps.last <= options.warmup_steps && options.total_steps <= steps.last) {
+    if (steps.last < options.warmup_steps && options.total_steps <= steps.last) {
         spdlog::warn(
             "lr_scheduler.warmup_steps = {} leaves no step at optimizer.lr = {}: the run ends with step {}, "
             "whose learning rate is {:.3g}; lower it",
@@ -152,6 +152,16 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
             optim::requested_decay_steps(options), *options.decay_ratio, options.warmup_steps,
             options.total_steps);
     }
+}
+
+/// A config.json says how many positions its weights, or its scaled frequencies, are made for.
+void warn_of_long_samples(const config::JobConfig& config, const model::ModelSpec& spec) {
+    const std::string& folder = config.model.hf_assets_path;
+    if (config.training.seq_len <= spec.max_context || !model::has_hugging_face_config(folder)) return;
+    spdlog::warn(
+        "training.seq_len = {} exceeds max_position_embeddings = {} of {}/config.json: the weights know no "
+        "position beyond it; lower the first, or raise the second if that is intended",
+        config.training.seq_len, spec.max_context, folder);
 }
 
 }  // namespace
@@ -179,6 +189,7 @@ void log_job(const config::JobConfig& config, const train::TrainerOptions& optio
     if (const std::string warning = missing_assets(config.model); !warning.empty())
         spdlog::warn("{}", warning);
     warn_of_schedule(config, steps);
+    warn_of_long_samples(config, options.spec);
     if (loader.num_samples() < sizes.global_batch) {
         spdlog::warn(
             "a step has {} samples and the data {}, so each step trains on some of them more than once; add "

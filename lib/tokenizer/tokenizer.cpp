@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigName = "tokenizer_config.json";
+constexpr const char *kConfigName = "tokenizer_config.json", *kMapName = "special_tokens_map.json";
 constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of a tokenizer's file; published ones have up to 40 MB
 
 /// Each byte of a text is a token.
@@ -46,6 +46,16 @@ std::optional<std::string> read_token_name(const JsonField& token) {
     return token.is_object() ? token["content"].string() : token.string();
 }
 
+/// Reads the tokens' names from the text of the special_tokens_map.json beside the file.
+void read_map(const std::string& text, TokenizerFile& file) {
+    const std::string name = (folder_of(file.path) / kMapName).string();
+    const nlohmann::ordered_json json = parse_json(text, name);
+    const JsonField root(json, name);
+    root.members();
+    if (!file.begin_of_text) file.begin_of_text = read_token_name(root["bos_token"]);
+    if (!file.end_of_text) file.end_of_text = read_token_name(root["eos_token"]);
+}
+
 /// Reads the tokens' names from the text of the tokenizer_config.json beside the file.
 void read_config(const std::string& text, TokenizerFile& file) {
     const std::string name = (folder_of(file.path) / kConfigName).string();
@@ -66,10 +76,12 @@ bool is_json(const std::string& content) {
 /// A SentencePiece model is a message of Protocol Buffers, whose first field is the list of pieces.
 bool is_sentence_piece(const std::string& content) { return content.starts_with('\n'); }
 
-TokenizerFile make_file(const fs::path& path, const std::string& content,
-                        const std::optional<std::string>& config, const std::string& end_of_text) {
+/// `names` has the files beside `path` that name its tokens.
+TokenizerFile make_file(const fs::path& path, const std::string& content, const FolderFiles& names,
+                        const std::string& end_of_text) {
     TokenizerFile file{.path = path, .content = content, .digest = digest_of(content)};
-    if (config) read_config(*config, file);
+    if (const auto config = names.find(kConfigName); config != names.end()) read_config(config->second, file);
+    if (const auto map = names.find(kMapName); map != names.end()) read_map(map->second, file);
     if (!end_of_text.empty()) file.end_of_text = end_of_text;
     return file;
 }
@@ -115,10 +127,11 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::
     }
     const bool is_folder = fs::is_directory(source);
     const fs::path folder = is_folder ? fs::path(source) : folder_of(source);
-    std::optional<std::string> config;
-    if (fs::exists(folder / kConfigName)) config = read_text(folder / kConfigName, kMaxBytes);
+    FolderFiles files;
+    for (const char* name : {kConfigName, kMapName})
+        if (fs::exists(folder / name)) files[name] = read_text(folder / name, kMaxBytes);
     if (!is_folder) {
-        const TokenizerFile file = make_file(source, read_text(source, kMaxBytes), config, end_of_text);
+        const TokenizerFile file = make_file(source, read_text(source, kMaxBytes), files, end_of_text);
         try {
             return parse_file(file);
         } catch (const UserError& error) {
@@ -128,24 +141,20 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& source, const std::
             throw;
         }
     }
-    FolderFiles files;
     for (const fs::path& file : tokenizer_files_in(folder))
         files[file.filename().string()] = read_text(file, kMaxBytes);
-    if (config) files[kConfigName] = *config;
     if (auto tokenizer = parse_tokenizer(folder, files, end_of_text)) return tokenizer;
     throw UserError("the folder {} has no {}", source, fmt::join(kFileNames, ", no "));
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(const fs::path& folder, const FolderFiles& files,
                                            const std::string& end_of_text) {
-    const auto found = files.find(kConfigName);
-    const auto config = found == files.end() ? std::nullopt : std::optional(found->second);
     std::string refusals;
     for (const char* name : kFileNames) {
         const auto file = files.find(name);
         if (file == files.end()) continue;
         try {
-            TokenizerFile parsed = make_file(folder / name, file->second, config, end_of_text);
+            TokenizerFile parsed = make_file(folder / name, file->second, files, end_of_text);
             if (!refusals.empty())
                 parsed.warnings = {fmt::format("{} is the tokenizer, because {}", name, refusals)};
             return parse_file(parsed);

@@ -16,7 +16,7 @@ struct TokenizerFile {
     std::filesystem::path path;
     std::string content;
     std::string digest;  // XXH3-128 of the content, in hex
-    // The names of tokens, from tokenizer_config.json beside the file or from the command line.
+    // The names of tokens, from the files beside this one (FolderFiles) or from the command line.
     std::optional<std::string> begin_of_text, end_of_text;
     bool add_begin_of_text = false, add_end_of_text = false;  // add_bos_token, add_eos_token
     std::vector<std::string> warnings = {};                   // for TokenizerInfo
@@ -25,7 +25,9 @@ struct TokenizerFile {
 /// XXH3-128 in hex.
 std::string digest_of(const std::string& content);
 
-/// The contents of a folder's files by name: those of kFileNames, and tokenizer_config.json.
+/// The contents of a folder's files by name: those of kFileNames, and tokenizer_config.json and
+/// special_tokens_map.json, which name tokens. If both name one, as `eos_token` for example,
+/// tokenizer_config.json counts.
 using FolderFiles = std::map<std::string, std::string>;
 
 /// Makes a tokenizer from the files of a folder, whose path is for messages. Throws UserError if none of

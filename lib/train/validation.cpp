@@ -18,15 +18,15 @@ TrainerOptions with_microbatches(TrainerOptions options, int64_t num_microbatche
 }  // namespace
 
 Validation::Validation(data::Loader loader, const TrainerOptions& options, const BatchSizes& sizes,
-                       int64_t max_batches, Trainer& trainer, comm::Mesh& mesh)
+                       int64_t max_samples, Trainer& trainer, comm::Mesh& mesh)
     : loader_(std::move(loader)),
       mesh_(mesh),
       sizes_(sizes),
-      num_batches_((loader_.num_samples() + sizes.global_batch - 1) / sizes.global_batch),
+      num_samples_(max_samples == kWholeSet ? loader_.num_samples()
+                                            : std::min(loader_.num_samples(), max_samples)),
+      num_batches_((num_samples_ + sizes.global_batch - 1) / sizes.global_batch),
       executor_(trainer.model(), mesh,
-                forward_program(with_microbatches(options, sizes.num_microbatches), mesh), {}) {
-    if (max_batches != kWholeSet) num_batches_ = std::min(num_batches_, max_batches);
-}
+                forward_program(with_microbatches(options, sizes.num_microbatches), mesh), {}) {}
 
 std::optional<ValidationResult> Validation::run(StopAgreement& stop) {
     at::Tensor sum = at::zeros({}, at::TensorOptions(mesh_.device()).dtype(at::kDouble));
@@ -50,7 +50,7 @@ std::optional<ValidationResult> Validation::run(StopAgreement& stop) {
 /// signal.
 std::optional<int64_t> Validation::add_losses(StopAgreement& stop, at::Tensor& sum) {
     int64_t num_tokens = 0;
-    DataFeed feed(loader_, mesh_, sizes_, /*first_sample=*/0, num_batches_, loader_.num_samples());
+    DataFeed feed(loader_, mesh_, sizes_, /*first_sample=*/0, num_batches_, num_samples_);
     for (int64_t i = 0; i < num_batches_; ++i) {
         stop.begin();  // the exchange goes on while the batch is computed
         const StepBatch batch = feed.next();

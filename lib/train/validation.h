@@ -24,11 +24,11 @@ class Validation {
   public:
     static constexpr int64_t kWholeSet = -1;
 
-    /// A batch is of `sizes`; its microbatches are those of training, as `options` says. `max_batches` limits
-    /// the samples. REQUIRES: trainer and mesh outlive this object; `options` are those of the trainer; the
-    /// loader's samples are at most as long as training's.
+    /// A batch is of `sizes`; its microbatches are those of training, as `options` says. `max_samples` of the
+    /// job count, or kWholeSet. REQUIRES: trainer and mesh outlive this object; `options` are those of the
+    /// trainer; the loader's samples are at most as long as training's.
     Validation(data::Loader loader, const TrainerOptions& options, const BatchSizes& sizes,
-               int64_t max_batches, Trainer& trainer, comm::Mesh& mesh);
+               int64_t max_samples, Trainer& trainer, comm::Mesh& mesh);
 
     /// COLLECTIVE over the world: the same result on all ranks. None if a rank receives a signal before the
     /// last batch, which then ends the run at the next stop.agreed(), and, with a warning, if no token of the
@@ -41,7 +41,7 @@ class Validation {
     data::Loader loader_;
     comm::Mesh& mesh_;
     BatchSizes sizes_;
-    int64_t num_batches_;
+    int64_t num_samples_, num_batches_;
     parallel::Executor executor_;
 };
 

@@ -333,6 +333,43 @@ TEST(ArrivalRules, NeedsAreMetByLaterKeys) {
               "harmless: model.converters has no quantize.linear.mx");
 }
 
+TEST(ArrivalRules, TheDateSaysWhetherFloat8CastsTheOutput) {
+    const std::string old = "[float8]\nenable_float8_linear = true\n";
+    const auto filter = [](const Arrival& arrival) {
+        return arrival.config.model.converters.empty() ? std::vector<std::string>{"no float8"}
+                                                       : arrival.config.float8.filter_fqns;
+    };
+    const std::vector<std::string> none, output = {"output"};
+    for (const auto& [date, expected] : {std::pair{"2024-07-18", none},
+                                         {"2024-07-19", output},
+                                         {"2025-04-07", output},
+                                         {"2025-04-08", none}}) {
+        const Arrival dated = arrival_of(ForeignProgram::TorchTitan, old, {}, date);
+        EXPECT_EQ(filter(dated), expected) << date;
+        EXPECT_TRUE(dated.warnings.empty()) << date;
+    }
+    EXPECT_EQ(titan(old).warnings.size(), 1U);
+    EXPECT_EQ(titan("[model]\nconverters = [\"float8\"]\n").warnings.size(), 1U);
+    const std::string named = "[float8]\nfilter_fqns = [\"wo\"]\n[model]\nconverters = [\"float8\"]\n";
+    const Arrival said = arrival_of(ForeignProgram::TorchTitan, named, {}, "2025-01-01");
+    EXPECT_EQ(filter(said), std::vector<std::string>{"wo"});
+    for (const char* file : {named.c_str(), "[model]\nconverters = [\"quantize.linear.float8\"]\n", ""})
+        EXPECT_TRUE(titan(file).warnings.empty()) << file;
+    EXPECT_THROW(parse_command_line({"--from-torchtitan", "F.toml", "--torchtitan-date", "June"}), UserError);
+    EXPECT_THROW(parse_command_line({"--from-litgpt", "F", "--torchtitan-date", "2025-01-01"}), UserError);
+    EXPECT_THROW(parse_command_line({"--torchtitan-date", "2025-01-01"}), UserError);
+}
+
+TEST(ArrivalRules, DevicesAndNodesOfLitGptAreDegrees) {
+    const Arrival given = litgpt("devices: 8\nnum_nodes: 2\n");
+    EXPECT_EQ(given.config.parallelism.data_parallel_shard_degree, 8);
+    EXPECT_EQ(given.config.parallelism.data_parallel_replicate_degree, 2);
+    const Arrival automatic = litgpt("devices: auto\n");
+    EXPECT_EQ(automatic.config.parallelism.data_parallel_shard_degree, -1);
+    EXPECT_EQ(automatic.config.parallelism.data_parallel_replicate_degree, 1);
+    EXPECT_EQ(given.count(Fate::Missing), automatic.count(Fate::Missing));
+}
+
 TEST(ArrivalRules, OtherOptionsBesideATranslationAreRefused) {
     for (const std::vector<std::string>& more : {std::vector<std::string>{"--config", "G.toml"},
                                                  {"--plan"},

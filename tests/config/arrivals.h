@@ -13,10 +13,13 @@
 namespace argosy::config {
 
 inline Arrival arrival_of(ForeignProgram program, const std::string& content,
-                          std::vector<std::string> words = {}) {
+                          std::vector<std::string> words = {}, std::string torchtitan_date = {}) {
     const ConfigFile file(content);
-    return translate(
-        {.program = program, .path = file.path(), .output = "out.toml", .words = std::move(words)});
+    return translate({.program = program,
+                      .path = file.path(),
+                      .output = "out.toml",
+                      .torchtitan_date = std::move(torchtitan_date),
+                      .words = std::move(words)});
 }
 
 inline Arrival titan(const std::string& content, std::vector<std::string> words = {}) {

@@ -66,6 +66,22 @@ def write_model(folder, dim, layers, vocab, kind="F32", size=4):
     return max(count for _, _, count in tensors.values())
 
 
+def write_tokenizer(folder, end_id=256):
+    """A byte-level BPE without merges, whose token <end> has the id `end_id`; its file does not say that this ends a text."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    names = [chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)]
+    added = [*(f"<unused {i}>" for i in range(256, end_id)), "<end>"]
+    tokens = [{"id": 256 + i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+               "special": True} for i, name in enumerate(added)]
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False, "vocab": {name: i for i, name in enumerate(names)}, "merges": []}}))
+
+
 def peak_anonymous_bytes(process):
     """The most anonymous memory that was seen while it ran: sampled, since the kernel keeps no peak of it alone."""
     peak = 0
@@ -119,6 +135,37 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual((self.folder / "h" / "model.safetensors").read_bytes(),
                          (REFERENCE / "qwen3" / "model.safetensors").read_bytes())
         self.assertEqual(self.names(), ["f", "h", "s"])
+
+    def export(self, name, **files):
+        """Exports a model with a tokenizer and `files` through a full file, and returns what the files then say."""
+        folder, exported = self.folder / name, self.folder / f"{name}.hf"
+        write_model(folder, 16, 1, 300)
+        if files.pop("tokenizer", True):
+            write_tokenizer(folder)
+        for file, content in files.items():
+            (folder / f"{file}.json").write_text(json.dumps(content))
+        self.convert("full", f"{name}.h5", source=folder)
+        self.convert("hf", exported, "--verify", source=self.folder / f"{name}.h5")
+        return {path.stem: json.loads(path.read_text()) for path in exported.glob("*config.json")}
+
+    def test_an_export_says_its_end_of_text(self):
+        for name, files in (("named", {"tokenizer_config": {"eos_token": "<end>", "model_max_length": 7}}),
+                            ("mapped", {"special_tokens_map": {"eos_token": {"content": "<end>", "lstrip": False}}})):
+            with self.subTest(name):
+                found = self.export(name, **files)
+                self.assertEqual(found["config"]["eos_token_id"], 256)
+                self.assertEqual(found["generation_config"], {"eos_token_id": 256})
+                self.assertEqual(found["tokenizer_config"]["eos_token"], "<end>")
+                self.assertNotIn("end of text", self.stderr)
+        own = {"eos_token_id": [256, 7], "temperature": 0.5}
+        found = self.export("listed", tokenizer_config={"eos_token": "<end>"}, generation_config=own)
+        self.assertEqual((found["config"]["eos_token_id"], found["generation_config"]), ([256, 7], own))
+
+    def test_an_export_without_an_end_of_text_says_so(self):
+        self.assertIsNone(self.export("bare", tokenizer=False)["config"]["eos_token_id"])
+        self.assertIn("has no tokenizer, so the export has no end of text", self.stderr)
+        self.assertIsNone(self.export("nameless")["config"]["eos_token_id"])
+        self.assertIn("names no eos_token", self.stderr)
 
     def test_results_go_to_stdout_and_nothing_else(self):
         self.assertEqual(self.convert("full", "f"), "")

@@ -12,6 +12,8 @@ import numpy
 import torch
 import transformers
 
+from convert_checkpoint_test import write_tokenizer
+
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
 REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
 CASES = ("llama", "llama_tied", "llama_yarn", "qwen2", "qwen3", "qwen3_linear", "mistral")
@@ -87,6 +89,29 @@ class TransformersTest(unittest.TestCase):
         model = load(self.export("llama", drop_config=True))
         output = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=8, do_sample=False, pad_token_id=0)
         self.assertEqual(output.shape, (1, 11))  # no made-up end-of-text token ends it
+
+    def test_it_stops_at_the_end_of_text(self):
+        """The end of text is a token that the model chooses, so generate() must stop there."""
+        torch.manual_seed(1)
+        own = self.folder / "own"
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=4, bos_token_id=None, eos_token_id=None)).save_pretrained(own)
+        (own / "generation_config.json").unlink()
+        prompts = [torch.tensor([[i, 3 * i, 7]]) for i in range(90)]
+        texts = [load(own).generate(prompt, max_new_tokens=8, do_sample=False, pad_token_id=0)[0].tolist() for prompt in prompts[:20]]
+        prompt, text = next((prompt, text) for prompt, text in zip(prompts, texts) if text[5] >= 256 and text[5] not in text[:5])
+        write_tokenizer(own, end_id=text[5])
+        for file in ("tokenizer_config", "special_tokens_map"):
+            with self.subTest(file):
+                (own / f"{file}.json").write_text(json.dumps({"eos_token": "<end>"}))
+                convert(own, self.folder / f"{file}.s", "--to", "sharded")
+                convert(self.folder / f"{file}.s", self.folder / file, "--to", "hf")
+                (own / f"{file}.json").unlink()
+                output = load(self.folder / file).generate(prompt, max_new_tokens=8, do_sample=False)
+                self.assertEqual(output[0].tolist(), text[:6])
+                tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder / file)
+                self.assertEqual((tokenizer.eos_token, tokenizer.eos_token_id), ("<end>", text[5]))
 
 
 if __name__ == "__main__":

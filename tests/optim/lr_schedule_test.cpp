@@ -22,7 +22,7 @@ void expect_rates(const LrScheduleOptions& options, const std::vector<double>& e
 }
 
 TEST(LrSchedule, WarmsUpThenFallsLinearly) {
-    expect_rates(options(DecayShape::Linear, 3, 7), {2, 4, 6, 8, 6, 4, 2, 0, 0, 0});
+    expect_rates(options(DecayShape::Linear, 4, 8), {2, 4, 6, 8, 8, 6, 4, 2, 0, 0});
 }
 
 TEST(LrSchedule, FallsAsACosine) {
@@ -38,7 +38,7 @@ TEST(LrSchedule, FallsAsASquareRoot) {
 TEST(LrSchedule, NoWarmUpStartsAtThePeak) { expect_rates(options(DecayShape::Linear, 0, 2), {8, 4, 0}); }
 
 TEST(LrSchedule, DecayRatioZeroStaysAtThePeak) {
-    LrScheduleOptions constant = options(DecayShape::Cosine, 1, 5);
+    LrScheduleOptions constant = options(DecayShape::Cosine, 2, 5);
     constant.decay_ratio = 0;
     expect_rates(constant, {4, 8, 8, 8, 8, 8, 8});
     EXPECT_EQ(LrSchedule(constant).at_step(1000000), 8);
@@ -47,15 +47,15 @@ TEST(LrSchedule, DecayRatioZeroStaysAtThePeak) {
 // The last three of steps 1..10 decay: the first of them is still at the peak, and step 11 would be at the
 // end.
 TEST(LrSchedule, DecayRatioIsTheLastPart) {
-    LrScheduleOptions late = options(DecayShape::Linear, 1, 10);
+    LrScheduleOptions late = options(DecayShape::Linear, 2, 10);
     late.decay_ratio = 0.3;
     expect_rates(late, {4, 8, 8, 8, 8, 8, 8, 8, 8.0 * 2 / 3, 8.0 / 3, 0});
 }
 
 TEST(LrSchedule, DecayRatioOneLeavesTheWarmUpItsSteps) {
-    LrScheduleOptions whole = options(DecayShape::Linear, 3, 7);
+    LrScheduleOptions whole = options(DecayShape::Linear, 4, 8);
     whole.decay_ratio = 1;
-    expect_rates(whole, {2, 4, 6, 8, 6, 4, 2, 0});
+    expect_rates(whole, {2, 4, 6, 8, 8, 6, 4, 2, 0});
 }
 
 TEST(LrSchedule, EndsAtTheMinimumFactor) {
@@ -69,11 +69,12 @@ TEST(LrSchedule, EndsAtTheMinimumFactor) {
 }
 
 TEST(LrSchedule, ARunThatIsAllWarmUp) {
-    expect_rates(options(DecayShape::Linear, 9, 4), {0.8, 1.6, 2.4, 3.2, 4.0});
-    expect_rates(options(DecayShape::Linear, 4, 4), {1.6, 3.2, 4.8, 6.4, 8.0});
+    expect_rates(options(DecayShape::Linear, 10, 4), {0.8, 1.6, 2.4, 3.2, 4.0});
+    expect_rates(options(DecayShape::Linear, 5, 5), {1.6, 3.2, 4.8, 6.4, 8.0});
 }
 
-/// TorchTitan's factor of the peak at step `step`, from its description. Its round() is Python's: halves to
+/// TorchTitan's factor of the peak at step `step`, from its description (since its pull request 1284 of June
+/// 2025). Its round() is Python's: halves to
 /// even.
 double published(const LrScheduleOptions& options, int64_t step) {
     const int64_t warmup = options.warmup_steps, total = options.total_steps;
@@ -84,7 +85,7 @@ double published(const LrScheduleOptions& options, int64_t step) {
         decay_steps = std::min(rounded, total - warmup);
     }
     const int64_t from_zero = step - 1, stable_steps = total + 1 - warmup - decay_steps;
-    if (from_zero < warmup) return static_cast<double>(from_zero + 1) / static_cast<double>(warmup + 1);
+    if (from_zero < warmup) return static_cast<double>(from_zero + 1) / static_cast<double>(warmup);
     if (from_zero < warmup + stable_steps) return 1;
     const double progress =
         static_cast<double>(from_zero + 1 - (warmup + stable_steps)) / static_cast<double>(decay_steps);

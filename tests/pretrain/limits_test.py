@@ -1,5 +1,6 @@
 """The limits that end a run normally: steps, tokens or time, whichever comes first; and their effect on the schedule
 and the progress line."""
+import json
 import re
 import time
 
@@ -42,8 +43,8 @@ class Limits(run.PretrainTest):
         zero, peak, cut, twice = ("have a learning rate of 0", "leaves no step at optimizer.lr", "the decay has", "more than once")
         rows = ((schedule(total_steps=3), [zero], "steps 4 to 4 have"), (schedule(total_steps=3, min_lr_factor=0.1), [], ""),
                 (schedule(total_steps=3, decay_ratio=0), [], ""), (schedule(total_steps=9), [], ""),
-                (schedule(warmup_steps=4), [peak], "step 4, whose learning rate is 0.008;"),
-                (schedule(warmup_steps=4, total_steps=9), [], ""), (schedule(warmup_steps=3), [], ""),
+                (schedule(warmup_steps=5), [peak], "step 4, whose learning rate is 0.008;"),
+                (schedule(warmup_steps=5, total_steps=9), [], ""), (schedule(warmup_steps=4), [], ""),
                 (schedule(decay_ratio=0.75), [cut], "2 steps and not the 3 of lr_scheduler.decay_ratio = 0.75"),
                 ({"training__seq_len": 256, "training__global_batch_size": 80}, [twice], "80 samples and the data 74,"),
                 ({"training__seq_len": 256, "training__global_batch_size": 74}, [], ""))
@@ -53,6 +54,16 @@ class Limits(run.PretrainTest):
             self.assertEqual([done.stderr.count(part) for part in (zero, peak, cut, twice)],
                              [int(part in said) for part in (zero, peak, cut, twice)], f"{settings}\n{done}")
             self.assertIn(text, done.stderr)
+
+    def test_samples_beyond_the_positions_of_the_model_are_said_once(self):
+        config = json.loads((run.SOURCE / "tests/reference/llama/config.json").read_text())
+        tokens = self.tokens_below_128()
+        for positions, count in ((31, 1), (32, 0)):
+            (self.folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": positions}))
+            done = self.run_ranks(2, *self.small(training__steps=1, lr_scheduler__warmup_steps=0, training__dataset_path=tokens,
+                                                 model__hf_assets_path=self.folder))
+            self.assert_code(done, 0)
+            self.assertEqual(done.stderr.count("training.seq_len = 32 exceeds max_position_embeddings = 31 of"), count, done)
 
     def test_time_ends_all_ranks_at_the_same_step(self):
         for num_ranks in (1, 2):

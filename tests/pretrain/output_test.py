@@ -154,7 +154,7 @@ class Metrics(run.PretrainTest):
         self.assertEqual((step["finite"], step["skipped_updates"]), (True, 0))
 
     def test_learning_rate_follows_the_schedule(self):
-        steps = self.steps_of(1, training__steps=4, optimizer__lr=0.01, lr_scheduler__warmup_steps=1,
+        steps = self.steps_of(1, training__steps=4, optimizer__lr=0.01, lr_scheduler__warmup_steps=2,
                               lr_scheduler__decay_ratio=0)
         self.assertEqual([round(step["lr"], 12) for step in steps], [0.005, 0.01, 0.01, 0.01])
 

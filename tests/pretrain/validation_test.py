@@ -76,7 +76,7 @@ class Validation(run.PretrainTest):
     def test_some_batches_of_shorter_samples(self):
         settings = {"validation__steps": 3, "validation__seq_len": 20, "validation__local_batch_size": 4,
                     "checkpoint__enable": True, "checkpoint__interval": 3}
-        for num_ranks, layout in ((1, {}), (2, {TENSOR: 2}), (2, {CONTEXT: 2})):
+        for num_ranks, layout in ((1, {}), (2, {TENSOR: 2}), (2, {CONTEXT: 2}), (2, {SHARD: 2})):
             name = next(iter(layout), "one")
             steps = self.validated(num_ranks, name, **settings, **layout)
             self.assertEqual(steps[-1]["validation_tokens"], 3 * 4 * 20)

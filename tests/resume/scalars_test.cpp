@@ -1,11 +1,16 @@
 #include "resume/run_state.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <limits>
+#include <sstream>
 
 #include "base/error.h"
+#include "config/print.h"
 #include "expect_error.h"
+#include "resume/loaded_parts.h"
 
 namespace argosy::resume {
 namespace {
@@ -39,8 +44,35 @@ TEST(Scalars, AreAsFormatSays) {
         "here");
     EXPECT_EQ(scalars.position, (train::Position{100, 800, 25600}));
     EXPECT_EQ(scalars.num_updates, 98);
+    EXPECT_EQ(scalars.lr_schedule, 1);  // the key is newer
     EXPECT_EQ(scalars.loss_scale, (optim::LossScale::State{65536, 12}));
     EXPECT_EQ(scalars.guard, (train::UpdateGuard::State{{3.25}, {0.5}, 0, 0, 2}));
+}
+
+/// The log of a resume with 5 steps of warm-up, from a step with this state.
+std::string differences_from(const Scalars& then) {
+    std::ostringstream log;
+    const auto before = spdlog::default_logger();
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+    config::JobConfig config;
+    config.lr_scheduler.warmup_steps = 5;
+    const layout::MeshShape mesh;
+    log_differences(config, mesh,
+                    {.mesh = mesh.name(), .config = config::print_toml(config), .state = to_json(then)});
+    spdlog::set_default_logger(before);
+    return log.str();
+}
+
+TEST(Scalars, AnOlderWarmUpIsSaidWhileItLasts) {
+    Scalars then = {.position = {4, 8, 64}, .seq_len = 8};
+    EXPECT_EQ(differences_from(then), "");
+    then.lr_schedule = 1;
+    EXPECT_NE(differences_from(then).find("optimizer.lr * step / 6 then, optimizer.lr * step / 5 now, until "
+                                          "step 5"),
+              std::string::npos);
+    then.position.step = 5;
+    EXPECT_EQ(differences_from(then), "");
 }
 
 TEST(Scalars, RefuseWhatNobodyWrote) {
