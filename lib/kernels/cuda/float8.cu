@@ -50,15 +50,12 @@ struct CastBytes {
             for (int i = 0; i < kSide; ++i, from += args.factor_stride) {
                 if (kPacked || i < square.num_rows) factors[i] = *from;
             }
+        } else if constexpr (kPacked) {
+            factors = load<kSide>(args.factors + square.column);
         } else {
-            const float* const from = args.factors + square.column;
-            if constexpr (kPacked) {
-                factors = load<kSide>(from);
-            } else {
 #pragma unroll
-                for (int k = 0; k < kSide; ++k) {
-                    if (k < square.num_columns) factors[k] = from[k];
-                }
+            for (int k = 0; k < kSide; ++k) {
+                if (k < square.num_columns) factors[k] = args.factors[square.column + k];
             }
         }
         return factors;
