@@ -146,10 +146,22 @@ auto made_alike(const mpi::Comm& ranks, comm::Communicator* control, const char*
 }
 
 /// The fact of a file's contents. A rank that has no such file, or no path to it, has the value "none".
-mpi::Fact fact_of_file(const std::string& key, const fs::path& path) {
+mpi::Fact fact_of_file(const char* key, const fs::path& path) {
     const std::string digest = path.empty() ? "" : mpi::digest_of_file(path);
     if (digest.empty()) return {key, "none", path.empty() ? "" : fmt::format("({})", path.string())};
     return {key, digest, fmt::format("({})", path.string())};
+}
+
+/// The fact of all forms of the tokenizer in the folder.
+mpi::Fact fact_of_tokenizer(const fs::path& folder) {
+    std::vector<std::string> digests, paths;
+    for (const fs::path& form : tokenizer::tokenizer_files_in(folder)) {
+        digests.push_back(mpi::digest_of_file(form));
+        paths.push_back(form.string());
+    }
+    const char* const key = "the tokenizer in model.hf_assets_path";
+    if (paths.empty()) return {key, "none"};
+    return {key, fmt::format("{}", fmt::join(digests, "+")), fmt::format("({})", fmt::join(paths, ", "))};
 }
 
 mpi::Fact fact_of_data(const char* key, const data::Loader& loader) {
@@ -189,10 +201,7 @@ std::vector<mpi::Fact> setting_facts(const config::JobConfig& config) {
     const bool has_config = model::has_hugging_face_config(config.model.hf_assets_path);
     facts.push_back(
         fact_of_file("the model's config.json", has_config ? assets / "config.json" : fs::path()));
-    for (const fs::path& form : tokenizer::tokenizer_files_in(assets)) {
-        facts.push_back(
-            fact_of_file(fmt::format("{} in model.hf_assets_path", form.filename().string()), form));
-    }
+    facts.push_back(fact_of_tokenizer(assets));
     facts.push_back(fact_of_file("the file parallelism.pipeline_parallel_schedule_csv",
                                  config.parallelism.pipeline_parallel_schedule_csv));
     return facts;

@@ -82,7 +82,7 @@ class Agreement(run.PretrainTest):
             (["the training data: ", "there is no file", "none.h5", "on rank 1"], usual,
              self.words(training__dataset_path=self.folder / "none.h5")),
             (["the model's config.json: ", "other/config.json) on rank 1"], of(model), of(other)),
-            (["tokenizer.json in model.hf_assets_path: (nothing) on rank 0", "with_tokenizer/tokenizer.json) on rank 1"], of(model), of(with_tokenizer)),
+            (["the tokenizer in model.hf_assets_path: none", "with_tokenizer/tokenizer.json) on rank 1"], of(model), of(with_tokenizer)),
             (["the validation data: ", "less.h5) on rank 1"],
              self.words(validation__enable=True, validation__dataset_path=self.tokens),
              self.words(validation__enable=True, validation__dataset_path=self.folder / "less.h5"))])
