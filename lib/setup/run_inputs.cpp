@@ -1,5 +1,7 @@
 #include "setup/run_inputs.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <exception>
