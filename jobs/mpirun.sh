@@ -161,28 +161,31 @@ tell_ranks_apart() {
 }
 
 # Copies what mpirun writes to stderr, without its two messages on exit code 75. A message of mpirun stands between two
-# lines of dashes and is held back until it is whole. Other text passes within 0.1 s, also a line without an end, such as
-# the live line.
+# lines of dashes and is held back until it is whole, or for a second. Other text passes within 0.1 s, also a line without an
+# end, such as the live line. Reads to the end even if stderr is closed or its disk is full: mpirun ends a run whose output
+# nobody reads.
 drop_report_of_75() {
-    local piece='' line='' message='' held='' inside='' code=0
+    local piece='' line='' message='' held='' inside='' code=0 pauses=0
     trap '' TERM INT HUP USR1 PIPE
+    set +e
     while [ "$code" = 0 ] || [ "$code" -gt 128 ]; do  # 1 at the end; over 128 after 0.1 s without a whole line
         code=0
         IFS= read -r -t 0.1 piece || code=$?
         line+=$piece
+        if [ "$code" -gt 128 ] && [ -n "$inside" ] && [ $((pauses += 1)) -lt 10 ]; then continue; fi
+        if [ "$code" -gt 128 ] && [[ $line$message =~ ^-*$ ]]; then continue; fi
         if [ "$code" != 0 ]; then
-            if [ -z "$line" ] || [ -n "$inside" ] || [[ $line == -* ]]; then continue; fi
-            printf '%s' "$held$line"
-            held='' line=''
+            printf '%s' "$held$message$line"
+            held='' message='' line='' inside=''
         elif [ -z "$inside" ] && [[ $line == ----------------------------------------* ]]; then
-            inside=yes message=$line$'\n' line=''
+            inside=yes message=$line$'\n' line='' pauses=0
         elif [ -n "$inside" ]; then
             message+=$line$'\n'
             if [[ $line == ----------------------------------------* ]]; then
                 case $message in
                     *'Exit code:    75'*) held='' ;;
                     *'Primary job'*'terminated normally'*) held+=$message ;;
-                    *) printf '%s' "$held$message" && held='' ;;
+                    *) printf '%s' "$held$message"; held='' ;;
                 esac
                 inside='' message=''
             fi
@@ -191,8 +194,7 @@ drop_report_of_75() {
             printf '%s\n' "$held$line"
             held='' line=''
         fi
-    done
-    printf '%s' "$held$message$line"
+    done 2>/dev/null
 }
 
 # Prints in a shell of its own, because a closed pipe or terminal must not end this script.

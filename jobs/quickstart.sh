@@ -5,8 +5,8 @@
 # evaluates it beside an untrained and a bigram model, lets it continue a text, and checks that training explains what it
 # knows: the exit code is 3 if quickstart_check.py finds that it does not. Arguments go to pretrain.
 # All files are in outputs/quickstart. A repeated call starts from nothing: if the earlier run has a checkpoint, its folder
-# becomes outputs/quickstart-before, in place of the run before it. A trained model there is never replaced by a run that
-# ended without one. Wrong arguments delete nothing.
+# becomes outputs/quickstart-before, in place of the run before it, or outputs/quickstart-unfinished if only the run before it
+# has been converted. Wrong arguments delete nothing.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 source "$root/jobs/shell/help.sh"
@@ -22,6 +22,8 @@ for word in "$@"; do
         --help | -h) print_help; exit 0 ;;
         --job.dump_folder | --job.dump_folder=*)
             fail "the dump folder is fixed to outputs/quickstart; for another folder run pretrain itself" ;;
+        --*.*) ;;
+        --*) fail "$word is no option of a run; options are --section.key VALUE (pretrain --help)" ;;
     esac
 done
 
@@ -41,14 +43,16 @@ train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" "${options[@]}")
 user=$(user_of "$output")
 [ -z "$user" ] || fail "outputs/quickstart is in use ($user): wait for its end, or end it"
 
-# A run whose training has ended has its model in hf/.
-if [ -e "$output/hf" ] || { [ ! -e "$before/hf" ] && compgen -G "$output/checkpoint/step-*" >/dev/null; }; then
-    rm -rf "$before"
-    mv "$output" "$before"
-    say "the earlier run is now in outputs/quickstart-before, until a later call replaces it"
+# A run that was converted has its model in hf/.
+if [ -e "$output/hf" ] || compgen -G "$output/checkpoint/step-*" >/dev/null; then
+    earlier=$before
+    [ -e "$output/hf" ] || [ ! -e "$before/hf" ] || earlier=$output-unfinished
+    rm -rf "$earlier"
+    mv "$output" "$earlier"
+    say "the earlier run is now in outputs/${earlier##*/}, until a later call replaces it"
 elif [ -e "$output" ]; then
     rm -rf "$output"
-    say "deleted the earlier run in outputs/quickstart, which ended without a model"
+    say "deleted the earlier run in outputs/quickstart, which had saved nothing"
 fi
 say "writing a synthetic corpus to outputs/quickstart/, and training a tokenizer of 512 tokens"
 mkdir -p "$output/tokenizer"

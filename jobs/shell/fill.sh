@@ -61,7 +61,7 @@ inputs_of() {
 
 # check_inputs SETTINGS AFTER [WHERE]: ends if the run cannot have what it reads: no data are named, a file is missing below the
 # working folder or ARGOSY_SCRATCH, which all nodes see, or texts have no tokenizer. A file that is missing elsewhere is only a
-# warning, once, because nodes may have file systems that this machine lacks. Nothing may be missing yet if AFTER is not empty: the
+# warning, once, because nodes may have file systems that this machine lacks; so is a model's folder beside a preset. Nothing may be missing yet if AFTER is not empty: the
 # job AFTER may make the files. WHERE is the beginning of the message.
 declare -A warned_of=()
 check_inputs() {
@@ -71,6 +71,11 @@ check_inputs() {
     [ -z "$2" ] || return 0
     while read -r key path; do
         if compgen -G "$path" >/dev/null || [ -n "${warned_of[$path]:-}" ]; then continue; fi
+        if [ "$key" = model.hf_assets_path ] && [ -n "$(value model name <<<"$1")" ] && [ -n "$(value model flavor <<<"$1")" ]; then
+            warned_of[$path]=yes
+            say "warning: $key = $path is not on this machine; without it on the nodes, the checkpoints have no tokenizer"
+            continue
+        fi
         case $(realpath -ms "$path") in
             "$PWD"/* | "$(realpath -ms "$ARGOSY_SCRATCH")"/*) fail "$where$key = $path does not exist" ;;
         esac
@@ -85,11 +90,14 @@ check_inputs() {
 # check_tokenizer TASK TOKENIZER SETTINGS OPTION: ends if the task, [READER=]FILE, holds texts and there is no tokenizer: neither
 # TOKENIZER, the value of OPTION, nor one of the model. That of a checkpoint to start from is not known here.
 check_tokenizer() {
-    local assets
+    local assets file
     assets=$(value model hf_assets_path <<<"$3")
     [[ $1 = *=* ]] || awk 'NF && !/"tokens"[ \t]*:/ { found = 1; exit } END { exit !found }' "$1" || return 0
     [ -z "$2$(value checkpoint initial_load_path <<<"$3")" ] || return 0
-    if [ -n "$assets" ] && { [ ! -d "$assets" ] || [ -e "$assets/tokenizer.json" ] || [ -e "$assets/tokenizer.model" ]; }; then return 0; fi
+    [ -z "$assets" ] || [ -d "$assets" ] || return 0
+    for file in tokenizer.json tokenizer.model tekken.json qwen.tiktoken; do
+        [ -z "$assets" ] || [ ! -e "$assets/$file" ] || return 0
+    done
     fail "the records of ${1#*=} are texts, which need a tokenizer, and model.hf_assets_path has none: set $4 to a tokenizer's file or" \
          "folder, or to bytes"
 }

@@ -100,7 +100,7 @@ check_site() {
     for name in ARGOSY_SIGNAL_SECONDS ARGOSY_RANKS_PER_NODE ARGOSY_CPUS_PER_RANK ARGOSY_RESTARTS_WITHOUT_PROGRESS \
                 ARGOSY_MAX_RESTARTS ARGOSY_MAX_RESTARTS_INSIDE ARGOSY_RESTART_DELAY_SECONDS ARGOSY_EXCLUDE_HOURS \
                 ARGOSY_MAX_EXCLUDED ARGOSY_STOPPED_SECONDS; do
-        [[ ${!name} =~ ^[0-9]{1,6}$ ]] || fail "$name is '${!name}', not a number"
+        [[ ${!name} =~ ^(0|[1-9][0-9]{0,5})$ ]] || fail "$name is '${!name}', not a number"
     done
     seconds_of "$ARGOSY_TIME" >/dev/null || fail "ARGOSY_TIME is '$ARGOSY_TIME', not a time limit of Slurm"
     [[ $ARGOSY_HCA =~ ^(\^?$adapter(,$adapter)*)?$ ]] ||

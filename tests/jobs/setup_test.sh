@@ -137,7 +137,13 @@ trained_with -before 3
 quick --metrics.log_freq 5 || fail "after a quick start without a model"
 trained_with -before 3
 trained_with "" 5
-grep -qF "deleted the earlier run in outputs/quickstart, which ended without a model" "$folder/said" || fail "not told"
+grep -qF "the earlier run is now in outputs/quickstart-unfinished, until" "$folder/said" || fail "not told"
+trained_with -unfinished 4
+for word in --version --print-config --bash-completion; do
+    if quick "$word"; then fail "$word is no option of a run"; fi
+done
+trained_with -before 3
+trained_with "" 5
 flock "$output/run.lock" sleep 2 &
 sleep 0.3
 if quick; then fail "beside a run"; fi

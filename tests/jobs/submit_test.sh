@@ -67,7 +67,7 @@ RUNS
 given=("$configs/llama3_8b_1node.toml")
 for words in "--training.dataset_path $folder/nowhere.h5" "--training.dataset_path nowhere/*.h5" "--validation.enable --validation.dataset_path nowhere.h5" \
              "--data.mixture [{path=$folder/there.h5,weight=1},{path=nowhere.h5,weight=2}] --training.dataset_path=" \
-             "--evaluation.tasks hellaswag=nowhere.jsonl" "--model.hf_assets_path nowhere" "--checkpoint.initial_load_path $folder/nowhere"; do
+             "--evaluation.tasks hellaswag=nowhere.jsonl" "--checkpoint.initial_load_path $folder/nowhere"; do
     # shellcheck disable=SC2086
     (set -f; refused "nowhere" "${given[@]}" $words; refused "does not exist" "${given[@]}" $words)
 done
@@ -79,6 +79,9 @@ for words in "--training.dataset_path $folder/t*e.h5" "--checkpoint.initial_load
 done
 said=$("$jobs/submit.sh" "${given[@]}" --training.dataset_path "/nowhere/*.h5" --dry-run 2>&1 >/dev/null)
 grep -qF "warning: training.dataset_path = /nowhere/*.h5 is not on this machine; the job fails" <<<"$said" || fail "data elsewhere: $said"
+said=$("$jobs/submit.sh" "${given[@]}" --model.hf_assets_path nowhere --dry-run 2>&1 >/dev/null)
+grep -qF "warning: model.hf_assets_path = nowhere is not on this machine; without it on the nodes, the checkpoints have no" <<<"$said" || fail "a preset's folder: $said"
+grep -qF "kFileNames = {$(sed -n 's/^    for file in \(.*\); do$/\1/p' "$jobs/shell/fill.sh" | sed 's/ /", "/g; s/.*/"&"};/')" <(tr -s ' \n' ' ' <"$ARGOSY_SOURCE/lib/tokenizer/tokenizer.h") || fail "fill.sh knows other tokenizers than lib/tokenizer"
 none="the run has no data: set training.dataset_path to token files (prepare-data tokenize makes them), or data.mixture"
 refused "$none" "${given[@]}" --training.dataset_path=
 refused "$none" "${given[@]}" --training.dataset_path= --after 3
