@@ -20,6 +20,8 @@ constexpr const char* kTrainingData =
 constexpr const char* kValidationData =
     "prepare-data tokenize --input F.jsonl --output F.h5 --tokenizer DIR makes a token file; name it with "
     "validation.dataset_path";
+constexpr const char* kValidationSteps =
+    "steps x validation.local_batch_size samples of the job, not of each rank";
 constexpr const char* kSizes = "a Llama or Qwen of like layers, or a config.json in model.hf_assets_path";
 constexpr const char* kReader = "the next batch is read and prepared in the background in any case";
 constexpr const char* kExperts = "models are dense, so there are no experts to place or to balance";
@@ -226,6 +228,7 @@ constexpr ForeignKey kKeys[] = {
     {"validation.dataset", InWords, "", "*",
      "prepare-data tokenize makes the token file of validation.dataset_path from held-out texts"},
     {"validation.dataset_path", ToKey, "", "*", kValidationData},
+    {"validation.steps", ToKey, "", "*", kValidationSteps},
     {"validation.dataloader.", Nothing, "", "*", kReader},
     {"debug.deterministic_warn_only", Nothing, "", "*", "every operation has a deterministic form"},
     {"debug.enable_structured_logging", Nothing, "", "*", "metrics.jsonl and ranks.jsonl are always written"},

@@ -73,13 +73,14 @@ std::vector<std::string> changes_of_order(const config::JobConfig& config, const
 }
 
 /// The change of the learning rate between a checkpoint of an older version and this run; empty if no step to
-/// come has another rate.
+/// come is one of the warm-up. Another number of warm-up steps is a change of the configuration, which the
+/// log lists apart.
 std::string change_of_warmup(int64_t warmup_steps, const Scalars& then) {
     if (then.lr_schedule >= optim::LrSchedule::kVersion || then.position.step >= warmup_steps) return {};
     return fmt::format(
-        "learning rate of the warm-up: optimizer.lr * step / {} then, optimizer.lr * step / {} now, until "
-        "step {}",
-        warmup_steps + 1, warmup_steps, warmup_steps);
+        "learning rate of the warm-up: optimizer.lr * step / (warmup_steps + 1) then, optimizer.lr * step / "
+        "warmup_steps now, until step {}",
+        warmup_steps);
 }
 
 void check(const TensorSource& source, const HeldSlab& held) {
