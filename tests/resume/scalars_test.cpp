@@ -68,8 +68,8 @@ TEST(Scalars, AnOlderWarmUpIsSaidWhileItLasts) {
     Scalars then = {.position = {4, 8, 64}, .seq_len = 8};
     EXPECT_EQ(differences_from(then), "");
     then.lr_schedule = 1;
-    EXPECT_NE(differences_from(then).find("optimizer.lr * step / 6 then, optimizer.lr * step / 5 now, until "
-                                          "step 5"),
+    EXPECT_NE(differences_from(then).find("optimizer.lr * step / (warmup_steps + 1) then, optimizer.lr * step "
+                                          "/ warmup_steps now, until step 5"),
               std::string::npos);
     then.position.step = 5;
     EXPECT_EQ(differences_from(then), "");
