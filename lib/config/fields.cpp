@@ -333,7 +333,7 @@ std::vector<Section> make_schema() {
                      "runs out.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
-                     "Seconds that waits for other ranks may take until step 1 has ended; MPI's start has "
+                     "Seconds that waits for other ranks may take until step 1 has ended; MPI's start: "
                      "ARGOSY_START_SECONDS."),
                  key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take after the first step before the run ends "

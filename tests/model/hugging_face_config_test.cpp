@@ -160,7 +160,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"layer_types", {"full_attention", "sliding_attention"}}},
          {"\"layer_types\" has \"sliding_attention\"", "only \"full_attention\""}},
         {{{"layer_types", {"full_attention"}}},
-         {"\"layer_types\" has 1 entries", "\"num_hidden_layers\" is"}},
+         {"\"layer_types\" has 1 entries", "must have 32, one for each layer"}},
         {{{"attention_dropout", 0.1}}, {"\"attention_dropout\" is 0.1", "model.accept_config_keys"}},
         {{{"num_local_experts", 8}}, {"\"num_local_experts\" is 8", "only 0"}},
         {{{"num_experts", 60}}, {"\"num_experts\" is 60"}},
@@ -322,7 +322,7 @@ TEST(HuggingFaceConfig, KeysOfTransformersAreKnown) {
                             {"use_sliding_window", false},
                             {"sliding_window", 4096},
                             {"max_window_layers", 28},
-                            {"layer_types", {"full_attention", "full_attention"}}});
+                            {"layer_types", std::vector<std::string>(32, "full_attention")}});
         EXPECT_EQ(read(config).name, family);
     }
 }
@@ -394,7 +394,7 @@ std::vector<ModelSpec> every_preset() {
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     std::vector<ModelSpec> specs = every_preset();
-    EXPECT_EQ(specs.size(), 20u);
+    EXPECT_EQ(specs.size(), 31u);
     ModelSpec linear = specs[0], yarn = specs[0];
     linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
     linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;
