@@ -29,7 +29,21 @@ Term right_choice(const Document& document, DocumentScores scores, Length length
     return {best == document.gold ? 1.0 : 0.0};
 }
 
+/// The share of the true choices in the probability of all, as TruthfulQA's mc2 has it.
+Term true_share(const Document& document, DocumentScores scores) {
+    double largest = log_likelihood(scores);
+    for (size_t i = 1; i < scores.size(); ++i) largest = std::max(largest, log_likelihood(scores, i));
+    double all = 0, of_true = 0;
+    for (size_t i = 0; i < scores.size(); ++i) {
+        const double share = std::exp(log_likelihood(scores, i) - largest);
+        all += share;
+        if (document.are_true[i]) of_true += share;
+    }
+    return {of_true / all};
+}
+
 Term acc(const Document& document, DocumentScores scores) {
+    if (!document.are_true.empty()) return true_share(document, scores);
     return right_choice(document, scores, [](std::string_view) { return 1.0; });
 }
 Term acc_norm(const Document& document, DocumentScores scores) {
@@ -44,11 +58,14 @@ Term greedy(const Document&, DocumentScores scores) {
     return {scores[0].num_greedy == scores[0].num_predicted ? 1.0 : 0.0};
 }
 Term likelihood(const Document&, DocumentScores scores) { return {log_likelihood(scores)}; }
+const std::string& counted_text(const Document& document) {
+    return document.page.empty() ? document.text : document.page;
+}
 Term per_word(const Document& document, DocumentScores scores) {
-    return {log_likelihood(scores), static_cast<double>(num_words(document.text))};
+    return {log_likelihood(scores), static_cast<double>(num_words(counted_text(document)))};
 }
 Term per_byte(const Document& document, DocumentScores scores) {
-    return {log_likelihood(scores), static_cast<double>(document.text.size())};
+    return {log_likelihood(scores), static_cast<double>(counted_text(document).size())};
 }
 Term per_token(const Document&, DocumentScores scores) {
     return {log_likelihood(scores), static_cast<double>(scores[0].num_predicted)};

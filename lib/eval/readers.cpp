@@ -137,6 +137,12 @@ const std::string& Fields::text(const std::string& key) const {
     return found.get_ref<const std::string&>();
 }
 
+bool Fields::boolean(const std::string& key) const {
+    const nlohmann::ordered_json& found = value(key);
+    if (!found.is_boolean()) refuse(key, "is not true or false, but " + shown(found.dump()));
+    return found.get<bool>();
+}
+
 int64_t Fields::integer(const std::string& key) const {
     const nlohmann::ordered_json& found = value(key);
     if (found.is_number_integer()) return found.get<int64_t>();
@@ -169,6 +175,22 @@ Tokens Fields::tokens(const std::string& key, int64_t vocab_size) const {
         tokens.push_back(token.get<uint32_t>());
     }
     return tokens;
+}
+
+std::vector<int64_t> Fields::integers(const std::string& key) const {
+    const nlohmann::ordered_json& found = value(key);
+    const bool fits = found.is_array() &&
+                      std::ranges::all_of(found, [](const auto& entry) { return entry.is_number_integer(); });
+    if (!fits) refuse(key, "is not a list of integers, but " + shown(found.dump()));
+    return found.get<std::vector<int64_t>>();
+}
+
+std::vector<Fields> Fields::objects(const std::string& key) const {
+    const nlohmann::ordered_json& found = value(key);
+    if (!found.is_array()) refuse(key, "is not a list, but " + shown(found.dump()));
+    std::vector<Fields> list;
+    for (const nlohmann::ordered_json& entry : found) list.emplace_back(entry, place_);
+    return list;
 }
 
 Fields Fields::object(const std::string& key) const {

@@ -32,12 +32,14 @@ struct Document {
 
     Tokens tokens = {};     // of OutputType::TokenIds
     std::string text = {};  // of OutputType::Rolling
+    std::string page = {};  // its form before cleaning, whose words and bytes count; empty: `text`
 
     /// The other types have contexts, and all but Generation continuations, each of which begins with its
     /// delimiter. There is one context for all of them, or one for each.
     std::vector<std::string> contexts = {}, continuations = {};
     std::vector<std::string> choices = {};  // of OutputType::Choices: the texts whose lengths normalise
     int64_t gold = 0;                       // the index of the right choice
+    std::vector<bool> are_true = {};        // of each choice, where `acc` is the probability of the true ones
 
     /// The document as an example in the prompt of another one: `question`, Reader::example_delimiter,
     /// `answer`.
@@ -50,6 +52,7 @@ enum class FewshotSampler {
     Random,       // drawn anew for each document
     RandomOther,  // the same, but one more is drawn, and the document itself is left out
     First,        // the first ones, of those with the document's description
+    None,         // the prompt has examples of its own and takes no others
 };
 
 /// A record of JSON, for the functions that read one. Each accessor throws UserError, with place and key, if
@@ -59,8 +62,14 @@ class Fields {
     Fields(const nlohmann::ordered_json& object, const std::string& place);
 
     const std::string& text(const std::string& key) const;
+    bool has(const std::string& key) const { return object_.contains(key); }
+    bool is_object(const std::string& key) const { return has(key) && object_[key].is_object(); }
+    bool is_text(const std::string& key) const { return has(key) && object_[key].is_string(); }
+    bool boolean(const std::string& key) const;
     /// An integer, or a string of one.
     int64_t integer(const std::string& key) const;
+    std::vector<int64_t> integers(const std::string& key) const;
+    std::vector<Fields> objects(const std::string& key) const;
     std::vector<std::string> texts(const std::string& key) const;
     Tokens tokens(const std::string& key, int64_t vocab_size) const;
     Fields object(const std::string& key) const;

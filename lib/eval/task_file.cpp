@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/output.h"
@@ -16,6 +17,55 @@ namespace argosy::eval {
 namespace {
 
 constexpr const char* kFewshotDelimiter = "\n\n";
+
+/// A public data set: the name of its reader, and the arguments with which Python's datasets.load_dataset()
+/// loads the split that the harness scores.
+struct DataSet {
+    std::string reader, arguments;
+};
+
+/// The data set of a task of the harness, such as arc_easy, or of a reader. None for other names.
+std::optional<DataSet> find_data_set(const std::string& task) {
+    static const std::map<std::string, DataSet> kDataSets = {
+        {"hellaswag", {"hellaswag", R"("Rowan/hellaswag", split="validation")"}},
+        {"piqa", {"piqa", R"("baber/piqa", split="validation")"}},
+        {"arc", {"arc", R"("allenai/ai2_arc", "ARC-Challenge", split="test")"}},
+        {"arc_challenge", {"arc", R"("allenai/ai2_arc", "ARC-Challenge", split="test")"}},
+        {"arc_easy", {"arc", R"("allenai/ai2_arc", "ARC-Easy", split="test")"}},
+        {"openbookqa", {"openbookqa", R"("allenai/openbookqa", "main", split="test")"}},
+        {"sciq", {"sciq", R"("allenai/sciq", split="test")"}},
+        {"winogrande", {"winogrande", R"("allenai/winogrande", "winogrande_xl", split="validation")"}},
+        {"boolq", {"boolq", R"("aps/super_glue", "boolq", split="validation")"}},
+        {"mmlu", {"mmlu", R"("cais/mmlu", "all", split="test")"}},
+        {"truthfulqa_mc1",
+         {"truthfulqa_mc1", R"("truthfulqa/truthful_qa", "multiple_choice", split="validation")"}},
+        {"truthfulqa_mc2",
+         {"truthfulqa_mc2", R"("truthfulqa/truthful_qa", "multiple_choice", split="validation")"}},
+        {"lambada", {"lambada", R"("EleutherAI/lambada_openai", "default", split="test")"}},
+        {"lambada_openai", {"lambada", R"("EleutherAI/lambada_openai", "default", split="test")"}},
+        {"lambada_standard", {"lambada", R"("cimec/lambada", split="test")"}},
+        {"wikitext",
+         {"wikitext", R"("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", split="test")"}},
+        {"gsm8k", {"gsm8k", R"("openai/gsm8k", "main", split="test")"}},
+    };
+    const auto found = kDataSets.find(task);
+    if (found != kDataSets.end()) return found->second;
+    constexpr std::string_view kSubject = "mmlu_";
+    if (!task.starts_with(kSubject)) return {};
+    return DataSet{"mmlu", fmt::format(R"("cais/mmlu", "{}", split="test")", task.substr(kSubject.size()))};
+}
+
+/// Refuses the name of a data set that stands in place of a file, and says which file to bring.
+void refuse_data_set(const std::string& word) {
+    const auto set = find_data_set(word);
+    std::error_code unknown;
+    if (!set || std::filesystem::exists(word, unknown)) return;
+    throw UserError(
+        "--tasks {}: no file has this name, and eval fetches no data sets. Save the records as JSON lines, "
+        "with "
+        "Python: datasets.load_dataset({}).to_json(\"{}.jsonl\"), and give --tasks {}={}.jsonl",
+        word, set->arguments, word, set->reader, word);
+}
 
 TaskName task_name(const std::string& word) {
     TaskName task{.path = word};
@@ -31,6 +81,7 @@ TaskName task_name(const std::string& word) {
         }
         task.path = word.substr(end + 1);
     }
+    if (task.reader == nullptr) refuse_data_set(word);
     task.name = is_standard_stream(task.path) ? "stdin" : task.path.stem().string();
     return task;
 }
@@ -147,6 +198,11 @@ void add_prompts(Task& task, const TaskOptions& options) {
     }
     std::vector<Document> pool;
     bool same_file = false;
+    if (options.num_fewshot > 0 && task.reader->sampler == FewshotSampler::None) {
+        throw UserError(
+            "the prompts of {} ({}) have examples of their own; evaluate it without --num-fewshot",
+            task.file.name, task.reader->name);
+    }
     if (options.num_fewshot > 0) {
         const Reader* reader = task.reader;
         pool = read_documents(options.fewshot_file, reader, options.vocab_size);

@@ -244,10 +244,12 @@ std::string_view right_stripped(std::string_view text) {
     return text;
 }
 
-std::string_view stripped(std::string_view text) {
+std::string_view left_stripped(std::string_view text) {
     while (const size_t size = space_at(text)) text.remove_prefix(size);
-    return right_stripped(text);
+    return text;
 }
+
+std::string_view stripped(std::string_view text) { return right_stripped(left_stripped(text)); }
 
 int64_t num_words(std::string_view text) {
     int64_t words = 1;

@@ -11,8 +11,10 @@ namespace argosy::eval {
 /// len(text).
 int64_t num_code_points(std::string_view text);
 
-/// The texts without whitespace at both ends and at the right end: text.strip(), text.rstrip().
+/// The texts without whitespace at both ends, at the left end and at the right end: text.strip(),
+/// text.lstrip(), text.rstrip().
 std::string_view stripped(std::string_view text);
+std::string_view left_stripped(std::string_view text);
 std::string_view right_stripped(std::string_view text);
 
 /// len(re.split(r"\s+", text)).

@@ -86,6 +86,38 @@ _MMLU = [
     {"question": "Which is not an organ?", "subject": "anatomy", "choices": ["liver", "lung", "skin", "letter"], "answer": 3},
 ]
 
+_BOOLQ = [
+    {"question": "is the sea calm at night", "passage": "The sea was calm. The wind had gone.", "idx": 0, "label": 1},
+    {"question": "did the miller read the letter", "passage": "Nobody in the village could read it.", "idx": 1, "label": 0},
+    {"question": "war der Ballon rot", "passage": "\u00dcber den D\u00e4chern schwebte ein Ballon \u2014 rot.", "idx": 2, "label": 1},
+]
+
+_OPENBOOKQA = [
+    {"id": "a", "question_stem": "Gulls live by", "choices": {"text": ["the sea", "boxes", "maps", "night"], "label": ["A", "B", "C", "D"]}, "answerKey": "A"},
+    {"id": "b", "question_stem": "A letter is made of", "choices": {"text": ["water", "paper", "wind", "bread and salt"], "label": ["A", "B", "C", "D"]}, "answerKey": " B"},
+    {"id": "c", "question_stem": "Rot ist", "choices": {"text": ["ein Ton", "eine Zahl", "ein Boot", "eine Farbe"], "label": ["A", "B", "C", "D"]}, "answerKey": "D"},
+]
+
+_SCIQ = [
+    {"question": "What moves a sail?", "distractor1": "salt", "distractor2": "the moon", "distractor3": "a map", "correct_answer": "wind",
+     "support": "  The wind moves a sail. It moves mills, too."},
+    {"question": "What is ice?", "distractor1": "hot", "distractor2": "a letter", "distractor3": "air", "correct_answer": "frozen water", "support": ""},
+    {"question": "Was ist ein D\u00e4mon?", "distractor1": "a", "distractor2": "b", "distractor3": "c", "correct_answer": "d", "support": " \n "},
+]
+
+_WIKITEXT = [
+    {"page": " = The Boat = \n \n The boat ( built in 1 @,@ 902 ) was 3 @.@ 5 m long ; it had \" two \" masts . \n = = Crew = = \n 5 N men 's boats : all"},
+    {"page": "a well @-@ known ' quote ' and sailors ' boats [ see ( here ] ) , at 4 \u00b0 N , { x } ! What ? = = = End = = = /' 5/' 6/ "},
+    {"page": "\u4eca\u65e5\u306f\u96e8\u3067\u3059\u3002 ( open \" quoted"},
+]
+
+_TRUTHFULQA = [
+    {"question": "Can gulls read?", "mc1_targets": {"choices": ["No, they cannot.", "Yes.", "Only letters."], "labels": [1, 0, 0]},
+     "mc2_targets": {"choices": ["No.", "They cannot.", "Yes.", "Only at night."], "labels": [1, 1, 0, 0]}},
+    {"question": "Wie gro\u00df ist das Meer?", "mc1_targets": {"choices": ["gro\u00df", "klein"], "labels": [1, 0]},
+     "mc2_targets": {"choices": ["klein", "gro\u00df", "rot"], "labels": [0, 1, 0]}},
+]
+
 # Long and short questions, and answers of each form that GSM8K has.
 _GSM8K = [
     {"question": "A boat has 3 boxes. The cook eats 2. How many are left?", "answer": "3 - 2 = <<3-2=1>>1 box is left.\n#### 1"},
@@ -99,10 +131,13 @@ _GSM8K = [
 ]
 
 TASKS = {"texts": [{"text": text} for text in TEXTS], "choices": _CHOICES, "words": _WORDS, "hellaswag": _HELLASWAG, "piqa": _PIQA,
-         "arc_easy": _ARC, "winogrande": _WINOGRANDE, "lambada_openai": _LAMBADA, "mmlu_anatomy": _MMLU, "gsm8k": _GSM8K}
+         "arc_easy": _ARC, "winogrande": _WINOGRANDE, "lambada_openai": _LAMBADA, "mmlu_anatomy": _MMLU, "gsm8k": _GSM8K,
+         "boolq": _BOOLQ, "openbookqa": _OPENBOOKQA, "sciq": _SCIQ, "wikitext": _WIKITEXT, "truthfulqa_mc1": _TRUTHFULQA,
+         "truthfulqa_mc2": _TRUTHFULQA}
 
 # The tasks with examples. Their examples are other records, the last ones first, so that their order is seen.
-FEWSHOT = ["choices", "words", "hellaswag", "piqa", "arc_easy", "winogrande", "lambada_openai", "mmlu_anatomy", "gsm8k"]
+FEWSHOT = ["choices", "words", "hellaswag", "piqa", "arc_easy", "winogrande", "lambada_openai", "mmlu_anatomy", "gsm8k",
+           "boolq", "openbookqa", "sciq"]
 
 
 def _examples(name):

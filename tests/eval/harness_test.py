@@ -9,7 +9,8 @@ from run import EvalTest, favour, write_model
 HARNESS = pathlib.Path(__file__).resolve().parent / "harness"
 RECORDED = json.loads((HARNESS / "harness.json").read_text())
 READERS = {"hellaswag": "hellaswag", "piqa": "piqa", "arc_easy": "arc", "winogrande": "winogrande", "lambada_openai": "lambada",
-           "mmlu_anatomy": "mmlu"}
+           "mmlu_anatomy": "mmlu", **{name: name for name in ("boolq", "openbookqa", "sciq", "wikitext", "truthfulqa_mc1",
+                                                               "truthfulqa_mc2")}}
 TOLERANCE = 1e-6
 
 
@@ -49,6 +50,9 @@ class Harness(EvalTest):
                 directions = recorded["higher_is_better"][task]
                 self.assertEqual({key: found[task]["higher_is_better"][key] for key in directions}, directions)
                 self.compare_samples(samples[task], recorded["samples"][task])
+                prompts = recorded["prompts"].get(task)
+                if prompts:
+                    self.assertEqual([line["arguments"]["gen_args_0"]["arg_0"] for line in samples[task]], prompts)
 
     def compare_value(self, key, found, expected):
         """Perplexities and their errors are compared as likelihoods: the harness sums these in fp32."""
@@ -175,6 +179,40 @@ class Harness(EvalTest):
         self.assertNotEqual(text(*hot, "--seed", 1), text(*hot, "--seed", 2))
         self.assertNotEqual(text(*hot, "--seed", 1), text())
         self.assertEqual(text(*hot, "--top-p", "1e-9"), text(), "only the likeliest token is left")
+
+    def test_published_forms_of_records(self):
+        """The forms of the data sets' authors give the scores of Hugging Face's forms."""
+        write_model(self.model, **RECORDED["model"])
+
+        def nested(record):
+            choices = record["choices"]
+            return {"answerKey": record["answerKey"], "question": {
+                "stem": record.get("question", record.get("question_stem")),
+                "choices": [{"text": text, "label": label} for text, label in zip(choices["text"], choices["label"])]}}
+
+        forms = {"arc_easy": nested, "openbookqa": nested,
+                 "boolq": lambda record: {key: record[key] for key in ("question", "passage")} | {"answer": record["label"] == 1},
+                 "mmlu_anatomy": lambda record: record | {"answer": "ABCD"[record["answer"]]}}
+        theirs = self.folder / "theirs"
+        theirs.mkdir()
+        for task, form in forms.items():
+            records = [json.loads(line) for line in (HARNESS / f"{task}.jsonl").read_text().splitlines()]
+            (theirs / f"{task}.jsonl").write_text("".join(json.dumps(form(record)) + "\n" for record in records))
+        found = [self.evaluate(",".join(f"{READERS[task]}={folder / task}.jsonl" for task in forms), "--tokenizer", "bytes")[0]["results"]
+                 for folder in (theirs, HARNESS)]
+        self.assertEqual(set(found[0]), set(forms))
+        self.assertEqual(*found)
+
+    def test_a_data_set_without_a_file_says_which_to_bring(self):
+        write_model(self.model, **RECORDED["model"])
+        self.expect_error("--model", self.model, "--tasks", "hellaswag", "--output", self.output, "--tokenizer", "bytes",
+                          parts=['"Rowan/hellaswag", split="validation"', "--tasks hellaswag=hellaswag.jsonl"])
+
+    def test_prompts_with_examples_of_their_own(self):
+        write_model(self.model, **RECORDED["model"])
+        path = HARNESS / "truthfulqa_mc1.jsonl"
+        self.expect_error("--model", self.model, "--tasks", f"truthfulqa_mc1={path}", "--output", self.output, "--tokenizer", "bytes",
+                          "--num-fewshot", 2, "--fewshot-file", path, parts=["examples of their own", "--num-fewshot"])
 
     def test_bad_command_lines(self):
         write_model(self.model, **RECORDED["model"])

@@ -34,6 +34,7 @@ TEST(Text, IsCountedAsPythonDoes) {
               4)
         << "a zero-width space is no whitespace";
     EXPECT_EQ(stripped("\u2003 a b\u0085\n"), "a b");
+    EXPECT_EQ(left_stripped("\u2003 a b \n"), "a b \n");
     EXPECT_EQ(right_stripped("\u00e4 \u3000"), "\u00e4");
     EXPECT_EQ(stripped(" \t"), "");
     EXPECT_EQ(replaced("aXbXXc", "X", "--"), "a--b----c");

@@ -1,7 +1,8 @@
 """Records what lm-evaluation-harness and transformers compute for small tasks, as the oracle of harness_test.py.
-usage: record_harness.py FOLDER, with a Python that has lm-eval 0.4.13 and transformers 4.57.6 (CPU). FOLDER gets the task
-files, a trained tokenizer.json, and harness.json: the harness's results and, for each sample, its responses. The model is
-the one that run.write_model() makes, so that its weights need not be stored."""
+usage: record_harness.py FOLDER [TASK ...], with a Python that has lm-eval 0.4.13 and transformers 4.57.6 (CPU). FOLDER gets the
+task files, a trained tokenizer.json, and harness.json: the harness's results and, for each sample, its responses. With TASKs,
+only their scores are recorded anew, into the harness.json that is there. The model is the one that run.write_model() makes, so
+that its weights need not be stored."""
 import json
 import os
 import pathlib
@@ -41,7 +42,12 @@ PUBLIC = {"hellaswag": ("hellaswag/hellaswag.yaml", "validation", "train"), "piq
           "arc_easy": ("arc/arc_easy.yaml", "test", "train"),
           "winogrande": ("winogrande/default.yaml", "validation", "train"),
           "lambada_openai": ("lambada/lambada_openai.yaml", "test", "train"),  # its file names no split for examples
-          "mmlu_anatomy": ("mmlu/default/mmlu_anatomy.yaml", "test", "dev")}
+          "mmlu_anatomy": ("mmlu/default/mmlu_anatomy.yaml", "test", "dev"),
+          "boolq": ("super_glue/boolq/default.yaml", "validation", "train"), "openbookqa": ("openbookqa/openbookqa.yaml", "test", "train"),
+          "sciq": ("sciq/sciq.yaml", "test", "train"), "wikitext": ("wikitext/wikitext.yaml", "test", None),
+          "truthfulqa_mc1": ("truthfulqa/truthfulqa_mc1.yaml", "validation", None),
+          "truthfulqa_mc2": ("truthfulqa/truthfulqa_mc2.yaml", "validation", None)}
+PROMPTS_KEPT = ("boolq", "openbookqa", "sciq", "wikitext", "truthfulqa_mc1")  # the first of each document
 GENERATED = {"gsm8k": ("gsm8k/gsm8k.yaml", "test", "train")}
 
 # The model of GENERATED chooses among these tokens, so that its texts have numbers, marks of answers and stop texts.
@@ -92,19 +98,26 @@ def own_configs(folder):
 
 def public_configs(folder, tasks):
     for name, (file, split, examples) in tasks.items():
-        files = {split: str(folder / f"{name}.jsonl"), examples: str(folder / f"{name}_fewshot.jsonl")}
+        files = {split: str(folder / f"{name}.jsonl")}
+        if examples:
+            files[examples] = str(folder / f"{name}_fewshot.jsonl")
         config = load_yaml(pathlib.Path(lm_eval.__file__).parent / "tasks" / file)
-        if "training_split" not in config:
+        for key in ("training_split", "validation_split", "test_split"):
+            if config.get(key) not in files:
+                config[key] = None  # a split without a file
+        if config["training_split"] is None and examples:
             config.setdefault("fewshot_split", examples)
         yield config | {"task": name, "dataset_path": "json", "dataset_name": None, "tag": None,
                         "dataset_kwargs": {"data_files": files}}
 
 
-def evaluate(model, folder, num_fewshot):
+def evaluate(model, folder, num_fewshot, tasks):
     configs = [config for config in [*own_configs(folder), *public_configs(folder, PUBLIC)]
-               if num_fewshot == 0 or config["task"] in FEWSHOT]
+               if config["task"] in tasks and (num_fewshot == 0 or config["task"] in FEWSHOT)]
+    if not configs:
+        return {}
     found = lm_eval.simple_evaluate(model=model, tasks=configs, num_fewshot=num_fewshot, log_samples=True,
-                                    task_manager=TaskManager(), batch_size=4)
+                                    task_manager=TaskManager(include_defaults=False), batch_size=4)
     metrics = {task: {key: value for key, value in values.items() if "," in key}
                for task, values in found["results"].items()}
     def numbers(response):
@@ -112,15 +125,17 @@ def evaluate(model, folder, num_fewshot):
     samples = {task: [[numbers(response[0]) for response in sample["resps"]]
                       for sample in sorted(lines, key=lambda line: line["doc_id"])]
                for task, lines in found["samples"].items()}
+    prompts = {task: [line["arguments"][0][0] for line in sorted(lines, key=lambda line: line["doc_id"])]
+               for task, lines in found["samples"].items() if task in PROMPTS_KEPT}
     return {"results": metrics, "higher_is_better": found["higher_is_better"], "versions": found["versions"],
-            "n-samples": found["n-samples"], "samples": samples}
+            "n-samples": found["n-samples"], "samples": samples, "prompts": prompts}
 
 
 def evaluate_generated(model, folder, num_fewshot):
     """With batches of one: in a larger batch a text goes on until all have ended."""
     configs = list(public_configs(folder, GENERATED))
     found = lm_eval.simple_evaluate(model=model, tasks=configs, num_fewshot=num_fewshot, log_samples=True,
-                                    task_manager=TaskManager(), batch_size=1)
+                                    task_manager=TaskManager(include_defaults=False), batch_size=1)
     keys = ("target", "resps", "filtered_resps", "filter", "metrics", "exact_match")
     return {"results": {task: {key: value for key, value in values.items() if "," in key}
                         for task, values in found["results"].items()},
@@ -186,14 +201,9 @@ def save_tokenizer(tokenizer, config, folder):
     (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().rstrip() + "\n")
 
 
-def main():
-    torch.set_num_threads(1)
-    folder = pathlib.Path(sys.argv[1]).resolve()
-    folder.mkdir(exist_ok=True)
-    for name, records in TASKS.items():
-        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        (folder / f"{name}.jsonl").write_text(text)
-    recorded = {"model": MODEL}
+def record_scores(folder, tasks):
+    """{tokenizer: {fewshot_K: what evaluate() returns}, and what generate() returns}."""
+    recorded = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, (tokenizer, config) in (("bytes", byte_tokenizer()), ("trained", trained_tokenizer())):
             place = pathlib.Path(scratch) / name
@@ -202,10 +212,32 @@ def main():
             if name == "trained":
                 save_tokenizer(tokenizer, config, folder)
             model = HFLM(pretrained=str(place), device="cpu", dtype="float32")
-            recorded[name] = {"fewshot_0": evaluate(model, folder, 0), "fewshot_2": evaluate(model, folder, 2),
-                              "generated": generate(model)}
-    recorded |= {"answers": record_generated(folder), "answer_texts": random_answers()}
-    (folder / "harness.json").write_text(json.dumps(recorded, indent=1) + "\n")
+            recorded[name] = {f"fewshot_{count}": evaluate(model, folder, count, tasks) for count in (0, 2)}
+            recorded[name]["generated"] = generate(model)
+    return recorded
+
+
+def merged(old, new):
+    """Entries of dictionaries are merged at each level; other values are the new ones."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return old | {key: merged(old[key], value) if key in old else value for key, value in new.items()}
+
+
+def main():
+    torch.set_num_threads(1)
+    folder = pathlib.Path(sys.argv[1]).resolve()
+    folder.mkdir(exist_ok=True)
+    for name, records in TASKS.items():
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        (folder / f"{name}.jsonl").write_text(text)
+    chosen, path = sys.argv[2:], folder / "harness.json"
+    recorded = {"model": MODEL} | record_scores(folder, chosen or TASKS)
+    if chosen:
+        recorded = merged(json.loads(path.read_text()), recorded)
+    else:
+        recorded |= {"answers": record_generated(folder), "answer_texts": random_answers()}
+    path.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 main()

@@ -40,6 +40,42 @@ TEST_F(TaskFile, TasksAreNamedAfterTheirFiles) {
     EXPECT_ERROR(task_names({"swag=t.jsonl"}), UserError, "no reader 'swag'", "continuation");
 }
 
+TEST_F(TaskFile, NamesOfDataSetsSayWhichFileToBring) {
+    EXPECT_ERROR(task_names({"hellaswag"}), UserError,
+                 R"(load_dataset("Rowan/hellaswag", split="validation").to_json("hellaswag.jsonl"))",
+                 "--tasks hellaswag=hellaswag.jsonl");
+    EXPECT_ERROR(task_names({"arc_easy"}), UserError, R"("ARC-Easy", split="test")",
+                 "--tasks arc=arc_easy.jsonl");
+    EXPECT_ERROR(task_names({"arc_challenge"}), UserError, R"("ARC-Challenge", split="test")");
+    EXPECT_ERROR(task_names({"mmlu_anatomy"}), UserError, R"("cais/mmlu", "anatomy")",
+                 "--tasks mmlu=mmlu_anatomy.jsonl");
+    EXPECT_EQ(task_names({"hellaswag.jsonl"})[0].name, "hellaswag");
+    for (const Reader& reader : public_readers()) {
+        const std::string name = reader.name;
+        EXPECT_ERROR(task_names({name}), UserError, "--tasks " + name + "=" + name + ".jsonl");
+    }
+}
+
+TEST_F(TaskFile, RecordsOfDataSetsAreChecked) {
+    const auto refused = [&](const std::string& reader, const std::string& record, const std::string& part) {
+        const std::string path = file(reader + ".jsonl", record);
+        EXPECT_ERROR(read_task(task_names({reader + "=" + path}).front(), {.vocab_size = kVocabSize}),
+                     UserError, path + ":1", part);
+    };
+    refused("boolq", R"({"passage": "p", "question": "q", "answer": "yes"})", "is not true or false");
+    refused("boolq", R"({"passage": "p", "question": "q", "label": -1})", "names choice -1");
+    refused("arc",
+            R"({"question": {"stem": "q", "choices": [{"text": "a", "label": "A"}]}, "answerKey": "B"})",
+            "none of the labels");
+    refused("openbookqa", R"({"question": {"stem": "q", "choices": "a"}, "answerKey": "B"})",
+            "is not a list");
+    refused("mmlu", R"({"question": "q", "subject": "s", "choices": ["a", "b", "c", "d"], "answer": "E"})",
+            "is none of A, B, C and D");
+    refused("truthfulqa_mc2", R"({"question": "q", "mc2_targets": {"choices": ["a", "b"], "labels": [1]}})",
+            "1 labels for 2 choices");
+    refused("wikitext", R"({"text": "a"})", "no key \"page\"");
+}
+
 TEST_F(TaskFile, RecordsAreRecognisedByTheirKeys) {
     EXPECT_EQ(read("{\"text\": \"a\"}").type(), OutputType::Rolling);
     EXPECT_EQ(read("{\"context\": \"a\", \"continuation\": \"b\", \"id\": 1}").type(),
