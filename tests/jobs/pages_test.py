@@ -106,7 +106,9 @@ class Pages(unittest.TestCase):
             folder = pathlib.Path(scratch)
             (folder / "configs").symlink_to(SOURCE / "configs")
             for config in ("run.toml", "CONFIG"):
-                (folder / config).write_text((SOURCE / "configs" / "debug_cpu.toml").read_text())
+                (folder / config).write_text((SOURCE / "configs" / "debug_cpu.toml").read_text().replace(
+                    "[training]", "[training]\ndataset_path = '/data/tokens.h5'", 1))
+            (folder / "tokens.h5").touch()
             (folder / "POINTS").write_text("--optimizer.lr 1e-3\n")
             for name in ("OLD_SWEEP", "outputs/llama3_8b_1node"):
                 (folder / name).mkdir(parents=True)

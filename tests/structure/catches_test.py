@@ -24,6 +24,7 @@ import summary  # noqa: E402
 LAYERS = "base: | fmt\nmesh: base | mpi\nmodel: mesh | torch\n"
 TREE = {
     "lib/LAYERS": LAYERS,
+    "lib/NUMERICS.md": "x\n",
     "lib/README.md": "| `base` | x |\n| `mesh` | x |\n| `model` | x |\n",
     "lib/base/error.h": "#pragma once\n#include <fmt/format.h>\n#include <string>\n",
     "lib/mesh/mesh.h": '#pragma once\n#include <mpi.h>\n\n#include "base/error.h"\n',
@@ -81,7 +82,7 @@ class Layers(Catches):
         self.expect(check_layers, "library toml", model("#include <toml++/toml.h>"))
         self.expect(check_layers, "library cli", model("#include <CLI/CLI.hpp>"))
         self.expect(check_layers, "library json", model("#include <nlohmann/json_fwd.hpp>"))
-        self.expect(check_layers, "no known library", model("#include <bzlib.h>"))
+        self.expect(check_layers, "no known library", model("#include <lz4.h>"))
         self.expect(check_layers, "no known library", model("#include <gtest/gtest.h>"))
         self.expect(check_layers, "too heavy", model("#include <ATen/ATen.h>"))
         self.expect(check_layers, "not spelled", model('#include "block_parts.h"'))
