@@ -1,4 +1,4 @@
-// What people read of a translation: its table, the file that it writes, and the answer to an option with
+// The texts of a translation for people: its table, the file that it writes, and the answer to an option with
 // another program's word.
 #include <fmt/format.h>
 

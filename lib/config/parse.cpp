@@ -249,7 +249,7 @@ CommandLine parse(const std::vector<std::string>& words) {
     return result;
 }
 
-/// What a file says of a model that no run here trains; empty for a dense language model.
+/// Names the kind of model of a file that no run here trains. Empty for a dense language model.
 std::string kind_of_other_model(const std::vector<Setting>& settings) {
     const auto contains = [](std::string_view text, std::initializer_list<std::string_view> parts) {
         return std::ranges::any_of(

@@ -37,7 +37,7 @@ class PrintedReader {
         return std::move(settings_);
     }
 
-    /// Where the configuration begins, perhaps after other lines of a log.
+    /// Returns the start of the configuration. Other lines of a log may precede it.
     static std::size_t begin_of_printed(std::string_view text) {
         const std::size_t first = text.find_first_not_of(" \t\r\n");
         if (first != std::string_view::npos && text[first] == '{') return first;
@@ -127,7 +127,7 @@ class PrintedReader {
         }
     }
 
-    /// What has unnamed arguments, as functools.partial, is no part of a configuration.
+    /// A call with unnamed arguments, such as functools.partial, is not part of a configuration.
     void read_call(const std::string& key, int depth) {
         const std::size_t num_before = settings_.size();
         bool is_opaque = false;

@@ -107,7 +107,7 @@ ModelSpec with_sizes(const char* name, const Sizes& sizes) {
     return spec;
 }
 
-/// A Llama with the rotary frequencies of the versions before Llama 3. Its architecture is that of llama3.
+/// A Llama with the rotary frequencies of the versions before Llama 3. The architecture is that of llama3.
 ModelSpec llama2(const Sizes& sizes, int64_t max_context = 4096) {
     ModelSpec spec = with_sizes("llama3", sizes);
     spec.rope_theta = 10000;
