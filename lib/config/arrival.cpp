@@ -107,7 +107,7 @@ class Translation {
         check_sizes(settings, rows);
         arrival_.keys.insert(arrival_.keys.begin(), rows.begin(), rows.end());
         add_steps();
-        if (&table_ == &torchtitan_table()) decide_output_cast(settings, torchtitan_date, arrival_);
+        if (&table_ == &torchtitan_table()) decide_by_date(settings, torchtitan_date, arrival_);
         std::ranges::stable_sort(arrival_.keys, {}, &ArrivedKey::fate);
         return std::move(arrival_);
     }

@@ -119,10 +119,10 @@ const ForeignTable& torchtitan_table();
 const ForeignTable& litgpt_table();
 const ForeignTable& table_of(ForeignProgram program);
 
-/// Decides whether float8 casts the layer `output` in a file of TorchTitan without filter_fqns. TorchTitan
-/// left it out without a key from 19 July 2024 (its pull request 469) to 7 April 2025 (1063): `date` says
-/// whether the file is of that time. Without a date, a file of the older spelling gets a warning.
-void decide_output_cast(const std::vector<Setting>& settings, const std::string& date, Arrival& arrival);
+/// Decides what a file of TorchTitan leaves to its time; `date` says it. Without one, a file that may be old
+/// gets a warning. Without filter_fqns, float8 left out the layer `output` from 19 July 2024 (pull request
+/// 469) to 7 April 2025 (1063). The frequencies of llama3 are scaled since 8 October 2025 (1839).
+void decide_by_date(const std::vector<Setting>& settings, const std::string& date, Arrival& arrival);
 
 /// The keys of a YAML file as far as configurations use it: nested maps of scalars and of flat lists. The key
 /// of a nested value is its path with dots. UserError with the line for anything else.

@@ -347,31 +347,6 @@ constexpr Need kNeeds[] = {
 
 }  // namespace
 
-void decide_output_cast(const std::vector<Setting>& settings, const std::string& date, Arrival& arrival) {
-    constexpr const char* kFilter = "quantize.linear.float8.filter_fqns";
-    if (!converts<Converter::Float8>(arrival.config, "") || arrival.given.contains(kFilter)) return;
-    if ("2024-07-19" <= date && date <= "2025-04-07") {
-        apply({kFilter, std::vector<std::string>{"output"}, "", ""}, arrival.config);
-        arrival.given.insert(kFilter);
-        arrival.keys.push_back(
-            {Fate::Equivalent, "(float8)", "",
-             fmt::format("{} = [\"output\"]: TorchTitan of {} never cast output", kFilter, date)});
-    }
-    const bool is_old = std::ranges::any_of(settings, [](const Setting& setting) {
-        const auto* names = std::get_if<std::vector<std::string>>(&setting.value);
-        return setting.key.starts_with("float8.") ||
-               (setting.key.starts_with("training.") &&
-                newest_name(torchtitan_table(), setting.key) == "quantize.linear.float8.enable") ||
-               (names && std::ranges::count(*names, "float8") > 0);
-    });
-    if (!date.empty() || !is_old) return;
-    arrival.warnings.push_back(fmt::format(
-        "TorchTitan never cast the layer `output` to float8 from 2024-07-19 to 2025-04-07, and the "
-        "translation "
-        "does: if the file is of that time, give --torchtitan-date YYYY-MM-DD, or set {} = [\"output\"]",
-        kFilter));
-}
-
 const ForeignTable& torchtitan_table() {
     static constexpr ForeignTable kTable{
         "TorchTitan", "from-torchtitan", "model_spec.model.", kKeys, kFormerNames, kImplied, kNeeds};

@@ -15,7 +15,6 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "base/random.h"
-#include "data/synthetic_document.h"
 
 namespace argosy::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/synthetic_document.h"
+#include "data/synthetic.h"
 
 #include <fmt/args.h>
 #include <fmt/format.h>

@@ -360,14 +360,19 @@ TEST(ArrivalRules, TheDateSaysWhetherFloat8CastsTheOutput) {
     EXPECT_THROW(parse_command_line({"--torchtitan-date", "2025-01-01"}), UserError);
 }
 
-TEST(ArrivalRules, DevicesAndNodesOfLitGptAreDegrees) {
-    const Arrival given = litgpt("devices: 8\nnum_nodes: 2\n");
-    EXPECT_EQ(given.config.parallelism.data_parallel_shard_degree, 8);
-    EXPECT_EQ(given.config.parallelism.data_parallel_replicate_degree, 2);
-    const Arrival automatic = litgpt("devices: auto\n");
-    EXPECT_EQ(automatic.config.parallelism.data_parallel_shard_degree, -1);
-    EXPECT_EQ(automatic.config.parallelism.data_parallel_replicate_degree, 1);
-    EXPECT_EQ(given.count(Fate::Missing), automatic.count(Fate::Missing));
+TEST(ArrivalRules, TheDateSaysWhetherFrequenciesAreScaled) {
+    const std::string large = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
+    const auto dated = [](const std::string& text, const std::string& date) {
+        return arrival_of(ForeignProgram::TorchTitan, text, {}, date);
+    };
+    EXPECT_EQ(dated(large, "2025-10-07").config.model.flavor, "8B-8k");
+    EXPECT_EQ(dated(large, "2025-10-08").config.model.flavor, "8B");
+    EXPECT_EQ(titan(large).config.model.flavor, "8B");
+    EXPECT_EQ(titan(large).warnings.size(), 1U);
+    EXPECT_TRUE(dated(large, "2025-10-08").warnings.empty());
+    const std::string largest = "[model]\nname = \"llama3\"\nflavor = \"405B\"\n";
+    EXPECT_EQ(dated(largest, "2025-10-07").count(Fate::Missing), titan(largest).count(Fate::Missing) + 1);
+    EXPECT_TRUE(titan("[model]\nname = \"qwen3\"\nflavor = \"8B\"\n").warnings.empty());
 }
 
 TEST(ArrivalRules, OtherOptionsBesideATranslationAreRefused) {
@@ -385,14 +390,6 @@ TEST(ArrivalRules, OtherOptionsBesideATranslationAreRefused) {
             EXPECT_THROW(parse_command_line(words), UserError) << more[0];
         }
     }
-}
-
-TEST(ArrivalRules, TheCommandToStartQuotesTheFile) {
-    const Arrival arrival = titan("");
-    EXPECT_NE(arrival_text(arrival, {.output = "my run's.toml"}).find("--config 'my run'\\''s.toml' --"),
-              std::string::npos);
-    EXPECT_NE(arrival_text(arrival, {.output = "a/run.toml"}).find("--config a/run.toml --"),
-              std::string::npos);
 }
 
 }  // namespace

@@ -204,5 +204,23 @@ TEST(Arrival, WordsAreOnThePage) {
     }
 }
 
+TEST(Arrival, TheCommandToStartQuotesTheFile) {
+    const Arrival arrival = titan("");
+    EXPECT_NE(arrival_text(arrival, {.output = "my run's.toml"}).find("--config 'my run'\\''s.toml' --"),
+              std::string::npos);
+    EXPECT_NE(arrival_text(arrival, {.output = "a/run.toml"}).find("--config a/run.toml --"),
+              std::string::npos);
+}
+
+TEST(Arrival, DevicesAndNodesOfLitGptAreDegrees) {
+    const Arrival given = litgpt("devices: 8\nnum_nodes: 2\n");
+    EXPECT_EQ(given.config.parallelism.data_parallel_shard_degree, 8);
+    EXPECT_EQ(given.config.parallelism.data_parallel_replicate_degree, 2);
+    const Arrival automatic = litgpt("devices: auto\n");
+    EXPECT_EQ(automatic.config.parallelism.data_parallel_shard_degree, -1);
+    EXPECT_EQ(automatic.config.parallelism.data_parallel_replicate_degree, 1);
+    EXPECT_EQ(given.count(Fate::Missing), automatic.count(Fate::Missing));
+}
+
 }  // namespace
 }  // namespace argosy::config

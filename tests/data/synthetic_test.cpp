@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "data/synthetic_document.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 

@@ -95,23 +95,25 @@ class TransformersTest(unittest.TestCase):
         torch.manual_seed(1)
         own = self.folder / "own"
         transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            vocab_size=1024, initializer_range=0.3, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=4, bos_token_id=None, eos_token_id=None)).save_pretrained(own)
         (own / "generation_config.json").unlink()
-        prompts = [torch.tensor([[i, 3 * i, 7]]) for i in range(90)]
-        texts = [load(own).generate(prompt, max_new_tokens=8, do_sample=False, pad_token_id=0)[0].tolist() for prompt in prompts[:20]]
-        prompt, text = next((prompt, text) for prompt, text in zip(prompts, texts) if text[5] >= 256 and text[5] not in text[:5])
-        write_tokenizer(own, end_id=text[5])
+        model = load(own)
+        texts = [model.generate(torch.tensor([[i, 3 * i, 7]]), max_new_tokens=8, do_sample=False, pad_token_id=0)[0].tolist()
+                 for i in range(1, 20)]
+        text, end = next((text, end) for text in texts for end in range(5, 8)
+                         if text[end] >= 256 and text[end] not in text[:end])
+        write_tokenizer(own, end_id=text[end])
         for file in ("tokenizer_config", "special_tokens_map"):
             with self.subTest(file):
                 (own / f"{file}.json").write_text(json.dumps({"eos_token": "<end>"}))
                 convert(own, self.folder / f"{file}.s", "--to", "sharded")
                 convert(self.folder / f"{file}.s", self.folder / file, "--to", "hf")
                 (own / f"{file}.json").unlink()
-                output = load(self.folder / file).generate(prompt, max_new_tokens=8, do_sample=False)
-                self.assertEqual(output[0].tolist(), text[:6])
+                output = load(self.folder / file).generate(torch.tensor([text[:3]]), max_new_tokens=8, do_sample=False)
+                self.assertEqual(output[0].tolist(), text[:end + 1])
                 tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder / file)
-                self.assertEqual((tokenizer.eos_token, tokenizer.eos_token_id), ("<end>", text[5]))
+                self.assertEqual((tokenizer.eos_token, tokenizer.eos_token_id), ("<end>", text[end]))
 
 
 if __name__ == "__main__":

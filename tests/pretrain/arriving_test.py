@@ -97,6 +97,29 @@ class ArrivingTest(PretrainTest):
         again = json.loads((self.folder / "again" / "metrics.jsonl").read_text().splitlines()[0])["loss"]
         self.assertEqual(again, loss)
 
+    def test_translations_plan_as_they_are(self):
+        """Files as published name a tokenizer's folder or file that is not here, without a config.json."""
+        titan = TITAN.replace("./tests/assets/tokenizer", "./assets/hf/absent")
+        former = TITAN.replace("hf_assets_path = \"./tests/assets/tokenizer\"", "tokenizer_path = \"./assets/tokenizer.model\"")
+        former = former.replace("local_batch_size", "batch_size").replace("training.", "")
+        for flag, text, changes, gpus in (
+                ("--from-torchtitan", titan, {}, 2),
+                ("--from-torchtitan", titan, {"debugmodel": "8B"}, 8),
+                ("--from-torchtitan", titan, {"debugmodel": "405B", "context_parallel_degree = 1": "tensor_parallel_degree = 8"}, 128),
+                ("--from-torchtitan", titan, {"llama3": "qwen3", "debugmodel": "0.6B"}, 8),
+                ("--from-torchtitan", former, {"llama3": "llama2", "debugmodel": "13B"}, 8),
+                ("--from-litgpt", LITGPT, {"pythia-14m": "tiny-llama-1.1b"}, 2),
+                ("--from-litgpt", LITGPT, {"pythia-14m": "Llama-2-7b-hf"}, 2)):
+            for old, new in changes.items():
+                self.assertIn(old, text)
+                text = text.replace(old, new)
+            with self.subTest(flag=flag, changes=changes):
+                (self.folder / "theirs").write_text(text)
+                code, table, log = self.run_here(PRETRAIN, flag, "theirs", "--output", "ours.toml")
+                self.assertEqual(code, 0, table + log)
+                code, plan, log = self.run_here(PRETRAIN, "--config", "ours.toml", "--plan", "--gpus", gpus, "--gpu", "h200")
+                self.assertEqual(code, 0, plan + log)
+
     def test_what_is_missing_stops_unless_it_is_accepted(self):
         more = ("--model.flavor", "debugmodel", "--checkpoint.enable", "false")
         code, table, log = self.arrive("tiny.yaml", LITGPT, *more)
