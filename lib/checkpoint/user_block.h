@@ -40,7 +40,8 @@ struct UserBlock {
 std::string to_text(const UserBlock& block);
 
 /// Throws UserError, which names `place`, if the text is damaged, is not of this format, or has a major
-/// version that this program does not read. REQUIRES: the text has kUserBlockBytes.
+/// version that this program does not read. REQUIRES: the text has kUserBlockBytes
+/// and begins with kMagic.
 UserBlock parse_user_block(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint
