@@ -176,7 +176,11 @@ std::string to_text(const UserBlock& block) {
 }
 
 UserBlock parse_user_block(std::string_view text, const std::string& place) {
-    ARGOSY_CHECK(text.size() == kUserBlockBytes && text.starts_with(kMagic), "{} bytes", text.size());
+    ARGOSY_CHECK(text.size() == kUserBlockBytes, "{} bytes", text.size());
+    if (!text.starts_with(kMagic)) {
+        throw UserError("{} is not a checkpoint file, or is damaged: it does not begin with '{}'", place,
+                        kMagic);
+    }
     const Sections parts = sections_of(text);
     const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of(parts.lines);
     check_version(text, intact, place);

@@ -40,8 +40,7 @@ struct UserBlock {
 std::string to_text(const UserBlock& block);
 
 /// Throws UserError, which names `place`, if the text is damaged, is not of this format, or has a major
-/// version that this program does not read. REQUIRES: the text has kUserBlockBytes
-/// and begins with kMagic.
+/// version that this program does not read. REQUIRES: the text has kUserBlockBytes.
 UserBlock parse_user_block(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint
