@@ -41,6 +41,14 @@ inline CLI::Validator at_least_one() {
             "INT >= 1"};
 }
 
+/// Refuses numbers below 0. CLI::NonNegativeNumber would name the maximum of all doubles in its message.
+inline CLI::Validator not_negative() {
+    return {[](std::string& word) {
+                return std::strtod(word.c_str(), nullptr) < 0 ? word + " is less than 0" : std::string();
+            },
+            ">= 0"};
+}
+
 /// Adds the names of the app's visible options, and of the subcommand in use.
 inline void add_option_names(const CLI::App& app, std::vector<std::string>& names) {
     for (const CLI::Option* option : app.get_options()) {
@@ -80,6 +88,18 @@ inline void refuse_unknown_words(const CLI::App& app) {
     throw UserError("unknown subcommand {}; {}", words.front(),
                     meant.empty() ? fmt::format("the subcommands are {}", fmt::join(commands, ", "))
                                   : "did you mean " + meant + "?");
+}
+
+/// Throws UserError for an option that was given more often than it takes values.
+inline void refuse_repeated_options(const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+        const auto count = static_cast<int>(option->count());
+        if (count <= option->get_items_expected_max()) continue;
+        const bool is_long = !option->get_lnames().empty();
+        throw UserError("{}{} is given {} times; give it once", is_long ? "--" : "-",
+                        is_long ? option->get_lnames().front() : option->get_snames().front(), count);
+    }
+    for (const CLI::App* command : app.get_subcommands()) refuse_repeated_options(*command);
 }
 
 /// The options of the app and of its subcommands. The values of an option are those of its CLI::IsMember.
@@ -129,6 +149,7 @@ inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help
         using enum CLI::ExitCodes;
         const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
         if (code == RequiredError || code == ExtrasError) refuse_unknown_words(app);
+        if (code == ArgumentMismatch) refuse_repeated_options(app);
         if (code != Success) throw UserError("{}", error.what());
         if (prints_help) app.exit(error);
         return false;

@@ -221,8 +221,8 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,
-                        fmt::format("--verify found {} faults in {} and its conversion, which was removed",
-                                    found.size(), source.path.string()));
+                        fmt::format("--verify found {} fault{} in {} and its conversion, which was removed",
+                                    found.size(), found.size() == 1 ? "" : "s", source.path.string()));
         }
         spdlog::info("verified {}", progress.summary());
     }

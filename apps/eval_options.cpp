@@ -56,7 +56,7 @@ void add_task_options(CLI::App& app, Options& options) {
         ->check(at_least_one());
     app.add_option("--num-fewshot", options.task.num_fewshot,
                    "examples before each question, from --fewshot-file, chosen as the harness does")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     app.add_option("--fewshot-file", options.task.fewshot_file,
                    "JSONL file with records like the tasks'; if it is the task's own, a record is no\n"
                    "example of itself (the harness does not leave it out for lambada)");
@@ -114,7 +114,7 @@ void add_generate_options(CLI::App& app, Options& options) {
         ->check(at_least_one());
     app.add_option("--temperature", options.generate.sampling.temperature,
                    "0: the likeliest token each time; else logits are divided by it, tokens drawn")
-        ->check(CLI::NonNegativeNumber)
+        ->check(not_negative())
         ->needs("--generate")
         ->capture_default_str();
     app.add_option("--top-p", options.generate.sampling.top_p,

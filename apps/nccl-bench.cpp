@@ -63,6 +63,10 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
     number("-I,--per_iter_timing", options.per_iteration,
            "1: show i_min, i_max, i_p99, i_cv% of single iterations");
     number("-K,--per_iter_skip", options.skipped, "first iterations that p50, p99 and -I ignore");
+    app.add_option("--percentiles", raw.percentiles,
+                   "off: no columns after those of nccl-tests, for programs that read its output")
+        ->check(CLI::IsMember({"on", "off"}))
+        ->capture_default_str();
     app.add_option("--min-busbw", options.min_bus_bandwidth,
                    "minimum average bus bandwidth in GB/s; below it the exit code is 3");
     app.add_option("-J,--output_file,--json", options.json,

@@ -88,11 +88,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option("--sustain", arguments.options.sustain_seconds,
                    "seconds for which each rank multiplies matrices, to find devices that are slow or wrong\n"
                    "under load: 10 on a GPU, 0.2 on a processor. 0: not at all")
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     app.add_option("--deadline", arguments.options.deadline_seconds,
                    "seconds after which no measurement begins: a WARN lists those that were not done.\n0: "
                    "only settings and hardware")
-        ->check(CLI::NonNegativeNumber)
+        ->check(not_negative())
         ->capture_default_str();
     app.add_option("--only-warn", arguments.only_warn,
                    "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")

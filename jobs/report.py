@@ -19,7 +19,7 @@ import prometheus_text
 import step_traces
 from rank_times import ranks_of
 from run_metrics import NEWEST_STEPS, first_counted, flat, lines_of_steps, part, read_metrics, thinned
-from run_record import (checkpoints_of, fail, fail_to_read, folders_of, is_number, mesh_of, names_of, newest_lines, objects,
+from run_record import (checkpoints_of, fail, fail_to_read, folders_of, is_number, mesh_of, names_of, newest_lines, objects, plain,
                         read_run, state_of)
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
@@ -50,11 +50,11 @@ def overview(run, metrics, state):
     seconds = median_seconds(metrics.columns["time_ms.total"])
     rows = [["State", f"{state[0]}: {state[1]}"],
             ["Step", f"{step} of {total} ({100 * step / total:.1f} %)" if total else str(step)],
-            ["Tokens", f"{metrics.total('tokens'):.4g} in {len(metrics.steps)} steps"],
+            ["Tokens", f"{plain(metrics.total('tokens'))} in {len(metrics.steps)} steps"],
             ["Time in steps", str(datetime.timedelta(seconds=round(metrics.total("time_ms.total") / 1000)))]]
     tokens = metrics.newest.get("tokens")
     if seconds > 0 and is_number(tokens):
-        rows.append(["Speed", f"{tokens / seconds:.4g} tokens/s, {seconds:.3g} s a step (median of the newest {NEWEST_STEPS}"
+        rows.append(["Speed", f"{plain(tokens / seconds)} tokens/s, {plain(seconds, 3)} s a step (median of the newest {NEWEST_STEPS}"
                               " after the start-up)"])
         if total and step < total and state[0] in ("running", "stopped"):
             rows.append(["To go", str(datetime.timedelta(seconds=round((total - step) * seconds)))])
@@ -69,7 +69,7 @@ def overview(run, metrics, state):
 
 
 def peak_in_words(line):
-    peaks = [f"{name} {line[key]:.4g} TFLOP/s" for name, key in
+    peaks = [f"{name} {plain(line[key])} TFLOP/s" for name, key in
              (("datasheet", "datasheet_tflops"), ("of the run's type", "compute_type_tflops"),
               ("measured GEMM", "measured_gemm_tflops")) if is_number(line.get(key))]
     if not peaks:

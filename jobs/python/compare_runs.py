@@ -10,7 +10,7 @@ import sys
 
 import plot
 from run_metrics import NEWEST_STEPS, first_counted, read_metrics
-from run_record import fail, fail_to_read, folders_of, is_number, names_of, read_run
+from run_record import fail, fail_to_read, folders_of, is_number, names_of, plain, read_run
 from sweep_points import line_of_point, options_in_words, settings_of
 
 POINTS = 12  # of a curve
@@ -143,7 +143,7 @@ def written(cell, column):
     if not is_number(cell):
         return "-" if cell is None else str(cell)
     return f"{cell:.1f}" if column == "%" else f"{cell:.2f}" if column.endswith("%") else \
-        str(cell) if isinstance(cell, int) else f"{cell:.5g}"
+        str(cell) if isinstance(cell, int) else plain(cell, 5)
 
 
 def differences(runs):

@@ -4,6 +4,7 @@ lib/observe/FORMAT.md, lib/setup/FORMAT.md).
 A file may be absent, and its last line may be incomplete, because the run goes on or was killed. Needs Python 3.9.
 """
 import dataclasses
+import decimal
 import json
 import os
 import pathlib
@@ -100,6 +101,11 @@ def objects(path):
                     yield value
     except FileNotFoundError:
         return
+
+
+def plain(value, digits=4):
+    """A number of this many digits without an exponent: 123456.7 as 123500, 0.00012 as 0.00012."""
+    return f"{decimal.Decimal(f'{value:.{digits}g}'):f}"
 
 
 def newest_lines(path, num_bytes=1 << 18):

@@ -9,7 +9,7 @@ import sys
 import time
 
 from run_metrics import speed_of
-from run_record import (checkpoints_of, config_text, fail, fail_to_read, newest_lines, node_names, objects,
+from run_record import (checkpoints_of, config_text, fail, fail_to_read, newest_lines, node_names, objects, plain,
                         read_config, total_steps)
 from sweep_points import line_of_point, options_in_words, same_point
 
@@ -139,7 +139,7 @@ def show_efficiency(folder, steps, config, baseline):
         return
     earlier = newest_lines(path / "metrics.jsonl" if path.is_dir() else path)
     speed, before = (speed_of(lines).tokens_per_second_per_device for lines in (steps, earlier))
-    show("efficiency", f"{100 * speed / before:.0f} % of {name}, {speed:.5g} and {before:.5g} tokens/s a GPU"
+    show("efficiency", f"{100 * speed / before:.0f} % of {name}, {plain(speed, 5)} and {plain(before, 5)} tokens/s a GPU"
          if speed and before else f"unknown: {name if speed else 'this run'} has no step yet that counts")
 
 
@@ -165,7 +165,7 @@ def show_steps(steps, total):
     show("loss", newest["loss"] if newest["loss"] is None else f"{newest['loss']:.4f}")
     speed = speed_of(steps)
     seconds = (speed.step_ms or newest["time_ms"]["total"]) / 1000
-    show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {seconds:.3g} s a step")
+    show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {plain(seconds, 3)} s a step")
     if total:
         left = max(0, total - newest["step"])
         mean_ms = speed.mean_step_ms or newest["time_ms"]["total"]
@@ -224,7 +224,7 @@ def show_bringup(folder, jobs_of):
         name, efficiency = pathlib.Path(stage["baseline"] or ""), stage["efficiency"]
         shown = name.name if name.parent == folder.resolve() else name
         share = "no stage to compare with" if efficiency is None else f"efficiency {100 * efficiency:.0f} % of {shown}"
-        show(stage["stage"], f"{stage['tokens_per_second_per_device']:.5g} tokens/s a GPU, {share} ({stage['config']}, "
+        show(stage["stage"], f"{plain(stage['tokens_per_second_per_device'], 5)} tokens/s a GPU, {share} ({stage['config']}, "
                              f"{stage['mesh']})")
     for path in sorted(folder.glob("*/job.sbatch")):
         for job in (jobs_of or {}).get(path.parent.resolve(), []):

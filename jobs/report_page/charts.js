@@ -16,14 +16,14 @@ const colour = (index) => `var(--c${index % NUM_COLOURS})`;
 const place = (value) => value.toFixed(1);
 const joined = (list, write) => list.map(write).join("");
 
-// 12345678 as 12.35M, 0.00012 as 1.2e-4; a null as "none".
+// 12345678 as 12.35M, 0.00012345 as 0.0001235, 0.00000012 as 1.2e-7; a null as "none".
 function numberText(value, digits = 4) {
     if (value === null || value === undefined) return "none";
     const size = Math.abs(value);
     for (const [limit, suffix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
         if (size >= limit) return `${Number((value / (limit === 1e4 ? 1e3 : limit)).toPrecision(digits))}${suffix}`;
     }
-    if (size !== 0 && size < 1e-3) return value.toExponential(2).replace(/\.?0+e/, "e");
+    if (size !== 0 && size < 1e-6) return value.toExponential(2).replace(/\.?0+e/, "e");
     return String(Number(value.toPrecision(digits)));
 }
 
@@ -193,6 +193,7 @@ function axisShapes(yTicks, unit, yAt, xTicks, xAt, width) {
     const label = (x, y, anchor, text) => `<text x="${place(x)}" y="${place(y)}" text-anchor="${anchor}">${text}</text>`;
     return joined(rows, ([tick, y]) => `<path class="axis" d="M${LEFT} ${place(y)}H${width - RIGHT}"/>` +
                   label(LEFT - 6, y + 4, "end", numberText(tick) + unit)) +
+        label(4, HEIGHT - 7, "start", "step") +
         joined(xTicks, (tick) => label(xAt(tick), HEIGHT - 7, "middle", numberText(tick, 6)));
 }
 

@@ -116,25 +116,33 @@ function legendOf(spec, curves, runs) {
         joined(marks, (text) => `<li>${text}</li>`);
 }
 
+// Adds no panel for a chart without values. Returns whether it added one.
 function addChart(parent, spec, run) {
     const curves = spec.stack ? layersOf(run, spec.series) : curvesOf(spec);
-    if (spec.quiet && curves.every(({mean}) => mean.every((value) => !value))) return;
+    const isEmpty = spec.quiet ? (value) => !value : (value) => value === null;
+    if (curves.every(({mean}) => mean.every(isEmpty))) return false;
     const card = document.createElement("div");
     card.className = spec.wide ? "card wide" : "card";
     const drawing = '<div class="plot" tabindex="0" role="group"><svg role="img"></svg>' +
         '<div class="tip" role="status" hidden></div></div>' +
         `<ul class="legend">${legendOf(spec, curves, spec.stack ? [run] : data.runs)}</ul>`;
-    const notice = `<p class="notice">no values${spec.none ? `: ${spec.none}` : ""}</p>`;
-    card.innerHTML = `<h3>${escaped(spec.title)}${spec.unit ? ` (${spec.unit})` : ""}</h3>${curves.length ? drawing : notice}` +
+    card.innerHTML = `<h3>${escaped(spec.title)}${spec.unit ? ` (${spec.unit})` : ""}</h3>${drawing}` +
         (spec.about ? `<p class="about">${spec.about}</p>` : "");
     parent.append(card);
-    if (!curves.length) return;
     const plot = card.querySelector(".plot"), tip = card.querySelector(".tip");
     const chart = {spec, run, plot, tip, cursor: null, curves};
     plot.setAttribute("aria-label", inWords(spec, curves));
     plot.querySelector("svg").setAttribute("aria-label", spec.title);
     charts.push(chart);
     listen(chart);
+    return true;
+}
+
+// A line that says which of the usual charts have no values, and why.
+function addCurves(parent) {
+    const without = [...CURVES, ...evaluationCurves()].filter((spec) => !addChart(parent, spec) && !spec.quiet);
+    const text = without.map(({title, none}) => title + (none ? ` (${none})` : "")).join(", ");
+    if (text) parent.insertAdjacentHTML("afterend", about(`No values: ${text}.`));
 }
 
 function addRun(run) {
@@ -171,7 +179,7 @@ function start() {
     byId("runs").innerHTML = joined(data.runs, (run, r) => card(
         (several ? keyShape({colour: colour(r)}) : "") + escaped(run.folder), pairs(run.overview), !several)) + differencesCard();
     if (data.runs.every(({num_steps}) => num_steps === 0)) byId("charts").innerHTML = '<p class="notice">no step yet</p>';
-    else [...CURVES, ...evaluationCurves()].forEach((spec) => addChart(byId("charts"), spec));
+    else addCurves(byId("charts"));
     data.runs.forEach(addRun);
     byId("reset").addEventListener("click", () => zoomTo(-Infinity, Infinity));
     for (const name of ["log", "share"]) {

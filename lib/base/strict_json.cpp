@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 namespace argosy {
 namespace {
@@ -123,6 +124,8 @@ void StrictJson::read(std::string_view text) {
     open_.clear();
     // The library takes a zero byte for the end of the text and ignores the rest.
     if (const size_t zero = text.find('\0'); zero != text.npos) {
+        const std::string kind = kind_of_content(text);
+        if (!kind.empty()) throw UserError("{} is {}, not JSON", place_, kind);
         reached_ += zero + 1;
         refuse("", "a zero byte at " + position());
     }

@@ -21,7 +21,8 @@ std::filesystem::path normal(const std::filesystem::path& path) {
 constexpr const char* kHelp =
     "Measures a collective over all ranks: mpirun -n 4 nccl-bench all_reduce -b 8 -e 128M -f 2\n"
     "\n"
-    "Options, columns and bandwidths are those of nccl-tests, followed by p50 and p99 of single iterations.\n"
+    "Options, columns and bandwidths are those of nccl-tests, followed by p50 and p99 of single iterations\n"
+    "unless --percentiles off leaves them out.\n"
     "Results are verified before times are shown.\n"
     "\n"
     "time    wall time of a rank from a barrier to the end of its last iteration, divided by the number of\n"
@@ -203,6 +204,7 @@ Options parse_values(const RawOptions& raw) {
     options.reductions = reductions_named(raw.reduction);
     options.root = parse_root(raw.root);
     options.across_ranks = parse_across_ranks(raw.across_ranks);
+    options.percentiles = raw.percentiles == "on";
     if (!raw.mesh.empty()) options.mesh = parse_mesh(raw.mesh);
     return options;
 }

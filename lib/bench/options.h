@@ -53,7 +53,8 @@ struct Options {
     bool time_to_start = false;  // --report_cputime
     bool timestamps = false;
     bool per_iteration = false;
-    int skipped = 0;  // the number of first iterations that the distribution leaves out
+    bool percentiles = true;  // the table has columns for them
+    int skipped = 0;          // the number of first iterations that the distribution leaves out
     double timeout_seconds = 120;
     std::optional<double> min_bus_bandwidth;  // GB/s; the run fails if an axis of the mesh has a lower mean
 
@@ -84,7 +85,7 @@ struct RawOptions {
 
     Options options;
     std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", reduction = "sum";
-    std::string root = "0", mesh;
+    std::string root = "0", mesh, percentiles = "on";
     int across_ranks = 1;
     std::deque<std::string> refused;  // values, in the order of refused_options()
 };

@@ -169,6 +169,11 @@ std::string side_titles(const char* time, bool per_iteration) {
     return text;
 }
 
+std::string percentile_titles(const char* oop_p50, const char* oop_p99, const char* ip_p50,
+                              const char* ip_p99) {
+    return fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", oop_p50, oop_p99, ip_p50, ip_p99);
+}
+
 std::string side_units(bool per_iteration) {
     std::string text = fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
     if (per_iteration) text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "(us)", "(us)", "(us)", "(%)");
@@ -270,10 +275,11 @@ std::string table_header(const AxisResults& axis, const Options& options) {
     const std::string units = side_units(more) + side_units(more);
     text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{} {:>{}}", "size", "count", "type", "redop",
                         "root", sides, options.timestamps ? "timestamp" : "", stamp);
-    text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}\n", "oop_p50", "oop_p99", "ip_p50", "ip_p99");
+    if (options.percentiles) text += percentile_titles("oop_p50", "oop_p99", "ip_p50", "ip_p99");
+    text += "\n";
     text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{} {:>{}}", "(B)", "(elements)", "", "", "",
                         units, options.timestamps ? "%Y-%m-%d %H:%M:%S" : "", stamp);
-    return text + fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}\n", "(us)", "(us)", "(us)", "(us)");
+    return text + (options.percentiles ? percentile_titles("(us)", "(us)", "(us)", "(us)") : "") + "\n";
 }
 
 std::string table_row(const Row& row, const Options& options) {
@@ -283,6 +289,7 @@ std::string table_row(const Row& row, const Options& options) {
                     name(row.kind.type), name(row.kind.reduction), root);
     text += side(row.out_of_place, options) + side(row.in_place, options);
     if (options.timestamps) text += fmt::format("{:>21}", local_time(row.ended));
+    if (!options.percentiles) return text + "\n";
     for (const Timing* timing : {&row.out_of_place, &row.in_place}) {
         text += microseconds(timing->slowest.p50) + microseconds(timing->slowest.p99);
     }

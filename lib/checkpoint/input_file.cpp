@@ -7,11 +7,33 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest.h"
+#include "checkpoint/step_folder.h"
 
 namespace argosy::checkpoint {
 namespace {
 
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
+
+/// Refuses a file without a user block. The file is a damaged one of a checkpoint if its name is that of one,
+/// if HDF5's signature follows where the user block should end, or if nothing but zeros is there.
+[[noreturn]] void refuse_begin(const RawFile& file, const std::string& begin) {
+    constexpr std::string_view kHdf5Mark = "\x89HDF\r\n\x1a\n";
+    const std::string place = file.path().string(), name = file.path().filename().string();
+    std::string next(kHdf5Mark.size(), '\0');
+    if (file.size_bytes() >= kUserBlockBytes + static_cast<int64_t>(next.size()))
+        file.read_at(kUserBlockBytes, std::as_writable_bytes(std::span(next)));
+    if (name == kManifestName || name.starts_with("shard-") || next == kHdf5Mark ||
+        begin.find_first_not_of('\0') == begin.npos) {
+        throw DamageError("{} is damaged: it does not begin with '{}', as each file of a checkpoint does",
+                          place, kMagic);
+    }
+    const std::string kind = kind_of_content(begin);
+    throw UserError(
+        "{} is {}, and does not begin with '{}'; a model of another form is read from a Hugging Face folder "
+        "with config.json and model.safetensors",
+        place, kind.empty() ? "not a checkpoint file" : kind, kMagic);
+}
 
 UserBlock read_block(const RawFile& file) {
     const std::string place = file.path().string();
@@ -22,6 +44,7 @@ UserBlock read_block(const RawFile& file) {
         throw DamageError("{} is truncated: it has {} bytes, but at least {} were expected", place, size,
                           kUserBlockBytes);
     }
+    if (!text.starts_with(kMagic)) refuse_begin(file, text);
     const UserBlock block = parse_user_block(text, place);
     if (block.num_bytes != size) {
         throw DamageError("{} is {}: it has {} bytes, but {} were expected", place,

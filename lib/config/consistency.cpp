@@ -176,6 +176,11 @@ void check_model_parts(const Parallelism& parallelism) {
 
 void check_stages(const Parallelism& parallelism) {
     const auto& layers = parallelism.pipeline_parallel_layers_per_stage;
+    if (layers == std::vector<int64_t>{0}) {
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage = 0 leaves every stage without layers; give one "
+            "number from 1 on, or one per stage: the first and the last may be 0");
+    }
     if (layers.size() <= 1 || std::ssize(layers) % parallelism.pipeline_parallel_degree == 0) return;
     throw UserError(
         "parallelism.pipeline_parallel_layers_per_stage = [{}] is for {} stages, but "

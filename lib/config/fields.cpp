@@ -207,7 +207,7 @@ std::vector<Section> make_schema() {
                  &Parallelism::pipeline_parallel_last_stage_less_layers, at_least(0),
                  "How many fewer layers the last stage has, because it also has the head."),
              key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
-                 size(),
+                 within(0, std::numeric_limits<int>::max()),
                  "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two "
                  "keys above."),
              key("module_fqns_per_model_part", &Parallelism::module_fqns_per_model_part, any(),

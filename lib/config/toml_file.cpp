@@ -15,7 +15,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include "base/error.h"
@@ -239,9 +238,10 @@ std::string content_of(const std::string& path, std::string_view option) {
         throw UserError("--{} {} is a folder, not a file", option, path);
     std::ifstream file(path);
     if (!file) throw UserError("cannot read --{} {}: {}", option, path, std::strerror(errno));
-    std::ostringstream content;
-    content << file.rdbuf();
-    return content.str();
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const std::string kind = kind_of_content(text);
+    if (!kind.empty()) throw UserError("cannot read --{} {}: it is {}", option, path, kind);
+    return text;
 }
 
 std::vector<Setting> read_toml(const std::string& path) {

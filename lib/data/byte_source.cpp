@@ -12,9 +12,11 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "base/raw_file.h"
@@ -309,11 +311,28 @@ Compression ByteSource::compression() { return decoder().compression(); }
 void ByteSource::seek(int64_t offset) {
     ARGOSY_CHECK(compression() == Compression::None);
     input_->seek(offset);
+    at_begin_ = false;
 }
 
 size_t ByteSource::read(std::span<char> bytes) {
     constexpr size_t kMaxBytes = size_t{1} << 30;  // zlib counts with 32 bits
-    return decoder().read_some(bytes.first(std::min(bytes.size(), kMaxBytes)));
+    const size_t count = decoder().read_some(bytes.first(std::min(bytes.size(), kMaxBytes)));
+    if (std::exchange(at_begin_, false)) refuse_binary({bytes.data(), count});
+    return count;
+}
+
+void ByteSource::refuse_binary(std::string_view first) {
+    const std::string kind = kind_of_content(first);
+    if (kind.empty()) return;
+    const std::string ending = std::filesystem::path(name_).extension();
+    const bool is_compressed_by_name = std::ranges::find(kCompressedNames, ending) != kCompressedNames.end();
+    if (compression() == Compression::None && is_compressed_by_name) {
+        throw DamageError(
+            "{} is damaged or incomplete: its name ends in {}, but its first bytes are not those of {} data",
+            name_, ending, ending.substr(1));
+    }
+    throw UserError("{} {} {}; it must be text in UTF-8", name_,
+                    compression() == Compression::None ? "is" : "holds", kind);
 }
 
 int64_t ByteSource::stored_bytes_read() const { return input_->num_read(); }

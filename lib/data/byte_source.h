@@ -3,6 +3,7 @@
 // several members, frames or streams, as parallel compressors write them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -15,6 +16,9 @@ namespace argosy::data {
 
 /// How an input is stored.
 enum class Compression { None, Gzip, Zstandard, Bzip2, Xz };
+
+/// The endings of the names of compressed inputs.
+inline constexpr std::array<std::string_view, 4> kCompressedNames = {".gz", ".zst", ".bz2", ".xz"};
 
 class ByteSource {
   public:
@@ -32,8 +36,8 @@ class ByteSource {
     void seek(int64_t offset);
 
     /// Writes as many bytes as are there, and returns their number: 0 only at the end of the input. Throws
-    /// DamageError if compressed bytes are damaged or end too early, and RunError after a signal that asks a
-    /// tool to end (base/program.h).
+    /// DamageError if compressed bytes are damaged or end too early, UserError if the input is not text, and
+    /// RunError after a signal that asks a tool to end (base/program.h).
     size_t read(std::span<char> bytes);
 
     /// The number of bytes taken from the input so far, as they are stored.
@@ -48,10 +52,12 @@ class ByteSource {
     class Bzip2Decoder;
     class XzDecoder;
     Decoder& decoder();
+    void refuse_binary(std::string_view first);
 
     std::string name_;
     std::unique_ptr<Input> input_;
     std::unique_ptr<Decoder> decoder_;  // none before the first read
+    bool at_begin_ = true;              // no byte was read
 };
 
 /// Splits the bytes of an input into lines. A line without a line break may end the input.

@@ -20,7 +20,7 @@ constexpr size_t kBatchBytes = 1 << 20;
 
 InputFormat format_of(std::filesystem::path path, const InputOptions& options) {
     if (options.format != InputFormat::Auto) return options.format;
-    for (const char* compressed : {".gz", ".zst", ".bz2", ".xz"})
+    for (const std::string_view compressed : kCompressedNames)
         if (path.extension() == compressed) return format_of(path.replace_extension(), options);
     if (path.extension() == ".txt") return InputFormat::Text;
     return path.extension() == ".parquet" ? InputFormat::Parquet : InputFormat::Jsonl;
@@ -28,7 +28,7 @@ InputFormat format_of(std::filesystem::path path, const InputOptions& options) {
 
 /// Whether a name in a folder is an input: it ends as a known format does, compressed or not.
 bool is_input_name(fs::path name) {
-    for (const char* compressed : {".gz", ".zst", ".bz2", ".xz"})
+    for (const std::string_view compressed : kCompressedNames)
         if (name.extension() == compressed) name.replace_extension();
     constexpr std::array kKnown = {".jsonl", ".json", ".txt", ".parquet"};
     return std::ranges::find(kKnown, name.extension()) != kKnown.end();

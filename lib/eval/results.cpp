@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -132,6 +134,13 @@ std::string line(const Row& cells, const Widths& widths) {
     return text + '\n';
 }
 
+/// Shows a value as the harness does, but with an exponent if it has more digits than people read.
+std::string shown_number(double value) {
+    constexpr double kMaxPlain = 1e7;
+    if (std::isinf(value)) return fmt::format(">{:.0e}", std::numeric_limits<double>::max());
+    return std::abs(value) < kMaxPlain ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
+}
+
 Row row_of(const TaskResult& result, const MetricValue& found) {
     constexpr const char *kUp = "\u2191", *kDown = "\u2193", *kPlusMinus = "\u00b1";
     const bool higher = found.metric->higher_is_better;
@@ -141,9 +150,9 @@ Row row_of(const TaskResult& result, const MetricValue& found) {
             std::to_string(result.task.num_fewshot),
             found.metric->name,
             higher ? kUp : kDown,
-            fmt::format("{:.4f}", found.value),
+            shown_number(found.value),
             kPlusMinus,
-            found.standard_error ? fmt::format("{:.4f}", *found.standard_error) : kNotAvailable};
+            found.standard_error ? shown_number(*found.standard_error) : kNotAvailable};
 }
 
 }  // namespace

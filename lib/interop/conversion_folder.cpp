@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -106,6 +108,17 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
     return std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
+/// Refuses a full file whose name ends as files of other forms do.
+void refuse_name_of_another_form(const fs::path& path) {
+    constexpr std::array<std::string_view, 6> kEndings = {".pt",   ".pth",         ".bin",
+                                                          ".ckpt", ".safetensors", ".gguf"};
+    if (std::ranges::find(kEndings, path.extension().string()) == kEndings.end()) return;
+    throw UserError(
+        "cannot write {}: a full file is HDF5, and other programs would take it for what its name says; name "
+        "it {}",
+        path.string(), fs::path(path).replace_extension(".h5").string());
+}
+
 }  // namespace
 
 void list_conversion(const fs::path& folder) {
@@ -147,6 +160,7 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
     if (path.empty()) throw UserError("the path to write to is empty");
     if (is_standard_stream(path))
         throw UserError("a model is a file or folder with a name, so it is not written to stdout (-)");
+    if (form == Form::Full) refuse_name_of_another_form(path);
     const fs::path folder = folder_of(path);
     std::error_code failed;
     if (!fs::is_directory(folder, failed)) {

@@ -29,10 +29,10 @@ void publish_conversion(const std::filesystem::path& result, const std::filesyst
 void refuse_inside(const std::filesystem::path& path, const std::filesystem::path& source);
 
 /// Checks whether a conversion of `source` to `form` may write at `path`. UserError if the folder above
-/// `path` does not exist, if `path` is a symbolic link or "-", if `path` lies inside `source`, or if `source`
-/// lies inside `path` or one of its temporary names. If something exists at `path`, also UserError if
-/// `replace` is No, if no conversion wrote the contents, or if a file would replace a folder with other
-/// files.
+/// `path` does not exist, if `path` is a symbolic link or "-", if a full file would have the name of another
+/// form (.pt, .safetensors), if `path` lies inside `source`, or if `source` lies inside `path` or one of its
+/// temporary names. If something exists at `path`, also UserError if `replace` is No, if no conversion wrote
+/// the contents, or if a file would replace a folder with other files.
 void check_output(const std::filesystem::path& path, Form form, checkpoint::Replace replace,
                   const std::filesystem::path& source);
 

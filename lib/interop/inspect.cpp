@@ -96,7 +96,8 @@ std::string fault_lines(const Inspection& inspection) {
     if (!inspection.faults) return "";
     if (!inspection.source.checkpoint) return line("checks", "none in this form");
     if (inspection.faults->empty()) return line("checks", "every byte is as it was saved");
-    return line("checks", fmt::format("{} faults", inspection.faults->size())) +
+    return line("checks", fmt::format("{} fault{}", inspection.faults->size(),
+                                      inspection.faults->size() == 1 ? "" : "s")) +
            fmt::format("{}\n", fmt::join(*inspection.faults, "\n"));
 }
 

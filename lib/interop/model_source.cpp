@@ -92,8 +92,8 @@ ModelSource open_hugging_face(const fs::path& folder, const model::AcceptedKeys&
     return source;
 }
 
-/// Refuses the pickled weights that Hugging Face used before safetensors.
-void refuse_pickled_weights(const fs::path& folder) {
+/// Refuses the pickled weights that Hugging Face used before safetensors, and weights in other forms.
+void refuse_other_weights(const fs::path& folder) {
     for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
         if (!is_there(folder / name)) continue;
         throw UserError(
@@ -101,6 +101,16 @@ void refuse_pickled_weights(const fs::path& folder) {
             "transformers: AutoModelForCausalLM.from_pretrained(\"{}\", torch_dtype=\"auto\")"
             ".save_pretrained(\"NEW\", safe_serialization=True)",
             folder.string(), name, kSafetensorsName, folder.string());
+    }
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(folder, failed)) {
+        const std::string name = entry.path().filename().string(), ending = entry.path().extension();
+        if (ending != ".gguf" && ending != ".pth" && ending != ".pt" && ending != ".ckpt") continue;
+        throw UserError(
+            "{} has {}, which is {} and not read; fetch the model as a Hugging Face folder, with {} and {}",
+            folder.string(), shown(name),
+            ending == ".gguf" ? "a GGUF model" : "a file of pickled weights of PyTorch", kConfigName,
+            kSafetensorsName);
     }
 }
 
@@ -136,7 +146,7 @@ ModelSource open_folder(const fs::path& folder, const model::AcceptedKeys& accep
     if (weights && config) return open_hugging_face(folder, accepted);
     if (!weights) {
         refuse_files_without_index(folder);
-        refuse_pickled_weights(folder);
+        refuse_other_weights(folder);
     }
     if (weights || config) {
         throw UserError("{} has {}, but not {}: a Hugging Face folder has both", folder.string(),

@@ -147,7 +147,7 @@ struct Family {
     int64_t max_context;      // transformers' default if config.json has none
     const char* unused_keys;  // keys of the family's configuration that do not change the model
 };
-constexpr const char* kQwenKeys = " sliding_window max_window_layers";  // without use_sliding_window
+constexpr const char* kQwenKeys = " sliding_window max_window_layers";  // where no layer has a window
 constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048, " pretraining_tp"},
                                 {"mistral", "mistral", "MistralForCausalLM", 131072, ""},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, kQwenKeys},
@@ -238,17 +238,17 @@ void read_heads(const Reader& config, ModelSpec& spec) {
 
 void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
     config.require<std::string>("hidden_act", "silu");
-    config.require("use_sliding_window", false);
+    // Qwen's layers from number max_window_layers on have the window; 28 is transformers' default.
+    const int64_t full = spec.name.starts_with("qwen") ? config.get<int64_t>("max_window_layers", 28) : 0;
+    if (full < spec.num_layers) config.require("use_sliding_window", false);
     config.require("partial_rotary_factor", 1.0);
     config.require_each("layer_types", spec.sliding_window ? "sliding_attention" : "full_attention",
                         spec.num_layers);
-    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
         config.require<int64_t>(key, 0);  // a mixture of experts
-    }
     for (const char* key : {"is_encoder_decoder", "add_cross_attention"}) config.require(key, false);
-    if (config.has("pruned_heads") && !config.object("pruned_heads").empty()) {
+    if (config.has("pruned_heads") && !config.object("pruned_heads").empty())
         config.refuse("pruned_heads", "but only models with all their heads are supported");
-    }
     for (const char* key : {"quantization_config", "compression_config"}) {
         if (!config.has(key)) continue;
         throw UserError("{} has a \"{}\"; quantized weights are not supported, convert them to bf16 first",

@@ -1,11 +1,14 @@
 #include "observe/metrics.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
+#include "base/log.h"
 #include "base/units.h"
 
 namespace argosy::observe {
@@ -85,34 +88,51 @@ std::string percent(double part, double whole) {
     return whole > 0 ? fmt::format("{:5.1f}%", 100 * part / whole) : fmt::format("{:>6}", "-");
 }
 
-/// "   1:02:03": hours, minutes, seconds.
+/// "1:02:03": hours, minutes, seconds; "12h 03m" from 10 hours on, "12d 03h" from 100 hours on.
 std::string duration(double seconds) {
-    constexpr double kMaxHours = 9999;
-    if (!(seconds >= 0 && seconds < kMaxHours * 3600)) return fmt::format("{:>10}", "-");
-    const int64_t whole = std::llround(seconds);
-    return fmt::format("{:4}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+    constexpr double kMaxDays = 100;
+    if (!(seconds >= 0 && seconds < kMaxDays * 24 * 3600)) return fmt::format("{:>7}", "-");
+    const int64_t whole = std::llround(seconds), minutes = whole / 60, hours = whole / 3600;
+    if (hours < 10) return fmt::format("{}:{:02}:{:02}", hours, minutes % 60, whole % 60);
+    if (hours < 100) return fmt::format("{}h {:02}m", hours, minutes % 60);
+    return fmt::format("{:2}d {:02}h", hours / 24, hours % 24);
 }
 
-/// " 12.5% (dp_shard  10.0%, tp   2.5%)". A run's mesh axes are the same in every line.
-std::string exposed_by_axes(const StepTimes& times) {
-    std::string axes;
-    for (const auto& [name, ms] : times.exposed_ms) {
-        axes += fmt::format("{}{} {}", axes.empty() ? "" : ", ", name, percent(ms, times.total_ms));
-    }
-    return percent(times.all_exposed_ms(), times.total_ms) + (axes.empty() ? "" : " (" + axes + ")");
-}
-
-/// MFU against the datasheet's peak and the share of the measured peak, each only if known.
-std::string utilisation(const Speed& rates, const JobFigures& job) {
-    const auto share = [](const char* name, double part) {
-        return fmt::format("  {} {}%", name, column(100 * part, 5, 1));
-    };
+/// A part of a line. Ranks begin with 0, the most important part.
+struct Figure {
+    int rank;
     std::string text;
-    if (job.datasheet.known()) text += share("MFU", *rates.mfu_causal);
+};
+
+/// The figures that fit into `max_columns`, in their order. A figure of a lower rank takes its place first.
+std::string fitted(const std::vector<Figure>& figures, size_t max_columns) {
+    std::vector<size_t> by_rank(figures.size());
+    std::iota(by_rank.begin(), by_rank.end(), 0);
+    std::ranges::stable_sort(by_rank, {}, [&](size_t i) { return figures[i].rank; });
+    std::vector<bool> fits(figures.size());
+    for (size_t columns = 0; const size_t i : by_rank) {
+        fits[i] = columns + figures[i].text.size() <= max_columns;
+        if (fits[i]) columns += figures[i].text.size();
+    }
+    std::string line;
+    for (size_t i = 0; i < figures.size(); ++i) line += fits[i] ? figures[i].text : "";
+    return line;
+}
+
+/// Shares of the peaks that are known: of the datasheet's ("MFU"), of that of the run's type if it is lower,
+/// and of the measured peak. If none is known, the model TFLOP/s take the place of the first.
+std::vector<std::string> utilisation(const Speed& rates, const JobFigures& job) {
+    std::vector<std::string> shares;
+    const auto add = [&](const std::string& name, double part) {
+        shares.push_back(fmt::format("  {} {}%", name, column(100 * part, 5, 1)));
+    };
+    if (job.datasheet.known()) add("MFU", *rates.mfu_causal);
     if (rates.of_compute_type && job.compute_datasheet.flops_per_second < job.datasheet.flops_per_second)
-        text += share(("of " + job.number_types[0]).c_str(), *rates.of_compute_type);
-    if (rates.of_gemm) text += share("of GEMM", *rates.of_gemm);
-    return text;
+        add("of " + job.number_types[0], *rates.of_compute_type);
+    if (rates.of_gemm) add("of GEMM", *rates.of_gemm);
+    if (shares.empty())
+        shares.push_back(fmt::format("  {} TFLOP/s", column(rates.model_tflops_per_device, 5, 3)));
+    return shares;
 }
 
 std::string step_of_steps(int64_t step, int64_t final_step) {
@@ -123,7 +143,9 @@ std::string step_of_steps(const StepWindow& window) {
     return step_of_steps(window.newest.step, window.final_step);
 }
 
-std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column(gibibytes(bytes), 7, 3)); }
+std::string gibibyte_column(int64_t bytes, int width, int decimals) {
+    return column(gibibytes(bytes), width, decimals) + " GiB";
+}
 
 }  // namespace
 
@@ -209,9 +231,12 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step) {
 
 std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step) {
     std::string line = fmt::format("{}  {}", step_of_steps(metrics.step, final_step), task.task);
+    const auto number = [](double value) {  // a perplexity may have hundreds of digits
+        return std::abs(value) < 1e7 ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
+    };
     for (const auto& [metric, value, error] : task.values) {
-        line += fmt::format("  {} {:.4f}", metric, value);
-        if (error) line += fmt::format(" +- {:.4f}", *error);
+        line += fmt::format("  {} {}", metric, number(value));
+        if (error) line += fmt::format(" +- {}", number(*error));
     }
     return line;
 }
@@ -220,46 +245,37 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
     const StepMetrics& newest = window.newest;
     const StepTimes& times = window.times;
     const Speed rates = speed(window.tokens, times.total_ms / 1e3, job);
-    std::string line = fmt::format("{}  loss {}  norm {}  lr {:8.2e}", step_of_steps(window),
-                                   column(newest.loss, 8, 4), column(newest.grad_norm, 8, 4), newest.lr);
-    line += fmt::format("  {} tokens/s  {} TFLOP/s{}  {}", with_unit(rates.tokens_per_second),
-                        column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job),
-                        gibibyte_column(window.peak_bytes));
-    if (window.reserved_bytes) {
-        line += fmt::format(" of {} reserved", gibibyte_column(*window.reserved_bytes));
-    }
-    line +=
-        fmt::format("  data {} compute {} exposed {}{} optimizer {}", percent(times.data_ms, times.total_ms),
-                    percent(times.compute_ms, times.total_ms), exposed_by_axes(times),
-                    times.bubble_ms ? " bubble " + percent(*times.bubble_ms, times.total_ms) : "",
-                    percent(times.optimizer_ms, times.total_ms));
-    // Minimum share of the time that is shown. Steps that only poll for the end of a save take less.
-    constexpr double kMinShown = 0.001;
-    if (times.checkpoint_ms > kMinShown * times.total_ms) {
-        line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
-    }
-    if (times.validation_ms > kMinShown * times.total_ms) {
-        line += " validation " + percent(times.validation_ms, times.total_ms);
-    }
-    if (times.evaluation_ms > kMinShown * times.total_ms) {
-        line += " evaluation " + percent(times.evaluation_ms, times.total_ms);
-    }
-    line += fmt::format("  ETA {}", duration(window.seconds_left));
-    if (newest.memory.allocator && newest.memory.allocator->num_retries > 0) {
-        line += fmt::format("  allocator retries {}", newest.memory.allocator->num_retries);
-    }
-    if (newest.skipped_updates > 0) line += fmt::format("  skipped {}", newest.skipped_updates);
-    return line;
+    const auto share = [&](const char* name, double ms) {
+        return times.total_ms > 0 ? fmt::format("  {} {:3.0f}%", name, 100 * ms / times.total_ms)
+                                  : fmt::format("  {}    -", name);
+    };
+    std::vector<Figure> figures = {{0, step_of_steps(window)},
+                                   {0, "  loss " + column(newest.loss, 6, 4)},
+                                   {0, "  norm " + column(newest.grad_norm, 6, 4)},
+                                   {5, fmt::format("  lr {:8.2e}", newest.lr)},
+                                   {0, " " + with_unit(rates.tokens_per_second) + " tok/s"}};
+    for (int rank = 2; const std::string& text : utilisation(rates, job))
+        figures.push_back({std::exchange(rank, 7), text});
+    figures.push_back({3, " " + gibibyte_column(window.peak_bytes, 5, 2)});
+    if (!times.exposed_ms.empty()) figures.push_back({4, share("exposed", times.all_exposed_ms())});
+    figures.push_back({6, share("data", times.data_ms)});
+    if (newest.memory.allocator && newest.memory.allocator->num_retries > 0)
+        figures.push_back({1, fmt::format("  retries {}", newest.memory.allocator->num_retries)});
+    if (newest.skipped_updates > 0)
+        figures.push_back({1, fmt::format("  skipped {}", newest.skipped_updates)});
+    figures.push_back({0, "  ETA " + duration(window.seconds_left)});
+    constexpr size_t kTerminalColumns = 120;
+    return fitted(figures, kTerminalColumns - kMaxLogPrefix.size());
 }
 
 std::string live_text(const StepWindow& window, const JobFigures& job) {
     const StepMetrics& newest = window.newest;
     const Speed rates = speed(newest.tokens, window.step_seconds, job);
-    return fmt::format("{} {}  ETA {}  loss {}  {} tokens/s{}  {}", step_of_steps(window),
+    return fmt::format("{} {}  ETA {}  loss {}  {} tok/s{}  {}", step_of_steps(window),
                        percent(static_cast<double>(newest.step), static_cast<double>(window.final_step)),
                        duration(window.seconds_left), column(newest.loss, 8, 4),
-                       with_unit(rates.tokens_per_second), utilisation(rates, job),
-                       gibibyte_column(newest.memory.peak_bytes));
+                       with_unit(rates.tokens_per_second), fmt::join(utilisation(rates, job), ""),
+                       gibibyte_column(newest.memory.peak_bytes, 7, 3));
 }
 
 }  // namespace argosy::observe

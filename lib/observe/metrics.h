@@ -148,12 +148,13 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step);
 /// The line of an evaluated task: step n/N, task, and each metric with its standard error.
 std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step);
 
-/// The log line, in this order: the newest step's n/N, loss, gradient norm and learning rate; over the
-/// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU"),
-/// of that of the run's type if it is lower ("of float32") and of the measured peak ("of GEMM") if known,
-/// peak tensor memory, on a GPU peak reserved memory, and shares of the wall time (exposed communication also
-/// by mesh axis; with stages the bubble in it; a save, a validation or an evaluation only if there was one);
-/// the ETA; and, if any, the allocator's retries and the skipped updates.
+/// The log line. With the log's prefix it fits a terminal of 120 columns: it has the figures that fit, the
+/// most important first: the newest step's n/N, loss and gradient norm, tokens/s of the job and the ETA; the
+/// allocator's retries and the skipped updates, if any; the share of the datasheet's peak ("MFU"), else of
+/// the measured peak ("of GEMM"), else model TFLOP/s of a device (causal); peak tensor memory; the share of
+/// the wall time that is exposed communication, on several ranks; the learning rate; the share of waits for
+/// data; further shares of peaks. Speeds, memory and shares are those of the window. metrics.jsonl has all
+/// figures.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 
 /// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the

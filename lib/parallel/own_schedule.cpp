@@ -19,6 +19,9 @@ namespace {
 
 using enum ActionKind;
 
+constexpr const char* kRule =
+    "for each microbatch, a stage has F and later B, or in place of B an I and later a W, each once";
+
 constexpr std::pair<ActionKind, char> kLetters[] = {
     {Forward, 'F'}, {Backward, 'B'}, {BackwardInput, 'I'}, {BackwardWeight, 'W'}};
 
@@ -60,8 +63,8 @@ class ActionCheck {
                 const ActionKind missing = !ran(Forward, stage, i)        ? Forward
                                            : ran(BackwardInput, stage, i) ? BackwardWeight
                                                                           : Backward;
-                throw UserError("{} has no {}; a step with {} microbatches needs it", name_,
-                                cell({missing, stage, i}), shape_.num_microbatches);
+                throw UserError("{} has no {}; a step has {} microbatches, and {}", name_,
+                                cell({missing, stage, i}), shape_.num_microbatches, kRule);
             }
         }
     }
@@ -85,10 +88,12 @@ class ActionCheck {
         }
         const bool backward = kind == Backward || kind == BackwardInput;
         const bool began = ran(Backward, stage, microbatch) || ran(BackwardInput, stage, microbatch);
-        if (ran(kind, stage, microbatch) || (backward && began)) return "repeats an action; remove it";
-        if (backward && !ran(Forward, stage, microbatch)) return "comes before the F of its microbatch";
+        if (ran(kind, stage, microbatch) || (backward && began))
+            return std::string("repeats an action: ") + kRule;
+        if (backward && !ran(Forward, stage, microbatch))
+            return std::string("comes before the F of its microbatch: ") + kRule;
         if (kind == BackwardWeight && !ran(BackwardInput, stage, microbatch)) {
-            return "comes before the I of its microbatch, or has none";
+            return std::string("comes before the I of its microbatch, or has none: ") + kRule;
         }
         return "";
     }

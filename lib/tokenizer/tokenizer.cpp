@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
 #include "tokenizer/json_field.h"
@@ -16,6 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr const char *kConfigName = "tokenizer_config.json", *kMapName = "special_tokens_map.json";
 constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of a tokenizer's file; published ones have up to 40 MB
+
+constexpr const char* kForms = "neither tokenizer.json, nor tiktoken, nor tekken.json, nor SentencePiece";
 
 /// Each byte of a text is a token.
 class ByteTokenizer : public Tokenizer {
@@ -87,15 +90,16 @@ TokenizerFile make_file(const fs::path& path, const std::string& content, const 
 }
 
 std::unique_ptr<Tokenizer> parse_file(const TokenizerFile& file) {
+    // The first byte of a SentencePiece model is a line break, so it comes before other binary files.
+    const std::string kind = is_sentence_piece(file.content) ? "" : kind_of_content(file.content);
+    if (!kind.empty()) throw UserError("{} is {}, not a tokenizer: {}", file.path.string(), kind, kForms);
     if (is_json(file.content)) {
         const nlohmann::ordered_json json = parse_json(file.content, file.path.string());
         return is_tekken(json) ? read_tekken(file, json) : read_tokenizer_json(file, json);
     }
     if (is_tiktoken(file.content)) return read_tiktoken(file);
     if (is_sentence_piece(file.content)) return read_sentence_piece(file);
-    throw UserError(
-        "{} is not a tokenizer: neither tokenizer.json, nor tiktoken, nor tekken.json, nor SentencePiece",
-        file.path.string());
+    throw UserError("{} is not a tokenizer: {}", file.path.string(), kForms);
 }
 
 }  // namespace

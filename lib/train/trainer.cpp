@@ -59,8 +59,10 @@ parallel::RankActions make_actions(const TrainerOptions& options, const parallel
     parallel::RankActions actions = with_transfers(own, shape.stages());
     const std::string deadlock = simulate_actions(actions, shape.stages()).deadlock;
     if (!deadlock.empty()) {
-        throw UserError("{} deadlocks: {}; change the order of these actions", options.own_schedule_path,
-                        deadlock);
+        throw UserError(
+            "{} deadlocks: {}; change the order of these actions: an F waits for the F of the stage before, "
+            "a B or I for that of the stage after",
+            options.own_schedule_path, deadlock);
     }
     return actions;
 }

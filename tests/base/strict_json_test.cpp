@@ -38,6 +38,8 @@ TEST(ParseJson, RefusesAKeyThatOccursTwice) {
 
 TEST(ParseJson, RefusesBytesAfterAZeroByte) {
     EXPECT_ERROR(parse_json(std::string("{}\0{}", 5), "F"), UserError, "F: a zero byte at byte 3");
+    EXPECT_ERROR(parse_json(std::string("\xff\xfe{\0}\0", 6), "F"), UserError, "F is UTF-16 text",
+                 "not JSON");
     EXPECT_ERROR(parse_json(std::string("{}\n\n \0", 6), "F"), UserError, "a zero byte at line 3, byte 2");
 }
 

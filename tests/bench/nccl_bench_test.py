@@ -165,6 +165,9 @@ class NcclBench(unittest.TestCase):
             self.expect_refused("all_reduce", f"{option}=nan", parts=(f"{option}: nan is not a number",))
         self.expect_refused("all_reduce", "--min-busbw=-1", parts=("--min-busbw -1: it must be more than 0",))
         self.expect_refused("all_reduce", "--nonsense", parts=("--nonsense",))
+        self.expect_refused("all_reduce", "-b", "8", "--minbytes", "16", parts=("--minbytes is given 2 times; give it once",))
+        self.expect_refused("all_reduce", "-t", "1", "-t", "1", parts=("--nthreads is given 2 times",))
+        self.expect_refused("all_reduce", "--percentiles", "none", parts=("--percentiles", "none"))
         self.expect_refused(*QUICK, parts=("collective",))
         self.expect_refused("alltoall", "-b", "4", "-e", "4", ranks=2,
                             parts=("--maxbytes 4 is too small",))

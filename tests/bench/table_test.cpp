@@ -65,6 +65,16 @@ TEST(Table, RowBeginsAsNcclTests) {
               "     0     2.00     4.00     2.00     4.00\n");
 }
 
+TEST(Table, WithoutPercentilesEachRowHasThe13ColumnsOfNcclTests) {
+    const Options options{.percentiles = false};
+    EXPECT_EQ(table_row(row_of("all_reduce"), options),
+              "    33554432       8388608     float     sum      -1   206.10  162.80  305.25       0   "
+              "204.94  163.73  306.99       0\n");
+    for (const std::string& line : lines(table_header(axis_of({}), options)))
+        EXPECT_EQ(line.find("p50"), std::string::npos) << line;
+    EXPECT_TRUE(lines(table_header(axis_of({}), options))[2].ends_with("  #wrong "));
+}
+
 TEST(Table, NumbersFitTheirColumns) {
     const auto time_column = [](double seconds) {
         return table_row(row_of("reduce", seconds), {}).substr(52, 9);

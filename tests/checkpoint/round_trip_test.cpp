@@ -113,7 +113,7 @@ TEST(RoundTrip, AnUnfinishedFileIsNone) {
     const ScratchFolder folder;
     const std::vector<TensorInfo> tensors = {{.name = "a", .type = ElementType::UInt8, .shape = {4}}};
     TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
-    EXPECT_ERROR(Checkpoint{folder / "a.h5"}, UserError, "a.h5 is not a checkpoint file");
+    EXPECT_ERROR(Checkpoint{folder / "a.h5"}, DamageError, "a.h5 is damaged: it does not begin with");
 }
 
 TEST(RoundTrip, NamesWhatIsThere) {

@@ -246,9 +246,17 @@ TEST(Errors, OutOfRangeNamesTheBound) {
         error_of({"--parallelism.tensor_parallel_degree", "3000000000"}),
         "parallelism.tensor_parallel_degree on the command line is 3000000000; it must be <= 2147483647");
     EXPECT_EQ(
-        error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,0"}),
-        "parallelism.pipeline_parallel_layers_per_stage on the command line is [4, 0]; it must be made of "
-        "integers >= 1");
+        error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,-1"}),
+        "parallelism.pipeline_parallel_layers_per_stage on the command line is [4, -1]; it must be made of "
+        "integers >= 0");
+    EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_layers_per_stage", "0,4",
+                        "--parallelism.pipeline_parallel_degree", "2"}),
+              "no error");
+    EXPECT_EQ(
+        error_of({"--parallelism.pipeline_parallel_layers_per_stage", "0",
+                  "--parallelism.pipeline_parallel_degree", "2"}),
+        "parallelism.pipeline_parallel_layers_per_stage = 0 leaves every stage without layers; give one "
+        "number from 1 on, or one per stage: the first and the last may be 0");
 }
 
 TEST(Errors, SizesAreSmallEnoughToMultiply) {

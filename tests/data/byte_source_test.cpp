@@ -56,6 +56,20 @@ class ByteSourceTest : public testing::Test {
     const ScratchFolder folder_;
 };
 
+TEST_F(ByteSourceTest, RefusesWhatIsNoText) {
+    const std::string zeros(20, '\0');
+    EXPECT_ERROR(read("\xff\xfe" + std::string("a\0", 2)), UserError, "a is UTF-16 text", "iconv", "UTF-8");
+    EXPECT_ERROR(read(gzip("GGUF\3" + zeros)), UserError, "a holds a GGUF model", "UTF-8");
+    EXPECT_EQ(read(std::string("a\0b", 3)).size(), 3U);
+}
+
+TEST_F(ByteSourceTest, ADamagedBeginOfACompressedFileIsDamage) {
+    write_file(folder_ / "b.bz2", "BZ!" + std::string("91AY&SY\1\2\3\0\4\5\6", 14));
+    ByteSource source(folder_ / "b.bz2");
+    std::string buffer(100, ' ');
+    EXPECT_ERROR(source.read(buffer), DamageError, "b.bz2 is damaged", "not those of bz2 data");
+}
+
 TEST_F(ByteSourceTest, DecompressesWhatTheFirstBytesSay) {
     for (const size_t size : {0, 1, 3, 5000, 1'000'000}) {
         const std::string text = text_of(size);

@@ -217,6 +217,21 @@ class ConvertTest(unittest.TestCase):
             self.run_program(*arguments, code=3)
             self.assert_error("user block", "damaged")
 
+    def test_a_lost_start_of_a_file_is_damage(self):
+        self.convert("full", "f")
+        self.convert("sharded", "s")
+        for file, source in ((self.folder / "f", self.folder / "f"), (self.folder / "s/checkpoint.h5", self.folder / "s"),
+                             (next((self.folder / "s").glob("shard-*")), self.folder / "s")):
+            whole = file.read_bytes()
+            file.write_bytes(b"\xa5" * 512 + whole[512:])
+            self.run_program("--inspect", source, "--verify", code=3)
+            file.write_bytes(whole)
+        for name, content, kind in (("x.gguf", b"GGUF\3" + bytes(600), "a GGUF model"), ("x.pth", b"PK\3\4" + bytes(600), ".pth"),
+                                    ("x.jsonl", "{}\n".encode("utf-16"), "UTF-16 text"), ("x.txt", b"text\n" * 200, "not a checkpoint file")):
+            (self.folder / name).write_bytes(content)
+            self.run_program("--inspect", self.folder / name, code=2)
+            self.assert_error(name, kind, "model.safetensors")
+
     def test_paths_that_cannot_be_used_exit_with_2(self):
         loop = self.folder / "loop"
         loop.symlink_to(loop)
@@ -316,6 +331,8 @@ class ConvertTest(unittest.TestCase):
                 (REFERENCE / "llama", other, "--to", "full", "--json"): ("--json needs --inspect",),
                 (REFERENCE / "llama", other, "--inspect"): ("DST cannot be combined with --inspect",),
                 (REFERENCE / "llama", "--inspect", "--force"): ("--force cannot be combined",),
+                (REFERENCE / "llama", self.folder / "x.pt", "--to", "full"): ("x.pt", "a full file is HDF5", "x.h5"),
+                (REFERENCE / "llama", self.folder / "x.safetensors", "--to", "full"): ("x.safetensors", "a full file is HDF5"),
                 (REFERENCE, other, "--to", "hf"): ("holds no model", "looked for"),
                 (self.folder / "none", other, "--to", "hf"): ("does not exist",),
                 (REFERENCE / "llama", other / "deeper", "--to", "hf"): ("the folder", "does not exist")}.items():
@@ -369,7 +386,7 @@ class ConvertTest(unittest.TestCase):
         self.convert("full", "f", source=self.folder / "m")
         self.assertIn("W model/output.weight: of 6400 elements 2 are NaN or infinite", self.stderr)
         self.convert("hf", "d", "--dtype", "bf16", "--verify", source=self.folder / "m", code=3)
-        self.assert_error("--verify found 1 faults")
+        self.assert_error("--verify found 1 fault in ")
         self.assertIn("E model/output.weight: of 6400 elements 2 are NaN or infinite", self.stderr)
         self.assertEqual(self.names(), ["f", "m"])
 

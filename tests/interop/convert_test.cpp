@@ -344,8 +344,9 @@ TEST(Inspect, SaysWhatThereIs) {
                    {"none"});
     const std::string text =
         inspection_text({.source = source, .faults = std::vector<std::string>{"one fault"}});
-    for (const char* part : {"step         70", "context      4097 tokens", "dp_shard 2, tp 2",
-                             "model/layers.1.attention.q_norm.weight", "[61, 26]", "1 faults", "one fault"}) {
+    for (const char* part :
+         {"step         70", "context      4097 tokens", "dp_shard 2, tp 2",
+          "model/layers.1.attention.q_norm.weight", "[61, 26]", "1 fault\n", "one fault"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }
 }

@@ -89,6 +89,12 @@ TEST(OpenModel, PickledWeightsAreRefusedWithTheWayOut) {
         write_file(folder / name / "config.json", "{}");
         EXPECT_ERROR(open_model(folder / name), UserError, name, "can run code", "save_pretrained");
     }
+    for (const char* name : {"model-q4.gguf", "consolidated.00.pth"}) {
+        fs::create_directory(folder / name);
+        write_file(folder / name / name, "");
+        EXPECT_ERROR(open_model(folder / name), UserError, name, name[0] == 'm' ? "GGUF" : "PyTorch",
+                     "model.safetensors");
+    }
     write_hugging_face(folder / "both", tiny_spec("llama"));
     write_file(folder / "both" / "pytorch_model.bin", "");
     EXPECT_EQ(open_model(folder / "both").form, Form::HuggingFace);

@@ -177,7 +177,7 @@ class CompareRuns(unittest.TestCase):
             self.assertIn(f", {median} and ", self.status(folder, "--baseline", self.other))
             self.assertRegex(self.status(folder), rf"tokens/s +{4096e3 / median:.0f}, {median / 1000:.3g} s a step")
             subprocess.run([JOBS / "report.py", folder, "--html", folder / "page", "--prometheus", folder / "prom"], check=True)
-            self.assertIn(f"{4096e3 / median:.4g} tokens/s, {median / 1000:.3g} s a step (median", (folder / "page").read_text())
+            self.assertIn(f"{float(f'{4096e3 / median:.4g}'):.0f} tokens/s, {median / 1000:.3g} s a step (median", (folder / "page").read_text())
             self.assertRegex((folder / "prom").read_text(), rf"(?m)^argosy_median_step_seconds{{.*}} {median / 1000!r}$")
             said = subprocess.run(["bash", "-c", speed + str(folder)], capture_output=True, text=True, check=True).stdout
             self.assertEqual(float(said), median)

@@ -23,6 +23,23 @@ import report
 
 EVALUATED = pathlib.Path(__file__).with_name("evaluated.jsonl")  # lines of pretrain, which evaluated three tasks in steps 2 and 3
 MAX_SECONDS = 15
+NODE = shutil.which("node") or shutil.which("nodejs")
+
+# As much of a browser as the page's charts need, and what they drew.
+STUB = """
+const made = {};
+const element = () => ({innerHTML: "", below: "", parts: {}, clientWidth: 800, dataset: {}, setAttribute() {}, append() {}, addEventListener() {},
+    insertAdjacentHTML(place, text) { this.below += text; },
+    querySelector(name) { return this.parts[name] ??= element(); }, querySelectorAll: () => [],
+    get lastElementChild() { return this.querySelector("last"); }});
+globalThis.document = {body: element(), createElement: element, querySelector: () => null,
+    getElementById: (id) => made[id] ??= Object.assign(element(), {textContent: id === "data" ? DATA : ""})};
+globalThis.ResizeObserver = class { observe() {} };
+globalThis.matchMedia = () => element();
+"""
+SHOW = """
+console.log(JSON.stringify({charts: charts.map(({spec, plot}) => [spec.title, plot.querySelector("svg").innerHTML]), below: made.charts.below}));
+"""
 
 
 class ReportTest(PageTest):
@@ -294,6 +311,34 @@ class ReportTest(PageTest):
         started_run(self.folder / "started")  # with training.max_tokens, which ends it before training.steps
         done = subprocess.run([JOBS / "status.sh", self.folder / "started"], capture_output=True, text=True)
         self.assertIn("30 of 1500 (2.0 %)", done.stdout)
+
+    def test_figures_have_no_exponents(self):
+        plain_run(self.folder / "run", 30, tokens=40960000)
+        run, = self.page(self.folder / "run")["runs"]
+        self.assertNotRegex(json.dumps(run["overview"]), r"\de[+-]\d")
+        self.assertEqual(dict(run["overview"])["Tokens"], "1229000000 in 30 steps")
+
+    @unittest.skipUnless(NODE, "there is no Node.js to run the page's script")
+    def test_charts_have_plain_numbers_and_values(self):
+        """The drawn text, without a browser. A chart without values has no panel, and a line says why."""
+        plain_run(self.folder / "run", 30, lr=3e-4, mfu_causal=None, mfu_noncausal=None, loss=None)
+        self.page(self.folder / "run")
+        path = self.folder / "page.js"
+        script = (self.folder / "page.html").read_text().split("<script>")[-1].split("</script>")[0]
+        self.page(self.folder / "run")
+        data = re.search(r'id="data">(.*?)</script>', (self.folder / "page.html").read_text(), re.S)[1]
+        path.write_text(f"const DATA = {json.dumps(data)};\n{STUB}\n{script}\n{SHOW}")
+        found = json.loads(subprocess.run([NODE, path], capture_output=True, text=True, check=True, timeout=50).stdout)
+        drawn = dict(found["charts"])
+        self.assertEqual(set(drawn), {"Gradient norm", "Learning rate", "Throughput", "Speed of a device", "Memory of rank 0",
+                                      "Time of a step on rank 0"})
+        for title, shapes in drawn.items():
+            texts = re.findall(r"<text[^>]*>([^<]*)</text>", shapes)
+            self.assertIn("step", texts, title)
+            self.assertFalse([text for text in texts if re.search(r"\de[+-]?\d", text)], title)
+        self.assertIn("0.0003", drawn["Learning rate"])
+        self.assertEqual(re.sub("<[^>]*>", "", found["below"]), "No values: Loss, Validation loss (no step was validated "
+                         "(validation.enable)), MFU (no peak of this device is known).")
 
     @unittest.skipUnless(CHROMIUM, "there is no Chromium to run the page's script")
     def test_script_of_one_run(self):

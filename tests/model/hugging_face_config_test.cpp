@@ -327,6 +327,27 @@ TEST(HuggingFaceConfig, KeysOfTransformersAreKnown) {
     }
 }
 
+TEST(HuggingFaceConfig, AWindowThatNoLayerOfQwenHas) {
+    json config = llama_8b();  // 32 layers
+    for (const char* family : {"qwen2", "qwen3"}) {
+        config.merge_patch({{"model_type", family},
+                            {"attention_bias", nullptr},
+                            {"use_sliding_window", true},
+                            {"sliding_window", 4096}});
+        for (const int from : {32, 33}) {
+            config["max_window_layers"] = from;
+            EXPECT_EQ(read(config).sliding_window, std::nullopt);
+        }
+        config["max_window_layers"] = 31;
+        EXPECT_ERROR(read(config), UserError, "\"use_sliding_window\" is true");
+        config.erase("max_window_layers");
+        EXPECT_ERROR(read(config), UserError, "\"use_sliding_window\" is true");
+        config["num_hidden_layers"] = 28;
+        EXPECT_EQ(read(config).sliding_window, std::nullopt) << "transformers' default of max_window_layers";
+        config["num_hidden_layers"] = 32;
+    }
+}
+
 TEST(HuggingFaceConfig, WindowOfMistral) {
     json config = llama_8b();
     config["model_type"] = "mistral";

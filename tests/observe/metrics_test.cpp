@@ -159,6 +159,12 @@ TEST(JsonLine, HasTheMetricsOfEvaluatedTasks) {
               "step  1/40  choices  acc 0.2500 +- 0.1250  acc_norm 0.5000 +- 0.0625");
 }
 
+TEST(EvaluationLine, ShowsAHugePerplexityWithAnExponent) {
+    const TaskMetrics task{"text", {{"word_perplexity", 1e300, 2e7}, {"byte_perplexity", 9999999, {}}}};
+    EXPECT_EQ(evaluation_line(sample_step(1), task, 40),
+              "step  1/40  text  word_perplexity 1.0000e+300 +- 2.0000e+07  byte_perplexity 9999999.0000");
+}
+
 TEST(JsonLine, KeepsEveryBitOfALoss) {
     StepMetrics metrics = sample_step(1);
     metrics.loss = 3.4567001;

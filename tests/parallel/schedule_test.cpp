@@ -371,12 +371,13 @@ TEST_F(ScheduleFile, RefusesCellsThatAreNoActions) {
 TEST_F(ScheduleFile, RefusesActionsThatAreMissingRepeatedOrOutOfPlace) {
     const ScheduleShape shape{2, 2, 1};
     EXPECT_ERROR(check("0F0,0B0", shape), UserError, "1 rows", "pipeline_parallel_degree is 2");
-    EXPECT_ERROR(check("0F0,0B0\n1F0", shape), UserError, "has no 1B0");
-    EXPECT_ERROR(check("0F0,0B0\n1B0", shape), UserError, "row 2: 1B0 comes before the F");
+    EXPECT_ERROR(check("0F0,0B0\n1F0", shape), UserError, "has no 1B0",
+                 "a stage has F and later B, or in place of B an I and later a W");
+    EXPECT_ERROR(check("0F0,0B0\n1B0", shape), UserError, "row 2: 1B0 comes before the F", "F and later B");
     EXPECT_ERROR(check("0F0,0B0\n1F0,1I0", shape), UserError, "has no 1W0");
     EXPECT_ERROR(check("0F0,0B0\n", {1, 1, 2}), UserError, "has no 0F1", "2 microbatches");
     EXPECT_ERROR(check("0F0,0B0\n1F0,1B0,1B0", shape), UserError, "row 2: 1B0 repeats");
-    EXPECT_ERROR(check("0F0,0B0\n1F0,1I0,1B0", shape), UserError, "row 2: 1B0 repeats");
+    EXPECT_ERROR(check("0F0,0B0\n1F0,1I0,1B0", shape), UserError, "row 2: 1B0 repeats", "each once");
     EXPECT_ERROR(check("0F0,0B0\n1F0,1B0,1W0", shape), UserError, "row 2: 1W0 comes before the I");
     EXPECT_ERROR(check("1F0,1B0\n0F0,0B0", shape), UserError, "row 1: 1F0 belongs into row 2");
     EXPECT_ERROR(check("0F0,0B0\n1F0,1B0,1F1", shape), UserError, "1F1", "it has 1");

@@ -66,9 +66,11 @@ class Parquet(unittest.TestCase):
                       self.tokenize(self.write("c.parquet", {"content": ["x"], "id": [1]}), code=2))
         self.assertIn("column 'text' of", self.tokenize(self.write("i.parquet", {"text": [1, 2]}), code=2))
         whole = self.write("a.parquet", {"text": ["x" * 1000] * 1000}).read_bytes()
-        for damaged in (b"", b"{}", whole[:-9], whole[:4] + bytes(len(whole) - 60) + whole[-56:]):
-            (self.folder / "d.parquet").write_bytes(damaged)
-            self.assertIn("d.parquet as Parquet", self.tokenize(self.folder / "d.parquet", code=2))
+        for content, code, text in ((b"", 3, "d.parquet is damaged"), (b"{}", 2, "d.parquet is text, not Parquet"), (whole[:-9], 3, "d.parquet is damaged"),
+                                    (whole[:4] + bytes(len(whole) - 60) + whole[-56:], 3, "d.parquet is damaged"),
+                                    ("{}".encode("utf-16"), 2, "d.parquet is UTF-16 text")):
+            (self.folder / "d.parquet").write_bytes(content)
+            self.assertIn(text, self.tokenize(self.folder / "d.parquet", code=code))
 
 
 if __name__ == "__main__":

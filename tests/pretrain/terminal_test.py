@@ -7,10 +7,11 @@ from terminal import Screen, Terminal
 
 FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4, "metrics__log_freq": 50}
 LIVE = re.compile(r"\r(step[^\r\n\x1b]*)\x1b\[K")
-TEXT = re.compile(r"step +(\d+)/(\d+) +([\d.]+)%  ETA +\d+:\d\d:\d\d  loss +\d\.\d{4}  +[\d.]+[ kM] tokens/s"
-                  r"(?:  of GEMM +[\d.]+%)?  +\d\.\d{3} GiB")
+ETA = r"ETA (?:\d:\d\d:\d\d|\d\dh \d\dm)"
+TEXT = re.compile(rf"step +(\d+)/(\d+) +([\d.]+)%  {ETA}  loss +\d\.\d{{4}}  +[\d.]+[ kM] tok/s"
+                  r"  (?:of GEMM +[\d.]+%| *[\d.]+ TFLOP/s)  +\d\.\d{3} GiB")
 MESSAGE = re.compile(r"\d\d:\d\d:\d\d [IW] (?:\[\d\] )?(?P<text>.*)")
-PLAIN = re.compile(r"step +(\d+)/\d+  loss .* ETA +\d+:\d\d:\d\d")
+PLAIN = re.compile(rf"step +(\d+)/\d+  loss .* {ETA}")
 
 
 class OnATerminal(run.PretrainTest):
@@ -30,6 +31,7 @@ class OnATerminal(run.PretrainTest):
         texts = [MESSAGE.fullmatch(line) for line in lines]
         self.assertTrue(all(texts), lines)
         steps = [match["text"] for match in texts if match["text"].startswith("step")]
+        self.assertLessEqual(max(len(match[0]) for match in texts if match["text"] in steps), 120, lines)
         self.assertTrue(all(map(PLAIN.fullmatch, steps)), lines)
         return [int(PLAIN.fullmatch(text)[1]) for text in steps]
 

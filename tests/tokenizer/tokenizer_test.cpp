@@ -52,6 +52,8 @@ TEST(OpenTokenizer, SaysWhatIsMissing) {
     EXPECT_ERROR(open_tokenizer((folder / "none").string()), UserError, "there is no tokenizer");
     EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError,
                  "has no tokenizer.json, no tokenizer.model");
+    write_text(folder / "tokenizer.json", "GGUF\3" + std::string(20, '\0'));
+    EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError, "is a GGUF model, not a tokenizer");
     write_text(folder / "tokenizer.json", "[1]");
     EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError, "is not a tokenizer");
     write_text(folder / "tokenizer.json", "{\"model\": 1}");

@@ -14,16 +14,30 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/program.h"
+#include "base/raw_file.h"
 
 namespace argosy::parquet {
 namespace {
+
+/// Refuses a file that Arrow cannot read. A Parquet file, which its first bytes tell, is damaged.
+[[noreturn]] void refuse(const std::string& place, const std::string& reason) {
+    const RawFile file = RawFile::open_to_read(place);
+    std::string first(std::min<int64_t>(file.size_bytes(), 4096), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(first)));
+    if (first.empty() || first.starts_with("PAR1"))
+        throw DamageError("{} is damaged or incomplete; Parquet's reader says: {}", place, reason);
+    const std::string kind = kind_of_content(first);
+    throw UserError("{} is {}, not Parquet; Parquet's reader says: {}", place, kind.empty() ? "text" : kind,
+                    reason);
+}
 
 /// Returns the value of an Arrow result. `place` is the file.
 template <class Value>
 Value value_of(arrow::Result<Value> result, const std::string& place) {
     if (result.ok()) return std::move(result).ValueUnsafe();
-    throw UserError("cannot read {} as Parquet: {}", place, result.status().message());
+    refuse(place, result.status().message());
 }
 
 class ParquetDocuments : public data::DocumentReader {
@@ -70,7 +84,7 @@ class ParquetDocuments : public data::DocumentReader {
     int column_index(const std::string& name) const {
         std::shared_ptr<arrow::Schema> schema;
         const arrow::Status status = reader_->GetSchema(&schema);
-        if (!status.ok()) throw UserError("cannot read {} as Parquet: {}", place_, status.message());
+        if (!status.ok()) refuse(place_, status.message());
         const int field = schema->GetFieldIndex(name);
         if (field < 0) {
             throw UserError("{} has no column '{}' (--column); its columns are: {}", place_, name,
@@ -142,7 +156,7 @@ std::unique_ptr<data::DocumentReader> open_documents(const data::InputRange& ran
     try {
         return std::make_unique<ParquetDocuments>(range, column);
     } catch (const ::parquet::ParquetException& error) {
-        throw UserError("cannot read {} as Parquet: {}", range.path.string(), error.what());
+        refuse(range.path.string(), error.what());
     }
 }
 
