@@ -145,8 +145,7 @@ constexpr ForeignKey kKeys[] = {
      "lists of tok_embeddings, layers.N, norm, output"},
     {"parallelism.pipeline_parallel_schedule", ToKey, "",
      "1f1b=1F1B|gpipe=GPipe|interleave_1f1b=Interleaved1F1B|interleaved_1f1b=Interleaved1F1B|flexible_"
-     "interleaved_1f1b=Interleaved1F1B|"
-     "interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble|*",
+     "interleaved_1f1b=Interleaved1F1B|interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble|*",
      "1F1B, GPipe, Interleaved1F1B, InterleavedZeroBubble or ZBVZeroBubble"},
     {"parallelism.pipeline_parallel_split_points", Nothing, "", "[]",
      "parallelism.pipeline_parallel_layers_per_stage"},
@@ -365,11 +364,11 @@ void decide_output_cast(const std::vector<Setting>& settings, const std::string&
                (names && std::ranges::count(*names, "float8") > 0);
     });
     if (!date.empty() || !is_old) return;
-    arrival.warnings.push_back(fmt::format(
-        "TorchTitan never cast the layer `output` to float8 from 2024-07-19 to 2025-04-07, and the "
-        "translation "
-        "does: if the file is of that time, give --torchtitan-date YYYY-MM-DD, or set {} = [\"output\"]",
-        kFilter));
+    arrival.warnings.push_back(
+        fmt::format("TorchTitan never cast the layer `output` to float8 from 2024-07-19 to 2025-04-07, and "
+                    "the translation does: if the file is of that time, give --torchtitan-date YYYY-MM-DD, "
+                    "or set {} = [\"output\"]",
+                    kFilter));
 }
 
 const ForeignTable& torchtitan_table() {
